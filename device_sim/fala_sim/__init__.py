@@ -1,0 +1,1 @@
+"""The laboratory of FaLA: real users' data and simulated devices."""

@@ -1,0 +1,1 @@
+"""The vendor's side of FaLA: models in, bundles out."""

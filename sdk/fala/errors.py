@@ -1,0 +1,85 @@
+"""Every error that FaLA raises on purpose.
+
+    FalaError
+    ├── BundleError                 a release file cannot be trusted or used
+    │   ├── BundleFormatError       not a bundle, or a manifest that cannot be read
+    │   ├── BundleVersionError      a format version that this SDK does not know
+    │   ├── BundleDigestError       a file's bytes are not the ones that the vendor packed
+    │   ├── BundleFilesError        a missing, extra or duplicate file, or an unsafe path
+    │   ├── ExternalDataError       an ONNX model that keeps weights outside its file
+    │   ├── DimensionError          backbone and head do not fit each other
+    │   └── BundleMismatchError     a good bundle, but not for this device's task or labels
+    ├── DataError                   the caller's texts, labels or numbers
+    │   └── RowError                one bad row of a data file; names its line
+    ├── DeviceError                 a device folder that is missing, foreign or damaged
+    ├── BudgetError                 a budget that cannot be kept
+    └── ExportError                 a model that cannot be turned into a bundle
+
+Errors of other libraries are wrapped where they enter, with the cause kept.
+"""
+
+from __future__ import annotations
+
+
+class FalaError(Exception):
+    """Base of all errors that FaLA raises on purpose."""
+
+
+class BundleError(FalaError):
+    """A release file cannot be trusted or used."""
+
+
+class BundleFormatError(BundleError):
+    """The file is not a bundle, or its manifest cannot be read."""
+
+
+class BundleVersionError(BundleError):
+    """The bundle's format version is not one that this SDK reads."""
+
+
+class BundleDigestError(BundleError):
+    """A file's bytes differ from the SHA-256 in the manifest."""
+
+
+class BundleFilesError(BundleError):
+    """The archive's files are not the manifest's: missing, extra, twice, or an unsafe path."""
+
+
+class ExternalDataError(BundleError):
+    """The ONNX model keeps weights outside its own file."""
+
+
+class DimensionError(BundleError):
+    """The backbone's dimension is not the head's, or not the manifest's."""
+
+
+class BundleMismatchError(BundleError):
+    """The bundle is sound, but its task or labels are not this device's."""
+
+
+class DataError(FalaError):
+    """Texts, labels or numbers that cannot be used."""
+
+
+class RowError(DataError):
+    """One row of a data file cannot be used.
+
+    Attributes:
+        line: Line number in the file, counted from 1.
+    """
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(f"line {line}: {message}")
+        self.line = line
+
+
+class DeviceError(FalaError):
+    """A device folder is missing, is not one, or is damaged."""
+
+
+class BudgetError(FalaError):
+    """A budget is not a budget: negative, or not a number."""
+
+
+class ExportError(FalaError):
+    """A model or file cannot be turned into a bundle."""
