@@ -1,0 +1,323 @@
+"""The rows of ``fala-replace --data``: one JSON object a line.
+
+Classification::
+
+    {"user": "u1", "split": "train", "text": "...", "label": 0}
+
+Matching (news, films)::
+
+    {"user": "u1", "split": "test", "history": ["...", "..."], "candidate": "...", "label": 1}
+
+- ``split`` is ``"public"`` (what the vendor fits the global head on), ``"train"`` (what a user's
+  device knows) or ``"test"`` (held out, to measure with).
+- ``user`` is a string. A public row may leave it out or set it to null; the others need it.
+- ``label`` is an integer or a string, the same kind in the whole file. It may be left out or null
+  in train rows only: a document that its user never labelled.
+- ``history`` may be an empty list: a user who has opened nothing yet.
+- A file is of one task. Keys that are not named here are ignored; blank lines are skipped; a
+  byte-order mark at the start is tolerated.
+
+The parser is pure: it takes lines and returns rows. `load_rows` alone touches files.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from fala.errors import DataError, RowError
+from fala.examples import Example, Match
+
+Task: TypeAlias = Literal["classification", "matching"]
+Split: TypeAlias = Literal["public", "train", "test"]
+
+# What an SQLite column and a numpy array hold; nobody numbers more classes than this.
+_LABEL_LIMIT = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One example of one user, or of the public.
+
+    Attributes:
+        user: The user's name; None only in public rows.
+        split: Which part of the data set the row belongs to.
+        example: A text, or a history and a candidate.
+        label: As the file has it; None only in train rows.
+        line: Line number in the file, counted from 1 (0: not from a file).
+    """
+
+    user: str | None
+    split: Split
+    example: Example
+    label: int | str | None
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class UserRows:
+    """One user's rows, in the order of the file."""
+
+    train: list[Row]
+    test: list[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A whole data set.
+
+    Attributes:
+        task: What every row's example is.
+        labels: Names of the labels, sorted (as numbers where all are integers), as strings.
+        public: The rows that the vendor fits the global head on.
+        users: Rows by user, in order of first appearance.
+        source: Where the rows are from, in words; synthetic rows say so here.
+    """
+
+    task: Task
+    labels: tuple[str, ...]
+    public: list[Row]
+    users: dict[str, UserRows]
+    source: str
+
+
+def read_rows(lines: Iterable[str | bytes]) -> list[Row]:
+    """Parse the lines of one file.
+
+    Args:
+        lines: The file's lines, with or without their line ends; bytes are read as UTF-8.
+
+    Returns:
+        The rows, in order. Blank lines give none but are counted.
+
+    Raises:
+        RowError: For the first line that is not a row, or not of the rows before it.
+    """
+    rows: list[Row] = []
+    labelled: Row | None = None
+    for number, line in enumerate(lines, start=1):
+        text = _decode(number, line)
+        if not text.strip():
+            continue
+        row = _parse(number, text)
+        if rows and _task(row) != _task(rows[0]):
+            raise RowError(
+                number,
+                f"is a {_task(row)} row, but line {rows[0].line} is a {_task(rows[0])} row; "
+                "a file is of one task",
+            )
+        if row.label is not None:
+            labelled = labelled or row
+            if type(row.label) is not type(labelled.label):
+                raise RowError(
+                    number,
+                    f"label {row.label!r} is not of the kind of {labelled.label!r} on line "
+                    f"{labelled.line}; labels are all integers or all strings",
+                )
+        rows.append(row)
+    return rows
+
+
+def gather_rows(rows: Iterable[Row], source: str) -> Rows:
+    """Divide rows into the public's and each user's, and check that they make a data set.
+
+    Args:
+        rows: Rows of one task.
+        source: Where they are from, in words.
+
+    Raises:
+        DataError: Without public rows, with fewer than two labels among them, without users, or
+            with a user who has no train or no test rows.
+        RowError: For a user's label that no public row has: the global head cannot know it.
+    """
+    rows = list(rows)
+    if not rows:
+        raise DataError("no rows: expected one JSON object a line")
+    public = [row for row in rows if row.split == "public"]
+    if not public:
+        raise DataError('no public rows: the global head is fitted on rows of split "public"')
+    classes = {row.label for row in public if row.label is not None}
+    if len(classes) < 2:
+        raise DataError(
+            f"all public rows have the label {public[0].label!r}: a head needs two labels or more"
+        )
+    users: dict[str, UserRows] = {}
+    for row in rows:
+        if row.split == "public" or row.user is None:
+            continue
+        if row.label is not None and row.label not in classes:
+            raise RowError(row.line, f"label {row.label!r} is in no public row")
+        own = users.setdefault(row.user, UserRows([], []))
+        (own.train if row.split == "train" else own.test).append(row)
+    if not users:
+        raise DataError(
+            'no users: expected rows of split "train" and "test" beside the public ones'
+        )
+    for user, own in users.items():
+        if not own.train:
+            raise DataError(f"user {user!r} has test rows but no train rows; every user needs both")
+        if not own.test:
+            raise DataError(f"user {user!r} has train rows but no test rows; every user needs both")
+    # One kind throughout (read_rows sees to it), so integers sort as numbers: 2 before 10.
+    numbers = sorted(label for label in classes if isinstance(label, int))
+    names = sorted(label for label in classes if isinstance(label, str))
+    labels = (*map(str, numbers), *names)
+    return Rows(task=_task(rows[0]), labels=labels, public=public, users=users, source=source)
+
+
+def load_rows(path: str | PathLike[str]) -> Rows:
+    """Read a data set from a JSONL file, or from standard input for ``"-"``.
+
+    Raises:
+        DataError: If the file cannot be read, or its rows make no data set.
+        RowError: For the first bad row.
+    """
+    name = fspath(path)
+    if name == "-":
+        return gather_rows(read_rows(sys.stdin.buffer), "standard input")
+    try:
+        with Path(name).open("rb") as file:
+            rows = read_rows(file)
+    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise DataError(f"cannot read {name!r}: {reason or error}") from error
+    return gather_rows(rows, name)
+
+
+def _task(row: Row) -> Task:
+    return "matching" if isinstance(row.example, Match) else "classification"
+
+
+def _decode(number: int, line: str | bytes) -> str:
+    if isinstance(line, bytes):
+        try:
+            line = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise RowError(
+                number, f"byte {error.start + 1} is not UTF-8; expected a UTF-8 file"
+            ) from error
+    return line.removeprefix("\ufeff") if number == 1 else line
+
+
+class _RepeatedKeyError(ValueError):
+    pass
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Build an object; of a key that is there twice, neither value can be trusted."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise _RepeatedKeyError(f"key {_show(twice)} is there twice")
+    return fields
+
+
+def _parse(number: int, text: str) -> Row:
+    try:
+        fields: object = json.loads(text, object_pairs_hook=_object)
+    except _RepeatedKeyError as error:
+        raise RowError(number, str(error)) from error
+    except json.JSONDecodeError as error:
+        raise RowError(number, f"not JSON at column {error.colno}: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        # A number of thousands of digits, or brackets thousands deep.
+        raise RowError(
+            number, "not usable as JSON: a number too long, or nested too deep"
+        ) from error
+    if not isinstance(fields, dict):
+        raise RowError(number, f"expected a JSON object, got {_show(fields)}")
+    split = _split(number, fields)
+    return Row(
+        user=_user(number, fields, split),
+        split=split,
+        example=_example(number, fields),
+        label=_label(number, fields, split),
+        line=number,
+    )
+
+
+def _split(number: int, fields: dict[str, object]) -> Split:
+    split = fields.get("split")
+    if split == "public":
+        return "public"
+    if split == "train":
+        return "train"
+    if split == "test":
+        return "test"
+    found = f"got {_show(split)}" if "split" in fields else "none is there"
+    raise RowError(number, f'split must be "public", "train" or "test"; {found}')
+
+
+def _user(number: int, fields: dict[str, object], split: Split) -> str | None:
+    if fields.get("user") is None:
+        if split != "public":
+            raise RowError(number, f"a {split} row needs a user; only public rows go without")
+        return None
+    return _text(number, "user", fields["user"])
+
+
+def _example(number: int, fields: dict[str, object]) -> Example:
+    matching = "history" in fields or "candidate" in fields
+    if "text" in fields:
+        if matching:
+            raise RowError(number, "has text as well as history or candidate; which task is it?")
+        return _text(number, "text", fields["text"])
+    if not matching:
+        raise RowError(number, "has no text (classification), and no history and candidate")
+    for key in ("history", "candidate"):
+        if key not in fields:
+            raise RowError(number, f"has no {key}; matching needs history and candidate")
+    history = fields["history"]
+    if not isinstance(history, list):
+        raise RowError(number, f"history must be a list of texts; got {_show(history)}")
+    return Match(
+        history=tuple(_text(number, f"history[{i}]", text) for i, text in enumerate(history)),
+        candidate=_text(number, "candidate", fields["candidate"]),
+    )
+
+
+def _label(number: int, fields: dict[str, object], split: Split) -> int | str | None:
+    label = fields.get("label")
+    if label is None:
+        if split != "train":
+            raise RowError(number, f"a {split} row needs a label; only train rows go without")
+        return None
+    if isinstance(label, str):
+        return _text(number, "label", label)
+    # bool is an int to Python, but true is no class of anybody's.
+    if isinstance(label, int) and not isinstance(label, bool):
+        if not -_LABEL_LIMIT <= label < _LABEL_LIMIT:
+            raise RowError(number, "label does not fit in 64 bits")
+        return label
+    raise RowError(number, f"label must be an integer or a string; got {_show(label)}")
+
+
+def _text(number: int, key: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise RowError(number, f"{key} must be a string; got {_show(value)}")
+    if not value.strip():
+        raise RowError(number, f"{key} is empty")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        # Neither a tokenizer nor SQLite takes one.
+        raise RowError(number, f"{key} has half of a surrogate pair: not Unicode text") from error
+    return value
+
+
+def _show(value: object) -> str:
+    """A value as JSON would write it, cut to fit one line of a terminal."""
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, int) and not -_LABEL_LIMIT <= value < _LABEL_LIMIT:
+        return "a very large number"
+    shown = json.dumps(value)
+    return shown if len(shown) <= 40 else shown[:37] + "..."
