@@ -1,0 +1,436 @@
+"""Correlation clustering of a user's examples with few strong queries.
+
+The graph joins two examples by ``+`` where they have the same label and one is among the other's
+nearest by cosine (the paper's equations 2 and 3); every other pair is ``-``. A clustering costs
+one for each ``+`` pair that it parts and each ``-`` pair that it puts together.
+
+Sources:
+    KwikBucks: Silwal et al., "KwikBucks: correlation clustering with cheap-weak and
+        expensive-strong signals", ICLR 2023.
+    Pivot (KwikCluster): Ailon, Charikar and Newman, "Aggregating inconsistent information:
+        ranking and clustering", Journal of the ACM 55(5), 2008.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from fala.errors import BudgetError, DataError
+
+Vectors = npt.NDArray[np.float32]
+Indices = npt.NDArray[np.int64]
+
+UNLABELLED = -1
+
+_BLOCK_ENTRIES = 1 << 20  # similarities held at a time, 4 MB as float32
+_LEAST_ATTEMPTS = 16  # pivots that a vertex may ask, however small its share of the budget
+_BOOSTERS = 10  # nearest neighbours whose clusters raise a pivot's rank
+_BOOST = 1.0  # added to a cosine when all of the boosters joined that pivot
+_MERGE_CANDIDATES = 8  # nearest clusters with which a cluster may merge
+_MERGE_SAMPLE = 16  # cross pairs asked before two clusters merge
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Both signals on the pairs of n examples.
+
+    Attributes:
+        unit: Embeddings of length one, or zero, (n, dim). Their dot product is the weak signal.
+        nearest: Each example's nearest others by falling cosine, (n, k); -1 where there are fewer.
+        edges: The ``+`` pairs i < j as sorted keys i * n + j, (m,), m <= n * k.
+    """
+
+    unit: Vectors
+    nearest: Indices
+    edges: Indices
+
+    def __len__(self) -> int:
+        return len(self.unit)
+
+    def positive(self, left: npt.ArrayLike, right: Indices) -> npt.NDArray[np.bool_]:
+        """Say which pairs of examples are ``+``; the arguments broadcast."""
+        keys = _edge_keys(left, right, len(self))
+        if not len(self.edges):
+            return np.zeros(keys.shape, dtype=np.bool_)
+        places = np.minimum(np.searchsorted(self.edges, keys), len(self.edges) - 1)
+        return np.asarray(self.edges[places] == keys)
+
+
+@dataclass(frozen=True, eq=False)
+class Clustering:
+    """A partition of n examples.
+
+    Attributes:
+        assignment: Each example's cluster, (n,), numbered 0 to m - 1.
+        pivots: The example around which each cluster grew, (m,).
+        queries: Strong queries asked.
+    """
+
+    assignment: Indices
+    pivots: Indices
+    queries: int
+
+
+class Oracle:
+    """Answers strong queries, counts them, and falls silent when the budget is spent.
+
+    Every strong query of KwikBucks goes through this object, so no step can exceed the budget.
+    """
+
+    def __init__(self, graph: Graph, budget: int) -> None:
+        self._graph = graph
+        self._budget = budget
+        self.asked = 0
+
+    @property
+    def remaining(self) -> int:
+        """Strong queries that may still be asked."""
+        return self._budget - self.asked
+
+    def ask(self, left: Indices, right: Indices) -> npt.NDArray[np.bool_]:
+        """Answer the pairs in order; shorter than the question where the budget ends."""
+        left, right = left[: self.remaining], right[: self.remaining]
+        self.asked += len(right)
+        return self._graph.positive(left, right)
+
+    def first_positive(self, vertex: int, others: Indices) -> int:
+        """Ask about one other after the other until the first ``+``.
+
+        Returns:
+            The position of that ``+`` in ``others``; -1 if there is none, or none was reached.
+        """
+        answers = self._graph.positive(vertex, others[: self.remaining])
+        if answers.any():
+            position = int(answers.argmax())
+            self.asked += position + 1
+            return position
+        self.asked += len(answers)
+        return -1
+
+
+def unit_vectors(embeddings: npt.ArrayLike) -> Vectors:
+    """Scale embeddings (n, dim) to length one; a zero vector stays zero.
+
+    Raises:
+        DataError: The embeddings are not a matrix of finite numbers.
+    """
+    matrix = np.asarray(embeddings)
+    if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
+        raise DataError(f"embeddings must be a real matrix (n, dim), not {matrix.shape}")
+    if not np.isfinite(matrix).all():
+        raise DataError("embeddings hold NaN or infinity")
+    # Largest entry first: the square of a large but finite entry would overflow.
+    matrix = matrix.astype(np.promote_types(matrix.dtype, np.float32), copy=False)
+    largest = np.abs(matrix).max(axis=1, initial=0, keepdims=True)
+    unit = (matrix / np.where(largest > 0, largest, 1)).astype(np.float32)
+    lengths = np.linalg.norm(unit, axis=1, keepdims=True)
+    return np.asarray(unit / np.where(lengths > 0, lengths, 1), dtype=np.float32)
+
+
+def row_blocks(rows: int, columns: int) -> Iterator[slice]:
+    """Cut rows into slices whose similarities to ``columns`` others stay within a few megabytes."""
+    step = max(1, _BLOCK_ENTRIES // max(1, columns))
+    for start in range(0, rows, step):
+        yield slice(start, min(start + step, rows))
+
+
+def nearest_neighbours(unit: Vectors, neighbours: int) -> tuple[Indices, Vectors]:
+    """List each vector's nearest others by falling cosine, block by block.
+
+    A zero vector (a text without a known word) is like nothing: it has no neighbours and is
+    nobody's neighbour.
+
+    Args:
+        unit: Vectors of length one or zero, (n, dim).
+        neighbours: How many to list at most, k.
+
+    Returns:
+        Indices (n, min(k, n - 1)), -1 where there are fewer, and their cosines.
+    """
+    total = len(unit)
+    listed = max(0, min(neighbours, total - 1))
+    lists = np.full((total, listed), -1, dtype=np.int64)
+    cosines = np.full((total, listed), -np.inf, dtype=np.float32)
+    if not listed:
+        return lists, cosines
+    empty = np.asarray(~unit.any(axis=1))
+    for rows in row_blocks(total, total):
+        similarity = unit[rows] @ unit.T
+        similarity[:, empty] = -np.inf
+        similarity[empty[rows]] = -np.inf
+        np.fill_diagonal(similarity[:, rows], -np.inf)
+        best = np.argpartition(similarity, total - listed, axis=1)[:, total - listed :]
+        best.sort(axis=1)  # so that the stable sort below breaks ties by index
+        values = np.take_along_axis(similarity, best, axis=1)
+        order = np.argsort(-values, axis=1, kind="stable")
+        cosines[rows] = np.take_along_axis(values, order, axis=1)
+        lists[rows] = np.take_along_axis(best, order, axis=1)
+    lists[np.isneginf(cosines)] = -1
+    return lists, cosines
+
+
+def build_graph(
+    embeddings: npt.ArrayLike, labels: npt.ArrayLike | None, *, neighbours: int
+) -> Graph:
+    """Build both signals (the paper's equations 2 and 3) in O(n (dim + k)) memory.
+
+    Args:
+        embeddings: One row an example, (n, dim).
+        labels: Class of each example, (n,) integers. For an example without a label of its own,
+            pass the class that the old model predicts, or -1: nothing is then known against the
+            pair, and equation 3 alone decides. None: all are -1.
+        neighbours: k of equation 3.
+
+    Raises:
+        DataError: Embeddings, labels or neighbours cannot be used.
+    """
+    if neighbours < 0:
+        raise DataError(f"neighbours must not be negative, but is {neighbours}")
+    unit = unit_vectors(embeddings)
+    lists, _ = nearest_neighbours(unit, neighbours)
+    left, column = np.nonzero(lists >= 0)
+    right = lists[left, column]
+    if labels is not None:
+        classes = np.asarray(labels)
+        integers = classes.dtype.kind in "biu" or not classes.size  # an empty list has no kind
+        if classes.shape != (len(unit),) or not integers:
+            raise DataError(f"labels must be {len(unit)} integers")
+        unknown = classes == UNLABELLED
+        same = (classes[left] == classes[right]) | unknown[left] | unknown[right]
+        left, right = left[same], right[same]
+    return Graph(unit, lists, np.unique(_edge_keys(left, right, len(unit))))
+
+
+def disagreements(assignment: Indices, graph: Graph) -> int:
+    """Count ``+`` pairs between clusters and ``-`` pairs inside them, from the ``+`` pairs alone.
+
+    Args:
+        assignment: Each example's cluster, (n,), not negative.
+        graph: The strong signal.
+    """
+    left, right = np.divmod(graph.edges, max(1, len(graph)))
+    joined = int(np.count_nonzero(assignment[left] == assignment[right]))
+    sizes = np.bincount(assignment)
+    pairs_inside = int((sizes * (sizes - 1) // 2).sum())
+    return len(graph.edges) - joined + pairs_inside - joined
+
+
+def pivot(graph: Graph, *, seed: int) -> Clustering:
+    """Cluster by plain pivot: in random order, an unclustered example takes its ``+`` neighbours.
+
+    The expected cost is at most three times the least (Ailon et al. 2008), at up to n (n - 1) / 2
+    strong queries. It is the peer of `kwikbucks`, without a budget and blind to the cosine.
+    """
+    assignment = np.full(len(graph), -1, dtype=np.int64)
+    pivots: list[int] = []
+    queries = 0
+    for vertex in np.random.default_rng(seed).permutation(len(graph)).tolist():
+        if assignment[vertex] >= 0:
+            continue
+        assignment[vertex] = len(pivots)
+        free = np.flatnonzero(assignment < 0)
+        assignment[free[graph.positive(vertex, free)]] = len(pivots)
+        pivots.append(vertex)
+        queries += len(free)
+    return Clustering(assignment, np.asarray(pivots, dtype=np.int64), queries)
+
+
+def kwikbucks(
+    embeddings: npt.ArrayLike,
+    labels: npt.ArrayLike | None,
+    *,
+    neighbours: int,
+    budget: int,
+    seed: int,
+) -> Clustering:
+    """Cluster examples by KwikBucks; see `build_graph` for the graph, `cluster_graph` for the rest.
+
+    Raises:
+        DataError: Embeddings, labels or neighbours cannot be used.
+        BudgetError: The budget is negative.
+    """
+    return cluster_graph(
+        build_graph(embeddings, labels, neighbours=neighbours), budget=budget, seed=seed
+    )
+
+
+def cluster_graph(graph: Graph, *, budget: int, seed: int) -> Clustering:
+    """Cluster a graph by KwikBucks (Silwal et al. 2023) within a hard budget of strong queries.
+
+    1. Vertices are drawn in random order for as long as half of the budget lasts; one with no
+       ``+`` to an earlier pivot is a pivot.
+    2. The others, by falling best cosine to a pivot, join the first pivot that answers ``+``.
+    3. What is left of the budget finds pairs of clusters whose cross pairs are mostly ``+``.
+
+    A vertex asks in weak order, and at most its even share of the budget, ``budget // n`` pivots
+    (never less than 16): with ``+`` between near neighbours, the first few answers tell. From
+    n (n - 1) queries on, nothing is cut short in the first two steps; the pivots are then those
+    of plain pivot in the same order, and where all cosines are zero so is the whole clustering.
+    Time is O(n * pivots * dim) in matrix products.
+
+    Args:
+        graph: The strong and the weak signal on n examples.
+        budget: Strong queries that may be asked, in all three steps together.
+        seed: Seed of the random order and of the sampled cross pairs.
+
+    Raises:
+        BudgetError: The budget is negative.
+    """
+    if budget < 0:
+        raise BudgetError(f"a budget of {budget} strong queries is negative")
+    random = np.random.default_rng(seed)
+    oracle = Oracle(graph, budget)
+    attempts = max(_LEAST_ATTEMPTS, budget // max(1, len(graph)))
+    order = random.permutation(len(graph))
+    pivots, found = _choose_pivots(graph, oracle, order, attempts, budget // 2)
+    assignment, pivots = _join_pivots(graph, oracle, pivots, found, attempts)
+    assignment, pivots = _merge_clusters(graph, oracle, assignment, pivots, random)
+    return Clustering(assignment, pivots, oracle.asked)
+
+
+def mean_directions(unit: Vectors, assignment: Indices, clusters: int) -> Vectors:
+    """Mean direction of each cluster, (clusters, dim); zero where the members cancel out."""
+    ones = np.ones(len(unit), dtype=np.float32)
+    members = sparse.csr_array(
+        (ones, (assignment, np.arange(len(unit)))), shape=(clusters, len(unit))
+    )
+    return unit_vectors(members @ unit)
+
+
+def _edge_keys(left: npt.ArrayLike, right: npt.ArrayLike, total: int) -> Indices:
+    return np.asarray(np.minimum(left, right) * np.int64(total) + np.maximum(left, right))
+
+
+def _falling(scores: Vectors, most: int) -> Indices:
+    """Positions of the greatest scores, falling; the earlier of equals first."""
+    positions = np.arange(len(scores))
+    if most < len(scores):
+        positions = np.sort(np.argpartition(-scores, most)[:most])
+    return np.asarray(positions[np.argsort(-scores[positions], kind="stable")])
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What step 1 learnt about the vertices that it drew, per vertex (n,).
+
+    Attributes:
+        pivot: Rank of the pivot that answered ``+``; -1 for none.
+        known: How many pivots there were when it asked.
+    """
+
+    pivot: Indices
+    known: Indices
+
+
+def _choose_pivots(
+    graph: Graph, oracle: Oracle, order: Indices, attempts: int, allowance: int
+) -> tuple[Indices, _Found]:
+    """Step 1: keep the drawn vertices that have no ``+`` to an earlier kept one."""
+    total = len(graph)
+    found = _Found(np.full(total, -1, dtype=np.int64), np.zeros(total, dtype=np.int64))
+    pivots = np.empty(0, dtype=np.int64)
+    for rows in row_blocks(total, total):
+        drawn = order[rows]
+        # The block's own vertices may become pivots for those after them.
+        columns = np.concatenate([pivots, drawn])
+        similarity = graph.unit[drawn] @ graph.unit[columns].T
+        kept = np.empty(len(columns), dtype=np.int64)
+        count = len(pivots)
+        kept[:count] = np.arange(count)
+        for row, vertex in enumerate(drawn.tolist()):
+            if oracle.asked + min(attempts, count) > allowance:
+                return columns[kept[:count]], found
+            ranks = _falling(similarity[row, kept[:count]], attempts)
+            position = oracle.first_positive(vertex, columns[kept[ranks]])
+            if position < 0:
+                kept[count] = len(pivots) + row
+                count += 1
+            else:
+                found.pivot[vertex] = ranks[position]
+                found.known[vertex] = count
+        pivots = columns[kept[:count]]
+    return pivots, found
+
+
+def _join_pivots(
+    graph: Graph, oracle: Oracle, pivots: Indices, found: _Found, attempts: int
+) -> tuple[Indices, Indices]:
+    """Step 2: every other vertex joins a pivot, or is a cluster of its own."""
+    assignment = np.full(len(graph), -1, dtype=np.int64)
+    assignment[pivots] = np.arange(len(pivots))
+    others = np.flatnonzero(assignment < 0)
+    centres = graph.unit[pivots]
+    best = np.empty(len(others), dtype=np.float32)
+    for rows in row_blocks(len(others), len(pivots)):
+        best[rows] = (graph.unit[others[rows]] @ centres.T).max(axis=1)
+    others = others[np.argsort(-best, kind="stable")]
+    for rows in row_blocks(len(others), len(pivots)):
+        similarity = graph.unit[others[rows]] @ centres.T
+        for weak, vertex in zip(similarity, others[rows].tolist(), strict=True):
+            near = graph.nearest[vertex, :_BOOSTERS]
+            joined = assignment[near[near >= 0]]
+            boosted = weak.copy()
+            np.add.at(boosted, joined[joined >= 0], np.float32(_BOOST / _BOOSTERS))
+            ranks = _falling(boosted, attempts)
+            fallback = int(found.pivot[vertex])
+            if fallback >= 0:
+                # Step 1 has this vertex's answers as far down as the fallback, among the pivots
+                # that there were then: ask only what is new and comes before the fallback.
+                told = (ranks < found.known[vertex]) & (weak[ranks] >= weak[fallback])
+                ranks = ranks[(boosted[ranks] > boosted[fallback]) & ~told]
+            position = oracle.first_positive(vertex, pivots[ranks])
+            assignment[vertex] = fallback if position < 0 else ranks[position]
+    alone = np.flatnonzero(assignment < 0)
+    assignment[alone] = np.arange(len(pivots), len(pivots) + len(alone))
+    return assignment, np.concatenate([pivots, alone])
+
+
+def _merge_clusters(
+    graph: Graph,
+    oracle: Oracle,
+    assignment: Indices,
+    pivots: Indices,
+    random: np.random.Generator,
+) -> tuple[Indices, Indices]:
+    """Step 3: merge near clusters, the nearest first, where most of the asked cross pairs are +."""
+    clusters = len(pivots)
+    if not oracle.remaining or not clusters:
+        return assignment, pivots
+    lists, cosines = nearest_neighbours(
+        mean_directions(graph.unit, assignment, clusters), _MERGE_CANDIDATES
+    )
+    left, column = np.nonzero(lists >= 0)
+    keys, first = np.unique(_edge_keys(left, lists[left, column], clusters), return_index=True)
+    nearest_first = np.argsort(-cosines[left, column][first], kind="stable")
+    members = np.split(
+        np.argsort(assignment, kind="stable"), np.cumsum(np.bincount(assignment))[:-1]
+    )
+    holder = np.arange(clusters)  # the cluster into which each has merged so far
+    refused: set[tuple[int, int]] = set()
+    for key in keys[nearest_first].tolist():
+        if not oracle.remaining:
+            break
+        small, large = sorted((int(holder[key // clusters]), int(holder[key % clusters])))
+        if small == large or (small, large) in refused:
+            continue
+        if len(members[small]) > len(members[large]):
+            small, large = large, small
+        pairs = len(members[small]) * len(members[large])
+        sample = min(pairs, _MERGE_SAMPLE)
+        if sample > oracle.remaining:
+            continue
+        chosen = random.choice(pairs, sample, replace=False)
+        one, other = np.divmod(chosen, len(members[large]))
+        answers = oracle.ask(members[small][one], members[large][other])
+        if 2 * np.count_nonzero(answers) > sample:
+            members[large] = np.concatenate([members[large], members[small]])
+            holder[holder == small] = large
+        else:
+            refused.add((min(small, large), max(small, large)))
+    survivors, assignment = np.unique(holder[assignment], return_inverse=True)
+    return assignment, pivots[survivors]

@@ -1,0 +1,396 @@
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fala import clustering
+from fala.clustering import (
+    Graph,
+    Oracle,
+    build_graph,
+    cluster_graph,
+    disagreements,
+    kwikbucks,
+    nearest_neighbours,
+    pivot,
+    unit_vectors,
+)
+from fala.errors import BudgetError, DataError
+
+
+def vectors(count, dim=6, seed=0):
+    return np.random.default_rng(seed).standard_normal((count, dim))
+
+
+def random_graph(count, density, seed, weak=True):
+    """A graph whose + pairs have nothing to do with its cosines: the hardest weak signal."""
+    random = np.random.default_rng(seed)
+    embeddings = random.standard_normal((count, 4)) if weak else np.zeros((count, 4))
+    left, right = np.triu_indices(count, 1)
+    chosen = random.random(len(left)) < density
+    blank = build_graph(embeddings, None, neighbours=3)
+    return replace(blank, edges=np.sort(left[chosen] * count + right[chosen]))
+
+
+def dense_cost(assignment, graph):
+    """The cost by its definition, pair by pair."""
+    count = len(graph)
+    left, right = np.triu_indices(count, 1)
+    together = assignment[left] == assignment[right]
+    return int(np.count_nonzero(together != graph.positive(left, right)))
+
+
+def partitions(count):
+    """All partitions of ``count`` things, as assignments."""
+    if count == 0:
+        yield []
+        return
+    for rest in partitions(count - 1):
+        for cluster in range(max(rest, default=-1) + 2):
+            yield [*rest, cluster]
+
+
+@pytest.fixture(scope="module")
+def all_partitions():
+    return {count: np.array(list(partitions(count))) for count in range(2, 8)}
+
+
+def least_cost(graph, candidates):
+    left, right = np.triu_indices(len(graph), 1)
+    together = candidates[:, left] == candidates[:, right]
+    return int((together != graph.positive(left, right)).sum(axis=1).min())
+
+
+def everything(count):
+    """A budget which cuts nothing short."""
+    return count * count
+
+
+# The cost
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_disagreements_are_those_of_the_definition(seed):
+    random = np.random.default_rng(seed)
+    count = int(random.integers(1, 30))
+    graph = random_graph(count, random.random(), seed)
+    assignment = random.integers(0, count, size=count)
+    assert disagreements(assignment, graph) == dense_cost(assignment, graph)
+
+
+def test_partitions_are_counted_by_bell(all_partitions):
+    assert [len(all_partitions[count]) for count in range(2, 8)] == [2, 5, 15, 52, 203, 877]
+
+
+@pytest.mark.parametrize("method", [pivot, cluster_graph])
+@pytest.mark.parametrize("density", [0.2, 0.5, 0.8])
+def test_expected_cost_is_near_the_least(method, density, all_partitions):
+    # Pivot's expectation is at most 3 times the optimum on every graph (Ailon et al. 2008). With
+    # an unhelpful weak signal KwikBucks has no such proof for every graph, so the bound is asked
+    # of the mean over graphs; the optimum is a floor for both, on every graph and draw.
+    total, least_total = 0.0, 0
+    for seed in range(30):
+        count = 2 + seed % 6
+        graph = random_graph(count, density, seed)
+        least = least_cost(graph, all_partitions[count])
+        costs = []
+        for draw in range(12):
+            options = {} if method is pivot else {"budget": everything(count)}
+            costs.append(disagreements(method(graph, seed=draw, **options).assignment, graph))
+        assert min(costs) >= least
+        total += np.mean(costs)
+        least_total += least
+    assert total <= 3 * least_total
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_disjoint_cliques_cost_nothing(seed):
+    random = np.random.default_rng(seed)
+    truth = random.integers(0, 5, size=40)
+    left, right = np.triu_indices(40, 1)
+    same = truth[left] == truth[right]
+    blank = build_graph(vectors(40, seed=seed), None, neighbours=5)
+    graph = replace(blank, edges=np.sort(left[same] * 40 + right[same]))
+    ours = cluster_graph(graph, budget=everything(40), seed=seed)
+    assert disagreements(ours.assignment, graph) == 0
+    assert disagreements(pivot(graph, seed=seed).assignment, graph) == 0
+
+
+# Against plain pivot
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_without_a_weak_signal_and_a_limit_it_is_plain_pivot(seed):
+    # All cosines are zero: the weak order is the order of the pivots, which is plain pivot's.
+    # So the two agree draw by draw, which is more than in distribution.
+    graph = random_graph(2 + seed, 0.3, seed, weak=False)
+    ours = cluster_graph(graph, budget=everything(len(graph)), seed=seed)
+    plain = pivot(graph, seed=seed)
+    np.testing.assert_array_equal(ours.assignment, plain.assignment)
+    np.testing.assert_array_equal(ours.pivots, plain.pivots)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_without_a_limit_pivots_are_plain_pivots(seed):
+    # The order of questions does not change which vertices have no + to an earlier pivot;
+    # merging only drops some.
+    graph = random_graph(40, 0.1, seed)
+    ours = cluster_graph(graph, budget=everything(40), seed=seed)
+    assert set(ours.pivots) <= set(pivot(graph, seed=seed).pivots)
+
+
+def test_it_beats_plain_pivot_where_the_weak_signal_tells():
+    random = np.random.default_rng(0)
+    centres = random.standard_normal((20, 16))
+    embeddings = centres[random.integers(20, size=400)] + 0.5 * random.standard_normal((400, 16))
+    graph = build_graph(embeddings, None, neighbours=10)
+    ours = [cluster_graph(graph, budget=100 * 400, seed=seed) for seed in range(5)]
+    plain = [pivot(graph, seed=seed) for seed in range(5)]
+    ours_cost = np.mean([disagreements(one.assignment, graph) for one in ours])
+    plain_cost = np.mean([disagreements(one.assignment, graph) for one in plain])
+    assert ours_cost < plain_cost
+
+
+def test_pivot_leaves_no_positive_pair_of_pivots():
+    graph = random_graph(50, 0.1, 1)
+    plain = pivot(graph, seed=3)
+    left, right = np.triu_indices(len(plain.pivots), 1)
+    assert not graph.positive(plain.pivots[left], plain.pivots[right]).any()
+    np.testing.assert_array_equal(plain.assignment[plain.pivots], np.arange(len(plain.pivots)))
+
+
+# Merging
+
+
+def test_merging_joins_the_halves_of_a_clique_and_nothing_else():
+    truth = np.repeat([0, 1], 20)
+    left, right = np.triu_indices(40, 1)
+    same = truth[left] == truth[right]
+    blank = build_graph(vectors(40), None, neighbours=5)
+    graph = replace(blank, edges=np.sort(left[same] * 40 + right[same]))
+    halves = np.repeat([0, 1, 2, 3], 10)
+    pivots = np.array([0, 10, 20, 30])
+    random = np.random.default_rng(0)
+    oracle = Oracle(graph, 1000)
+    assignment, kept = clustering._merge_clusters(graph, oracle, halves, pivots, random)
+    np.testing.assert_array_equal(assignment, truth)
+    np.testing.assert_array_equal(truth[kept], [0, 1])
+    starved = Oracle(graph, 15)  # one short of a sample of cross pairs
+    assignment, kept = clustering._merge_clusters(graph, starved, halves, pivots, random)
+    np.testing.assert_array_equal(assignment, halves)
+    assert starved.asked == 0
+
+
+# The budget
+
+
+class Recorder(Oracle):
+    """Keeps every pair that was asked."""
+
+    def __init__(self, graph, budget):
+        super().__init__(graph, budget)
+        self.single = []
+        self.crossed = []
+
+    def ask(self, left, right):
+        answers = super().ask(left, right)
+        self.crossed += list(zip(left[: len(answers)], right[: len(answers)], strict=True))
+        return answers
+
+    def first_positive(self, vertex, others):
+        before = self.asked
+        position = super().first_positive(vertex, others)
+        self.single += [(vertex, other) for other in others[: self.asked - before].tolist()]
+        return position
+
+
+def record_queries(patch):
+    """Put recorders in the place of oracles, and return the list that they will be in."""
+    made = []
+
+    def recorder(graph, budget):
+        made.append(Recorder(graph, budget))
+        return made[-1]
+
+    patch.setattr(clustering, "Oracle", recorder)
+    return made
+
+
+@given(
+    count=st.integers(0, 40),
+    neighbours=st.integers(0, 45),
+    budget=st.one_of(st.integers(0, 60), st.integers(0, 2000)),
+    classes=st.integers(0, 3),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=150, deadline=None)
+def test_budget_is_kept_and_everyone_is_in_one_cluster(count, neighbours, budget, classes, seed):
+    random = np.random.default_rng(seed)
+    embeddings = random.integers(-1, 2, size=(count, 3))  # many ties, duplicates and zeros
+    labels = random.integers(-1, classes, size=count) if classes else None
+    with pytest.MonkeyPatch.context() as patch:
+        oracles = record_queries(patch)
+        made = kwikbucks(embeddings, labels, neighbours=neighbours, budget=budget, seed=seed)
+    (oracle,) = oracles
+    assert made.queries == oracle.asked == len(oracle.single) + len(oracle.crossed) <= budget
+    assert made.assignment.shape == (count,)
+    clusters = len(made.pivots)
+    np.testing.assert_array_equal(np.unique(made.assignment), np.arange(clusters))
+    np.testing.assert_array_equal(made.assignment[made.pivots], np.arange(clusters))
+
+
+@pytest.mark.parametrize("budget", [0, 1])
+def test_without_queries_everyone_is_alone(budget):
+    made = kwikbucks(np.eye(5), None, neighbours=0, budget=budget, seed=0)
+    assert len(made.pivots) == 5
+    assert made.queries == budget
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_joining_asks_no_pair_twice(seed, monkeypatch):
+    oracles = record_queries(monkeypatch)
+    cluster_graph(random_graph(60, 0.1, seed), budget=everything(60), seed=seed)
+    (oracle,) = oracles
+    pairs = [frozenset(pair) for pair in oracle.single]
+    assert len(set(pairs)) == len(pairs)
+
+
+def test_oracle_falls_silent_when_the_budget_is_spent():
+    graph = Graph(np.zeros((4, 1), dtype=np.float32), np.empty((4, 0), dtype=int), np.array([3]))
+    oracle = Oracle(graph, 3)
+    assert oracle.first_positive(0, np.array([1, 2])) == -1
+    assert oracle.first_positive(0, np.array([1, 3])) == -1  # 3 is +, but one step too far
+    assert (oracle.asked, oracle.remaining) == (3, 0)
+    assert len(oracle.ask(np.array([0]), np.array([3]))) == 0
+    fresh = Oracle(graph, 3)
+    assert fresh.first_positive(0, np.array([3, 1])) == 0
+    np.testing.assert_array_equal(fresh.ask(np.array([0, 1, 3]), np.array([3, 2, 0])), [1, 0])
+    assert fresh.remaining == 0
+
+
+def test_negative_budget_is_refused():
+    with pytest.raises(BudgetError):
+        kwikbucks(np.eye(3), None, neighbours=1, budget=-1, seed=0)
+
+
+# The graph
+
+
+@pytest.mark.parametrize("entries", [1, 200, 1 << 20])
+@pytest.mark.parametrize("neighbours", [1, 7, 60, 99])
+def test_neighbours_in_blocks_are_those_of_the_whole_matrix(entries, neighbours, monkeypatch):
+    monkeypatch.setattr(clustering, "_BLOCK_ENTRIES", entries)
+    unit = unit_vectors(vectors(61))
+    lists, cosines = nearest_neighbours(unit, neighbours)
+    whole = unit @ unit.T
+    np.fill_diagonal(whole, -np.inf)
+    expected = np.argsort(-whole, axis=1)[:, : min(neighbours, 60)]
+    np.testing.assert_array_equal(lists, expected)
+    np.testing.assert_allclose(cosines, np.take_along_axis(whole, expected, axis=1), atol=1e-6)
+
+
+def test_clustering_does_not_depend_on_the_size_of_blocks(monkeypatch):
+    graph = build_graph(vectors(150), None, neighbours=5)
+    whole = cluster_graph(graph, budget=3000, seed=1)
+    monkeypatch.setattr(clustering, "_BLOCK_ENTRIES", 300)
+    blocks = cluster_graph(graph, budget=3000, seed=1)
+    np.testing.assert_array_equal(whole.assignment, blocks.assignment)
+    assert whole.queries == blocks.queries
+
+
+def test_edges_are_the_papers_equations():
+    embeddings = vectors(30)
+    labels = np.random.default_rng(1).integers(0, 2, size=30)
+    graph = build_graph(embeddings, labels, neighbours=4)
+    lists, _ = nearest_neighbours(unit_vectors(embeddings), 4)
+    for one in range(30):
+        for other in range(30):
+            near = other in lists[one] or one in lists[other]
+            expected = near and labels[one] == labels[other]
+            assert graph.positive(one, np.array([other]))[0] == expected
+
+
+def test_an_unlabelled_example_may_join_either_class():
+    embeddings = np.array([[1.0, 0.0], [1.0, 0.01], [1.0, 0.02]])
+    graph = build_graph(embeddings, [0, -1, 1], neighbours=2)
+    np.testing.assert_array_equal(graph.positive([0, 1, 0], np.array([1, 2, 2])), [1, 1, 0])
+    unlabelled = build_graph(embeddings, [-1, -1, -1], neighbours=2)
+    np.testing.assert_array_equal(
+        unlabelled.edges, build_graph(embeddings, None, neighbours=2).edges
+    )
+
+
+def test_clusters_do_not_mix_labels():
+    labels = np.random.default_rng(1).integers(0, 2, size=200)
+    made = kwikbucks(vectors(200), labels, neighbours=20, budget=20_000, seed=0)
+    assert len(made.pivots) < 100
+    np.testing.assert_array_equal(labels[made.pivots][made.assignment], labels)
+
+
+def test_a_zero_vector_is_like_nothing():
+    embeddings = vectors(20)
+    embeddings[[3, 11]] = 0
+    made = kwikbucks(embeddings, None, neighbours=19, budget=1000, seed=0)
+    assert np.bincount(made.assignment)[made.assignment[[3, 11]]].tolist() == [1, 1]
+    assert len(made.pivots) == 3
+
+
+def test_duplicates_find_each_other():
+    embeddings = np.repeat(np.eye(4), 5, axis=0)
+    made = kwikbucks(embeddings, None, neighbours=4, budget=2000, seed=2)
+    assert len(made.pivots) == 4
+    np.testing.assert_array_equal(made.assignment, np.repeat(made.assignment[::5], 5))
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_hardly_any_examples(count):
+    made = kwikbucks(np.ones((count, 3)), [0] * count, neighbours=5, budget=10, seed=0)
+    np.testing.assert_array_equal(made.assignment, np.zeros(count))
+    assert made.queries == 0
+    graph = build_graph(np.ones((count, 3)), None, neighbours=5)
+    assert disagreements(made.assignment, graph) == 0
+    assert len(pivot(graph, seed=0).pivots) == count
+
+
+def test_the_same_seed_makes_the_same_clusters():
+    one, other, another = (
+        kwikbucks(vectors(100), None, neighbours=5, budget=2000, seed=seed) for seed in (4, 4, 5)
+    )
+    np.testing.assert_array_equal(one.assignment, other.assignment)
+    assert one.queries == other.queries
+    assert not np.array_equal(one.assignment, another.assignment)
+
+
+def test_unit_vectors_survive_extreme_lengths():
+    scaled = unit_vectors([[3e300, 4e300], [3e-300, 4e-300], [0, 0]])
+    np.testing.assert_allclose(scaled, [[0.6, 0.8], [0.6, 0.8], [0, 0]], rtol=1e-6)
+    assert scaled.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("embeddings", "labels", "neighbours"),
+    [
+        ([[1.0, np.nan]], None, 1),
+        ([[1.0, np.inf]], None, 1),
+        ([1.0, 2.0], None, 1),
+        ([["a"]], None, 1),
+        (np.eye(3), [0, 1], 1),
+        (np.eye(3), [0.0, 1.0, 0.5], 1),
+        (np.eye(3), None, -1),
+    ],
+)
+def test_unusable_data_is_refused(embeddings, labels, neighbours):
+    with pytest.raises(DataError):
+        kwikbucks(embeddings, labels, neighbours=neighbours, budget=10, seed=0)
+
+
+def test_memory_stays_far_below_all_pairs():
+    embeddings = vectors(4000, dim=16).astype(np.float32)
+    tracemalloc.start()
+    kwikbucks(embeddings, None, neighbours=5, budget=40 * 4000, seed=0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4000 * 4000 * 4 / 2
