@@ -1,0 +1,241 @@
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fala.errors import DataError
+from fala.rows import gather_rows, read_rows
+from fala_sim.cli import main
+from fala_sim.convert.conversion import save
+from fala_sim.convert.lewidi import Document, convert, parse_documents, read_folder
+
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+
+
+def real(name):
+    folder = SHARED / name
+    if not folder.is_dir():
+        pytest.skip(f"no real data here: {folder} does not exist")
+    return folder
+
+
+def entry(text, **labels):
+    return {
+        "text": text,
+        "annotation task": "offensiveness detection",
+        "annotations": ",".join(str(label) for label in labels.values()),
+        "annotators": ",".join(labels),
+        "split": "train",
+    }
+
+
+def write(folder, name, *entries):
+    content = {str(number): value for number, value in enumerate(entries, start=1)}
+    (folder / name).write_text(json.dumps(content), encoding="utf-8")
+
+
+def documents(count, *annotators):
+    return [
+        Document(f"text {n}", {name: (n + i) % 2 for i, name in enumerate(annotators)})
+        for n in range(count)
+    ]
+
+
+def check(conversion):
+    """Check what every conversion promises; return the rows by user (None: the public's)."""
+    loaded = gather_rows(read_rows(conversion.to_jsonl().splitlines()), "test")
+    assert len(loaded.public) + sum(
+        len(own.train) + len(own.test) for own in loaded.users.values()
+    ) == len(conversion.rows)
+    test = {row.text for row in conversion.rows if row.split == "test"}
+    assert not test & {row.text for row in conversion.rows if row.split != "test"}
+    by_user = {}
+    for row in conversion.rows:
+        assert (row.user is None) == (row.split == "public")
+        by_user.setdefault(row.user, []).append(row)
+    for rows in by_user.values():
+        if rows[0].user is not None:
+            assert len({row.text for row in rows}) == len(rows)
+    return by_user
+
+
+def held_out_share(rows):
+    return sum(row.split == "test" for row in rows) / len(rows)
+
+
+def test_the_three_files_are_pooled(tmp_path):
+    write(tmp_path, "X_train.json", entry("one", Ann1=0, Ann2=1))
+    write(tmp_path, "X_dev.json", entry("two", Ann1=1))
+    write(tmp_path, "X_test.json", entry("three", Ann3=1))
+    write(tmp_path, "other.json", entry("not read", Ann3=1))
+    assert parse_documents(read_folder(tmp_path)) == [
+        Document("one", {"Ann1": 0, "Ann2": 1}),
+        Document("two", {"Ann1": 1}),
+        Document("three", {"Ann3": 1}),
+    ]
+
+
+def test_the_same_text_twice_is_one_document_and_the_first_label_counts(tmp_path):
+    write(tmp_path, "X_train.json", entry("Same  text", a=0, b=1), entry("other", a=0))
+    write(tmp_path, "X_dev.json", entry("same text ", a=1, c=1))
+    parsed = parse_documents(read_folder(tmp_path))
+    assert parsed == [Document("Same  text", {"a": 0, "b": 1, "c": 1}), Document("other", {"a": 0})]
+    content = json.dumps({"1": {"text": "x", "annotations": "1,0", "annotators": "a,a"}})
+    assert parse_documents({"f": content.encode()}) == [Document("x", {"a": 1})]
+
+
+def test_users_are_the_busiest_and_ties_go_by_name():
+    docs = [
+        *documents(20, "busy", "tie2", "tie1", "small"),
+        *[Document(f"more {n}", {"busy": n % 2, "tie1": 0, "tie2": 1}) for n in range(10)],
+    ]
+    by_user = check(convert(docs, users=2, seed=0))
+    assert list(by_user) == [None, "busy", "tie1"]
+    assert len(by_user["busy"]) == 30
+
+
+def test_public_rows_are_all_labels_of_the_others_on_documents_that_no_user_is_tested_on():
+    docs = [*documents(40, "u", "v", "w"), *[Document(f"x {n}", {"x": 1}) for n in range(5)]]
+    by_user = check(convert(docs, users=2, seed=0))
+    test = {row.text for row in by_user["u"] if row.split == "test"}
+    expected = [
+        (document.text, label)
+        for document in docs
+        for annotator, label in document.labels.items()
+        if annotator in ("w", "x") and document.text not in test
+    ]
+    assert [(row.text, row.label) for row in by_user[None]] == expected
+    assert test == {row.text for row in by_user["v"] if row.split == "test"}
+    assert len(test) == 12
+
+
+def test_the_seed_decides_the_division():
+    docs = documents(40, "u", "v", "w")
+    first = convert(docs, users=2, seed=0).to_jsonl()
+    assert convert(docs, users=2, seed=0).to_jsonl() == first
+    assert convert(docs, users=2, seed=1).to_jsonl() != first
+
+
+@pytest.mark.parametrize(
+    ("docs", "users", "words"),
+    [
+        (documents(20, "u", "v", "w"), 3, "3 annotators allow 2 users at most, not 3"),
+        (documents(20, "u", "v", "w"), 99, "3 annotators allow 2 users at most, not 99"),
+        ([], 1, "0 annotators allow 0 users"),
+        (documents(1, "u", "v"), 1, r"'u' labelled too few documents \(1\)"),
+        ([Document(f"text {n}", {"u": n % 2, "v": 0}) for n in range(9)], 1, "both labels"),
+    ],
+)
+def test_too_few_annotators_or_documents(docs, users, words):
+    with pytest.raises(DataError, match=words):
+        convert(docs, users=users, seed=0)
+
+
+GOOD = entry("a text", a=0, b=1)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"{", "X_train.json is not JSON"),
+        (b"\xff", "X_train.json is not JSON in UTF-8"),
+        (b"[]", "expected an object of documents"),
+        ({"7": []}, "X_train.json, document '7': expected an object"),
+        ({"7": {**GOOD, "text": 3}}, "document '7': expected text to be a string"),
+        ({"7": {**GOOD, "text": "\ud800"}}, "surrogate"),
+        ({"7": {**GOOD, "annotators": " "}}, "expected annotators to be a string"),
+        ({"7": {**GOOD, "annotators": "a,b,c"}}, "2 annotations by 3 annotators"),
+        ({"7": {**GOOD, "annotators": "a,"}}, "without a name"),
+        ({"7": {**GOOD, "annotations": "0,2"}}, "'2' is neither 0 nor 1"),
+    ],
+)
+def test_damaged_files_end_in_one_line(tmp_path, content, words):
+    raw = content if isinstance(content, bytes) else json.dumps(content).encode()
+    (tmp_path / "X_train.json").write_bytes(raw)
+    out = tmp_path / "out.jsonl"
+    result = CliRunner().invoke(main, ["convert", "lewidi", str(tmp_path), "--out", str(out)])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1
+    assert words in result.stderr
+    assert not out.exists()
+
+
+def test_folders_that_are_no_data_set(tmp_path):
+    with pytest.raises(DataError, match=r"expected \*_train.json"):
+        read_folder(tmp_path)
+    with pytest.raises(DataError, match=r"cannot read .*absent"):
+        read_folder(tmp_path / "absent")
+    write(tmp_path, "X_train.json", GOOD)
+    write(tmp_path, "Y_train.json", GOOD)
+    with pytest.raises(DataError, match=r"2 data sets in .* \(X, Y\)"):
+        read_folder(tmp_path)
+
+
+def test_save_is_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "out.jsonl"
+    path.write_bytes(b"old")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", full)
+        with pytest.raises(DataError, match="No space left"):
+            save(b"new", path)
+    assert path.read_bytes() == b"old"
+    for bad in (tmp_path, tmp_path / "absent" / "out", path / "out", Path("/dev/null")):
+        with pytest.raises(DataError, match="cannot write"):
+            save(b"new", bad)
+    save(b"new", path)
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_command_in_a_process(tmp_path):
+    rows = [entry(f"text {n} é", u=n % 2, v=0, w=(n + 1) % 2) for n in range(30)]
+    write(tmp_path, "X_train.json", *rows)
+    command = [sys.executable, "-c", "from fala_sim.cli import main; main()", "convert", "lewidi"]
+    command += [str(tmp_path), "--users", "2"]
+    piped = subprocess.run(command, capture_output=True, check=True)
+    out = tmp_path / "out.jsonl"
+    saved = subprocess.run([*command, "--out", str(out)], capture_output=True, check=True)
+    assert saved.stdout == b""
+    assert out.read_bytes() == piped.stdout
+    assert "u: 30 documents, 30.0 % test, 50.0 % label 1" in saved.stderr.decode()
+    assert list(gather_rows(read_rows(piped.stdout.splitlines()), "").users) == ["u", "v"]
+
+
+@pytest.mark.parametrize(
+    ("name", "users", "documents_each"),
+    [("md-agreement", 20, None), ("hs-brexit", 3, 1120), ("hs-brexit", 5, 1120)],
+)
+def test_real_annotators(name, users, documents_each):
+    docs = parse_documents(read_folder(real(name)))
+    conversion = convert(docs, users=users, seed=0)
+    by_user = check(conversion)
+    public = by_user.pop(None)
+    assert len(by_user) == users
+    counts = Counter(annotator for document in docs for annotator in document.labels)
+    assert [len(rows) for rows in by_user.values()] == [
+        count for _, count in counts.most_common(users)
+    ]
+    for rows in by_user.values():
+        assert abs(held_out_share(rows) - 0.3) < 0.01
+        assert documents_each in (None, len(rows))
+    test = {row.text for rows in by_user.values() for row in rows if row.split == "test"}
+    others = sum(
+        len(set(document.labels) - set(by_user)) for document in docs if document.text not in test
+    )
+    assert len(public) == others
+    assert convert(docs, users=users, seed=0) == conversion
+
+
+def test_real_annotators_who_labelled_everything_leave_no_public():
+    docs = parse_documents(read_folder(real("hs-brexit")))
+    with pytest.raises(DataError, match="6 annotators allow 5 users at most, not 6"):
+        convert(docs, users=6, seed=0)
