@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fala.errors import DataError, RowError
@@ -215,16 +215,19 @@ near_rows = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)  # a shared machine may stall
 @given(st.lists(st.binary(max_size=60), max_size=4))
 def test_any_bytes_parse_or_are_refused(given_lines):
     parse_or_refuse(given_lines)
 
 
+@settings(deadline=None)  # a shared machine may stall
 @given(st.lists(near_rows | values, max_size=6))
 def test_any_json_parses_or_is_refused(objects):
     parse_or_refuse([json.dumps(value) for value in objects])
 
 
+@settings(deadline=None)  # a shared machine may stall
 @given(st.integers(0, 4), near_rows | values, st.binary(max_size=3))
 def test_one_strange_row_among_good_ones(place, strange, noise):
     good = lines(*whole())
@@ -232,6 +235,7 @@ def test_one_strange_row_among_good_ones(place, strange, noise):
     parse_or_refuse(good)
 
 
+@settings(deadline=None)  # a shared machine may stall
 @given(st.integers(0, 30), st.lists(st.booleans(), min_size=31, max_size=31))
 def test_the_line_of_the_first_bad_row_is_exact(place, blanks):
     content = ["\n" if blank else lines(text_row())[0] for blank in blanks]
