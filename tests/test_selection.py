@@ -88,13 +88,20 @@ def test_further_representatives_go_where_the_examples_are():
         assert made.weights[truth[made.order] == cluster].sum() == [60, 20][cluster]
 
 
-def test_further_representatives_spread_inside_a_cluster():
-    angles = np.linspace(0, 0.4, 21)
-    embeddings = np.column_stack([np.cos(angles), np.sin(angles)])
-    made = select(embeddings, None, count=3, neighbours=20)
+@pytest.mark.parametrize("seed", range(5))
+def test_further_representatives_are_not_what_was_given_already(seed):
+    embeddings = np.array([[1.0, 0.0]] * 20 + [[1.0, 0.5]])
+    made = select(embeddings, None, count=2, neighbours=20, seed=seed)
     assert made.assignment.max() == 0
-    np.testing.assert_array_equal(made.order[0], 10)
-    assert set(made.order[1:].tolist()) == {0, 20}
+    assert made.order[0] < made.order[1] == 20
+    np.testing.assert_array_equal(made.weights, [20, 1])
+
+
+def test_further_representatives_differ_by_seed():
+    embeddings, _ = groups([60])
+    one, other = (select(embeddings, None, count=9, neighbours=59, seed=s) for s in (0, 1))
+    assert one.order[0] == other.order[0]
+    assert set(one.order.tolist()) != set(other.order.tolist())
 
 
 def test_labels_part_what_the_cosine_joins():
