@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from fala.errors import BudgetError, DataError
 
@@ -293,13 +292,17 @@ def cluster_graph(graph: Graph, *, budget: int, seed: int) -> Clustering:
     return Clustering(assignment, pivots, oracle.asked)
 
 
-def mean_directions(unit: Vectors, assignment: Indices, clusters: int) -> Vectors:
-    """Mean direction of each cluster, (clusters, dim); zero where the members cancel out."""
-    ones = np.ones(len(unit), dtype=np.float32)
-    members = sparse.csr_array(
-        (ones, (assignment, np.arange(len(unit)))), shape=(clusters, len(unit))
-    )
-    return unit_vectors(members @ unit)
+def members_of(assignment: Indices) -> list[Indices]:
+    """List the examples of each cluster, for clusters numbered without gaps."""
+    return np.split(np.argsort(assignment, kind="stable"), np.cumsum(np.bincount(assignment))[:-1])
+
+
+def mean_directions(unit: Vectors, members: list[Indices]) -> Vectors:
+    """Mean direction of each cluster, (m, dim); zero where the members are all zero."""
+    sums = np.empty((len(members), unit.shape[1]), dtype=np.float32)
+    for cluster, examples in enumerate(members):
+        unit[examples].sum(axis=0, out=sums[cluster])
+    return unit_vectors(sums)
 
 
 def _edge_keys(left: npt.ArrayLike, right: npt.ArrayLike, total: int) -> Indices:
@@ -401,15 +404,11 @@ def _merge_clusters(
     clusters = len(pivots)
     if not oracle.remaining or not clusters:
         return assignment, pivots
-    lists, cosines = nearest_neighbours(
-        mean_directions(graph.unit, assignment, clusters), _MERGE_CANDIDATES
-    )
+    members = members_of(assignment)
+    lists, cosines = nearest_neighbours(mean_directions(graph.unit, members), _MERGE_CANDIDATES)
     left, column = np.nonzero(lists >= 0)
     keys, first = np.unique(_edge_keys(left, lists[left, column], clusters), return_index=True)
     nearest_first = np.argsort(-cosines[left, column][first], kind="stable")
-    members = np.split(
-        np.argsort(assignment, kind="stable"), np.cumsum(np.bincount(assignment))[:-1]
-    )
     holder = np.arange(clusters)  # the cluster into which each has merged so far
     refused: set[tuple[int, int]] = set()
     for key in keys[nearest_first].tolist():

@@ -16,13 +16,13 @@ from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-from scipy.cluster.vq import kmeans2
 
 from fala.clustering import (
     Indices,
     Vectors,
     kwikbucks,
     mean_directions,
+    members_of,
     row_blocks,
     unit_vectors,
 )
@@ -136,8 +136,8 @@ def _representatives(
 ) -> Indices:
     """Choose the representatives of clusters, in order of priority."""
     sizes = np.bincount(assignment)
-    members = np.split(np.argsort(assignment, kind="stable"), np.cumsum(sizes)[:-1])
-    centres = mean_directions(unit, assignment, len(sizes))
+    members = members_of(assignment)
+    centres = mean_directions(unit, members)
     order: list[int] = []
     gaps: dict[int, Vectors] = {}
     turns: list[tuple[float, int, int]] = []  # -(size / (given + 1)), cluster, given
@@ -192,6 +192,9 @@ def _kmeans(unit: Vectors, count: int, seed: int) -> Indices:
 
     SciPy holds all (n, count) distances; the other methods hold no such matrix.
     """
+    # Imported here: it takes 0.2 s to load, and a device that uses the default never needs it.
+    from scipy.cluster.vq import kmeans2
+
     centres = _spread_centres(unit, count, np.random.default_rng(seed))
     with warnings.catch_warnings():
         # A cluster that runs empty (equal vectors) keeps its centre, and is left out below.
