@@ -1,0 +1,31 @@
+"""What every backbone does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Backbone(Protocol):
+    """A frozen text encoder."""
+
+    @property
+    def dimension(self) -> int:
+        """Length of an embedding."""
+
+    @property
+    def is_transformer(self) -> bool:
+        """Whether encoding a text is a forward pass, the currency of every budget."""
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embed texts.
+
+        Args:
+            texts: n texts.
+
+        Returns:
+            The embeddings, shape (n, dimension).
+        """

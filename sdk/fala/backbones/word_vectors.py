@@ -1,0 +1,92 @@
+"""Static word vectors: the mean of a text's word vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.errors import BundleFormatError
+from fala.text import words
+
+_UNKNOWN_WORDS = ("<unk>", "unk")
+
+
+class WordVectors:
+    """Mean of word vectors (GloVe; Pennington, Socher and Manning, EMNLP 2014).
+
+    Unknown words are left out of the mean; an unknown word with hyphens is looked up by its
+    parts. A text without any known word gets the vocabulary's ``<unk>`` vector if it has one,
+    and otherwise the zero vector.
+
+    Args:
+        vocabulary: V words.
+        vectors: Shape (V, dim): float16 or float32, or int8 together with ``scales``.
+        scales: Shape (V,) for int8 vectors: a word's vector is its row times its scale.
+
+    Raises:
+        BundleFormatError: The shapes or types do not fit, or a number is not finite.
+    """
+
+    is_transformer = False
+
+    def __init__(
+        self, vocabulary: Sequence[str], vectors: NDArray[Any], scales: NDArray[Any] | None = None
+    ) -> None:
+        if vectors.ndim != 2 or vectors.shape[0] != len(vocabulary) or not vectors.size:
+            raise BundleFormatError(
+                f"{len(vocabulary)} words, but vectors of shape {vectors.shape}"
+            )
+        if (vectors.dtype == np.int8) != (scales is not None) or (
+            vectors.dtype not in (np.int8, np.float16, np.float32)
+        ):
+            raise BundleFormatError(
+                f"word vectors are float16, float32, or int8 with scales; these are {vectors.dtype}"
+                f" {'with' if scales is not None else 'without'} scales"
+            )
+        if scales is not None and scales.shape != (len(vocabulary),):
+            raise BundleFormatError(f"{len(vocabulary)} words, but scales {scales.shape}")
+        if not np.isfinite(vectors if scales is None else scales).all():
+            raise BundleFormatError("a word vector holds NaN or infinity")
+        self._vectors = vectors
+        self._scales = scales
+        self._index = {word: row for row, word in enumerate(vocabulary)}
+        self._unknown = next((self._index[w] for w in _UNKNOWN_WORDS if w in self._index), None)
+
+    @property
+    def dimension(self) -> int:
+        """Length of an embedding."""
+        return int(self._vectors.shape[1])
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embed texts as means of their words' vectors.
+
+        Args:
+            texts: n texts.
+
+        Returns:
+            The embeddings, shape (n, dimension).
+        """
+        result = np.zeros((len(texts), self.dimension), dtype=np.float32)
+        for position, text in enumerate(texts):
+            rows = self._rows(text)
+            if rows:
+                vectors = self._vectors[rows].astype(np.float32)
+                if self._scales is not None:
+                    vectors *= self._scales[rows, None]
+                result[position] = vectors.mean(axis=0)
+        return result
+
+    def _rows(self, text: str) -> list[int]:
+        rows: list[int] = []
+        for word in words(text):
+            row = self._index.get(word)
+            if row is not None:
+                rows.append(row)
+            elif "-" in word:
+                rows.extend(self._index[part] for part in word.split("-") if part in self._index)
+        if not rows and self._unknown is not None:
+            rows.append(self._unknown)
+        return rows

@@ -1,0 +1,33 @@
+"""The version of the bundle format.
+
+Raise ``FORMAT_VERSION`` when an SDK of today would misread a bundle of tomorrow: a file renamed,
+an array laid out otherwise, a required field added. New optional fields and files that an old SDK
+may ignore leave it as it is. Every version that was ever released keeps a load test.
+"""
+
+from __future__ import annotations
+
+FORMAT_VERSION = 1
+
+# Names of the files inside a bundle.
+MANIFEST = "manifest.json"
+ONNX_MODEL = "backbone/model.onnx"
+TOKENIZER = "backbone/tokenizer.json"
+VOCABULARY = "backbone/vocabulary.txt"
+VECTORS = "backbone/vectors.npy"
+SCALES = "backbone/scales.npy"
+HEAD_WEIGHT = "head/weight.npy"
+HEAD_BIAS = "head/bias.npy"
+HEAD_QUERY = "head/query.npy"
+
+ONNX = "onnx"
+WORD_VECTORS = "word-vectors"
+
+#: Files that a backbone of each kind must have.
+BACKBONE_FILES = {
+    ONNX: (ONNX_MODEL, TOKENIZER),
+    WORD_VECTORS: (VOCABULARY, VECTORS),
+}
+
+#: Bytes of the largest manifest that is read: real ones are a few kilobytes.
+MAX_MANIFEST_BYTES = 1 << 20

@@ -1,0 +1,47 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let ``write`` fill a temporary file beside ``path``, then give it that name.
+
+    The content reaches the disk before the name does, and nothing is left behind if ``write``
+    fails or is interrupted.
+
+    Args:
+        path: The file to make or replace.
+        write: Fills the file whose path it is given.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        # mkstemp makes files for the owner only; a released file has the usual permissions.
+        temporary.chmod(0o644)
+        write(temporary)
+        with temporary.open("rb+") as stream:
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+        _sync_directory(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _sync_directory(directory: Path) -> None:
+    # Windows cannot open a directory; its rename is durable with the file's own flush.
+    with contextlib.suppress(PermissionError):
+        handle = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
