@@ -1,0 +1,427 @@
+"""The door: a device's folder with its personal model, its examples and two slots."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala import replacement
+from fala.backbones import Backbone
+from fala.bundle import Bundle
+from fala.errors import BundleMismatchError, DataError, DeviceError
+from fala.examples import Example, check_examples, texts_of, unique_texts
+from fala.files import write_atomically
+from fala.heads import Head, PersonalModel, Vectors
+from fala.objective import Evidence, fit
+from fala.replacement import Budget, Knowledge, Objective, Progress, Report
+from fala.store import SlotRecord, Store
+
+_SLOTS = ("a", "b")
+_STORE = "store.sqlite3"
+_BUNDLES = "bundles"
+
+
+@dataclass(frozen=True)
+class LearnReport:
+    """What a device knows after learning.
+
+    Attributes:
+        examples: Examples in the store.
+        labelled: How many of them have a label.
+        fitted: Examples that the personal matrix was fitted to; 0 where there was nothing to fit.
+        lambda_: The penalty that leave-one-out chose; None where nothing was fitted.
+        loss: Leave-one-out loss at that penalty, in nats by example for labels.
+    """
+
+    examples: int
+    labelled: int
+    fitted: int
+    lambda_: float | None
+    loss: float | None
+
+
+class Device:
+    """A personal model on a device.
+
+    Use ``Device.create`` once and ``Device.open`` afterwards; it is a context manager. One object
+    at a time should write to a folder.
+    """
+
+    def __init__(self, path: Path, store: Store) -> None:
+        self._path = path
+        self._store = store
+        self._load()
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], bundle: str | os.PathLike[str]) -> Device:
+        """Make a device folder with a release installed.
+
+        Args:
+            path: A folder that does not exist, or is empty.
+            bundle: The release's file; it is copied.
+
+        Raises:
+            BundleError: The release cannot be trusted.
+            BundleMismatchError: It is a backbone without a head.
+            DeviceError: The folder is in use, or cannot be written.
+        """
+        path = Path(path)
+        opened, head = _open_release(bundle)
+        opened.backbone()  # a model that does not load must not be installed
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if any(path.iterdir()):
+                hint = "use Device.open" if (path / _STORE).exists() else "choose another"
+                raise DeviceError(f"{path}: the folder is not empty; {hint}")
+            (path / _BUNDLES).mkdir()
+            _install(opened, path)
+        except OSError as error:
+            raise DeviceError(f"{path}: {error.strerror or error}") from error
+        store = Store(path / _STORE, create=True)
+        model = head.vendor_model()
+        with store.transaction():
+            store.put_slot(_record(_SLOTS[0], opened, model, teacher=None))
+            store.activate(_SLOTS[0], None)
+        return cls(path, store)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Device:
+        """Open a device folder.
+
+        Raises:
+            DeviceError: There is none, or it is damaged.
+            BundleError: The installed release is not what was installed.
+        """
+        path = Path(path)
+        if not (path / _STORE).is_file():
+            raise DeviceError(f"{path}: not a device folder; make one with Device.create")
+        store = Store(path / _STORE)
+        try:
+            return cls(path, store)
+        except BaseException:
+            store.close()
+            raise
+
+    def close(self) -> None:
+        """Close the store. What was learned is already on the disk."""
+        self._store.close()
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def name(self) -> str:
+        """The installed backbone's name."""
+        return self._bundle.manifest.name
+
+    @property
+    def task(self) -> str:
+        """``"classification"`` or ``"matching"``."""
+        return self._head.task
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels' names, in the order of the probabilities."""
+        return self._head.labels
+
+    @property
+    def model(self) -> PersonalModel:
+        """The personal model that answers."""
+        return self._model
+
+    @property
+    def can_roll_back(self) -> bool:
+        """Whether an earlier model is kept."""
+        return self._store.active()[1] is not None
+
+    def predict(self, examples: Sequence[Example]) -> NDArray[np.float64]:
+        """Probabilities of every label by the personal model.
+
+        Args:
+            examples: n texts for a classifier, ``Match`` objects for a matcher.
+
+        Returns:
+            Shape (n, number of labels); rows add up to 1.
+
+        Raises:
+            DataError: If an example is not of the task's kind.
+        """
+        examples = check_examples(examples, self.task)
+        texts = unique_texts(examples)
+        embeddings = dict(zip(texts, self._backbone.encode(texts), strict=True))
+        return self._model.probabilities(self._head.inputs(examples, embeddings))
+
+    def learn(
+        self, examples: Sequence[Example], labels: Sequence[str | int | None] | None = None
+    ) -> LearnReport:
+        """Keep examples with their labels, and fit the personal matrix to all that is known.
+
+        The fit is cross-entropy on labels, together with the old logits that a replacement
+        brought along, by reweighted least squares: no backpropagation.
+
+        Args:
+            examples: n texts, or ``Match`` objects. One that is known already takes the new label.
+            labels: n labels (names, or integers that spell them), None for an example that the
+                user gave no label; None for all. Examples without a label are kept for the next
+                replacement.
+
+        Raises:
+            DataError: If an example or a label cannot be used; nothing is kept then.
+        """
+        examples = check_examples(examples, self.task)
+        given = [None] * len(examples) if labels is None else list(labels)
+        if len(given) != len(examples):
+            raise DataError(f"{len(examples)} examples, but {len(given)} labels")
+        self._head.label_shares(given)
+        stored = self._store.embeddings(self._backbone_digest)
+        missing = [text for text in unique_texts(examples) if text not in stored]
+        fresh = dict(zip(missing, self._backbone.encode(missing), strict=True)) if missing else {}
+        # Kept before the fit: whatever happens there, the user's data is safe.
+        with self._store.transaction():
+            self._store.remember(examples, [None if y is None else str(y) for y in given])
+            self._store.add_embeddings(self._backbone_digest, fresh)
+        return self._fit()
+
+    def replace(
+        self,
+        bundle: str | os.PathLike[str],
+        budget: Budget | None = None,
+        *,
+        objective: Objective = "mse+ce",
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> Report:
+        """Replace the backbone and carry the personal model over.
+
+        Representatives are chosen on the old embeddings; only they pass through the new backbone.
+        The old model stays for ``rollback``. Whatever goes wrong before the last moment, the
+        device answers as before.
+
+        Args:
+            bundle: The new release's file; it is copied.
+            budget: What it may cost; None is ``Budget()``.
+            objective: ``"mse"`` fits old logits (the paper), ``"ce"`` labels, ``"mse+ce"`` both.
+            seed: Seed of the clustering.
+            progress: Called with a stage's name, what is done and what there is to do.
+
+        Returns:
+            What was done, what was decided and what it cost.
+
+        Raises:
+            BundleError: The release cannot be trusted, or is not for this task and these labels.
+            DeviceError: The device's folder cannot be written.
+        """
+        started = time.perf_counter()
+        report = Report(old=self.name, new="")
+        with report.stage("open"):
+            opened, head = _open_release(bundle)
+            report.new = opened.manifest.name
+            if (head.task, head.labels) != (self.task, self.labels):
+                raise BundleMismatchError(
+                    f"{opened.path}: for {head.task} with labels {', '.join(head.labels)}; this "
+                    f"device does {self.task} with labels {', '.join(self.labels)}"
+                )
+            backbone = opened.backbone()
+        with report.stage("read"):
+            ids, knowledge = self._knowledge()
+            known = self._store.embeddings(opened.backbone_digest)
+        outcome = replacement.replace(
+            knowledge,
+            head,
+            backbone.encode,
+            known,
+            budget or Budget(),
+            report,
+            static=not backbone.is_transformer,
+            objective=objective,
+            seed=seed,
+            progress=progress,
+        )
+        with report.stage("commit"):
+            self._commit(opened, outcome, ids, knowledge)
+        self._load(backbone)
+        report.seconds["total"] = time.perf_counter() - started
+        return report
+
+    def rollback(self) -> None:
+        """Go back to the model before the last replacement; a second call comes back here.
+
+        Raises:
+            DeviceError: If no earlier model is kept.
+        """
+        slot, previous = self._store.active()
+        if previous is None:
+            raise DeviceError(f"{self._path}: there is no earlier model to go back to")
+        with self._store.transaction():
+            self._store.activate(previous, slot)
+        try:
+            self._load()
+        except BaseException:
+            # The earlier bundle is damaged: stay with what works.
+            with self._store.transaction():
+                self._store.activate(slot, previous)
+            self._load()
+            raise
+
+    @property
+    def _backbone_digest(self) -> str:
+        return self._record.backbone
+
+    @property
+    def _backbone(self) -> Backbone:
+        # Loaded when first needed: opening a device to look at it costs no session.
+        if self._loaded is None:
+            self._loaded = self._bundle.backbone()
+        return self._loaded
+
+    def _load(self, backbone: Backbone | None = None) -> None:
+        """Take the active slot's model."""
+        record = self._store.slot(self._store.active()[0])
+        bundle, head = _open_release(_bundle_path(self._path, record.bundle))
+        if _bundle_digest(bundle) != record.bundle:
+            raise DeviceError(f"{bundle.path}: not the bundle that was installed")
+        model = PersonalModel(head, record.theta, record.bias)
+        self._record, self._bundle, self._head, self._model = record, bundle, head, model
+        self._loaded: Backbone | None = backbone
+
+    def _knowledge(self) -> tuple[list[int], Knowledge]:
+        """What is known of every example that has an embedding of the active backbone."""
+        embeddings = self._store.embeddings(self._backbone_digest)
+        rows = [
+            row
+            for row in self._store.examples()
+            if all(text in embeddings for text in texts_of(row.example))
+        ]
+        examples = [row.example for row in rows]
+        inputs = self._head.inputs(examples, embeddings)
+        knowledge = Knowledge(
+            examples=examples,
+            inputs=inputs,
+            logits=self._model.logits(inputs),
+            labels=self._head.label_shares([row.label for row in rows]),
+        )
+        return [row.id for row in rows], knowledge
+
+    def _fit(self) -> LearnReport:
+        """Fit the personal matrix to all labels and to the teacher's logits, and keep it."""
+        ids, knowledge = self._knowledge()
+        logits = np.full(knowledge.labels.shape, np.nan)
+        if self._record.teacher is not None:
+            taught = self._store.logits(self._record.teacher)
+            for position, row in enumerate(ids):
+                if row in taught:
+                    logits[position] = taught[row]
+        known = knowledge.labelled | ~np.isnan(logits).any(axis=1)
+        everything = self._store.examples()
+        labelled = sum(row.label is not None for row in everything)
+        if not known.any():
+            return LearnReport(len(everything), labelled, 0, None, None)
+        solved = fit(
+            Evidence.of(
+                self._head.features(knowledge.inputs[known]),
+                logits=logits[known],
+                labels=knowledge.labels[known],
+            ),
+            start_bias=self._head.bias,
+        )
+        model = PersonalModel(self._head, solved.theta, solved.bias)
+        record = _record(self._record.name, self._bundle, model, self._record.teacher)
+        with self._store.transaction():
+            self._store.put_slot(record)
+        self._record, self._model = record, model
+        return LearnReport(
+            len(everything), labelled, int(known.sum()), solved.lambda_, solved.loss
+        )
+
+    def _commit(
+        self,
+        bundle: Bundle,
+        outcome: replacement.Outcome,
+        ids: Sequence[int],
+        knowledge: Knowledge,
+    ) -> None:
+        """Write the idle slot, then let it answer, in one transaction."""
+        slot = self._record.name
+        idle = next(name for name in _SLOTS if name != slot)
+        teacher = self._record.model
+        try:
+            _install(bundle, self._path)
+            with self._store.transaction():
+                self._store.add_embeddings(bundle.backbone_digest, outcome.embeddings)
+                self._store.add_logits(
+                    teacher, dict(zip(ids, knowledge.logits, strict=True))
+                )
+                self._store.put_slot(_record(idle, bundle, outcome.model, teacher))
+                self._store.activate(idle, slot)
+                self._store.prune()
+        except OSError as error:
+            raise DeviceError(f"{self._path}: {error.strerror or error}") from error
+        keep = {self._store.slot(name).bundle for name in _SLOTS}
+        for file in (self._path / _BUNDLES).iterdir():
+            if file.stem not in keep:
+                file.unlink(missing_ok=True)
+
+
+def _open_release(path: str | os.PathLike[str]) -> tuple[Bundle, Head]:
+    bundle = Bundle.open(path)
+    head = bundle.head()
+    if head is None:
+        raise BundleMismatchError(
+            f"{bundle.path}: a backbone without a head; a device needs a release "
+            "(fit a head with fala.fit_head and write it with fala.write_release)"
+        )
+    return bundle, head
+
+
+def _bundle_digest(bundle: Bundle) -> str:
+    return hashlib.sha256(bundle.manifest.to_json()).hexdigest()
+
+
+def _bundle_path(device: Path, digest: str) -> Path:
+    # By content: installing a bundle never touches the file of another.
+    return device / _BUNDLES / f"{digest}.fala"
+
+
+def _install(bundle: Bundle, device: Path) -> None:
+    target = _bundle_path(device, _bundle_digest(bundle))
+    if not target.exists():
+        write_atomically(target, lambda temporary: _copy(bundle.path, temporary))
+
+
+def _copy(source: Path, target: Path) -> None:
+    shutil.copyfile(source, target)
+    Bundle.open(target)
+
+
+def _record(name: str, bundle: Bundle, model: PersonalModel, teacher: str | None) -> SlotRecord:
+    digest = hashlib.sha256()
+    for part in (bundle.backbone_digest, bundle.head_digest):
+        digest.update(part.encode())
+    digest.update(model.theta.astype("<f4").tobytes())
+    digest.update(model.bias.astype("<f4").tobytes())
+    return SlotRecord(
+        name=name,
+        bundle=_bundle_digest(bundle),
+        backbone=bundle.backbone_digest,
+        theta=model.theta,
+        bias=model.bias,
+        model=digest.hexdigest(),
+        teacher=teacher,
+    )

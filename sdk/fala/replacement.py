@@ -1,0 +1,361 @@
+"""A replacement: select, forward, solve, check.
+
+The part that decides. It is given what the device knows and a way to encode texts, and gives back
+a personal matrix and a report; files and the store stay outside.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.errors import BudgetError
+from fala.examples import Example, texts_of
+from fala.heads import Head, PersonalModel, Vectors
+from fala.objective import Evidence, Fit, cross_entropy, fit
+from fala.selection import Selection, select
+
+#: Texts encoded between two looks at the clock: a few of the encoder's batches.
+CHUNK = 128
+#: Labelled representatives, and of each label, below which labels do not judge a model.
+MIN_LABELLED, MIN_OF_A_LABEL = 10, 3
+
+Objective = Literal["mse", "ce", "mse+ce"]
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a replacement may cost.
+
+    Attributes:
+        forward_passes: Texts through the new backbone, at most. Word vectors cost none.
+        seconds: Wall time after which no more texts are encoded; None sets no limit. A limit is
+            kept by stopping before the batch that would pass it, so solving comes on top.
+
+    Raises:
+        BudgetError: If a number is negative or not a number.
+    """
+
+    forward_passes: int = 200
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.forward_passes, bool) or not isinstance(self.forward_passes, int):
+            raise BudgetError("forward_passes is a whole number")
+        if self.forward_passes < 0:
+            raise BudgetError(f"forward_passes is 0 or more, not {self.forward_passes}")
+        if self.seconds is not None and not self.seconds >= 0:
+            raise BudgetError(f"seconds is 0 or more, not {self.seconds}")
+
+
+@dataclass
+class Report:
+    """What a replacement did and cost.
+
+    Attributes:
+        old: Name of the backbone that was replaced.
+        new: Name of the one that came.
+        decision: ``"personal"`` where the personal matrix was carried over, ``"vendor"`` where
+            the device fell back to the vendor's own model (theta = 1).
+        reason: Why, in words.
+        examples: Examples with an old embedding, from which representatives were chosen.
+        labelled: How many of them have a label.
+        representatives: Examples that passed through the new backbone.
+        clusters: Clusters that they were chosen from.
+        queries: Strong queries that clustering asked.
+        forward_passes: Texts through the new backbone; 0 for word vectors.
+        backward_passes: 0, by construction.
+        lambda_: The penalty that leave-one-out chose, or None where nothing was solved.
+        agreement: Share of representatives on which the solved model, each left out, decides as
+            the old personal model does.
+        measure: What the two losses are: ``"cross-entropy of labels"`` or ``"squared error of
+            old logits"``, a mean over representatives; empty where nothing was solved.
+        vendor_loss: Loss of the vendor's own new model.
+        personal_loss: Leave-one-out loss of the solved model.
+        seconds: Wall time by stage, and ``"total"``.
+        peak_memory: The process's high-water mark in bytes after each stage; empty where the
+            operating system does not tell.
+    """
+
+    old: str
+    new: str
+    decision: Literal["personal", "vendor"] = "vendor"
+    reason: str = "the device has no examples yet"
+    examples: int = 0
+    labelled: int = 0
+    representatives: int = 0
+    clusters: int = 0
+    queries: int = 0
+    forward_passes: int = 0
+    backward_passes: int = 0
+    lambda_: float | None = None
+    agreement: float | None = None
+    measure: str = ""
+    vendor_loss: float | None = None
+    personal_loss: float | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    peak_memory: dict[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values, for JSON."""
+        return asdict(self)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time a stage and note the memory at its end."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+            if peak := peak_memory():
+                self.peak_memory[name] = peak
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What the device knows of n examples before a replacement.
+
+    Attributes:
+        examples: The n examples.
+        inputs: Their inputs from old embeddings, shape (n, d_old).
+        logits: The old personal model's logits, shape (n, C).
+        labels: Class shares, shape (n, C), NaN where the user gave none.
+    """
+
+    examples: Sequence[Example]
+    inputs: Vectors
+    logits: NDArray[np.float32]
+    labels: NDArray[np.float64]
+
+    @property
+    def labelled(self) -> NDArray[np.bool_]:
+        """Which examples have a label, shape (n,)."""
+        return ~np.isnan(self.labels).any(axis=1)
+
+    def classes(self) -> NDArray[np.int64]:
+        """A class an example, for clustering: the label, else the old model's decision."""
+        shares = np.where(self.labelled[:, None], self.labels - 0.5, self.logits)
+        if shares.shape[1] == 1:
+            return (shares[:, 0] > 0).astype(np.int64)
+        return shares.argmax(axis=1)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is to be committed.
+
+    Attributes:
+        model: The new personal model.
+        embeddings: New embeddings by text, of all texts that were encoded.
+        chosen: Positions of the representatives, most important first.
+    """
+
+    model: PersonalModel
+    embeddings: dict[str, Vectors]
+    chosen: NDArray[np.int64]
+
+
+def replace(
+    knowledge: Knowledge,
+    head: Head,
+    encode: Callable[[Sequence[str]], Vectors],
+    known: Mapping[str, Vectors],
+    budget: Budget,
+    report: Report,
+    *,
+    static: bool = False,
+    objective: Objective = "mse+ce",
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Carry a personal model over to a new backbone.
+
+    Args:
+        knowledge: What the device knows.
+        head: The vendor's new head.
+        encode: The new backbone: texts to embeddings (n, d).
+        known: New embeddings that the device already has, by text; they cost nothing.
+        budget: What it may cost.
+        report: Filled in.
+        static: The new backbone is word vectors: encoding is no forward pass.
+        objective: Fit old logits (``"mse"``), labels (``"ce"``) or both.
+        seed: Seed of the clustering.
+        progress: Called with a stage's name, what is done and what there is to do.
+
+    Returns:
+        The model to commit; the vendor's own where the personal one would be worse.
+    """
+    started = time.perf_counter()
+    vendor = head.vendor_model()
+    report.examples = len(knowledge.examples)
+    report.labelled = int(knowledge.labelled.sum())
+    embeddings: dict[str, Vectors] = {}
+    nothing = np.empty(0, dtype=np.int64)
+    if not knowledge.examples:
+        return Outcome(vendor, embeddings, nothing)
+    limit = None if static else budget.forward_passes
+    with report.stage("select"):
+        selection = _select(knowledge, limit, seed)
+        report.clusters = len(np.unique(selection.assignment))
+        report.queries = selection.queries
+        groups = _within(knowledge.examples, selection, known, limit)
+    with report.stage("forward"):
+        deadline = None if budget.seconds is None else started + budget.seconds
+        embeddings = _forward(groups, encode, deadline, progress)
+        report.forward_passes = 0 if static else len(embeddings)
+    have = {**known, **embeddings}
+    chosen = np.array(
+        [i for i in selection.order if all(t in have for t in texts_of(knowledge.examples[i]))],
+        dtype=np.int64,
+    )
+    report.representatives = len(chosen)
+    if not len(chosen):
+        report.reason = "the budget allows no representative"
+        return Outcome(vendor, embeddings, nothing)
+    inputs = head.inputs([knowledge.examples[i] for i in chosen], have)
+    with report.stage("solve"):
+        solved = _solve(knowledge, chosen, head, inputs, objective)
+        report.lambda_ = solved.lambda_
+    with report.stage("check"):
+        better = _check(knowledge, chosen, vendor.logits(inputs), solved, report)
+        model = PersonalModel(head, solved.theta, solved.bias) if better else vendor
+    return Outcome(model, embeddings, chosen)
+
+
+def _select(knowledge: Knowledge, limit: int | None, seed: int) -> Selection:
+    count = len(knowledge.examples) if limit is None else min(limit, len(knowledge.examples))
+    return select(knowledge.inputs, knowledge.classes(), count=count, seed=seed)
+
+
+def _within(
+    examples: Sequence[Example],
+    selection: Selection,
+    known: Mapping[str, Vectors],
+    limit: int | None,
+) -> list[list[str]]:
+    """The texts to encode, grouped by representative, in order, within the limit.
+
+    A representative whose texts no longer fit is passed over: a later one may share its history
+    with those taken.
+    """
+    taken: set[str] = set(known)
+    groups: list[list[str]] = []
+    spent = 0
+    for index in selection.order:
+        missing = list(dict.fromkeys(t for t in texts_of(examples[index]) if t not in taken))
+        if limit is None or spent + len(missing) <= limit:
+            spent += len(missing)
+            taken.update(missing)
+            groups.append(missing)
+    return groups
+
+
+def _forward(
+    groups: Sequence[Sequence[str]],
+    encode: Callable[[Sequence[str]], Vectors],
+    deadline: float | None,
+    progress: Progress | None,
+) -> dict[str, Vectors]:
+    texts = [text for group in groups for text in group]
+    # With a deadline the first batch is small, to learn the pace; it stops where the next batch,
+    # at the slowest pace seen, would pass it.
+    chunk = CHUNK if deadline is None else 8
+    embeddings: dict[str, Vectors] = {}
+    pace = 0.0
+    done = 0
+    while done < len(texts):
+        now = time.perf_counter()
+        if deadline is not None:
+            room = deadline - now
+            if room <= 0:
+                break
+            if pace:
+                chunk = min(CHUNK, int(room / pace))
+                if chunk < 1:
+                    break
+        part = texts[done : done + chunk]
+        embeddings.update(zip(part, encode(part), strict=True))
+        pace = max(pace, (time.perf_counter() - now) / len(part))
+        done += len(part)
+        if progress is not None:
+            progress("forward", done, len(texts))
+    return embeddings
+
+
+def _solve(
+    knowledge: Knowledge,
+    chosen: NDArray[np.int64],
+    head: Head,
+    inputs: Vectors,
+    objective: Objective,
+) -> Fit:
+    labels = knowledge.labels[chosen] if "ce" in objective else None
+    if labels is not None and np.isnan(labels).any(axis=1).all():
+        labels = None
+    logits = knowledge.logits[chosen] if "mse" in objective or labels is None else None
+    evidence = Evidence.of(head.features(inputs), logits=logits, labels=labels)
+    return fit(evidence, start_bias=head.bias)
+
+
+def _check(
+    knowledge: Knowledge,
+    chosen: NDArray[np.int64],
+    vendor: NDArray[np.float32],
+    solved: Fit,
+    report: Report,
+) -> bool:
+    """Compare the solved model, each representative left out, with the vendor's own."""
+    old = knowledge.logits[chosen].astype(np.float64)
+    report.agreement = float(np.mean(_decisions(old) == _decisions(solved.left_out)))
+    labelled = knowledge.labelled[chosen]
+    shares = knowledge.labels[chosen][labelled]
+    if _can_judge(shares):
+        report.measure = "cross-entropy of labels"
+        losses = [
+            float(cross_entropy(shares, z[labelled].astype(np.float64)).mean())
+            for z in (vendor, solved.left_out)
+        ]
+    else:
+        report.measure = "squared error of old logits"
+        losses = [float(((z - old) ** 2).sum(axis=1).mean()) for z in (vendor, solved.left_out)]
+    report.vendor_loss, report.personal_loss = losses
+    better = report.personal_loss < report.vendor_loss
+    report.decision = "personal" if better else "vendor"
+    verdict = "the personal model's is" if better else "the personal model's would be"
+    report.reason = (
+        f"{report.measure} on {len(shares) if 'label' in report.measure else len(chosen)} "
+        f"representatives, each left out: {verdict} {report.personal_loss:.3f}, "
+        f"the vendor's own {report.vendor_loss:.3f}"
+    )
+    return better
+
+
+def _can_judge(shares: NDArray[np.float64]) -> bool:
+    if len(shares) < MIN_LABELLED:
+        return False
+    ones = shares.sum(axis=0)
+    counts = np.append(ones, len(shares) - ones) if shares.shape[1] == 1 else ones
+    return int((counts >= MIN_OF_A_LABEL).sum()) >= 2
+
+
+def _decisions(z: NDArray[np.floating]) -> NDArray[np.int64]:
+    return (z[:, 0] > 0).astype(np.int64) if z.shape[1] == 1 else z.argmax(axis=1)
+
+
+def peak_memory() -> int:
+    """The process's high-water mark of resident memory in bytes; 0 where it is not told."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

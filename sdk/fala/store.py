@@ -1,0 +1,308 @@
+"""What a device knows: one SQLite file.
+
+Texts, examples and labels are the user's and are never dropped by a replacement. Embeddings and
+logits carry the digest of what made them. Which slot answers, and each slot's personal matrix, are
+rows of the same file, so that a change of model is one transaction: a device killed at any instant
+comes back with the old model or the new one, whole.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.errors import DataError, DeviceError
+from fala.examples import Example, Match, texts_of, unique_texts
+
+#: Milliseconds that a writer waits for another process to finish.
+BUSY_TIMEOUT_MS = 5_000
+# SQLite's oldest limit on variables in a statement is 999.
+_VARIABLES = 900
+
+# Statements that lead from version i to version i + 1 of the schema; a released step never changes.
+_MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE texts (
+        id INTEGER PRIMARY KEY,
+        text TEXT NOT NULL UNIQUE
+    );
+    CREATE TABLE examples (
+        id INTEGER PRIMARY KEY,
+        document INTEGER NOT NULL REFERENCES texts (id),
+        history TEXT NOT NULL,
+        label TEXT,
+        UNIQUE (document, history)
+    );
+    CREATE TABLE embeddings (
+        text INTEGER NOT NULL REFERENCES texts (id),
+        backbone TEXT NOT NULL,
+        vector BLOB NOT NULL,
+        PRIMARY KEY (text, backbone)
+    ) WITHOUT ROWID;
+    CREATE TABLE logits (
+        example INTEGER NOT NULL REFERENCES examples (id),
+        model TEXT NOT NULL,
+        value BLOB NOT NULL,
+        PRIMARY KEY (example, model)
+    ) WITHOUT ROWID;
+    CREATE TABLE slots (
+        name TEXT PRIMARY KEY,
+        bundle TEXT NOT NULL,
+        backbone TEXT NOT NULL,
+        theta BLOB NOT NULL,
+        bias BLOB NOT NULL,
+        model TEXT NOT NULL,
+        teacher TEXT
+    ) WITHOUT ROWID;
+    CREATE TABLE active (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        slot TEXT NOT NULL REFERENCES slots (name),
+        previous TEXT REFERENCES slots (name)
+    );
+    """,
+)
+
+
+@dataclass(frozen=True)
+class SlotRecord:
+    """A slot's personal model.
+
+    Attributes:
+        name: The slot.
+        bundle: SHA-256 of the bundle's manifest.
+        backbone: Digest of its backbone, the provenance of embeddings.
+        theta: The personal matrix's diagonals, float32, shape (C, d).
+        bias: Shape (C,).
+        model: Digest of backbone, head and personal matrix, the provenance of logits.
+        teacher: Digest of the model whose stored logits it was fitted to, if any.
+    """
+
+    name: str
+    bundle: str
+    backbone: str
+    theta: NDArray[np.float32]
+    bias: NDArray[np.float32]
+    model: str
+    teacher: str | None
+
+
+@dataclass(frozen=True)
+class StoredExample:
+    """An example with its label, None where the user gave none."""
+
+    id: int
+    example: Example
+    label: str | None
+
+
+class Store:
+    """The device's SQLite file.
+
+    Args:
+        path: The file; its folder exists.
+        create: Make a new file instead of opening one.
+
+    Raises:
+        DeviceError: If the file is missing, damaged, in use for too long, or from a newer SDK.
+    """
+
+    def __init__(self, path: Path, *, create: bool = False) -> None:
+        self._path = path
+        if not create and not path.is_file():
+            raise DeviceError(f"{path}: no such store")
+        with self._named_errors():
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._db.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+            self._db.execute("PRAGMA journal_mode = WAL")
+            # A commit that was reported is on the disk, even if the power goes.
+            self._db.execute("PRAGMA synchronous = FULL")
+            self._db.execute("PRAGMA foreign_keys = ON")
+            self._migrate()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All that is written inside is kept, or none of it."""
+        with self._named_errors():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def remember(self, examples: Sequence[Example], labels: Sequence[str | None]) -> None:
+        """Keep examples; a label replaces an earlier one, None leaves it. In a transaction."""
+        texts = unique_texts(examples)
+        self._db.executemany(
+            "INSERT OR IGNORE INTO texts (text) VALUES (?)", ((text,) for text in texts)
+        )
+        ids = self._text_ids(texts)
+        rows = []
+        for example, label in zip(examples, labels, strict=True):
+            document, *history = (ids[text] for text in texts_of(example))
+            kind = json.dumps(history) if isinstance(example, Match) else ""
+            rows.append((document, kind, label))
+        self._db.executemany(
+            "INSERT INTO examples (document, history, label) VALUES (?, ?, ?)"
+            " ON CONFLICT (document, history) DO UPDATE"
+            " SET label = coalesce(excluded.label, label)",
+            rows,
+        )
+
+    def examples(self) -> list[StoredExample]:
+        """All examples, in the order in which they came."""
+        with self._named_errors():
+            texts = dict(self._db.execute("SELECT id, text FROM texts"))
+            rows = self._db.execute(
+                "SELECT id, document, history, label FROM examples ORDER BY id"
+            ).fetchall()
+        return [
+            StoredExample(
+                id=row,
+                example=Match(tuple(texts[i] for i in json.loads(history)), texts[document])
+                if history
+                else texts[document],
+                label=label,
+            )
+            for row, document, history, label in rows
+        ]
+
+    def add_embeddings(
+        self, backbone: str, embeddings: Mapping[str, NDArray[np.float32]]
+    ) -> None:
+        """Keep embeddings in float16, by text; their texts are known. In a transaction.
+
+        Raises:
+            DataError: If a number does not fit float16.
+        """
+        ids = self._text_ids(list(embeddings))
+        rows = []
+        for text, vector in embeddings.items():
+            with np.errstate(over="ignore"):
+                half = vector.astype("<f2")
+            if not np.isfinite(half).all():
+                raise DataError("an embedding is not finite in float16")
+            rows.append((ids[text], backbone, half.tobytes()))
+        self._db.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?)", rows)
+
+    def embeddings(self, backbone: str) -> dict[str, NDArray[np.float32]]:
+        """All embeddings that a backbone made, by text."""
+        with self._named_errors():
+            rows = self._db.execute(
+                "SELECT text.text, vector FROM embeddings JOIN texts AS text"
+                " ON text.id = embeddings.text WHERE backbone = ?",
+                (backbone,),
+            )
+            return {text: np.frombuffer(blob, "<f2").astype(np.float32) for text, blob in rows}
+
+    def add_logits(self, model: str, logits: Mapping[int, NDArray[np.float32]]) -> None:
+        """Keep a model's logits (C,), by example. In a transaction."""
+        self._db.executemany(
+            "INSERT OR REPLACE INTO logits VALUES (?, ?, ?)",
+            ((row, model, value.astype("<f4").tobytes()) for row, value in logits.items()),
+        )
+
+    def logits(self, model: str) -> dict[int, NDArray[np.float32]]:
+        """A model's stored logits (C,), by example."""
+        with self._named_errors():
+            rows = self._db.execute("SELECT example, value FROM logits WHERE model = ?", (model,))
+            return {row: np.frombuffer(blob, "<f4") for row, blob in rows}
+
+    def put_slot(self, record: SlotRecord) -> None:
+        """Write a slot's personal model. In a transaction."""
+        self._db.execute(
+            "INSERT OR REPLACE INTO slots VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                record.name,
+                record.bundle,
+                record.backbone,
+                record.theta.astype("<f4").tobytes(),
+                record.bias.astype("<f4").tobytes(),
+                record.model,
+                record.teacher,
+            ),
+        )
+
+    def slot(self, name: str) -> SlotRecord:
+        """Read a slot's personal model.
+
+        Raises:
+            DeviceError: If the slot was never written.
+        """
+        with self._named_errors():
+            row = self._db.execute("SELECT * FROM slots WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            raise DeviceError(f"{self._path}: slot {name} is empty")
+        name, bundle, backbone, theta, bias, model, teacher = row
+        offsets = np.frombuffer(bias, "<f4")
+        diagonals = np.frombuffer(theta, "<f4").reshape(len(offsets), -1)
+        return SlotRecord(name, bundle, backbone, diagonals, offsets, model, teacher)
+
+    def activate(self, slot: str, previous: str | None) -> None:
+        """Let a slot answer; ``previous`` is the one to roll back to. In a transaction."""
+        self._db.execute("INSERT OR REPLACE INTO active VALUES (1, ?, ?)", (slot, previous))
+
+    def active(self) -> tuple[str, str | None]:
+        """The slot that answers, and the one to roll back to.
+
+        Raises:
+            DeviceError: If no model was ever installed.
+        """
+        with self._named_errors():
+            row = self._db.execute("SELECT slot, previous FROM active").fetchone()
+        if row is None:
+            raise DeviceError(f"{self._path}: no model was ever installed")
+        slot, previous = row
+        return slot, previous
+
+    def prune(self) -> None:
+        """Drop embeddings and logits that no slot can use any more. In a transaction."""
+        self._db.execute(
+            "DELETE FROM embeddings WHERE backbone NOT IN (SELECT backbone FROM slots)"
+        )
+        self._db.execute(
+            "DELETE FROM logits WHERE model NOT IN"
+            " (SELECT teacher FROM slots WHERE teacher IS NOT NULL)"
+        )
+
+    def _text_ids(self, texts: Sequence[str]) -> dict[str, int]:
+        ids: dict[str, int] = {}
+        for start in range(0, len(texts), _VARIABLES):
+            part = texts[start : start + _VARIABLES]
+            marks = ",".join("?" * len(part))
+            rows = self._db.execute(f"SELECT text, id FROM texts WHERE text IN ({marks})", part)
+            ids.update(rows)
+        return ids
+
+    def _migrate(self) -> None:
+        version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
+        if version > len(_MIGRATIONS):
+            raise DeviceError(
+                f"{self._path}: written by a newer fala (schema {version}, this one knows "
+                f"{len(_MIGRATIONS)}); update fala"
+            )
+        for step in range(version, len(_MIGRATIONS)):
+            # executescript commits what is open; so the transaction is in the script.
+            self._db.executescript(
+                f"BEGIN IMMEDIATE; {_MIGRATIONS[step]} PRAGMA user_version = {step + 1}; COMMIT;"
+            )
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise DeviceError(f"{self._path}: {error}") from error
