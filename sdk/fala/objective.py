@@ -3,9 +3,10 @@
     J(theta, b) = 1/n [ sum_i t_i |z_i - z_hat_i|^2  +  sum_i s_i CE(y_i, z_i) ]
                   + lambda (theta - theta0)' P (theta - theta0)
 
-The first sum is the paper's (equation 1), the second its cross-entropy term (Table 5). Each step
-replaces the cross-entropy by its second-order expansion at the present logits, which makes J the
-ridge problem of ``fala.ridge`` with weights; no gradient is followed and no rate is chosen.
+The first sum is the paper's (equation 1), the second its cross-entropy term (Table 5); n counts
+the examples with an old logit or a label. Each step replaces the cross-entropy by its second-order
+expansion at the present logits, which makes J the ridge problem of ``fala.ridge`` with weights; no
+gradient is followed and no rate is chosen.
 """
 
 from __future__ import annotations
@@ -17,16 +18,22 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log_expit, log_softmax, softmax
 
 from fala.errors import DataError
-from fala.ridge import Floats, Problem, Solution, stacked_features
+from fala.ridge import Problem, Solution, penalties
+from fala.whitening import Floats, Precision, broadcast, products, stacked_features
 
 #: The grid of lambdas for label fits, as multiples of the features' mean squared length. It is
 #: coarser than the ridge's: every point costs a few solves.
 GRID = np.logspace(-4, 2, 13)
 
-_MAX_STEPS = 30
-_TOLERANCE = 1e-7
-# A curvature this small comes from a document that is decided; below it the solve loses digits.
-_MIN_CURVATURE = 1e-6
+_MAX_STEPS = 50
+_MAX_HALVINGS = 40
+# Newton's error is squared by a step: after one that moved logits by this share, nothing is left.
+_TOLERANCE = 1e-5
+# The logits of a decided document have no curvature, and nor has their sum under a softmax; this
+# share of the document's weight damps them. It slows steps, and does not move the minimum.
+_DAMPING = 1e-6
+# Armijo's: the share of the promised descent that a step must keep.
+_DESCENT = 1e-4
 
 
 @dataclass(frozen=True)
@@ -62,33 +69,51 @@ class Evidence:
         Args:
             features: Shape (n, d) or (n, C, d).
             logits: Old logits, shape (n,) or (n, C).
-            labels: Class shares, shape (n,) or (n, C), within 0 and 1.
+            labels: Class shares, shape (n,) or (n, C), within 0 and 1; of C > 1 classes they sum
+                to 1.
             weights: A weight by example, shape (n,), for both terms.
 
         Raises:
-            DataError: If a shape does not fit or a share is outside 0 and 1.
+            DataError: If a shape does not fit, a number is infinite, or shares are no shares.
         """
         stacked = stacked_features(features)
         n, classes, _ = stacked.shape
-        base = np.ones(n) if weights is None else np.asarray(weights, dtype=np.float64)
-        if base.shape != (n,) or not np.isfinite(base).all() or (base < 0).any():
-            raise DataError(f"{n} weights, finite and not negative, expected")
-
-        def known(values: ArrayLike | None, name: str) -> tuple[Floats | None, Floats]:
-            if values is None:
-                return None, np.zeros(n)
-            array = np.array(values, dtype=np.float64).reshape(n, -1)
-            if array.shape != (n, classes) or np.isinf(array).any():
-                raise DataError(f"{name} of shape ({n}, {classes}), finite, expected")
-            present = ~np.isnan(array).any(axis=1)
-            array[~present] = 0.0
-            return (array, base * present) if present.any() else (None, np.zeros(n))
-
-        y, label_weights = known(labels, "labels")
-        z, logit_weights = known(logits, "logits")
-        if y is not None and ((y < 0) | (y > 1)).any():
-            raise DataError("class shares are within 0 and 1")
+        base = broadcast(1.0 if weights is None else weights, (n,), "weights")
+        if (base < 0).any():
+            raise DataError("weights are not negative")
+        z, logit_weights = _known(logits, (n, classes), base, "logits")
+        y, label_weights = _known(labels, (n, classes), base, "labels")
+        if y is not None:
+            if ((y < 0) | (y > 1)).any():
+                raise DataError("class shares are within 0 and 1")
+            if classes > 1 and (np.abs(y[label_weights > 0].sum(axis=1) - 1) > 1e-4).any():
+                raise DataError("the shares of an example's classes sum to 1")
         return cls(stacked, z, logit_weights, y, label_weights)
+
+    def take(self, chosen: NDArray[np.bool_]) -> Evidence:
+        """The evidence of some of the examples, by a mask of shape (n,)."""
+        return Evidence(
+            self.features[chosen],
+            None if self.logits is None else self.logits[chosen],
+            self.logit_weights[chosen],
+            None if self.labels is None else self.labels[chosen],
+            self.label_weights[chosen],
+        )
+
+    @property
+    def bounds_bias(self) -> bool:
+        """Whether the evidence holds an unpenalised bias, even with one example left out.
+
+        Labels that never name a class push its bias to infinity; old logits hold it. One example
+        leaves nothing to hold it by once it is left out.
+        """
+        if len(self.features) < 2:
+            return False
+        if self.logits is not None or self.labels is None:
+            return True
+        named = self.label_weights @ self.labels
+        total = self.label_weights.sum()
+        return bool((named > 0).all() and (len(named) > 1 or named[0] < total))
 
     def loss(self, z: Floats) -> float:
         """The data terms of J at logits (n, C)."""
@@ -133,6 +158,9 @@ def fit(
     Without labels it is the ridge, with exact leave-one-out over the whole grid. With labels the
     leave-one-out is that of the last step's least squares problem, at its converged weights.
 
+    b stays at its start where the evidence cannot hold it: with a single example, or with labels
+    alone of which one class has none.
+
     Args:
         evidence: Old logits, labels, or both.
         prior_mean: theta0: a number, (d,) or (C, d).
@@ -144,126 +172,180 @@ def fit(
     Raises:
         DataError: If there is neither a logit nor a label, or a number is unusable.
     """
-    n, classes, _ = evidence.features.shape
-    bias = np.broadcast_to(np.asarray(start_bias, dtype=np.float64), (classes,))
-    fixed = bias if fixed_bias else None
-    if evidence.labels is None:
-        if evidence.logits is None:
-            raise DataError("neither an old logit nor a label to fit")
-        known = evidence.logit_weights > 0
-        problem = Problem(
-            evidence.features[known],
-            evidence.logits[known],
-            prior_mean=prior_mean,
-            precision=precision,
-            weights=None if (evidence.logit_weights[known] == 1).all()
-            else evidence.logit_weights[known],
-            bias=fixed,
-        )  # fmt: skip
-        path = problem.path(lambdas)
-        solution = path.solution()
-        left_out = np.einsum("ncd,cd->nc", evidence.features, solution.theta) + solution.bias
-        left_out[known] = path.logits()
-        return Fit(
-            solution.theta, solution.bias, float(path.lambdas[path.best]), left_out,
-            float(path.errors[path.best]),
-        )  # fmt: skip
-    mean = np.broadcast_to(np.asarray(prior_mean, dtype=np.float64), evidence.features.shape[1:])
-    grid = np.asarray(lambdas, dtype=np.float64).ravel() if lambdas is not None else None
-    solution = Solution(mean, bias)
+    _, classes, dimension = evidence.features.shape
+    mean = broadcast(prior_mean, (classes, dimension), "prior_mean")
+    bias = broadcast(start_bias, (classes,), "start_bias")
+    used = evidence.logit_weights + evidence.label_weights > 0
+    if not used.any():
+        raise DataError("neither an old logit nor a label to fit")
+    known = evidence if used.all() else evidence.take(used)
+    fixed = fixed_bias or not known.bounds_bias
+    if known.labels is None:
+        part = _fit_logits(known, mean, precision, bias if fixed else None, lambdas)
+    else:
+        part = _fit_labels(known, mean, precision, bias, fixed, lambdas)
+    if known is evidence:
+        return part
+    left_out = products(evidence.features, part.theta) + part.bias
+    left_out[used] = part.left_out
+    return Fit(part.theta, part.bias, part.lambda_, left_out, part.loss)
+
+
+def _fit_logits(
+    evidence: Evidence,
+    mean: Floats,
+    precision: ArrayLike,
+    bias: Floats | None,
+    lambdas: ArrayLike | None,
+) -> Fit:
+    if evidence.logits is None:
+        raise DataError("no old logit to fit")
+    weights = None if (evidence.logit_weights == 1).all() else evidence.logit_weights
+    problem = Problem(
+        evidence.features, evidence.logits, prior_mean=mean, precision=precision,
+        weights=weights, bias=bias,
+    )  # fmt: skip
+    path = problem.path(lambdas)
+    solution = path.solution()
+    loss = float(path.errors[path.best])
+    return Fit(solution.theta, solution.bias, float(path.lambdas[path.best]), path.logits(), loss)
+
+
+def _fit_labels(
+    evidence: Evidence,
+    mean: Floats,
+    precision: ArrayLike,
+    bias: Floats,
+    fixed: bool,
+    lambdas: ArrayLike | None,
+) -> Fit:
+    """Along the grid in coordinates delta, where the penalty is lambda |delta|^2."""
+    whitening = Precision(precision, evidence.features.shape[2])
+    rows = whitening.whiten(evidence.features)
+    search = _Search(evidence, rows, products(evidence.features, mean), fixed)
+    grid = GRID * search.scale if lambdas is None else penalties(lambdas)
+    point = Solution(np.zeros(mean.shape), bias)
     best: Fit | None = None
-    if grid is None:
-        grid = GRID * _step(evidence, solution, mean, precision, fixed).scale
     # From the strongest penalty down: each minimum starts the search for the next.
-    for lambda_ in sorted(map(float, grid), reverse=True):
-        solution, problem = _newton(evidence, solution, mean, precision, fixed, lambda_)
-        left_out = problem.leave_one_out(lambda_)
+    for lambda_ in map(float, np.sort(grid)[::-1]):
+        point, problem = search.minimize(point, lambda_)
+        left_out = search.offset + problem.leave_one_out(lambda_)
         loss = evidence.loss(left_out)
-        if best is None or loss < best.loss:
-            best = Fit(solution.theta, solution.bias, lambda_, left_out, loss)
-    if best is None or not np.isfinite(best.theta).all():
-        raise DataError("no lambda of the grid gives a finite fit")
+        if best is None or loss < best.loss * (1 - 1e-9):
+            theta = mean + whitening.unwhiten(point.theta)
+            best = Fit(theta, point.bias, lambda_, left_out, loss)
+    if best is None:
+        raise DataError("no lambda to try")
     return best
 
 
-def _newton(
-    evidence: Evidence,
-    solution: Solution,
-    mean: Floats,
-    precision: ArrayLike,
-    fixed: Floats | None,
-    lambda_: float,
-) -> tuple[Solution, Problem]:
-    """Reweighted least squares to the minimum of J; gives the last step's problem too."""
-    problem = _step(evidence, solution, mean, precision, fixed)
-    z = _logits(evidence, solution)
-    for _ in range(_MAX_STEPS):
-        proposal = problem.solve(lambda_)
-        moved = _logits(evidence, proposal)
-        # Far from the minimum a full step can overshoot; the logits are then pulled back, which
-        # keeps the expansion near where it is true.
-        reach = np.abs(moved - z).max()
-        if reach > 8.0:
-            share = 8.0 / reach
-            proposal = Solution(
-                solution.theta + share * (proposal.theta - solution.theta),
-                solution.bias + share * (proposal.bias - solution.bias),
+@dataclass(frozen=True)
+class _Search:
+    """J in whitened coordinates: z = offset + delta . row + b.
+
+    Attributes:
+        evidence: Its data terms.
+        rows: Features in these coordinates, shape (n, C, d).
+        offset: Logits at the prior mean without a bias, shape (n, C).
+        fixed: Whether b stays.
+    """
+
+    evidence: Evidence
+    rows: Floats
+    offset: Floats
+    fixed: bool
+
+    @property
+    def scale(self) -> float:
+        """Mean squared length of the rows, weighed by the largest curvature of J."""
+        weights = self.evidence.logit_weights + self.evidence.label_weights / 8
+        bias = 0.0 if self.fixed else None
+        return Problem(self.rows, self.offset, prior_mean=0.0, weights=weights, bias=bias).scale
+
+    def logits(self, point: Solution) -> Floats:
+        return self.offset + products(self.rows, point.theta) + point.bias
+
+    def minimize(self, point: Solution, lambda_: float) -> tuple[Solution, Problem]:
+        """Newton steps to the minimum of J; gives the last step's problem too."""
+        z = self.logits(point)
+        value = self.evidence.loss(z) + lambda_ * float(np.vdot(point.theta, point.theta))
+        for _ in range(_MAX_STEPS):
+            weights, slope = _expansion(self.evidence, z)
+            problem = self._expanded(point, z, weights, slope)
+            target = problem.solve(lambda_)
+            step = Solution(target.theta - point.theta, target.bias - point.bias)
+            move = self.logits(target) - z
+            promised = 2 * (
+                float(np.vdot(slope, move)) / len(z)
+                + lambda_ * float(np.vdot(point.theta, step.theta))
             )
-            moved = _logits(evidence, proposal)
-        solution, done = proposal, np.abs(moved - z).max() < _TOLERANCE * (1 + np.abs(z).max())
-        z = moved
-        problem = _step(evidence, solution, mean, precision, fixed)
-        if done:
-            break
-    return solution, problem
+            # Far from the minimum a whole step can overshoot: it is halved until J falls.
+            share = 1.0
+            for _ in range(_MAX_HALVINGS):
+                theta = point.theta + share * step.theta
+                reached = self.evidence.loss(z + share * move)
+                reached += lambda_ * float(np.vdot(theta, theta))
+                if reached <= value + _DESCENT * share * promised:
+                    break
+                share /= 2
+            else:  # J no longer falls by more than rounding
+                return point, problem
+            point = Solution(theta, point.bias + share * step.bias)
+            z, value = z + share * move, reached
+            if share * float(np.abs(move).max()) <= _TOLERANCE * (1 + float(np.abs(z).max())):
+                break
+        return point, problem
 
-
-def _step(
-    evidence: Evidence,
-    solution: Solution,
-    mean: Floats,
-    precision: ArrayLike,
-    fixed: Floats | None,
-) -> Problem:
-    """The least squares problem that touches J at a solution."""
-    z = _logits(evidence, solution)
-    weights, targets = _expansion(evidence, z)
-    if z.shape[1] == 1:
-        weights = weights[:, 0, 0]
-    return Problem(
-        evidence.features, targets, prior_mean=mean, precision=precision, weights=weights,
-        bias=fixed,
-    )  # fmt: skip
+    def _expanded(self, point: Solution, z: Floats, weights: Floats, slope: Floats) -> Problem:
+        """The least squares problem that touches J at logits z."""
+        targets = z - np.linalg.solve(weights, slope[..., None])[..., 0] - self.offset
+        return Problem(
+            self.rows, targets, prior_mean=0.0,
+            weights=weights[:, 0, 0] if z.shape[1] == 1 else weights,
+            bias=point.bias if self.fixed else None,
+        )  # fmt: skip
 
 
 def _expansion(evidence: Evidence, z: Floats) -> tuple[Floats, Floats]:
-    """Weights W (n, C, C) and targets (n, C) of the second-order expansion of the data terms.
+    """Half the curvature (n, C, C) and half the gradient (n, C) of n times the data terms.
 
-    |z - target|^2_W has their gradient and curvature at z. Half the curvature of CE is its
-    weight, because J has squares without a half.
+    Half, because J has squares without a half: z - curvature^-1 gradient, weighed with this half,
+    is the least squares problem of the same gradient and curvature.
     """
     n, classes = z.shape
-    weights = np.zeros((n, classes, classes))
-    slope = np.zeros((n, classes))  # half the gradient
+    weight = evidence.label_weights / 2
+    damping = _DAMPING * (evidence.label_weights + evidence.logit_weights)
+    weights = (evidence.logit_weights + damping)[:, None, None] * np.eye(classes)
+    slope = np.zeros((n, classes))
     if evidence.labels is not None:
         p = probabilities(z)
-        curvature = (
-            (p * (1 - p))[:, :, None]
-            if classes == 1
-            else p[:, :, None] * np.eye(classes) - p[:, :, None] * p[:, None, :]
-        )
-        weights += 0.5 * evidence.label_weights[:, None, None] * curvature
-        total = evidence.labels.sum(axis=1, keepdims=True) if classes > 1 else 1.0
-        slope += 0.5 * evidence.label_weights[:, None] * (total * p - evidence.labels)
+        curvature = -p[:, :, None] * p[:, None, :]
+        curvature[:, range(classes), range(classes)] += p
+        weights += weight[:, None, None] * curvature
+        slope += weight[:, None] * (p - evidence.labels)
     if evidence.logits is not None:
-        weights += evidence.logit_weights[:, None, None] * np.eye(classes)
         slope += evidence.logit_weights[:, None] * (z - evidence.logits)
-    weights += _MIN_CURVATURE * np.eye(classes)
-    return weights, z - np.linalg.solve(weights, slope[..., None])[..., 0]
+    return weights, slope
 
 
-def _logits(evidence: Evidence, solution: Solution) -> Floats:
-    return np.einsum("ncd,cd->nc", evidence.features, solution.theta) + solution.bias
+def _known(
+    values: ArrayLike | None, shape: tuple[int, int], base: Floats, name: str
+) -> tuple[Floats | None, Floats]:
+    """Values with 0 for NaN, and their weights; None where no value has a weight."""
+    if values is None:
+        return None, np.zeros(shape[0])
+    try:
+        array = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name} are not numbers: {error}") from error
+    if array.shape == shape[:1] and shape[1] == 1:
+        array = array[:, None]
+    if array.shape != shape or np.isinf(array).any():
+        raise DataError(f"{name} of shape {shape}, finite, expected")
+    present = ~np.isnan(array).any(axis=1)
+    array[~present] = 0.0
+    weights = base * present
+    return (array, weights) if weights.any() else (None, weights)
 
 
 def probabilities(z: NDArray[np.floating]) -> Floats:

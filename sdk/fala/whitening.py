@@ -1,0 +1,222 @@
+"""Equation 1 in whitened coordinates: weights, precision and free biases taken out.
+
+With W = R'R, P = L L' and theta = theta0 + L'^(-1) delta, equation 1 is plain ridge regression of
+R (z - E theta0) on the rows R E L'^(-1). A bias without a penalty is taken out by projection:
+rows and targets lose the span of its columns R 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import ArrayLike, NDArray
+
+from fala.errors import DataError
+
+Floats = NDArray[np.float64]
+
+
+def finite(values: ArrayLike, name: str) -> Floats:
+    """Values in float64.
+
+    Raises:
+        DataError: If they are not numbers, or one is NaN or infinite.
+    """
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name} are not numbers: {error}") from error
+    if not np.isfinite(array).all():
+        raise DataError(f"{name} hold NaN or infinity")
+    return array
+
+
+def broadcast(value: ArrayLike, shape: tuple[int, ...], name: str) -> Floats:
+    """Finite values, repeated to a shape.
+
+    Raises:
+        DataError: If they are not finite or do not fit the shape.
+    """
+    array = finite(value, name)
+    try:
+        return np.broadcast_to(array, shape)
+    except ValueError as error:
+        raise DataError(f"{name} of shape {array.shape} does not fit shape {shape}") from error
+
+
+def stacked_features(features: ArrayLike) -> Floats:
+    """Features as (n, C, d) in float64.
+
+    Raises:
+        DataError: If there are none, the shape is another, or a number is NaN or infinite.
+    """
+    array = finite(features, "features")
+    if array.ndim == 2:
+        array = array[:, None, :]
+    if array.ndim != 3 or 0 in array.shape:
+        raise DataError(f"features of shape (n, d) or (n, C, d) expected, not {array.shape}")
+    return array
+
+
+def products(features: Floats, theta: Floats) -> Floats:
+    """Logits without a bias, theta . e: (n, C, d) and (C, d) to (n, C)."""
+    # A matrix product a class: einsum would leave BLAS aside.
+    by_class: Floats = np.matmul(features.transpose(1, 0, 2), theta[:, :, None])
+    return by_class[:, :, 0].T
+
+
+class Precision:
+    """P as a change of variables: theta = theta0 + L'^(-1) delta, with P = L L'.
+
+    Args:
+        precision: A number, a diagonal of shape (d,), or a matrix of shape (d, d).
+        dimension: d.
+
+    Raises:
+        DataError: If the shape does not fit, or P is not symmetric positive definite.
+    """
+
+    def __init__(self, precision: ArrayLike, dimension: int) -> None:
+        value = finite(precision, "precision")
+        self._lower: Floats | None = None
+        self._root: Floats | None = None
+        if value.ndim == 2:
+            if value.shape != (dimension, dimension):
+                raise DataError(f"a precision matrix of {dimension} x {dimension} expected")
+            self._lower = np.swapaxes(_upper_root(value, "the precision"), 0, 1)
+        elif not (value > 0).all():
+            raise DataError("the precision is not positive")
+        elif (value != 1).any():
+            self._root = np.sqrt(broadcast(value, (dimension,), "precision"))
+        else:
+            broadcast(value, (dimension,), "precision")
+
+    def whiten(self, features: Floats) -> Floats:
+        """E L'^(-1), over the last axis; the same array where P is the identity."""
+        if self._lower is not None:
+            flat = features.reshape(-1, features.shape[-1])
+            solved = scipy.linalg.solve_triangular(self._lower, flat.T, lower=True)
+            return np.ascontiguousarray(solved.T).reshape(features.shape)
+        return features if self._root is None else features / self._root
+
+    def unwhiten(self, delta: Floats) -> Floats:
+        """L'^(-1) delta, over the last axis."""
+        if self._lower is not None:
+            return scipy.linalg.solve_triangular(self._lower, delta.T, lower=True, trans="T").T
+        return delta if self._root is None else delta / self._root
+
+
+def weight_roots(weights: ArrayLike | None, n: int, classes: int) -> Floats | None:
+    """R with R'R = W: None for ones, (n,), or upper triangular (n, C, C).
+
+    Raises:
+        DataError: If the shape does not fit, a weight is negative, all are 0, or a block is not
+            symmetric positive definite.
+    """
+    if weights is None:
+        return None
+    array = finite(weights, "weights")
+    if array.shape == (n,):
+        if (array < 0).any() or not array.any():
+            raise DataError("weights are not negative, and not all zero")
+        return np.sqrt(array)
+    if array.shape != (n, classes, classes):
+        raise DataError(f"weights of shape ({n},) or ({n}, {classes}, {classes}) expected")
+    return _upper_root(array, "a block of weights")
+
+
+def _upper_root(array: Floats, name: str) -> Floats:
+    transposed = np.swapaxes(array, -1, -2)
+    # Cholesky reads one triangle only, and would take any other for its mirror image.
+    if not np.allclose(array, transposed, rtol=1e-6, atol=1e-9 * float(np.abs(array).max())):
+        raise DataError(f"{name} is not symmetric")
+    try:
+        return np.swapaxes(np.linalg.cholesky(array), -1, -2)
+    except np.linalg.LinAlgError as error:
+        raise DataError(f"{name} is not positive definite") from error
+
+
+@dataclass(frozen=True)
+class Block:
+    """A plain ridge regression: m rows of p features, in folds of ``size`` rows.
+
+    Attributes:
+        rows: Whitened features, shape (m, p), orthogonal to the bias.
+        targets: Whitened targets, shape (m,), orthogonal to the bias.
+        size: Rows of one document.
+        bias_basis: Orthonormal columns that span the bias, shape (m, q); q = 0 where b is fixed.
+        bias_factor: Upper triangle (q, q): the bias columns are ``bias_basis @ bias_factor``.
+        bias_targets: What the projection took from the targets, shape (q,).
+        bias_rows: What it took from the rows, shape (q, p).
+        raw_squares: Squared length of the rows before the projection.
+    """
+
+    rows: Floats
+    targets: Floats
+    size: int
+    bias_basis: Floats
+    bias_factor: Floats
+    bias_targets: Floats
+    bias_rows: Floats
+    raw_squares: float
+
+    @classmethod
+    def project(cls, rows: Floats, targets: Floats, size: int, columns: Floats) -> Block:
+        """Project the bias columns, shape (m, q), out of rows and targets."""
+        basis, factor = np.linalg.qr(columns)
+        bias_rows = basis.T @ rows
+        bias_targets = basis.T @ targets
+        raw_squares = float(np.vdot(rows, rows))
+        if columns.shape[1]:
+            rows = rows - basis @ bias_rows
+            targets = targets - basis @ bias_targets
+        return cls(rows, targets, size, basis, factor, bias_targets, bias_rows, raw_squares)
+
+    @property
+    def dual(self) -> bool:
+        """Whether the m x m system is the smaller one."""
+        rows, columns = self.rows.shape
+        return bool(rows <= columns)
+
+    @cached_property
+    def squares(self) -> float:
+        """Squared length of all rows: the trace of the Gram matrix; 0 where it is rounding."""
+        squares = float(np.vdot(self.rows, self.rows))
+        return squares if squares > 1e-24 * self.raw_squares else 0.0
+
+    @property
+    def shift(self) -> float:
+        """What the dual Gram matrix has along the bias: above all its other eigenvalues."""
+        return 2.0 * self.squares or 1.0
+
+    @cached_property
+    def dual_gram(self) -> Floats:
+        """X X' + shift Q Q', shape (m, m).
+
+        The second term moves the bias, which X lacks, from the lower end of the spectrum to the
+        upper: there nothing has to be subtracted to take it out of I - H. Solutions do not change.
+        """
+        gram = self.rows @ self.rows.T
+        if self.bias_basis.shape[1]:
+            gram += (self.shift * self.bias_basis) @ self.bias_basis.T
+        return _checked(gram)
+
+    @cached_property
+    def primal_gram(self) -> Floats:
+        """X'X, shape (p, p)."""
+        return _checked(self.rows.T @ self.rows)
+
+    def bias(self, delta: Floats) -> Floats:
+        """The bias (q,) that belongs to whitened coefficients (p,)."""
+        return scipy.linalg.solve_triangular(
+            self.bias_factor, self.bias_targets - self.bias_rows @ delta
+        )
+
+
+def _checked(gram: Floats) -> Floats:
+    if not np.isfinite(gram).all():
+        raise DataError("the features are too large: their products overflow")
+    return gram
