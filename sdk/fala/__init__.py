@@ -1,5 +1,58 @@
-"""FaLA: keep a user's personal model when the backbone under it is replaced."""
+"""FaLA: keep a user's personal model when the backbone under it is replaced.
 
-from fala.errors import DataError, FalaError
+The names below are the public door; everything else may move.
+"""
 
-__all__ = ["DataError", "FalaError"]
+from fala.backbones import Backbone
+from fala.bundle import Bundle, Manifest, write_bundle, write_release
+from fala.device import Device, LearnReport
+from fala.errors import (
+    BudgetError,
+    BundleDigestError,
+    BundleError,
+    BundleFilesError,
+    BundleFormatError,
+    BundleMismatchError,
+    BundleVersionError,
+    DataError,
+    DeviceError,
+    DimensionError,
+    ExportError,
+    ExternalDataError,
+    FalaError,
+    RowError,
+)
+from fala.examples import Match
+from fala.heads import Head, PersonalModel
+from fala.replacement import Budget, Report
+from fala.vendor import fit_head
+
+__all__ = [
+    "Backbone",
+    "Budget",
+    "BudgetError",
+    "Bundle",
+    "BundleDigestError",
+    "BundleError",
+    "BundleFilesError",
+    "BundleFormatError",
+    "BundleMismatchError",
+    "BundleVersionError",
+    "DataError",
+    "Device",
+    "DeviceError",
+    "DimensionError",
+    "ExportError",
+    "ExternalDataError",
+    "FalaError",
+    "Head",
+    "LearnReport",
+    "Manifest",
+    "Match",
+    "PersonalModel",
+    "Report",
+    "RowError",
+    "fit_head",
+    "write_bundle",
+    "write_release",
+]

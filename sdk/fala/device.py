@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -20,9 +20,18 @@ from fala.bundle import Bundle
 from fala.errors import BundleMismatchError, DataError, DeviceError
 from fala.examples import Example, check_examples, texts_of, unique_texts
 from fala.files import write_atomically
-from fala.heads import Head, PersonalModel, Vectors
-from fala.objective import Evidence, fit
-from fala.replacement import Budget, Knowledge, Objective, Progress, Report
+from fala.heads import Head, PersonalModel
+from fala.objective import Evidence
+from fala.replacement import (
+    Budget,
+    Knowledge,
+    Objective,
+    Prior,
+    Progress,
+    Report,
+    carried_logits,
+    personal_fit,
+)
 from fala.store import SlotRecord, Store
 
 _SLOTS = ("a", "b")
@@ -59,6 +68,7 @@ class Device:
     def __init__(self, path: Path, store: Store) -> None:
         self._path = path
         self._store = store
+        self._loaded: Backbone | None = None
         self._load()
 
     @classmethod
@@ -89,7 +99,7 @@ class Device:
         store = Store(path / _STORE, create=True)
         model = head.vendor_model()
         with store.transaction():
-            store.put_slot(_record(_SLOTS[0], opened, model, teacher=None))
+            store.put_slot(_record(_SLOTS[0], opened, model))
             store.activate(_SLOTS[0], None)
         return cls(path, store)
 
@@ -205,6 +215,7 @@ class Device:
         budget: Budget | None = None,
         *,
         objective: Objective = "mse+ce",
+        prior: Prior = "vendor",
         seed: int = 0,
         progress: Progress | None = None,
     ) -> Report:
@@ -218,6 +229,9 @@ class Device:
             bundle: The new release's file; it is copied.
             budget: What it may cost; None is ``Budget()``.
             objective: ``"mse"`` fits old logits (the paper), ``"ce"`` labels, ``"mse+ce"`` both.
+            prior: ``"vendor"`` changes the vendor's new model as little as needed and carries
+                over what was personal in the old logits; ``"zero"`` fits the old logits whole,
+                from nothing, as the paper does.
             seed: Seed of the clustering.
             progress: Called with a stage's name, what is done and what there is to do.
 
@@ -251,11 +265,12 @@ class Device:
             report,
             static=not backbone.is_transformer,
             objective=objective,
+            prior=prior,
             seed=seed,
             progress=progress,
         )
         with report.stage("commit"):
-            self._commit(opened, outcome, ids, knowledge)
+            self._commit(opened, outcome, ids, knowledge, report.decision == "personal")
         self._load(backbone)
         report.seconds["total"] = time.perf_counter() - started
         return report
@@ -299,7 +314,7 @@ class Device:
             raise DeviceError(f"{bundle.path}: not the bundle that was installed")
         model = PersonalModel(head, record.theta, record.bias)
         self._record, self._bundle, self._head, self._model = record, bundle, head, model
-        self._loaded: Backbone | None = backbone
+        self._loaded = backbone
 
     def _knowledge(self) -> tuple[list[int], Knowledge]:
         """What is known of every example that has an embedding of the active backbone."""
@@ -315,6 +330,7 @@ class Device:
             examples=examples,
             inputs=inputs,
             logits=self._model.logits(inputs),
+            vendor_logits=self._head.vendor_model().logits(inputs),
             labels=self._head.label_shares([row.label for row in rows]),
         )
         return [row.id for row in rows], knowledge
@@ -322,33 +338,40 @@ class Device:
     def _fit(self) -> LearnReport:
         """Fit the personal matrix to all labels and to the teacher's logits, and keep it."""
         ids, knowledge = self._knowledge()
-        logits = np.full(knowledge.labels.shape, np.nan)
-        if self._record.teacher is not None:
-            taught = self._store.logits(self._record.teacher)
-            for position, row in enumerate(ids):
-                if row in taught:
-                    logits[position] = taught[row]
+        logits = self._taught(ids, knowledge)
         known = knowledge.labelled | ~np.isnan(logits).any(axis=1)
         everything = self._store.examples()
         labelled = sum(row.label is not None for row in everything)
         if not known.any():
             return LearnReport(len(everything), labelled, 0, None, None)
-        solved = fit(
+        solved = personal_fit(
+            self._head,
             Evidence.of(
                 self._head.features(knowledge.inputs[known]),
                 logits=logits[known],
                 labels=knowledge.labels[known],
             ),
-            start_bias=self._head.bias,
         )
         model = PersonalModel(self._head, solved.theta, solved.bias)
-        record = _record(self._record.name, self._bundle, model, self._record.teacher)
+        teachers = self._record.teacher, self._record.teacher_vendor
+        record = _record(self._record.name, self._bundle, model, *teachers)
         with self._store.transaction():
             self._store.put_slot(record)
         self._record, self._model = record, model
-        return LearnReport(
-            len(everything), labelled, int(known.sum()), solved.lambda_, solved.loss
-        )
+        return LearnReport(len(everything), labelled, int(known.sum()), solved.lambda_, solved.loss)
+
+    def _taught(self, ids: Sequence[int], knowledge: Knowledge) -> NDArray[np.float64]:
+        """What the teacher's logits ask of this model, (n, C); NaN where there are none."""
+        targets = np.full(knowledge.labels.shape, np.nan)
+        teacher, vendor = self._record.teacher, self._record.teacher_vendor
+        if teacher is not None and vendor is not None:
+            personal, plain = self._store.logits(teacher), self._store.logits(vendor)
+            for position, row in enumerate(ids):
+                if row in personal and row in plain:
+                    targets[position] = carried_logits(
+                        knowledge.vendor_logits[position], personal[row], plain[row]
+                    )
+        return targets
 
     def _commit(
         self,
@@ -356,19 +379,23 @@ class Device:
         outcome: replacement.Outcome,
         ids: Sequence[int],
         knowledge: Knowledge,
+        carried: bool,
     ) -> None:
         """Write the idle slot, then let it answer, in one transaction."""
         slot = self._record.name
         idle = next(name for name in _SLOTS if name != slot)
-        teacher = self._record.model
+        teachers: tuple[str, ...] = ()
+        if carried:
+            vendor = self._head.vendor_model()
+            teachers = self._record.model, _model_digest(self._bundle, vendor)
         try:
             _install(bundle, self._path)
             with self._store.transaction():
                 self._store.add_embeddings(bundle.backbone_digest, outcome.embeddings)
-                self._store.add_logits(
-                    teacher, dict(zip(ids, knowledge.logits, strict=True))
-                )
-                self._store.put_slot(_record(idle, bundle, outcome.model, teacher))
+                logits = (knowledge.logits, knowledge.vendor_logits)
+                for model, values in zip(teachers, logits, strict=False):
+                    self._store.add_logits(model, dict(zip(ids, values, strict=True)))
+                self._store.put_slot(_record(idle, bundle, outcome.model, *teachers))
                 self._store.activate(idle, slot)
                 self._store.prune()
         except OSError as error:
@@ -410,18 +437,29 @@ def _copy(source: Path, target: Path) -> None:
     Bundle.open(target)
 
 
-def _record(name: str, bundle: Bundle, model: PersonalModel, teacher: str | None) -> SlotRecord:
+def _model_digest(bundle: Bundle, model: PersonalModel) -> str:
     digest = hashlib.sha256()
     for part in (bundle.backbone_digest, bundle.head_digest):
         digest.update(part.encode())
     digest.update(model.theta.astype("<f4").tobytes())
     digest.update(model.bias.astype("<f4").tobytes())
+    return digest.hexdigest()
+
+
+def _record(
+    name: str,
+    bundle: Bundle,
+    model: PersonalModel,
+    teacher: str | None = None,
+    teacher_vendor: str | None = None,
+) -> SlotRecord:
     return SlotRecord(
         name=name,
         bundle=_bundle_digest(bundle),
         backbone=bundle.backbone_digest,
         theta=model.theta,
         bias=model.bias,
-        model=digest.hexdigest(),
+        model=_model_digest(bundle, model),
         teacher=teacher,
+        teacher_vendor=teacher_vendor,
     )

@@ -27,7 +27,11 @@ CHUNK = 128
 #: Labelled representatives, and of each label, below which labels do not judge a model.
 MIN_LABELLED, MIN_OF_A_LABEL = 10, 3
 
+#: Least share of the mean squared weight that a coordinate's penalty has.
+MIN_PENALTY = 1e-3
+
 Objective = Literal["mse", "ce", "mse+ce"]
+Prior = Literal["vendor", "zero"]
 Progress = Callable[[str, int, int], None]
 
 
@@ -128,25 +132,27 @@ class Knowledge:
         examples: The n examples.
         inputs: Their inputs from old embeddings, shape (n, d_old).
         logits: The old personal model's logits, shape (n, C).
+        vendor_logits: The logits of the old vendor's own model, shape (n, C).
         labels: Class shares, shape (n, C), NaN where the user gave none.
     """
 
     examples: Sequence[Example]
     inputs: Vectors
     logits: NDArray[np.float32]
+    vendor_logits: NDArray[np.float32]
     labels: NDArray[np.float64]
 
     @property
     def labelled(self) -> NDArray[np.bool_]:
         """Which examples have a label, shape (n,)."""
-        return ~np.isnan(self.labels).any(axis=1)
+        return np.logical_not(np.isnan(self.labels).any(axis=1))
 
     def classes(self) -> NDArray[np.int64]:
         """A class an example, for clustering: the label, else the old model's decision."""
         shares = np.where(self.labelled[:, None], self.labels - 0.5, self.logits)
         if shares.shape[1] == 1:
             return (shares[:, 0] > 0).astype(np.int64)
-        return shares.argmax(axis=1)
+        return np.asarray(shares.argmax(axis=1), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -174,6 +180,7 @@ def replace(
     *,
     static: bool = False,
     objective: Objective = "mse+ce",
+    prior: Prior = "vendor",
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Outcome:
@@ -188,6 +195,7 @@ def replace(
         report: Filled in.
         static: The new backbone is word vectors: encoding is no forward pass.
         objective: Fit old logits (``"mse"``), labels (``"ce"``) or both.
+        prior: ``"vendor"`` shrinks to theta = 1; ``"zero"`` is the paper. See ``personal_fit``.
         seed: Seed of the clustering.
         progress: Called with a stage's name, what is done and what there is to do.
 
@@ -223,10 +231,18 @@ def replace(
         return Outcome(vendor, embeddings, nothing)
     inputs = head.inputs([knowledge.examples[i] for i in chosen], have)
     with report.stage("solve"):
-        solved = _solve(knowledge, chosen, head, inputs, objective)
+        z = vendor.logits(inputs)
+        targets = knowledge.logits[chosen].astype(np.float64)
+        if prior == "vendor":
+            targets = carried_logits(z, targets, knowledge.vendor_logits[chosen])
+        labels = knowledge.labels[chosen]
+        evidence = _evidence(head, inputs, targets, labels, objective)
+        solved = personal_fit(head, evidence, prior)
         report.lambda_ = solved.lambda_
     with report.stage("check"):
-        better = _check(knowledge, chosen, vendor.logits(inputs), solved, report)
+        better = _check(targets, labels, z, solved, report)
+        old = knowledge.logits[chosen]
+        report.agreement = float(np.mean(_decisions(old) == _decisions(solved.left_out)))
         model = PersonalModel(head, solved.theta, solved.bias) if better else vendor
     return Outcome(model, embeddings, chosen)
 
@@ -291,50 +307,82 @@ def _forward(
     return embeddings
 
 
-def _solve(
-    knowledge: Knowledge,
-    chosen: NDArray[np.int64],
+def carried_logits(
+    vendor: NDArray[np.floating], old: NDArray[np.floating], old_vendor: NDArray[np.floating]
+) -> NDArray[np.float64]:
+    """Targets for the new model: its vendor's logits, moved by what was personal in the old ones.
+
+    The old personal model's logit is the old vendor's plus what the user changed. A prior at the
+    new vendor's model asks how to change that model, so the second part alone is carried over;
+    taking the logit whole would also pull the new backbone back to the old one's mistakes.
+
+    Args:
+        vendor: Logits of the new vendor's own model, shape (n, C).
+        old: The old personal model's, shape (n, C).
+        old_vendor: The old vendor's own, shape (n, C).
+    """
+    return np.asarray(np.asarray(vendor, np.float64) + old - old_vendor)
+
+
+def personal_fit(head: Head, evidence: Evidence, prior: Prior = "vendor") -> Fit:
+    """Fit theta and b to a user's evidence.
+
+    Args:
+        head: The vendor's head.
+        evidence: Old logits, labels, or both.
+        prior: ``"vendor"``: theta0 = 1, b free, and P = diag(w^2), scaled to mean 1, so that J
+            penalises how far the head's weights theta * w move from the vendor's w; a coordinate
+            that the vendor hardly uses is not held back more than the others. ``"zero"``: the
+            paper's theta0 = 0, P = I and fixed b.
+    """
+    if prior == "zero":
+        return fit(evidence, prior_mean=0.0, start_bias=head.bias, fixed_bias=True)
+    square = np.mean(head.weight.astype(np.float64) ** 2, axis=0)
+    mean = square.mean()
+    precision = np.maximum(square / mean, MIN_PENALTY) if mean else np.ones_like(square)
+    return fit(evidence, precision=precision, start_bias=head.bias)
+
+
+def _evidence(
     head: Head,
     inputs: Vectors,
+    targets: NDArray[np.float64],
+    labels: NDArray[np.float64],
     objective: Objective,
-) -> Fit:
-    labels = knowledge.labels[chosen] if "ce" in objective else None
-    if labels is not None and np.isnan(labels).any(axis=1).all():
-        labels = None
-    logits = knowledge.logits[chosen] if "mse" in objective or labels is None else None
-    evidence = Evidence.of(head.features(inputs), logits=logits, labels=labels)
-    return fit(evidence, start_bias=head.bias)
+) -> Evidence:
+    use_labels = "ce" in objective and not np.isnan(labels).any(axis=1).all()
+    use_logits = "mse" in objective or not use_labels
+    return Evidence.of(
+        head.features(inputs),
+        logits=targets if use_logits else None,
+        labels=labels if use_labels else None,
+    )
 
 
 def _check(
-    knowledge: Knowledge,
-    chosen: NDArray[np.int64],
+    targets: NDArray[np.float64],
+    labels: NDArray[np.float64],
     vendor: NDArray[np.float32],
     solved: Fit,
     report: Report,
 ) -> bool:
     """Compare the solved model, each representative left out, with the vendor's own."""
-    old = knowledge.logits[chosen].astype(np.float64)
-    report.agreement = float(np.mean(_decisions(old) == _decisions(solved.left_out)))
-    labelled = knowledge.labelled[chosen]
-    shares = knowledge.labels[chosen][labelled]
+    labelled = ~np.isnan(labels).any(axis=1)
+    shares = labels[labelled]
+    models = (vendor.astype(np.float64), solved.left_out)
     if _can_judge(shares):
-        report.measure = "cross-entropy of labels"
-        losses = [
-            float(cross_entropy(shares, z[labelled].astype(np.float64)).mean())
-            for z in (vendor, solved.left_out)
-        ]
+        report.measure, judges = "cross-entropy of labels", len(shares)
+        losses = [float(cross_entropy(shares, z[labelled]).mean()) for z in models]
     else:
-        report.measure = "squared error of old logits"
-        losses = [float(((z - old) ** 2).sum(axis=1).mean()) for z in (vendor, solved.left_out)]
+        report.measure, judges = "squared error of old logits", len(targets)
+        losses = [float(((z - targets) ** 2).sum(axis=1).mean()) for z in models]
     report.vendor_loss, report.personal_loss = losses
     better = report.personal_loss < report.vendor_loss
     report.decision = "personal" if better else "vendor"
-    verdict = "the personal model's is" if better else "the personal model's would be"
     report.reason = (
-        f"{report.measure} on {len(shares) if 'label' in report.measure else len(chosen)} "
-        f"representatives, each left out: {verdict} {report.personal_loss:.3f}, "
-        f"the vendor's own {report.vendor_loss:.3f}"
+        f"{report.measure} on {judges} representatives, each left out: the personal model's "
+        f"{'is' if better else 'would be'} {report.personal_loss:.3f}, the vendor's own "
+        f"{report.vendor_loss:.3f}"
     )
     return better
 

@@ -59,7 +59,8 @@ _MIGRATIONS: tuple[str, ...] = (
         theta BLOB NOT NULL,
         bias BLOB NOT NULL,
         model TEXT NOT NULL,
-        teacher TEXT
+        teacher TEXT,
+        teacher_vendor TEXT
     ) WITHOUT ROWID;
     CREATE TABLE active (
         one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -81,7 +82,8 @@ class SlotRecord:
         theta: The personal matrix's diagonals, float32, shape (C, d).
         bias: Shape (C,).
         model: Digest of backbone, head and personal matrix, the provenance of logits.
-        teacher: Digest of the model whose stored logits it was fitted to, if any.
+        teacher: Digest of the personal model whose stored logits it was fitted to, if any.
+        teacher_vendor: Digest of that one's vendor model, whose logits are stored beside them.
     """
 
     name: str
@@ -91,6 +93,7 @@ class SlotRecord:
     bias: NDArray[np.float32]
     model: str
     teacher: str | None
+    teacher_vendor: str | None
 
 
 @dataclass(frozen=True)
@@ -180,9 +183,7 @@ class Store:
             for row, document, history, label in rows
         ]
 
-    def add_embeddings(
-        self, backbone: str, embeddings: Mapping[str, NDArray[np.float32]]
-    ) -> None:
+    def add_embeddings(self, backbone: str, embeddings: Mapping[str, NDArray[np.float32]]) -> None:
         """Keep embeddings in float16, by text; their texts are known. In a transaction.
 
         Raises:
@@ -224,7 +225,7 @@ class Store:
     def put_slot(self, record: SlotRecord) -> None:
         """Write a slot's personal model. In a transaction."""
         self._db.execute(
-            "INSERT OR REPLACE INTO slots VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO slots VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 record.name,
                 record.bundle,
@@ -233,6 +234,7 @@ class Store:
                 record.bias.astype("<f4").tobytes(),
                 record.model,
                 record.teacher,
+                record.teacher_vendor,
             ),
         )
 
@@ -246,10 +248,10 @@ class Store:
             row = self._db.execute("SELECT * FROM slots WHERE name = ?", (name,)).fetchone()
         if row is None:
             raise DeviceError(f"{self._path}: slot {name} is empty")
-        name, bundle, backbone, theta, bias, model, teacher = row
+        name, bundle, backbone, theta, bias, *digests = row
         offsets = np.frombuffer(bias, "<f4")
         diagonals = np.frombuffer(theta, "<f4").reshape(len(offsets), -1)
-        return SlotRecord(name, bundle, backbone, diagonals, offsets, model, teacher)
+        return SlotRecord(name, bundle, backbone, diagonals, offsets, *digests)
 
     def activate(self, slot: str, previous: str | None) -> None:
         """Let a slot answer; ``previous`` is the one to roll back to. In a transaction."""
@@ -275,7 +277,8 @@ class Store:
         )
         self._db.execute(
             "DELETE FROM logits WHERE model NOT IN"
-            " (SELECT teacher FROM slots WHERE teacher IS NOT NULL)"
+            " (SELECT teacher FROM slots WHERE teacher IS NOT NULL"
+            " UNION SELECT teacher_vendor FROM slots WHERE teacher_vendor IS NOT NULL)"
         )
 
     def _text_ids(self, texts: Sequence[str]) -> dict[str, int]:
