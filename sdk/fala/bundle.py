@@ -1,4 +1,4 @@
-"""A vendor's release as one file: a zip of stored entries under a manifest of digests.
+"""A vendor's release as one file: an archive under a manifest of digests.
 
 Reading never extracts: every byte is checked against the manifest and parsed in memory, so there
 is nothing on disk that could have changed between check and use.
@@ -7,71 +7,36 @@ is nothing on disk that could have changed between check and use.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
-import zipfile
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path, PurePosixPath
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO
 
-import numpy as np
 from numpy.typing import NDArray
 
 from fala import bundle_format as layout
+from fala.archive import Entry, read_file, read_index, write_archive
+from fala.arrays import array_bytes, read_array
 from fala.backbones import Backbone, OnnxEncoder, WordVectors
 from fala.errors import (
     BundleDigestError,
     BundleError,
     BundleFilesError,
     BundleFormatError,
-    BundleVersionError,
     DimensionError,
     ExternalDataError,
 )
-from fala.examples import CLASSIFICATION, MATCHING
 from fala.files import write_atomically
 from fala.heads import Head
+from fala.manifest import Manifest
 from fala.onnx_wire import has_external_data
 
+__all__ = ["Bundle", "Manifest", "array_bytes", "write_bundle", "write_release"]
+
 _CHUNK = 1 << 20
-# Every entry carries the zip format's earliest time, so that equal content is equal bytes.
-_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What a bundle says of itself.
-
-    Attributes:
-        name: The vendor's name of the backbone, for people.
-        kind: ``"onnx"`` or ``"word-vectors"``.
-        dimension: Length of an embedding.
-        precision: How weights are stored: ``"fp32"``, ``"int8"`` or ``"float16"``.
-        max_length: Tokens of a text that are read (None: all).
-        task: ``"classification"`` or ``"matching"``; None for a backbone without a head.
-        labels: The classes' names in the order of the logits; two for a binary head and a
-            matcher, whose one logit is the second's. Empty for a backbone without a head.
-        details: Anything else worth keeping (the padding token's id, parity, provenance).
-        files: SHA-256 of every file but the manifest, by name.
-        format_version: Version of the layout, see ``fala.bundle_format``.
-    """
-
-    name: str
-    kind: str
-    dimension: int
-    precision: str
-    max_length: int | None = None
-    task: str | None = None
-    labels: tuple[str, ...] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
-    format_version: int = layout.FORMAT_VERSION
-
-    def to_json(self) -> bytes:
-        """Serialize, with sorted keys: the same manifest gives the same bytes."""
-        return json.dumps(asdict(self), indent=2, sort_keys=True, allow_nan=False).encode()
 
 
 class Bundle:
@@ -103,20 +68,35 @@ class Bundle:
             BundleDigestError: A file's bytes are not those that the vendor packed.
             ExternalDataError: The ONNX model keeps weights outside its file.
             DimensionError: The head's dimension is not the backbone's.
+            BundleError: The file is missing or cannot be read.
         """
-        path = Path(path)
-        with _archive(path) as archive:
-            entries = _safe_entries(archive, path)
-            manifest = _read_manifest(archive, entries, path)
-            _check_file_list(set(entries) - {layout.MANIFEST}, manifest, path)
+        with _blaming(path):
+            return cls._verified(Path(path))
+
+    @classmethod
+    def _verified(cls, path: Path) -> Bundle:
+        with path.open("rb") as stream:
+            index = read_index(stream)
+            if layout.MANIFEST not in index:
+                raise BundleFormatError(f"not a bundle: it has no {layout.MANIFEST}")
+            if index[layout.MANIFEST].size > layout.MAX_MANIFEST_BYTES:
+                raise BundleFormatError("the manifest is larger than any real one")
+            manifest = Manifest.from_json(
+                read_file(stream, layout.MANIFEST, index[layout.MANIFEST])
+            )
+            _check_file_list(set(index) - {layout.MANIFEST}, manifest)
             for name, digest in manifest.files.items():
-                if _digest_of(archive, name, path) != digest:
+                if _digest_of(stream, index[name]) != digest:
                     raise BundleDigestError(
-                        f"{path}: {name} is not what the vendor packed (SHA-256 differs); "
+                        f"{name} is not what the vendor packed (SHA-256 differs); "
                         "download the bundle again"
                     )
         bundle = cls(path, manifest)
-        bundle._check_parts()
+        if manifest.kind == layout.ONNX and has_external_data(bundle._read(layout.ONNX_MODEL)):
+            raise ExternalDataError(
+                "the ONNX model keeps weights outside its own file; export it as a single file"
+            )
+        bundle._head()
         return bundle
 
     def read(self, name: str) -> bytes:
@@ -128,14 +108,10 @@ class Bundle:
         Raises:
             BundleDigestError: The file changed since the bundle was opened.
             BundleFilesError: The bundle has no such file.
+            BundleError: The bundle changed otherwise, or is gone.
         """
-        if name not in self.manifest.files:
-            raise BundleFilesError(f"{self.path}: no file {name} in this bundle")
-        with _archive(self.path) as archive:
-            data = _read_entry(archive, name, self.path)
-        if hashlib.sha256(data).hexdigest() != self.manifest.files[name]:
-            raise BundleDigestError(f"{self.path}: {name} changed after the bundle was verified")
-        return data
+        with _blaming(self.path):
+            return self._read(name)
 
     def backbone(self) -> Backbone:
         """Load the backbone.
@@ -143,30 +119,10 @@ class Bundle:
         Raises:
             BundleFormatError: A file cannot be read as what it should be.
             DimensionError: Its embeddings are not of the manifest's dimension.
+            BundleError: The bundle changed since it was opened, or is gone.
         """
-        manifest = self.manifest
-        backbone: Backbone
-        if manifest.kind == layout.ONNX:
-            pad_id = manifest.details.get("pad_id", 0)
-            backbone = OnnxEncoder(
-                self.read(layout.ONNX_MODEL),
-                self.read(layout.TOKENIZER),
-                max_length=manifest.max_length,
-                pad_id=pad_id if isinstance(pad_id, int) else 0,
-            )
-        else:
-            scales = self._array(layout.SCALES) if layout.SCALES in manifest.files else None
-            try:
-                vocabulary = self.read(layout.VOCABULARY).decode().removesuffix("\n").split("\n")
-            except UnicodeDecodeError as error:
-                raise BundleFormatError(f"{self.path}: the vocabulary is not UTF-8") from error
-            backbone = WordVectors(vocabulary, self._array(layout.VECTORS), scales)
-        if backbone.dimension != manifest.dimension:
-            raise DimensionError(
-                f"{self.path}: the backbone's embeddings have {backbone.dimension} dimensions, "
-                f"the manifest says {manifest.dimension}"
-            )
-        return backbone
+        with _blaming(self.path):
+            return self._backbone()
 
     def head(self) -> Head | None:
         """Load the vendor's head, or None where the bundle is a backbone only.
@@ -174,24 +130,10 @@ class Bundle:
         Raises:
             DimensionError: It is made for embeddings of another dimension.
             BundleFormatError: An array cannot be read, or does not fit the labels.
+            BundleError: The bundle changed since it was opened, or is gone.
         """
-        manifest = self.manifest
-        if manifest.task is None:
-            return None
-        query = self._array(layout.HEAD_QUERY) if layout.HEAD_QUERY in manifest.files else None
-        head = Head(
-            task=manifest.task,
-            labels=manifest.labels,
-            weight=self._array(layout.HEAD_WEIGHT),
-            bias=self._array(layout.HEAD_BIAS),
-            query=query,
-        )
-        if head.dimension != manifest.dimension:
-            raise DimensionError(
-                f"{self.path}: the head takes embeddings of {head.dimension} dimensions, "
-                f"the backbone gives {manifest.dimension}"
-            )
-        return head
+        with _blaming(self.path):
+            return self._head()
 
     @property
     def backbone_digest(self) -> str:
@@ -206,26 +148,67 @@ class Bundle:
         parts = [str(self.manifest.task), *self.manifest.labels]
         return _digest_over(parts, self.manifest.files, "head/")
 
+    def _read(self, name: str) -> bytes:
+        if name not in self.manifest.files:
+            raise BundleFilesError(f"no file {name} in this bundle")
+        with self.path.open("rb") as stream:
+            entry = read_index(stream).get(name)
+            data = b"" if entry is None else read_file(stream, name, entry)
+        if hashlib.sha256(data).hexdigest() != self.manifest.files[name]:
+            raise BundleDigestError(f"{name} changed after the bundle was verified")
+        return data
+
+    def _backbone(self) -> Backbone:
+        manifest = self.manifest
+        backbone: Backbone
+        if manifest.kind == layout.ONNX:
+            backbone = OnnxEncoder(
+                self._read(layout.ONNX_MODEL),
+                self._read(layout.TOKENIZER),
+                max_length=manifest.max_length,
+                pad_id=manifest.pad_id,
+            )
+        else:
+            try:
+                vocabulary = self._read(layout.VOCABULARY).decode().removesuffix("\n").split("\n")
+            except UnicodeDecodeError as error:
+                raise BundleFormatError("the vocabulary is not UTF-8") from error
+            backbone = WordVectors(
+                vocabulary, self._array(layout.VECTORS), self._optional_array(layout.SCALES)
+            )
+        if backbone.dimension != manifest.dimension:
+            raise DimensionError(
+                f"the backbone's embeddings have {backbone.dimension} dimensions, "
+                f"the manifest says {manifest.dimension}"
+            )
+        return backbone
+
+    def _head(self) -> Head | None:
+        manifest = self.manifest
+        if manifest.task is None:
+            return None
+        head = Head(
+            task=manifest.task,
+            labels=manifest.labels,
+            weight=self._array(layout.HEAD_WEIGHT),
+            bias=self._array(layout.HEAD_BIAS),
+            query=self._optional_array(layout.HEAD_QUERY),
+        )
+        if head.dimension != manifest.dimension:
+            raise DimensionError(
+                f"the head takes embeddings of {head.dimension} dimensions, "
+                f"the backbone gives {manifest.dimension}"
+            )
+        return head
+
     def _array(self, name: str) -> NDArray[Any]:
         try:
-            return np.lib.format.read_array(io.BytesIO(self.read(name)), allow_pickle=False)
-        except (ValueError, EOFError, MemoryError) as error:
-            raise BundleFormatError(f"{self.path}: {name} is not a NumPy array: {error}") from error
+            return read_array(self._read(name))
+        except BundleFormatError as error:
+            raise BundleFormatError(f"{name}: {error}") from error
 
-    def _check_parts(self) -> None:
-        if self.manifest.kind == layout.ONNX:
-            try:
-                external = has_external_data(self.read(layout.ONNX_MODEL))
-            except ValueError as error:
-                raise BundleFormatError(
-                    f"{self.path}: {layout.ONNX_MODEL} is not an ONNX model: {error}"
-                ) from error
-            if external:
-                raise ExternalDataError(
-                    f"{self.path}: the ONNX model keeps weights outside its own file; "
-                    "export it as a single file"
-                )
-        self.head()
+    def _optional_array(self, name: str) -> NDArray[Any] | None:
+        return self._array(name) if name in self.manifest.files else None
 
 
 def write_bundle(
@@ -247,16 +230,17 @@ def write_bundle(
         BundleError: The result would not open: the file is verified before it takes its name.
         OSError: It cannot be written.
     """
-    digests = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())}
+    files = dict(sorted(files.items()))
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     manifest = replace(manifest, files=digests, format_version=layout.FORMAT_VERSION)
+    with _blaming(path):
+        written = manifest.to_json()
+        manifest = Manifest.from_json(written)
 
     def write(temporary: Path) -> None:
-        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
-            for name, data in [(layout.MANIFEST, manifest.to_json()), *sorted(files.items())]:
-                entry = zipfile.ZipInfo(name, _ZIP_EPOCH)
-                entry.external_attr = 0o644 << 16
-                archive.writestr(entry, data)
-        Bundle.open(temporary)
+        write_archive(temporary, {**files, layout.MANIFEST: written})
+        with _blaming(path):
+            Bundle._verified(temporary)
 
     write_atomically(Path(path), write)
     return manifest
@@ -297,130 +281,38 @@ def write_release(
     return write_bundle(path, manifest, files)
 
 
-def array_bytes(array: NDArray[Any]) -> bytes:
-    """An array in NumPy's file format (.npy), without pickles."""
-    buffer = io.BytesIO()
-    np.lib.format.write_array(buffer, np.ascontiguousarray(array), allow_pickle=False)
-    return buffer.getvalue()
-
-
-def _archive(path: Path) -> zipfile.ZipFile:
+@contextmanager
+def _blaming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Name the bundle in every error that reading it raises."""
     try:
-        return zipfile.ZipFile(path)
-    except zipfile.BadZipFile as error:
-        raise BundleFormatError(f"{path}: not a bundle: {error}") from error
+        yield
+    except BundleError as error:
+        raise type(error)(f"{os.fspath(path)}: {error}") from error
     except FileNotFoundError as error:
-        raise BundleError(f"{path}: no such file") from error
+        raise BundleError(f"{os.fspath(path)}: no such file") from error
     except OSError as error:
-        raise BundleError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise BundleError(
+            f"{os.fspath(path)}: cannot be read: {error.strerror or error}"
+        ) from error
 
 
-def _safe_entries(archive: zipfile.ZipFile, path: Path) -> list[str]:
-    names: list[str] = []
-    for entry in archive.infolist():
-        # orig_filename: zipfile cuts a name at a NUL byte, which would hide what the file says.
-        name = entry.orig_filename
-        pure = PurePosixPath(name)
-        if (
-            pure.is_absolute()
-            or ".." in pure.parts
-            or "\\" in name
-            or ":" in name
-            or "\0" in name
-            or name != str(pure)
-        ):
-            raise BundleFilesError(f"{path}: unsafe path in the archive: {name!r}")
-        if name in names:
-            raise BundleFilesError(f"{path}: {name} is in the archive twice")
-        if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 0x1:
-            raise BundleFormatError(
-                f"{path}: {name} is compressed or encrypted; entries are stored"
-            )
-        names.append(name)
-    return names
-
-
-def _read_entry(archive: zipfile.ZipFile, name: str, path: Path) -> bytes:
-    try:
-        return archive.read(name)
-    except KeyError as error:
-        raise BundleFilesError(f"{path}: {name} is missing") from error
-    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-        # The zip's own checksum fails before the digest is asked.
-        raise BundleDigestError(f"{path}: {name} is damaged: {error}") from error
-
-
-def _digest_of(archive: zipfile.ZipFile, name: str, path: Path) -> str:
+def _digest_of(stream: BinaryIO, entry: Entry) -> str:
+    # In pieces, so that verifying takes no memory; a file that ends early has another digest.
     digest = hashlib.sha256()
-    try:
-        with archive.open(name) as stream:
-            while chunk := stream.read(_CHUNK):
-                digest.update(chunk)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-        raise BundleDigestError(f"{path}: {name} is damaged: {error}") from error
+    stream.seek(entry.offset)
+    for done in range(0, entry.size, _CHUNK):
+        digest.update(stream.read(min(_CHUNK, entry.size - done)))
     return digest.hexdigest()
 
 
-def _read_manifest(archive: zipfile.ZipFile, entries: list[str], path: Path) -> Manifest:
-    if layout.MANIFEST not in entries:
-        raise BundleFormatError(f"{path}: not a bundle: it has no {layout.MANIFEST}")
-    if archive.getinfo(layout.MANIFEST).file_size > layout.MAX_MANIFEST_BYTES:
-        raise BundleFormatError(f"{path}: the manifest is larger than any real one")
-    try:
-        raw = json.loads(_read_entry(archive, layout.MANIFEST, path))
-    except (ValueError, RecursionError) as error:
-        raise BundleFormatError(f"{path}: the manifest is not JSON: {error}") from error
-    if not isinstance(raw, dict):
-        raise BundleFormatError(f"{path}: the manifest is not a JSON object")
-    version = raw.get("format_version")
-    if version != layout.FORMAT_VERSION or isinstance(version, bool):
-        raise BundleVersionError(
-            f"{path}: format version {version!r}; this SDK reads version "
-            f"{layout.FORMAT_VERSION}: update fala, or export the bundle for this version"
-        )
-    return _parse_manifest(raw, path)
-
-
-def _parse_manifest(raw: dict[str, Any], path: Path) -> Manifest:
-    def texts(value: object) -> bool:
-        return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-    def count(value: object) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-    task, labels, files = raw.get("task"), raw.get("labels"), raw.get("files")
-    problems = [
-        text
-        for text, wrong in [
-            ("name is not a text", not isinstance(raw.get("name"), str)),
-            (f"kind is not one of {', '.join(layout.BACKBONE_FILES)}",
-             raw.get("kind") not in list(layout.BACKBONE_FILES)),
-            ("dimension is not a positive whole number", not count(raw.get("dimension"))),
-            ("precision is not a text", not isinstance(raw.get("precision"), str)),
-            ("max_length is neither null nor a positive whole number",
-             raw.get("max_length") is not None and not count(raw.get("max_length"))),
-            ("task is unknown", task not in (None, CLASSIFICATION, MATCHING)),
-            ("labels are not a list of texts", not texts(labels)),
-            ("details are not an object", not isinstance(raw.get("details"), dict)),
-            ("files are not an object of texts",
-             not isinstance(files, dict) or not texts(list(files.values()))),
-        ]
-        if wrong
-    ]  # fmt: skip
-    if problems:
-        raise BundleFormatError(f"{path}: the manifest cannot be read: {'; '.join(problems)}")
-    known = {name: raw[name] for name in Manifest.__dataclass_fields__ if name in raw}
-    return Manifest(**{**known, "labels": tuple(raw["labels"])})
-
-
-def _check_file_list(present: set[str], manifest: Manifest, path: Path) -> None:
+def _check_file_list(present: set[str], manifest: Manifest) -> None:
     required = set(manifest.files) | set(layout.BACKBONE_FILES[manifest.kind])
     if manifest.task is not None:
         required |= {layout.HEAD_WEIGHT, layout.HEAD_BIAS}
     if missing := required - present:
-        raise BundleFilesError(f"{path}: missing from the archive: {', '.join(sorted(missing))}")
+        raise BundleFilesError(f"missing from the archive: {', '.join(sorted(missing))}")
     if extra := present - set(manifest.files):
-        raise BundleFilesError(f"{path}: not in the manifest: {', '.join(sorted(extra))}")
+        raise BundleFilesError(f"not in the manifest: {', '.join(sorted(extra))}")
 
 
 def _digest_over(parts: list[str], files: Mapping[str, str], folder: str) -> str:

@@ -31,3 +31,7 @@ BACKBONE_FILES = {
 
 #: Bytes of the largest manifest that is read: real ones are a few kilobytes.
 MAX_MANIFEST_BYTES = 1 << 20
+
+#: The longest embedding and the longest text in tokens that a manifest may claim.
+MAX_DIMENSION = 1 << 16
+MAX_TOKENS = 1 << 20

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fala.errors import DataError
+from fala.text import fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ def check_examples(examples: Sequence[Example], task: str) -> list[Example]:
                 f"example {position} is a {type(example).__name__}; "
                 f"a {task} model takes {'fala.Match objects' if wanted is Match else 'texts (str)'}"
             )
-        if not all(isinstance(text, str) for text in texts_of(example)):
-            raise DataError(f"example {position} holds something that is not a text (str)")
+        for text in texts_of(example):
+            if why := fault(text):
+                raise DataError(f"a text of example {position} {why}")
     return list(examples)

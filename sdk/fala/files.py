@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` fill a temporary file beside ``path``, then give it that name.
+    """Let ``write`` make a temporary file beside ``path``, then give it that name.
 
     The content reaches the disk before the name does, and nothing is left behind if ``write``
     fails or is interrupted.
 
     Args:
         path: The file to make or replace.
-        write: Fills the file whose path it is given.
+        write: Makes and fills the file whose path it is given.
 
     Raises:
         OSError: The file cannot be written.
     """
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
-        # mkstemp makes files for the owner only; a released file has the usual permissions.
-        temporary.chmod(0o644)
         write(temporary)
         with temporary.open("rb+") as stream:
             os.fsync(stream.fileno())

@@ -58,14 +58,9 @@ class Head:
             )
         if query is not None and query.shape != weight.shape[1:]:
             raise DimensionError(f"a query of shape {weight.shape[1:]} expected, not {query.shape}")
-        for array in (weight, bias, query):
-            if array is not None and not (
-                np.issubdtype(array.dtype, np.floating) and np.isfinite(array).all()
-            ):
-                raise BundleFormatError("the head holds something that is not a finite number")
-        self.weight: Vectors = weight.astype(np.float32)
-        self.bias: Vectors = bias.astype(np.float32)
-        self.query: Vectors | None = None if query is None else query.astype(np.float32)
+        self.weight = _finite(weight)
+        self.bias = _finite(bias)
+        self.query = None if query is None else _finite(query)
 
     @property
     def dimension(self) -> int:
@@ -130,11 +125,12 @@ class PersonalModel:
         if theta.shape != head.weight.shape or bias.shape != head.bias.shape:
             raise DataError(f"theta {theta.shape} and b {bias.shape} do not fit the head")
         self.head = head
-        self.theta: Vectors = theta.astype(np.float32)
-        self.bias: Vectors = bias.astype(np.float32)
-        if not (np.isfinite(self.theta).all() and np.isfinite(self.bias).all()):
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.theta: Vectors = theta.astype(np.float32)
+            self.bias: Vectors = bias.astype(np.float32)
+            self._folded = self.theta * head.weight
+        if not all(np.isfinite(part).all() for part in (self.theta, self.bias, self._folded)):
             raise DataError("the personal matrix is not finite in float32")
-        self._folded = self.theta * head.weight
 
     def logits(self, inputs: Vectors) -> Vectors:
         """Z of inputs (n, d), shape (n, C)."""
@@ -153,6 +149,7 @@ def example_inputs(
     query: Vectors | None = None,
 ) -> Vectors:
     """X of some examples, shape (n, dimension): h, or u * v. See ``Head``."""
+    # A user without a history has u = 0, and so the bias for every candidate.
     result = np.zeros((len(examples), dimension), dtype=np.float32)
     histories: dict[tuple[str, ...], Vectors] = {}
     for position, example in enumerate(examples):
@@ -161,11 +158,19 @@ def example_inputs(
         elif example.history:
             if example.history not in histories:
                 rows = np.stack([embeddings[text] for text in example.history])
-                attention = np.full(len(rows), 1 / len(rows)) if query is None else softmax(
-                    rows @ query
-                )  # fmt: skip
-                histories[example.history] = (attention @ rows).astype(np.float32)
+                user = rows.mean(axis=0) if query is None else softmax(rows @ query) @ rows
+                histories[example.history] = user.astype(np.float32)
             result[position] = histories[example.history] * embeddings[example.candidate]
+    return result
+
+
+def _finite(array: NDArray[Any]) -> Vectors:
+    if not np.issubdtype(array.dtype, np.floating):
+        raise BundleFormatError(f"a head is of floats, not {array.dtype}")
+    with np.errstate(over="ignore"):
+        result: Vectors = array.astype(np.float32)
+    if not np.isfinite(result).all():
+        raise BundleFormatError("the head holds a number that is not finite in float32")
     return result
 
 

@@ -7,6 +7,8 @@ file of the device. ONNX is a protocol buffer; this walks just the fields on the
 
 from __future__ import annotations
 
+from fala.errors import BundleFormatError
+
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 # Message -> {field number: message in that field}.
@@ -20,7 +22,7 @@ _CHILDREN: dict[str, dict[int, str]] = {
     "Sparse": {1: "Tensor", 2: "Tensor"},
     "Tensor": {},
 }
-_EXTERNAL_DATA, _DATA_LOCATION, _EXTERNAL = 13, 14, 1
+_EXTERNAL_DATA, _DATA_LOCATION = 13, 14
 _MAX_DEPTH = 64
 
 
@@ -34,9 +36,12 @@ def has_external_data(model: bytes) -> bool:
         True if a tensor names external data.
 
     Raises:
-        ValueError: If the bytes are not a protocol buffer.
+        BundleFormatError: If the bytes are not an ONNX model.
     """
-    return _walk(memoryview(model), "Model", 0)
+    try:
+        return _walk(memoryview(model), "Model", 0)
+    except ValueError as error:
+        raise BundleFormatError(f"not an ONNX model: {error}") from error
 
 
 def _walk(data: memoryview, message: str, depth: int) -> bool:
@@ -46,10 +51,13 @@ def _walk(data: memoryview, message: str, depth: int) -> bool:
     position = 0
     while position < len(data):
         key, position = _varint(data, position)
+        if key >> 32:
+            # Other readers drop the upper bits and would see a field that this walk skipped.
+            raise ValueError("a field's number is too large")
         field, wire = key >> 3, key & 7
         if wire == _VARINT:
             value, position = _varint(data, position)
-            if message == "Tensor" and field == _DATA_LOCATION and value == _EXTERNAL:
+            if message == "Tensor" and field == _DATA_LOCATION and value:
                 return True
         elif wire == _BYTES:
             length, position = _varint(data, position)
@@ -63,6 +71,8 @@ def _walk(data: memoryview, message: str, depth: int) -> bool:
             position += length
         elif wire in (_FIXED64, _FIXED32):
             position += 8 if wire == _FIXED64 else 4
+            if position > len(data):
+                raise ValueError("a field runs past the end")
         else:
             raise ValueError(f"unknown wire type {wire}")
     return False

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import BundleFormatError, DimensionError
+from fala.text import check_texts
 
 #: Texts a run: beyond this a phone gains little speed and pays in memory.
 BATCH_SIZE = 32
+
+_INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 
 
 class OnnxEncoder:
@@ -42,29 +46,38 @@ class OnnxEncoder:
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
-        try:
+        # Else bytes that look like onnxruntime's own format are read as that, and nobody has
+        # looked there for external data.
+        options.add_session_config_entry("session.load_model_format", "ONNX")
+        with _wrapped("onnxruntime cannot load the model"):
             self._session: Any = onnxruntime.InferenceSession(
                 model, options, providers=["CPUExecutionProvider"]
             )
-        except Exception as error:  # onnxruntime's errors have no base class of their own
-            raise BundleFormatError(f"onnxruntime cannot load the model: {error}") from error
-        try:
+        with _wrapped("the tokenizer cannot be loaded"):
             self._tokenizer = Tokenizer.from_str(tokenizer.decode())
-        except Exception as error:  # tokenizers raises bare Exception
-            raise BundleFormatError(f"the tokenizer cannot be loaded: {error}") from error
-        self._tokenizer.no_padding()
-        if max_length is None:
-            self._tokenizer.no_truncation()
-        else:
-            self._tokenizer.enable_truncation(max_length)
-        self._pad_id = pad_id
-        self._inputs = {entry.name for entry in self._session.get_inputs()}
-        outputs = self._session.get_outputs()
-        known = {"input_ids", "attention_mask", "token_type_ids"}
-        if not {"input_ids", "attention_mask"} <= self._inputs <= known or len(outputs) != 1:
+            self._tokenizer.no_padding()
+            if max_length is None:
+                self._tokenizer.no_truncation()
+            else:
+                self._tokenizer.enable_truncation(max_length)
+            special = self._tokenizer.num_special_tokens_to_add(False)
+        if max_length is not None and max_length <= special:
+            # The tokenizers library would not truncate at all.
             raise BundleFormatError(
-                f"the graph takes {sorted(self._inputs)} and gives {len(outputs)} outputs; "
-                "expected input_ids, attention_mask (and token_type_ids), and one embedding"
+                f"texts of at most {max_length} tokens have no room beside {special} special ones"
+            )
+        self._pad_id = pad_id
+        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
+        self._inputs = {entry.name for entry in inputs}
+        if (
+            not {"input_ids", "attention_mask"} <= self._inputs <= _INPUTS
+            or any(entry.type != "tensor(int64)" for entry in inputs)
+            or [entry.type for entry in outputs] != ["tensor(float)"]
+        ):
+            raise BundleFormatError(
+                f"the graph takes {[(entry.name, entry.type) for entry in inputs]} and gives "
+                f"{[entry.type for entry in outputs]}; expected input_ids and attention_mask (and "
+                "token_type_ids) in int64, and one embedding in float32"
             )
         shape = outputs[0].shape
         if len(shape) != 2 or not isinstance(shape[1], int):
@@ -84,8 +97,15 @@ class OnnxEncoder:
 
         Returns:
             The embeddings, shape (n, dimension).
+
+        Raises:
+            DataError: An item is not a text; names its position.
+            BundleFormatError: The tokenizer or the model fails on a text, or the model gives
+                other shapes than its graph says: the vendor's mistake.
         """
-        ids = [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
+        texts = check_texts(texts)
+        with _wrapped("the tokenizer fails"):
+            ids = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
         result = np.empty((len(ids), self._dimension), dtype=np.float32)
         order = np.argsort([len(row) for row in ids], kind="stable")
         for start in range(0, len(ids), BATCH_SIZE):
@@ -105,5 +125,26 @@ class OnnxEncoder:
         feeds = {"input_ids": input_ids, "attention_mask": mask}
         if "token_type_ids" in self._inputs:
             feeds["token_type_ids"] = np.zeros_like(mask)
-        embeddings: NDArray[np.float32] = self._session.run(None, feeds)[0]
+        with _wrapped("the model fails"):
+            embeddings: NDArray[np.float32] = self._session.run(None, feeds)[0]
+        if embeddings.shape != (len(ids), self._dimension):
+            raise BundleFormatError(
+                f"the model gave embeddings of shape {embeddings.shape} for {len(ids)} texts; "
+                f"its graph says (n, {self._dimension})"
+            )
         return embeddings
+
+
+@contextmanager
+def _wrapped(what: str) -> Iterator[None]:
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:  # neither library has a base class for its errors
+        raise BundleFormatError(f"{what}: {error}") from error
+    except BaseException as error:
+        # A panic in the Rust of tokenizers is not an Exception, and its class cannot be imported.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise BundleFormatError(f"{what}: {error}") from error

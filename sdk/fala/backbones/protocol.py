@@ -28,4 +28,7 @@ class Backbone(Protocol):
 
         Returns:
             The embeddings, shape (n, dimension).
+
+        Raises:
+            DataError: An item is not a text; names its position.
         """

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import BundleFormatError
-from fala.text import words
+from fala.text import check_texts, words
 
 _UNKNOWN_WORDS = ("<unk>", "unk")
+_BLOCK = 8192
 
 
 class WordVectors:
@@ -46,13 +47,21 @@ class WordVectors:
                 f"word vectors are float16, float32, or int8 with scales; these are {vectors.dtype}"
                 f" {'with' if scales is not None else 'without'} scales"
             )
-        if scales is not None and scales.shape != (len(vocabulary),):
-            raise BundleFormatError(f"{len(vocabulary)} words, but scales {scales.shape}")
-        if not np.isfinite(vectors if scales is None else scales).all():
-            raise BundleFormatError("a word vector holds NaN or infinity")
+        if scales is not None and (
+            scales.shape != (len(vocabulary),) or not np.issubdtype(scales.dtype, np.floating)
+        ):
+            raise BundleFormatError(
+                f"{len(vocabulary)} words, but scales of shape {scales.shape} and {scales.dtype}"
+            )
         self._vectors = vectors
-        self._scales = scales
-        self._index = {word: row for row, word in enumerate(vocabulary)}
+        self._scales: NDArray[np.float32] | None = None
+        if scales is not None:
+            with np.errstate(over="ignore"):
+                self._scales = scales.astype(np.float32)
+        if not _all_finite(vectors if self._scales is None else self._scales):
+            raise BundleFormatError("a word vector holds NaN or infinity")
+        # Of a word that stands twice the first counts: vocabularies begin with what is frequent.
+        self._index = {word: row for row, word in reversed(list(enumerate(vocabulary)))}
         self._unknown = next((self._index[w] for w in _UNKNOWN_WORDS if w in self._index), None)
 
     @property
@@ -68,7 +77,11 @@ class WordVectors:
 
         Returns:
             The embeddings, shape (n, dimension).
+
+        Raises:
+            DataError: An item is not a text; names its position.
         """
+        texts = check_texts(texts)
         result = np.zeros((len(texts), self.dimension), dtype=np.float32)
         for position, text in enumerate(texts):
             rows = self._rows(text)
@@ -90,3 +103,11 @@ class WordVectors:
         if not rows and self._unknown is not None:
             rows.append(self._unknown)
         return rows
+
+
+def _all_finite(array: NDArray[Any]) -> bool:
+    # In blocks: the truth values of a whole vocabulary would take half as much memory as it.
+    return all(
+        bool(np.isfinite(array[start : start + _BLOCK]).all())
+        for start in range(0, len(array), _BLOCK)
+    )

@@ -1,0 +1,156 @@
+"""The archive of a bundle: a zip of stored entries that fill the file from end to end.
+
+Any zip tool can list it. Reading is narrower than zip allows, on purpose: a file that two tools
+could read in two ways, with entries that overlap, hidden bytes, or headers that disagree, is
+refused before one entry is read. So the sizes in it cannot exceed the file's own, and nothing is
+ever unpacked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from fala.errors import BundleDigestError, BundleFilesError, BundleFormatError
+
+#: Entries of the largest archive that is read; a release has about ten.
+MAX_ENTRIES = 256
+
+# Plain names under plain folders: no absolute path, drive, backslash, "..", directory or NUL.
+_SAFE_NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*/)*[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_MAX_NAME_BYTES = 255
+
+# Field names of PKWARE's APPNOTE 6.3: end of central directory, central and local file header.
+_END = struct.Struct("<4s4H2IH")
+_CENTRAL = struct.Struct("<4s6H3I5H2I")
+_LOCAL = struct.Struct("<4s5H3I2H")
+# What both headers of an entry say of it, from the version to the length of the name.
+_CENTRAL_COMMON, _LOCAL_COMMON = slice(6, 30), slice(4, 28)
+_UTF8_NAME = 0x800
+_FILE_TYPES = (0, 0o100000)  # unknown, regular
+
+# Every entry carries the zip format's earliest time, so that equal content is equal bytes.
+_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
+_UNIX = 3
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a file lies in the archive.
+
+    Attributes:
+        offset: Position of its first byte.
+        size: Its length in bytes.
+        crc: The zip's CRC-32 of its content.
+    """
+
+    offset: int
+    size: int
+    crc: int
+
+
+def read_index(stream: BinaryIO) -> dict[str, Entry]:
+    """Find the files of an archive.
+
+    Args:
+        stream: The archive, seekable.
+
+    Returns:
+        The entries by name.
+
+    Raises:
+        BundleFormatError: Not a zip, not whole, or not of stored entries that fill it.
+        BundleFilesError: A file twice, or an unsafe path.
+    """
+    size = stream.seek(0, os.SEEK_END)
+    end = size - _END.size
+    if end < 0:
+        raise BundleFormatError("not a bundle: not a zip archive")
+    signature, *disks, entries, length, start, comment = _END.unpack(_at(stream, end, _END.size))
+    if signature != b"PK\5\6" or comment:
+        raise BundleFormatError(
+            "not a bundle: not a zip archive, cut short, or with bytes after it"
+        )
+    if disks != [0, 0, entries] or entries > MAX_ENTRIES or start + length != end:
+        raise BundleFormatError("the archive's directory is not that of a bundle")
+    directory = _at(stream, start, length)
+
+    index: dict[str, Entry] = {}
+    here = there = 0  # positions in the directory, and of the entry in the file
+    for _ in range(entries):
+        name, after, entry = _read_entry(stream, directory, here, there)
+        if name in index:
+            raise BundleFilesError(f"{name} is in the archive twice")
+        index[name] = entry
+        here, there = after, entry.offset + entry.size
+    if here != length or there != start:
+        raise BundleFormatError("the archive holds bytes that belong to no file")
+    return index
+
+
+def read_file(stream: BinaryIO, name: str, entry: Entry) -> bytes:
+    """Read one file of an archive.
+
+    Raises:
+        BundleDigestError: Its content is not what was packed, by the zip's own checksum.
+    """
+    data = _at(stream, entry.offset, entry.size)
+    if zlib.crc32(data) != entry.crc:
+        raise BundleDigestError(f"{name} is damaged: its checksum differs")
+    return data
+
+
+def write_archive(path: Path, files: Mapping[str, bytes]) -> None:
+    """Write an archive; the same files in the same order give the same bytes.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in files.items():
+            entry = zipfile.ZipInfo(name, _ZIP_EPOCH)
+            entry.create_system = _UNIX  # else the bytes would depend on the vendor's system
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, data)
+
+
+def _read_entry(
+    stream: BinaryIO, directory: bytes, here: int, there: int
+) -> tuple[str, int, Entry]:
+    header = directory[here : here + _CENTRAL.size]
+    if len(header) < _CENTRAL.size or not header.startswith(b"PK\1\2"):
+        raise BundleFormatError("the archive's directory is damaged")
+    (_, _, _, flags, method, _, _, crc, compressed, size, name_length, extra, comment, _, _, mode,
+     offset) = _CENTRAL.unpack(header)  # fmt: skip
+    after = here + _CENTRAL.size + name_length
+    raw_name = directory[here + _CENTRAL.size : after]
+    name = raw_name.decode("utf-8", "backslashreplace")
+    if not _SAFE_NAME.fullmatch(name) or len(name) > _MAX_NAME_BYTES:
+        raise BundleFilesError(f"unsafe path in the archive: {name!r}")
+    if mode >> 16 & 0o170000 not in _FILE_TYPES:
+        raise BundleFilesError(f"{name} is not a regular file")
+    if method != zipfile.ZIP_STORED or flags & ~_UTF8_NAME or compressed != size:
+        raise BundleFormatError(f"{name} is compressed or encrypted; a bundle's files are stored")
+
+    local = _at(stream, there, _LOCAL.size)
+    if offset != there or len(local) < _LOCAL.size or not local.startswith(b"PK\3\4"):
+        raise BundleFormatError(f"{name} does not follow the file before it in the archive")
+    content = there + _LOCAL.size + name_length + _LOCAL.unpack(local)[-1]
+    if (
+        local[_LOCAL_COMMON] != header[_CENTRAL_COMMON]
+        or _at(stream, there + _LOCAL.size, name_length) != raw_name
+    ):
+        raise BundleFormatError(f"the archive's two headers of {name} differ")
+    return name, after + extra + comment, Entry(content, size, crc)
+
+
+def _at(stream: BinaryIO, position: int, length: int) -> bytes:
+    stream.seek(position)
+    return stream.read(length)

@@ -1,0 +1,185 @@
+"""Tiny real bundles for tests: word vectors, and a transformer's outline in ONNX."""
+
+import io
+import json
+import struct
+import zipfile
+
+import numpy as np
+
+from fala import bundle_format as layout
+from fala.bundle import Bundle, Manifest, array_bytes, write_bundle, write_release
+from fala.heads import Head
+
+DIMENSION = 8
+WORDS = (
+    "<unk>", "the", "a", "i", "you", "film", "is", "was", "good", "bad", "great", "awful", "love",
+    "hate", "this", "that", "not", "do", "n't", "it", "'s", ".", ",", "!", "well", "made", "boring",
+)  # fmt: skip
+MAX_LENGTH = 16
+
+
+def word_vector_files(precision="float16", words=WORDS, dimension=DIMENSION, seed=0):
+    """The files of a word-vector backbone, ``"float16"`` or ``"int8"``."""
+    vectors = np.random.default_rng(seed).normal(size=(len(words), dimension)).astype(np.float32)
+    files = {layout.VOCABULARY: ("\n".join(words) + "\n").encode()}
+    if precision == "int8":
+        scales = (np.abs(vectors).max(axis=1) / 127).astype(np.float32)
+        files[layout.VECTORS] = array_bytes(np.round(vectors / scales[:, None]).astype(np.int8))
+        files[layout.SCALES] = array_bytes(scales)
+    else:
+        files[layout.VECTORS] = array_bytes(vectors.astype(np.float16))
+    return files
+
+
+def word_vector_manifest(precision="float16", dimension=DIMENSION, **fields):
+    return Manifest(
+        name="tiny vectors", kind=layout.WORD_VECTORS, dimension=dimension, precision=precision,
+        **fields,
+    )  # fmt: skip
+
+
+def write_word_vectors(path, precision="float16", words=WORDS, dimension=DIMENSION, seed=0):
+    """Write a word-vector backbone without a head, and open it."""
+    files = word_vector_files(precision, words, dimension, seed)
+    write_bundle(path, word_vector_manifest(precision, dimension), files)
+    return Bundle.open(path)
+
+
+def tokenizer_json(words=WORDS):
+    """A word-level tokenizer with BERT's special tokens."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *words[1:]]
+    tokenizer = Tokenizer(
+        models.WordLevel({token: id for id, token in enumerate(tokens)}, unk_token="[UNK]")
+    )
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return tokenizer.to_str().encode()
+
+
+def onnx_model(words=WORDS, dimension=DIMENSION, seed=1, output_dimension=None):
+    """A graph that embeds tokens and takes their masked mean; what it says may be a lie."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(seed)
+    table = rng.normal(size=(len(words) + 3, dimension)).astype(np.float32)
+    weights = [
+        numpy_helper.from_array(table, "table"),
+        numpy_helper.from_array(np.array([2]), "last"),
+        numpy_helper.from_array(np.array([1]), "tokens"),
+    ]
+    nodes = [
+        helper.make_node("Gather", ["table", "input_ids"], ["embedded"]),
+        helper.make_node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["mask", "last"], ["wide"]),
+        helper.make_node("Mul", ["embedded", "wide"], ["kept"]),
+        helper.make_node("ReduceSum", ["kept", "tokens"], ["sum"], keepdims=0),
+        helper.make_node("ReduceSum", ["mask", "tokens"], ["count"], keepdims=1),
+        helper.make_node("Div", ["sum", "count"], ["mean"]),
+        helper.make_node("Tanh", ["mean"], ["embedding"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.INT64, ["n", "tokens_"])
+        for name in ("input_ids", "attention_mask")
+    ]
+    output = helper.make_tensor_value_info(
+        "embedding", TensorProto.FLOAT, ["n", output_dimension or dimension]
+    )
+    graph = helper.make_graph(nodes, "tiny", inputs, [output], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def onnx_files(words=WORDS, dimension=DIMENSION, seed=1):
+    """The files of an ONNX backbone."""
+    model = onnx_model(words, dimension, seed).SerializeToString(deterministic=True)
+    return {layout.ONNX_MODEL: model, layout.TOKENIZER: tokenizer_json(words)}
+
+
+def onnx_manifest(dimension=DIMENSION, **fields):
+    return Manifest(**{
+        "name": "tiny encoder", "kind": layout.ONNX, "dimension": dimension, "precision": "fp32",
+        "max_length": MAX_LENGTH, "details": {"pad_id": 0}, **fields,
+    })  # fmt: skip
+
+
+def write_onnx(path, words=WORDS, dimension=DIMENSION, seed=1):
+    """Write an ONNX backbone without a head, and open it."""
+    write_bundle(path, onnx_manifest(dimension), onnx_files(words, dimension, seed))
+    return Bundle.open(path)
+
+
+def make_head(task="classification", labels=("0", "1"), dimension=DIMENSION, seed=2, query=False):
+    """A head of random weights."""
+    rng = np.random.default_rng(seed)
+    logits = 1 if len(labels) == 2 else len(labels)
+    return Head(
+        task,
+        labels,
+        weight=rng.normal(size=(logits, dimension)).astype(np.float32),
+        bias=rng.normal(size=logits).astype(np.float32),
+        query=rng.normal(size=dimension).astype(np.float32) if query else None,
+    )
+
+
+def write_word_vector_release(path, head=None, precision="float16", **fields):
+    """Write a word-vector release, and open it."""
+    backbone = write_word_vectors(path, precision, **fields)
+    write_release(path, backbone, head or make_head(), {"head": "random"})
+    return Bundle.open(path)
+
+
+def write_onnx_release(path, head=None, **fields):
+    """Write a release with an ONNX backbone, and open it."""
+    backbone = write_onnx(path, **fields)
+    write_release(path, backbone, head or make_head(), {"head": "random"})
+    return Bundle.open(path)
+
+
+def archive_of(entries, compression=zipfile.ZIP_STORED):
+    """A zip's bytes from (name, data) pairs; nothing is checked."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
+        for name, data in entries:
+            archive.writestr(zipfile.ZipInfo(name), data, compress_type=compression)
+    return buffer.getvalue()
+
+
+def entries_of(path):
+    """The (name, data) pairs of a bundle."""
+    with zipfile.ZipFile(path) as archive:
+        return [(name, archive.read(name)) for name in archive.namelist()]
+
+
+def repacked(path, changes=None, **manifest_fields):
+    """A bundle's bytes with some files changed and the digests made to fit, by an attacker say.
+
+    Args:
+        path: The bundle.
+        changes: New content by name; None takes the file away.
+        manifest_fields: New values in the manifest.
+    """
+    import hashlib
+
+    entries = {**dict(entries_of(path)), **(changes or {})}
+    files = {name: data for name, data in entries.items() if data is not None}
+    manifest = json.loads(files.pop(layout.MANIFEST))
+    manifest["files"] = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    manifest.update(manifest_fields)
+    return archive_of([*files.items(), (layout.MANIFEST, json.dumps(manifest).encode())])
+
+
+def renamed(data, old, new):
+    """An archive with a name replaced by one of the same length, in both headers."""
+    assert len(old) == len(new)
+    return data.replace(old.encode(), new.encode() if isinstance(new, str) else new)
+
+
+def end_record(data):
+    """The fields of a zip's last 22 bytes: entries, length and start of the directory."""
+    _, _, _, _, entries, length, start, _ = struct.unpack("<4s4H2IH", data[-22:])
+    return entries, length, start
