@@ -1,0 +1,186 @@
+"""From a Hugging Face encoder to one ONNX graph. The only module that knows optimum-onnx."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.errors import ExportError
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+    from optimum.exporters.onnx import OnnxConfig
+    from transformers import PreTrainedModel
+
+OPSET = 18
+"""Version of ONNX's operators; onnxruntime has run it since 1.14."""
+
+OUTPUT = "embedding"
+_HIDDEN = "last_hidden_state"
+_MASK = "attention_mask"
+_TINY = 1e-9  # keeps an all-masked row's division finite
+
+
+def encoder_graph(model: PreTrainedModel, *, pooling: str, normalize: bool) -> bytes:
+    """Trace an encoder into a graph from token ids to one embedding a text.
+
+    The inputs are ``input_ids`` and ``attention_mask``, int64 of shape (n, length), both
+    dynamic. Token types are no input: a single text is all of the first type, which the
+    models fill in by themselves. The output is ``embedding``, float32 of shape (n, dim).
+
+    Args:
+        model: A ``transformers`` encoder in evaluation mode.
+        pooling: ``"mean"`` (masked) or ``"cls"`` (the first token).
+        normalize: Whether embeddings are scaled to length 1.
+
+    Returns:
+        The serialized ONNX model, without external data.
+
+    Raises:
+        ExportError: The model cannot be traced.
+    """
+    import onnx
+    from optimum.exporters.onnx import export
+    from optimum.exporters.tasks import TasksManager
+
+    try:
+        with tempfile.TemporaryDirectory() as folder, _quiet():
+            path = Path(folder) / "model.onnx"
+            constructor = TasksManager.get_exporter_config_constructor(
+                "onnx", model=model, task="feature-extraction", library_name="transformers"
+            )
+            export(model, _without_token_types(constructor(model.config)), path, opset=OPSET)
+            graph = onnx.load(path)
+    except Exception as error:  # tracing runs the model's own code: anything may come out
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ExportError(f"the model cannot be traced to ONNX: {reason[0]}") from error
+    _append_pooling(graph, int(model.config.hidden_size), pooling, normalize)
+    onnx.checker.check_model(graph, full_check=True)
+    return bytes(graph.SerializeToString())
+
+
+def quantize(model: bytes) -> bytes:
+    """Store weights as int8, with a scale for every output channel; embeddings with one.
+
+    Activations stay float32 in the file and are quantized while running ("dynamic"), so that
+    no calibration data are needed.
+
+    Args:
+        model: A serialized float32 ONNX model.
+
+    Returns:
+        The serialized quantized model.
+    """
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with tempfile.TemporaryDirectory() as folder, _quiet():
+        path = Path(folder) / "int8.onnx"
+        quantize_dynamic(
+            onnx.load_from_string(model),
+            path,
+            op_types_to_quantize=["MatMul", "Gather"],
+            per_channel=True,
+            weight_type=QuantType.QInt8,
+            extra_options={"MatMulConstBOnly": True},
+        )
+        quantized = onnx.load(path)
+    return compact(quantized)
+
+
+def compact(model: ModelProto) -> bytes:
+    """Serialize a graph without what only people and debuggers read.
+
+    Nodes' names and the shapes of inner values are a twentieth of a small encoder's file.
+
+    Args:
+        model: An ``onnx.ModelProto``; changed in place.
+    """
+    graph = model.graph
+    del graph.value_info[:]
+    if any(attribute.HasField("g") for node in graph.node for attribute in node.attribute):
+        return bytes(model.SerializeToString())  # inner graphs refer to outer values by name
+    short: dict[str, str] = {}
+    kept = {value.name for value in [*graph.input, *graph.output]}
+    for node in graph.node:
+        node.ClearField("name")
+        node.ClearField("doc_string")
+        del node.metadata_props[:]
+        for names in (node.input, node.output):
+            for position, name in enumerate(names):
+                # An empty name is an optional input that is left out.
+                if name and name not in kept:
+                    names[position] = short.setdefault(name, f"t{len(short)}")
+    for tensor in graph.initializer:
+        tensor.name = short.get(tensor.name, tensor.name)
+    return bytes(model.SerializeToString())
+
+
+def _without_token_types(config: OnnxConfig) -> OnnxConfig:
+    original = type(config)
+
+    class OneText(original):  # type: ignore[misc, valid-type]
+        @property
+        def inputs(self) -> dict[str, dict[int, str]]:
+            named: dict[str, dict[int, str]] = super().inputs
+            return {name: axes for name, axes in named.items() if name != "token_type_ids"}
+
+    config.__class__ = OneText
+    return config
+
+
+def _append_pooling(model: ModelProto, dimension: int, pooling: str, normalize: bool) -> None:
+    from onnx import TensorProto, helper, numpy_helper
+
+    graph = model.graph
+
+    def constant(name: str, value: np.generic | NDArray[np.int64]) -> str:
+        graph.initializer.append(numpy_helper.from_array(np.asarray(value), f"pooling_{name}"))
+        return f"pooling_{name}"
+
+    def node(operator: str, inputs: list[str], output: str, **attributes: int) -> str:
+        graph.node.append(helper.make_node(operator, inputs, [output], output, **attributes))
+        return output
+
+    tiny = constant("tiny", np.float32(_TINY))
+    pooled = "pooling_mean" if normalize else OUTPUT
+    if pooling == "cls":
+        node("Gather", [_HIDDEN, constant("first", np.int64(0))], pooled, axis=1)
+    else:
+        length, last = constant("length", np.array([1])), constant("last", np.array([2]))
+        mask = node("Cast", [_MASK], "pooling_mask", to=TensorProto.FLOAT)
+        weights = node("Unsqueeze", [mask, last], "pooling_weights")
+        masked = node("Mul", [_HIDDEN, weights], "pooling_masked")
+        total = node("ReduceSum", [masked, length], "pooling_total", keepdims=0)
+        count = node("ReduceSum", [weights, length], "pooling_count", keepdims=0)
+        node("Div", [total, node("Max", [count, tiny], "pooling_divisor")], pooled)
+    if normalize:
+        axis = constant("axis", np.array([1]))
+        norm = node("ReduceL2", [pooled, axis], "pooling_norm", keepdims=1)
+        node("Div", [pooled, node("Max", [norm, tiny], "pooling_safe_norm")], OUTPUT)
+    batch = graph.input[0].type.tensor_type.shape.dim[0].dim_param
+    del graph.output[:]
+    graph.output.append(
+        helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [batch, dimension])
+    )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the tracer's and the quantizer's remarks, meant for their authors, off the screen."""
+    root_level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(root_level)
