@@ -173,7 +173,7 @@ def fit(
         DataError: If there is neither a logit nor a label, or a number is unusable.
     """
     _, classes, dimension = evidence.features.shape
-    mean = broadcast(prior_mean, (classes, dimension), "prior_mean")
+    mean = np.ascontiguousarray(broadcast(prior_mean, (classes, dimension), "prior_mean"))
     bias = broadcast(start_bias, (classes,), "start_bias")
     used = evidence.logit_weights + evidence.label_weights > 0
     if not used.any():

@@ -81,7 +81,8 @@ class Problem:
             self.targets = self.targets[:, None]
         if self.targets.shape != (n, classes):
             raise DataError(f"targets for {n} documents of {classes} logits expected")
-        self.prior_mean = broadcast(prior_mean, (classes, dimension), "prior_mean")
+        prior_mean = broadcast(prior_mean, (classes, dimension), "prior_mean")
+        self.prior_mean = np.ascontiguousarray(prior_mean)  # BLAS takes no repeated number
         self.bias = None if bias is None else broadcast(bias, (classes,), "bias")
         self._precision = Precision(precision, dimension)
         self._roots = weight_roots(weights, n, classes)
@@ -95,17 +96,15 @@ class Problem:
         free = self.bias is None
         scaled = self._precision.whiten(self.features)
         if self._roots is None or self._roots.ndim == 1:  # the classes do not meet
-            roots = np.ones((n, 1)) if self._roots is None else self._roots[:, None]
-            if self._roots is not None:
-                scaled = scaled * roots[:, :, None]
-                residual = residual * roots
-            columns = roots if free else roots[:, :0]
-            return [Block.project(scaled[:, c], residual[:, c], 1, columns) for c in range(classes)]
+            return [
+                Block.centred(scaled[:, c], residual[:, c], self._roots, free)
+                for c in range(classes)
+            ]
         # C x C weights: one system of n C rows and C d columns, block diagonal before weighing.
         rows = np.einsum("nij,njd->nijd", self._roots, scaled).reshape(n * classes, -1)
         targets = np.einsum("nij,nj->ni", self._roots, residual).reshape(-1)
         columns = self._roots.reshape(n * classes, classes)
-        return [Block.project(rows, targets, classes, columns if free else columns[:, :0])]
+        return [Block.projected(rows, targets, classes, columns if free else columns[:, :0])]
 
     def solve(self, lambda_: float, method: Method = "auto") -> Solution:
         """Minimize J for one lambda.

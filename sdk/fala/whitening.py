@@ -148,32 +148,48 @@ class Block:
         targets: Whitened targets, shape (m,), orthogonal to the bias.
         size: Rows of one document.
         bias_basis: Orthonormal columns that span the bias, shape (m, q); q = 0 where b is fixed.
-        bias_factor: Upper triangle (q, q): the bias columns are ``bias_basis @ bias_factor``.
-        bias_targets: What the projection took from the targets, shape (q,).
-        bias_rows: What it took from the rows, shape (q, p).
-        raw_squares: Squared length of the rows before the projection.
+        mean_rows: What the bias columns took from the rows, shape (q, p).
+        mean_targets: What they took from the targets, shape (q,).
+        raw_squares: Squared length of the rows before the bias was taken out.
     """
 
     rows: Floats
     targets: Floats
     size: int
     bias_basis: Floats
-    bias_factor: Floats
-    bias_targets: Floats
-    bias_rows: Floats
+    mean_rows: Floats
+    mean_targets: Floats
     raw_squares: float
 
     @classmethod
-    def project(cls, rows: Floats, targets: Floats, size: int, columns: Floats) -> Block:
-        """Project the bias columns, shape (m, q), out of rows and targets."""
-        basis, factor = np.linalg.qr(columns)
-        bias_rows = basis.T @ rows
-        bias_targets = basis.T @ targets
+    def centred(cls, rows: Floats, targets: Floats, roots: Floats | None, free: bool) -> Block:
+        """One logit a document, with weights roots^2: a free bias takes out weighted means."""
+        shares = np.ones(len(rows)) if roots is None else roots**2
+        total = float(shares.sum())
+        mean_rows = (shares @ rows)[None] / total if free else rows[:0]
+        mean_targets = (shares @ targets)[None] / total if free else targets[:0]
+        if free:
+            # Before weighing, the bias is one number a column: no outer product, one copy.
+            rows = rows - mean_rows
+            targets = targets - mean_targets
+        if roots is not None:
+            rows = np.multiply(rows, roots[:, None], out=rows if free else None)
+            targets = targets * roots
+        basis = np.sqrt(shares / total)[:, None] if free else np.empty((len(rows), 0))
+        taken = total * float(np.vdot(mean_rows, mean_rows))
+        raw_squares = float(np.vdot(rows, rows)) + taken
+        return cls(rows, targets, 1, basis, mean_rows, mean_targets, raw_squares)
+
+    @classmethod
+    def projected(cls, rows: Floats, targets: Floats, size: int, columns: Floats) -> Block:
+        """Any bias columns, shape (m, q): a free bias takes out their least squares fit."""
         raw_squares = float(np.vdot(rows, rows))
-        if columns.shape[1]:
-            rows = rows - basis @ bias_rows
-            targets = targets - basis @ bias_targets
-        return cls(rows, targets, size, basis, factor, bias_targets, bias_rows, raw_squares)
+        basis, factor = np.linalg.qr(columns)
+        mean_rows = scipy.linalg.solve_triangular(factor, basis.T @ rows)
+        mean_targets = scipy.linalg.solve_triangular(factor, basis.T @ targets)
+        rows = rows - columns @ mean_rows
+        targets = targets - columns @ mean_targets
+        return cls(rows, targets, size, basis, mean_rows, mean_targets, raw_squares)
 
     @property
     def dual(self) -> bool:
@@ -211,9 +227,7 @@ class Block:
 
     def bias(self, delta: Floats) -> Floats:
         """The bias (q,) that belongs to whitened coefficients (p,)."""
-        return scipy.linalg.solve_triangular(
-            self.bias_factor, self.bias_targets - self.bias_rows @ delta
-        )
+        return self.mean_targets - self.mean_rows @ delta
 
 
 def _checked(gram: Floats) -> Floats:
