@@ -1,8 +1,8 @@
 """Tiny real bundles for tests: word vectors, and a transformer's outline in ONNX."""
 
+import hashlib
 import io
 import json
-import struct
 import zipfile
 
 import numpy as np
@@ -33,10 +33,10 @@ def word_vector_files(precision="float16", words=WORDS, dimension=DIMENSION, see
 
 
 def word_vector_manifest(precision="float16", dimension=DIMENSION, **fields):
-    return Manifest(
-        name="tiny vectors", kind=layout.WORD_VECTORS, dimension=dimension, precision=precision,
-        **fields,
-    )  # fmt: skip
+    return Manifest(**{
+        "name": "tiny vectors", "kind": layout.WORD_VECTORS, "dimension": dimension,
+        "precision": precision, **fields,
+    })  # fmt: skip
 
 
 def write_word_vectors(path, precision="float16", words=WORDS, dimension=DIMENSION, seed=0):
@@ -163,8 +163,6 @@ def repacked(path, changes=None, **manifest_fields):
         changes: New content by name; None takes the file away.
         manifest_fields: New values in the manifest.
     """
-    import hashlib
-
     entries = {**dict(entries_of(path)), **(changes or {})}
     files = {name: data for name, data in entries.items() if data is not None}
     manifest = json.loads(files.pop(layout.MANIFEST))
@@ -174,12 +172,6 @@ def repacked(path, changes=None, **manifest_fields):
 
 
 def renamed(data, old, new):
-    """An archive with a name replaced by one of the same length, in both headers."""
+    """An archive with a name (str) replaced by bytes of the same length, in both headers."""
     assert len(old) == len(new)
-    return data.replace(old.encode(), new.encode() if isinstance(new, str) else new)
-
-
-def end_record(data):
-    """The fields of a zip's last 22 bytes: entries, length and start of the directory."""
-    _, _, _, _, entries, length, start, _ = struct.unpack("<4s4H2IH", data[-22:])
-    return entries, length, start
+    return data.replace(old.encode(), new)

@@ -1,0 +1,183 @@
+import numpy as np
+import pytest
+
+from bundles import DIMENSION, make_head, write_onnx_release
+from fala.errors import DataError
+from fala.examples import CLASSIFICATION, MATCHING, Match, check_examples, texts_of, unique_texts
+from fala.heads import Head, PersonalModel
+
+rng = np.random.default_rng(0)
+TEXTS = ["one", "two", "three", "four"]
+EMBEDDINGS = {text: rng.normal(size=DIMENSION).astype(np.float32) for text in TEXTS}
+THREE = ("low", "middle", "high")
+
+
+def vendor_logits(head, inputs):
+    """The vendor's formula, without any personal part."""
+    return inputs @ head.weight.T + head.bias
+
+
+# Inputs
+
+
+def test_a_classifier_takes_the_embeddings():
+    inputs = make_head().inputs(TEXTS, EMBEDDINGS)
+    assert inputs.dtype == np.float32
+    assert np.array_equal(inputs, np.stack([EMBEDDINGS[text] for text in TEXTS]))
+
+
+def test_a_matcher_with_a_query_attends_to_the_history():
+    head = make_head(MATCHING, query=True)
+    inputs = head.inputs([Match(("one", "two"), "three")], EMBEDDINGS)
+    rows = np.stack([EMBEDDINGS["one"], EMBEDDINGS["two"]]).astype(np.float64)
+    attention = np.exp(rows @ head.query)
+    user = attention / attention.sum() @ rows
+    np.testing.assert_allclose(inputs, [user * EMBEDDINGS["three"]], atol=1e-6)
+
+
+def test_a_matcher_without_a_query_takes_the_mean():
+    inputs = make_head(MATCHING).inputs([Match(("one", "two", "two"), "three")], EMBEDDINGS)
+    user = (EMBEDDINGS["one"] + 2 * EMBEDDINGS["two"]) / 3
+    np.testing.assert_allclose(inputs, [user * EMBEDDINGS["three"]], atol=1e-6)
+
+
+@pytest.mark.parametrize("query", [True, False])
+def test_an_empty_history_gives_the_bias(query):
+    head = make_head(MATCHING, query=query)
+    inputs = head.inputs([Match((), "three"), Match(("one",), "two")], EMBEDDINGS)
+    assert not inputs[0].any()
+    assert inputs[1].any()
+    assert head.vendor_model().logits(inputs)[0] == head.bias
+
+
+def test_a_large_query_does_not_overflow():
+    head = Head(MATCHING, ("0", "1"), np.ones((1, DIMENSION)), np.zeros(1), np.full(DIMENSION, 1e6))
+    inputs = head.inputs([Match(("one", "two"), "three")], EMBEDDINGS)
+    assert np.isfinite(inputs).all()
+
+
+def test_no_examples():
+    for head in (make_head(), make_head(MATCHING, query=True), make_head(labels=THREE)):
+        inputs = head.inputs([], {})
+        assert inputs.shape == (0, DIMENSION)
+        assert head.vendor_model().probabilities(inputs).shape == (0, len(head.labels))
+
+
+# Logits
+
+
+@pytest.mark.parametrize(
+    "head",
+    [make_head(), make_head(labels=THREE), make_head(MATCHING, query=True), make_head(MATCHING)],
+)
+def test_theta_one_is_the_vendors_model_to_the_last_bit(head):
+    inputs = rng.normal(size=(50, DIMENSION)).astype(np.float32)
+    expected = vendor_logits(head, inputs)
+    assert head.vendor_model().logits(inputs).tobytes() == expected.tobytes()
+    ones = PersonalModel(head, np.ones(head.weight.shape), head.bias.astype(np.float64))
+    assert ones.logits(inputs).tobytes() == expected.tobytes()
+
+
+def test_theta_one_is_the_vendors_model_through_a_bundle(tmp_path):
+    bundle = write_onnx_release(tmp_path / "a.fala", make_head(labels=THREE))
+    head, embeddings = bundle.head(), bundle.backbone().encode(["a good film", "", "bad!"])
+    expected = vendor_logits(make_head(labels=THREE), embeddings)
+    assert head.vendor_model().logits(embeddings).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("labels", [("0", "1"), THREE])
+def test_folding_is_the_formula(labels):
+    head = make_head(labels=labels)
+    theta, bias = rng.normal(size=head.weight.shape), rng.normal(size=head.bias.shape)
+    inputs = rng.normal(size=(9, DIMENSION)).astype(np.float32)
+    features = head.features(inputs)
+    assert features.shape == (9, len(head.bias), DIMENSION)
+    assert features.dtype == np.float64
+    expected = np.einsum("cd,ncd->nc", theta, features) + bias
+    np.testing.assert_allclose(PersonalModel(head, theta, bias).logits(inputs), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("labels", [("0", "1"), THREE])
+def test_probabilities(labels):
+    head = make_head(labels=labels)
+    inputs = rng.normal(size=(9, DIMENSION)).astype(np.float32)
+    model = head.vendor_model()
+    logits, shares = model.logits(inputs).astype(np.float64), model.probabilities(inputs)
+    assert shares.shape == (9, len(labels))
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    odds = logits if len(labels) > 2 else np.hstack([np.zeros_like(logits), logits])
+    expected = np.exp(odds) / np.exp(odds).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(shares, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("theta", "bias", "match"),
+    [
+        (np.ones((2, DIMENSION)), np.ones(1), "do not fit"),
+        (np.ones(DIMENSION), np.ones(1), "do not fit"),
+        (np.ones((1, DIMENSION)), np.ones(2), "do not fit"),
+        (np.full((1, DIMENSION), np.nan), np.ones(1), "not finite"),
+        (np.full((1, DIMENSION), 1e300), np.ones(1), "not finite"),
+        (np.full((1, DIMENSION), 3e38), np.ones(1), "not finite"),
+        (np.ones((1, DIMENSION)), np.full(1, np.inf), "not finite"),
+    ],
+)
+def test_a_personal_matrix_that_does_not_fit(theta, bias, match):
+    head = Head(CLASSIFICATION, ("0", "1"), np.full((1, DIMENSION), 10.0), np.zeros(1))
+    with pytest.raises(DataError, match=match):
+        PersonalModel(head, theta, bias)
+
+
+# Labels
+
+
+def test_shares_of_two_labels_are_the_seconds():
+    shares = make_head().label_shares(["1", "0", None, 1])
+    np.testing.assert_array_equal(shares, [[1], [0], [np.nan], [1]])
+
+
+def test_shares_of_three_labels():
+    shares = make_head(labels=THREE).label_shares(["high", None])
+    np.testing.assert_array_equal(shares, [[0, 0, 1], [np.nan] * 3])
+
+
+@pytest.mark.parametrize("label", ["2", 2, "", 1.0, True, float("nan")])
+def test_a_label_that_is_not_the_heads(label):
+    with pytest.raises(DataError, match=r"of example 1 is not one of 0, 1"):
+        make_head().label_shares(["0", label])
+
+
+# Examples
+
+
+def test_examples_of_the_right_kind_pass():
+    matches = [Match(("a", "b"), "c"), Match([], "d")]
+    assert check_examples(("a", ""), CLASSIFICATION) == ["a", ""]
+    assert check_examples(matches, MATCHING) == matches
+    assert matches[1].history == ()
+    assert texts_of(matches[0]) == ("c", "a", "b")
+    assert unique_texts([*matches, "a", "e"]) == ["c", "a", "b", "d", "e"]
+
+
+@pytest.mark.parametrize(
+    ("examples", "task", "match"),
+    [
+        ("one text", CLASSIFICATION, "wrap it in a list"),
+        (Match((), "c"), MATCHING, "wrap it in a list"),
+        (["a", Match((), "c")], CLASSIFICATION, "example 1 is a Match"),
+        ([Match((), "c"), "a"], MATCHING, "example 1 is a str"),
+        (["a", None], CLASSIFICATION, "example 1 is a NoneType"),
+        ([Match(("a", 3), "c")], MATCHING, "a text of example 0 is a int"),
+        ([Match((), None)], MATCHING, "a text of example 0 is a NoneType"),
+        (["a", "b\ud83d"], CLASSIFICATION, "example 1 has a lone surrogate at character 1"),
+        ([Match(("ok", "\udc00"), "c")], MATCHING, "example 0 has a lone surrogate"),
+    ],
+)
+def test_examples_of_the_wrong_kind(examples, task, match):
+    with pytest.raises(DataError, match=match):
+        check_examples(examples, task)
+
+
+def test_a_history_is_not_one_text():
+    with pytest.raises(DataError, match="not one text"):
+        Match("history", "candidate")
