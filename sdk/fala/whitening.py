@@ -215,22 +215,24 @@ class Block:
         The second term moves the bias, which X lacks, from the lower end of the spectrum to the
         upper: there nothing has to be subtracted to take it out of I - H. Solutions do not change.
         """
-        gram = self.rows @ self.rows.T
+        gram = _gram(self.rows)
         if self.bias_basis.shape[1]:
             gram += (self.shift * self.bias_basis) @ self.bias_basis.T
-        return _checked(gram)
+        return gram
 
     @cached_property
     def primal_gram(self) -> Floats:
         """X'X, shape (p, p)."""
-        return _checked(self.rows.T @ self.rows)
+        return _gram(self.rows.T)
 
     def bias(self, delta: Floats) -> Floats:
         """The bias (q,) that belongs to whitened coefficients (p,)."""
         return self.mean_targets - self.mean_rows @ delta
 
 
-def _checked(gram: Floats) -> Floats:
+def _gram(rows: Floats) -> Floats:
+    with np.errstate(over="ignore", invalid="ignore"):
+        gram: Floats = rows @ rows.T
     if not np.isfinite(gram).all():
         raise DataError("the features are too large: their products overflow")
     return gram

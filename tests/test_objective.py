@@ -1,0 +1,295 @@
+"""Labels and old logits: the minimum is one, leave-one-out is near refits, nothing diverges."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from fala.errors import DataError
+from fala.objective import Evidence, cross_entropy, fit, probabilities
+from fala.ridge import Problem
+
+
+def draw(seed, n, d, classes=1):
+    """Features, noisy old logits, and labels as shares, drawn from a personal truth."""
+    random = np.random.default_rng(seed)
+    features = random.standard_normal((n, classes, d)) + 0.5
+    truth = 1 + random.standard_normal((classes, d))
+    z = np.einsum("ncd,cd->nc", features, truth) - 0.5 * d
+    if classes == 1:
+        labels = (random.random((n, 1)) < probabilities(z)).astype(float)
+    else:
+        draws = [random.choice(classes, p=p) for p in probabilities(z)]
+        labels = np.eye(classes)[draws]
+    return features, z + random.standard_normal(z.shape), labels
+
+
+def objective(evidence, theta, bias, lambda_, mean, precision):
+    z = np.einsum("ncd,cd->nc", evidence.features, theta) + bias
+    gap = theta - mean
+    P = precision * np.eye(theta.shape[1]) if np.ndim(precision) < 2 else precision
+    return evidence.loss(z) + lambda_ * np.einsum("cd,de,ce->", gap, P, gap)
+
+
+def gradient(evidence, solution, mean, precision):
+    """Central differences of J in all of theta and b."""
+    classes, d = solution.theta.shape
+    point = np.hstack([solution.theta, solution.bias[:, None]]).ravel()
+    slopes = []
+    for index in range(point.size):
+        values = []
+        for sign in (1, -1):
+            moved = point.copy()
+            moved[index] += sign * 1e-5
+            moved = moved.reshape(classes, d + 1)
+            values.append(
+                objective(
+                    evidence, moved[:, :d], moved[:, d], solution.lambda_, mean, precision
+                )
+            )  # fmt: skip
+        slopes.append((values[0] - values[1]) / 2e-5)
+    return np.array(slopes).reshape(classes, d + 1)
+
+
+def evidence_of(kind, seed, n, d, classes):
+    features, logits, labels = draw(seed, n, d, classes)
+    random = np.random.default_rng(seed + 1)
+    if kind == "ce":
+        return Evidence.of(features, labels=labels)
+    if kind == "soft":
+        return Evidence.of(
+            features, labels=0.8 * labels + 0.2 / max(classes, 2), weights=random.uniform(0.5, 2, n)
+        )
+    logits[: n // 3] = np.nan
+    labels[n // 2 :] = np.nan
+    return Evidence.of(features, logits=logits, labels=labels)
+
+
+@pytest.mark.parametrize("kind", ["ce", "soft", "mixed"])
+@pytest.mark.parametrize("classes", [1, 3])
+@pytest.mark.parametrize(("n", "d"), [(40, 4), (12, 20)])
+@pytest.mark.parametrize("precision", ["one", "matrix"])
+def test_the_gradient_is_zero_at_the_fit(kind, classes, n, d, precision):
+    evidence = evidence_of(kind, 3, n, d, classes)
+    random = np.random.default_rng(0)
+    factor = random.standard_normal((d, d))
+    P = 1.0 if precision == "one" else factor @ factor.T / d + np.eye(d)
+    mean = random.standard_normal((classes, d))
+    for lambda_ in (1e-4, 0.02, 3.0):
+        fitted = fit(evidence, prior_mean=mean, precision=P, lambdas=[lambda_])
+        assert fitted.lambda_ == lambda_
+        np.testing.assert_allclose(gradient(evidence, fitted, mean, P), 0.0, atol=1e-7)
+
+
+def test_a_fixed_bias_stays_and_theta_is_minimal():
+    evidence = evidence_of("ce", 4, 30, 3, 1)
+    fitted = fit(evidence, start_bias=0.7, fixed_bias=True, lambdas=[0.01])
+    np.testing.assert_array_equal(fitted.bias, [0.7])
+    np.testing.assert_allclose(gradient(evidence, fitted, 1.0, 1.0)[:, :-1], 0.0, atol=1e-7)
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_agrees_with_scikit_learn(classes):
+    n, d = 60, 4
+    random = np.random.default_rng(5)
+    shared = random.standard_normal((n, d))
+    labels = random.integers(2 if classes == 1 else classes, size=n)
+    shares = labels.astype(float) if classes == 1 else np.eye(classes)[labels]
+    features = np.repeat(shared[:, None], classes, axis=1)
+    for lambda_ in (1e-3, 0.1):
+        ours = fit(Evidence.of(features, labels=shares), prior_mean=0.0, lambdas=[lambda_])
+        # scikit-learn: C sum CE + |theta|^2 / 2; ours, times n: sum CE + n lambda |theta|^2
+        peer = LogisticRegression(C=1 / (2 * n * lambda_), tol=1e-12, max_iter=5000)
+        peer.fit(shared, labels)
+        np.testing.assert_allclose(ours.theta, peer.coef_, atol=2e-5)
+        # A softmax does not change when all biases move together.
+        shift = 0.0 if classes == 1 else ours.bias.mean() - peer.intercept_.mean()
+        np.testing.assert_allclose(ours.bias - shift, peer.intercept_, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", ["ce", "mixed"])
+@pytest.mark.parametrize("classes", [1, 3])
+def test_leave_one_out_is_near_a_refit(kind, classes):
+    n, d = 60, 4
+    evidence = evidence_of(kind, 6, n, d, classes)
+    lambda_ = 0.05
+    fitted = fit(evidence, lambdas=[lambda_])
+    refits, plain = [], []
+    for i in range(n):
+        rest = evidence.take(np.arange(n) != i)
+        solution = fit(rest, lambdas=[lambda_ * n / (n - 1)])
+        refits.append((evidence.features[i] * solution.theta).sum(axis=1) + solution.bias)
+        plain.append((evidence.features[i] * fitted.theta).sum(axis=1) + fitted.bias)
+    center = np.eye(classes)
+    if classes > 1 and kind == "ce":  # the common level of a softmax is free
+        center -= 1 / classes
+    ours = np.abs((fitted.left_out - refits) @ center)
+    nothing = np.abs((np.array(plain) - refits) @ center)
+    assert np.median(ours) < 0.02
+    assert ours.mean() < 0.2 * nothing.mean()
+
+
+def test_old_logits_alone_are_the_ridge():
+    features, logits, _ = draw(7, 12, 5)
+    fitted = fit(Evidence.of(features, logits=logits))
+    path = Problem(features, logits).path()
+    np.testing.assert_allclose(fitted.theta, path.solution().theta)
+    np.testing.assert_allclose(fitted.bias, path.solution().bias)
+    np.testing.assert_allclose(fitted.left_out, path.logits())
+    assert fitted.loss == pytest.approx(path.errors[path.best])
+    assert fitted.lambda_ == path.lambdas[path.best]
+
+
+@pytest.mark.parametrize("kind", ["logits", "labels"])
+def test_examples_without_evidence_change_nothing_and_get_a_plain_logit(kind):
+    features, logits, labels = draw(8, 20, 3)
+    values = {"logits": logits, "labels": labels}[kind]
+    some = np.arange(20) % 3 > 0
+    partial = values.copy()
+    partial[~some] = np.nan
+    whole = fit(Evidence.of(features, **{kind: partial}))
+    part = fit(Evidence.of(features[some], **{kind: values[some]}))
+    np.testing.assert_allclose(whole.theta, part.theta)
+    np.testing.assert_allclose(whole.left_out[some], part.left_out)
+    plain = np.einsum("ncd,cd->nc", features, whole.theta) + whole.bias
+    np.testing.assert_allclose(whole.left_out[~some], plain[~some])
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_weights_are_repeated_rows_and_shares_are_divided_rows(classes):
+    features, _, labels = draw(9, 15, 4, classes)
+    counts = np.arange(15) % 3 + 1
+    rows = np.repeat(np.arange(15), counts)
+    lambda_ = 0.05
+    weighed = fit(Evidence.of(features, labels=labels, weights=counts), lambdas=[lambda_])
+    repeated = fit(
+        Evidence.of(features[rows], labels=labels[rows]), lambdas=[lambda_ * 15 / len(rows)]
+    )
+    np.testing.assert_allclose(weighed.theta, repeated.theta, atol=1e-8)
+    other = np.roll(labels, 1, axis=1) if classes > 1 else 1 - labels
+    shares = fit(Evidence.of(features, labels=0.7 * labels + 0.3 * other), lambdas=[lambda_])
+    divided = fit(
+        Evidence.of(
+            np.concatenate([features, features]),
+            labels=np.concatenate([labels, other]),
+            weights=np.repeat([0.7, 0.3], 15),
+        ),
+        lambdas=[lambda_ / 2],
+    )
+    np.testing.assert_allclose(shares.theta, divided.theta, atol=1e-8)
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+@pytest.mark.parametrize("n", [1, 2, 8])
+@pytest.mark.parametrize("d", [1, 5, 20])
+def test_labels_of_one_class_keep_the_bias_and_stay_finite(classes, n, d):
+    features, _, _ = draw(10, n, d, classes)
+    labels = np.ones((n, 1)) if classes == 1 else np.eye(3)[np.full(n, 2)]
+    fitted = fit(Evidence.of(features, labels=labels), start_bias=-0.4)
+    np.testing.assert_array_equal(fitted.bias, np.full(classes, -0.4))
+    assert np.isfinite(fitted.theta).all()
+    assert np.isfinite(fitted.left_out).all()
+    assert np.abs(fitted.theta).max() < 100
+
+
+def test_old_logits_hold_the_bias_that_labels_of_one_class_cannot():
+    features, logits, labels = draw(11, 8, 3)
+    fitted = fit(Evidence.of(features, logits=logits, labels=np.ones_like(labels)), lambdas=[0.1])
+    assert fitted.bias[0] != 0.0
+    assert np.abs(fitted.bias).max() < 100
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_separable_labels_stay_finite(scale):
+    features, _, _ = draw(12, 30, 2)
+    labels = (features[:, :, 0] > 0.5).astype(float)
+    evidence = Evidence.of(features * scale, labels=labels)
+    fitted = fit(evidence)
+    assert np.isfinite(fitted.left_out).all()
+    assert np.isfinite(fitted.loss)
+    tiny = fit(evidence, lambdas=[1e-9 * scale**2])
+    assert np.isfinite(tiny.theta).all()
+    right = (probabilities(tiny.left_out) > 0.5) == (labels > 0.5)
+    assert right.mean() > 0.8
+
+
+def test_a_far_start_is_no_trap():
+    # Every document starts saturated on the wrong side, where a whole Newton step is absurd.
+    features, _, labels = draw(13, 40, 3)
+    evidence = Evidence.of(features, labels=labels)
+    far = fit(evidence, prior_mean=0.0, start_bias=300.0, lambdas=[0.01])
+    near = fit(evidence, prior_mean=0.0, lambdas=[0.01])
+    np.testing.assert_allclose(far.theta, near.theta, atol=1e-6)
+    np.testing.assert_allclose(far.bias, near.bias, atol=1e-6)
+
+
+def test_one_example_keeps_the_bias():
+    fitted = fit(Evidence.of([[1.0, 2.0]], logits=[5.0]), start_bias=0.5)
+    np.testing.assert_array_equal(fitted.bias, [0.5])
+    np.testing.assert_allclose(fitted.left_out, [[3.5]])
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_equal_old_logits_and_constant_features_stay_finite(bias):
+    for features in (np.full((6, 3), 0.1), draw(14, 6, 3)[0]):
+        fitted = fit(Evidence.of(features, logits=np.full(6, 2.0)), fixed_bias=bias)
+        assert np.isfinite(fitted.left_out).all()
+        labelled = fit(Evidence.of(features, labels=[0, 1, 0, 1, 1, 1]), fixed_bias=bias)
+        assert np.isfinite(labelled.left_out).all()
+
+
+def test_losses_are_the_textbook_ones():
+    z = np.array([[0.3], [-2.0]])
+    y = np.array([[1.0], [0.25]])
+    p = 1 / (1 + np.exp(-z))
+    expected = -(y * np.log(p) + (1 - y) * np.log(1 - p))[:, 0]
+    np.testing.assert_allclose(cross_entropy(y, z), expected)
+    two = np.hstack([np.zeros_like(z), z])
+    np.testing.assert_allclose(cross_entropy(np.hstack([1 - y, y]), two), expected)
+    np.testing.assert_allclose(probabilities(two)[:, 1:], probabilities(z))
+    assert np.isfinite(cross_entropy(y, np.array([[800.0], [-800.0]]))).all()
+
+
+@pytest.mark.parametrize(
+    ("features", "keywords"),
+    [
+        (np.eye(2), {"labels": [0, 2]}),
+        (np.eye(2), {"labels": [0, -1]}),
+        (np.eye(2), {"labels": [0, 1, 1]}),
+        (np.eye(2), {"labels": [0, np.inf]}),
+        (np.eye(2), {"labels": ["no", "yes"]}),
+        (np.eye(2), {"logits": [0, np.inf]}),
+        (np.eye(2), {"logits": [[0, 1]]}),
+        (np.eye(2), {"logits": [0, 1], "weights": [1, -1]}),
+        (np.eye(2), {"logits": [0, 1], "weights": [1, np.nan]}),
+        (np.eye(2), {"logits": [0, 1], "weights": [1, 1, 1]}),
+        (np.ones((2, 3, 4)), {"labels": np.ones((2, 3))}),
+        (np.full((2, 2), np.nan), {"logits": [0, 1]}),
+        (np.eye(2), {}),
+        (np.eye(2), {"labels": [np.nan, np.nan]}),
+        (np.eye(2), {"labels": [0, 1], "weights": [0, 0]}),
+    ],
+)
+def test_bad_evidence_is_a_data_error(features, keywords):
+    with pytest.raises(DataError):
+        fit(Evidence.of(features, **keywords))
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {"lambdas": []},
+        {"lambdas": [1.0, 0.0]},
+        {"lambdas": [np.nan]},
+        {"prior_mean": [1.0, 2, 3]},
+        {"prior_mean": np.inf},
+        {"precision": -1.0},
+        {"start_bias": [1.0, 2.0]},
+    ],
+)
+@pytest.mark.parametrize("kind", ["labels", "logits"])
+def test_bad_arguments_are_data_errors(kind, keywords):
+    evidence = Evidence.of(np.eye(2), **{kind: [0, 1]})
+    with pytest.raises(DataError):
+        fit(evidence, **keywords)
