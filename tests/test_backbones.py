@@ -344,6 +344,22 @@ def test_a_model_that_fails_as_it_runs():
         encoder.encode(["good", "further"])
 
 
+def test_a_model_that_gives_no_number():
+    def logarithm(graph):
+        graph.node[-1].op_type = "Log"
+
+    encoder = OnnxEncoder(changed(logarithm), tokenizer_json())
+    with pytest.raises(BundleFormatError, match="NaN or infinity"):
+        encoder.encode(["good"])
+
+
+def test_an_input_whose_name_is_no_text(capfd):
+    model = onnx_model().SerializeToString().replace(b"attention_mask", b"attention_mas\xf1")
+    with pytest.raises(BundleFormatError, match="onnxruntime cannot load"):
+        OnnxEncoder(model, tokenizer_json())
+    assert capfd.readouterr().out == ""
+
+
 def test_a_tokenizer_that_panics():
     tokenizer = json.loads(tokenizer_json())
     tokenizer["post_processor"]["special_tokens"] = {}

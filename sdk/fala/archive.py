@@ -133,7 +133,7 @@ def _read_entry(
     raw_name = directory[here + _CENTRAL.size : after]
     name = raw_name.decode("utf-8", "backslashreplace")
     if not _SAFE_NAME.fullmatch(name) or len(name) > _MAX_NAME_BYTES:
-        raise BundleFilesError(f"unsafe path in the archive: {name!r}")
+        raise BundleFilesError(f"unsafe path in the archive: {name[:80]!r}")
     if mode >> 16 & 0o170000 not in _FILE_TYPES:
         raise BundleFilesError(f"{name} is not a regular file")
     if method != zipfile.ZIP_STORED or flags & ~_UTF8_NAME or compressed != size:

@@ -50,9 +50,12 @@ class OnnxEncoder:
         # looked there for external data.
         options.add_session_config_entry("session.load_model_format", "ONNX")
         with _wrapped("onnxruntime cannot load the model"):
+            # The fallback would try the same again, and print what it does.
             self._session: Any = onnxruntime.InferenceSession(
-                model, options, providers=["CPUExecutionProvider"]
+                model, options, providers=["CPUExecutionProvider"], enable_fallback=False
             )
+            inputs = {entry.name: entry.type for entry in self._session.get_inputs()}
+            outputs = [(entry.type, entry.shape) for entry in self._session.get_outputs()]
         with _wrapped("the tokenizer cannot be loaded"):
             self._tokenizer = Tokenizer.from_str(tokenizer.decode())
             self._tokenizer.no_padding()
@@ -67,19 +70,18 @@ class OnnxEncoder:
                 f"texts of at most {max_length} tokens have no room beside {special} special ones"
             )
         self._pad_id = pad_id
-        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
-        self._inputs = {entry.name for entry in inputs}
+        self._inputs = set(inputs)
         if (
             not {"input_ids", "attention_mask"} <= self._inputs <= _INPUTS
-            or any(entry.type != "tensor(int64)" for entry in inputs)
-            or [entry.type for entry in outputs] != ["tensor(float)"]
+            or set(inputs.values()) != {"tensor(int64)"}
+            or [kind for kind, _ in outputs] != ["tensor(float)"]
         ):
             raise BundleFormatError(
-                f"the graph takes {[(entry.name, entry.type) for entry in inputs]} and gives "
-                f"{[entry.type for entry in outputs]}; expected input_ids and attention_mask (and "
-                "token_type_ids) in int64, and one embedding in float32"
+                f"the graph takes {inputs} and gives {[kind for kind, _ in outputs]}; expected "
+                "input_ids and attention_mask (and token_type_ids) in int64, and one embedding in "
+                "float32"
             )
-        shape = outputs[0].shape
+        shape = outputs[0][1]
         if len(shape) != 2 or not isinstance(shape[1], int):
             raise DimensionError(f"the graph's output has shape {shape}; expected (n, dimension)")
         self._dimension = shape[1]
@@ -100,8 +102,8 @@ class OnnxEncoder:
 
         Raises:
             DataError: An item is not a text; names its position.
-            BundleFormatError: The tokenizer or the model fails on a text, or the model gives
-                other shapes than its graph says: the vendor's mistake.
+            BundleFormatError: The tokenizer or the model fails on a text, or the model gives NaN,
+                infinity or another shape than its graph says: the vendor's mistake.
         """
         texts = check_texts(texts)
         with _wrapped("the tokenizer fails"):
@@ -132,6 +134,8 @@ class OnnxEncoder:
                 f"the model gave embeddings of shape {embeddings.shape} for {len(ids)} texts; "
                 f"its graph says (n, {self._dimension})"
             )
+        if not np.isfinite(embeddings).all():
+            raise BundleFormatError("the model gave an embedding with NaN or infinity")
         return embeddings
 
 
