@@ -2,6 +2,7 @@ import json
 import os
 import struct
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -152,6 +153,24 @@ def test_digests_tell_backbones_and_heads_apart(tmp_path):
     other = write_word_vector_release(tmp_path / "f", make_head(seed=2))
     assert one.backbone_digest == other.backbone_digest
     assert one.head_digest != other.head_digest
+
+
+def test_a_bundle_of_format_version_1_opens():
+    # Written by the first release, and never written again: every version keeps its file.
+    bundle = Bundle.open(Path(__file__).parent / "data" / "version1.fala")
+    assert bundle.manifest.format_version == 1
+    assert bundle.manifest.labels == ("0", "1")
+    np.testing.assert_array_equal(
+        bundle.backbone().encode(["good", "bad good", "ugly"]), [[2, 3], [1.5, 17.375], [0, 0.5]]
+    )
+    head = bundle.head()
+    assert head.task == "matching"
+    np.testing.assert_array_equal(head.weight, [[1, -2]])
+    np.testing.assert_array_equal(head.bias, [0.5])
+    np.testing.assert_array_equal(head.query, [1, 0])
+    # Devices keep embeddings under these digests.
+    assert bundle.backbone_digest.startswith("88f06c679ea693db")
+    assert bundle.head_digest.startswith("56039c15f4c6931d")
 
 
 # What is refused: the archive
