@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 import scipy.linalg
+from scipy.linalg import lapack
 
 from fala.errors import DataError
 from fala.whitening import Block, Floats
@@ -26,9 +27,11 @@ class Spectrum:
 
     def __init__(self, block: Block) -> None:
         self.block = block
-        # NumPy's driver is divide and conquer, the fastest with all eigenvectors.
-        values, vectors = np.linalg.eigh(block.dual_gram if block.dual else block.primal_gram)
-        if block.dual:  # the last are the bias, see Block.dual_gram
+        # Divide and conquer is the fastest with all eigenvectors; eigh itself would copy.
+        values, vectors, failed = lapack.dsyevd(block.gram(block.dual), lower=1, overwrite_a=1)
+        if failed:
+            raise DataError("the features have no eigendecomposition")
+        if block.dual:  # the last are the bias, see Block.gram
             kept = len(values) - block.bias_basis.shape[1]
             values, vectors = values[:kept], vectors[:, :kept]
         self.values = np.maximum(values, 0.0)
@@ -78,7 +81,7 @@ class Cholesky:
         self.block = block
         self.alpha = alpha
         self.dual = block.dual if method == "auto" else method == "dual"
-        gram = (block.dual_gram if self.dual else block.primal_gram).copy()
+        gram = block.gram(self.dual)
         gram.flat[:: len(gram) + 1] += alpha
         try:
             self.factor = scipy.linalg.cho_factor(

@@ -87,6 +87,7 @@ class Problem:
         self._precision = Precision(precision, dimension)
         self._roots = weight_roots(weights, n, classes)
         self._blocks = self._whiten()
+        self._factored: tuple[tuple[float, Method], list[Cholesky]] | None = None
 
     def _whiten(self) -> list[Block]:
         n, classes, _ = self.features.shape
@@ -119,8 +120,7 @@ class Problem:
         """
         if method not in ("auto", "primal", "dual"):
             raise DataError(f"method is auto, primal or dual, not {method!r}")
-        alpha = self._alpha(lambda_)
-        return self._assemble([Cholesky(b, alpha, method).coefficients() for b in self._blocks])
+        return self._assemble([system.coefficients() for system in self._factors(lambda_, method)])
 
     def leave_one_out(self, lambda_: float) -> Floats:
         """The logit of each document from all the others, for one lambda.
@@ -138,8 +138,7 @@ class Problem:
             DataError: As ``solve``; or if b is free and fewer than two documents have a weight.
         """
         self._require_folds()
-        alpha = self._alpha(lambda_)
-        systems = [Cholesky(block, alpha) for block in self._blocks]
+        systems = self._factors(lambda_, "auto")
         return self._left_out_logits(
             [system.left_out() for system in systems],
             lambda: self._assemble([system.coefficients() for system in systems]),
@@ -178,10 +177,15 @@ class Problem:
         if self.bias is None and (len(self.targets) < 2 or weighed < 2):
             raise DataError("leave-one-out with a free bias needs two documents")
 
-    def _alpha(self, lambda_: float) -> float:
+    def _factors(self, lambda_: float, method: Method) -> list[Cholesky]:
+        """The factors for one lambda; the last are kept, for leave-one-out after a solve."""
         if not (np.isfinite(lambda_) and lambda_ > 0):
             raise DataError(f"lambda is a finite number above 0, not {lambda_}")
-        return lambda_ * len(self.targets)
+        if self._factored is None or self._factored[0] != (lambda_, method):
+            alpha = lambda_ * len(self.targets)
+            systems = [Cholesky(block, alpha, method) for block in self._blocks]
+            self._factored = (lambda_, method), systems
+        return self._factored[1]
 
     def _assemble(self, deltas: list[Floats]) -> Solution:
         """From whitened coefficients to theta and b."""

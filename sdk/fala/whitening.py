@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import blas
 
 from fala.errors import DataError
 
@@ -208,31 +209,20 @@ class Block:
         """What the dual Gram matrix has along the bias: above all its other eigenvalues."""
         return 2.0 * self.squares or 1.0
 
-    @cached_property
-    def dual_gram(self) -> Floats:
-        """X X' + shift Q Q', shape (m, m).
+    def gram(self, dual: bool) -> Floats:
+        """The lower triangle of X X' + shift Q Q' (m x m, dual) or of X'X (p x p), to overwrite.
 
         The second term moves the bias, which X lacks, from the lower end of the spectrum to the
         upper: there nothing has to be subtracted to take it out of I - H. Solutions do not change.
         """
-        gram = _gram(self.rows)
-        if self.bias_basis.shape[1]:
+        # SciPy's BLAS, as in what follows: NumPy's has threads of its own, which would contend.
+        gram: Floats = blas.dsyrk(1.0, self.rows.T, trans=int(dual), lower=1)
+        if dual and self.bias_basis.shape[1]:
             gram += (self.shift * self.bias_basis) @ self.bias_basis.T
+        if not np.isfinite(gram).all():
+            raise DataError("the features are too large: their products overflow")
         return gram
-
-    @cached_property
-    def primal_gram(self) -> Floats:
-        """X'X, shape (p, p)."""
-        return _gram(self.rows.T)
 
     def bias(self, delta: Floats) -> Floats:
         """The bias (q,) that belongs to whitened coefficients (p,)."""
         return self.mean_targets - self.mean_rows @ delta
-
-
-def _gram(rows: Floats) -> Floats:
-    with np.errstate(over="ignore", invalid="ignore"):
-        gram: Floats = rows @ rows.T
-    if not np.isfinite(gram).all():
-        raise DataError("the features are too large: their products overflow")
-    return gram
