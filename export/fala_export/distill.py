@@ -127,7 +127,7 @@ def train_student(
     settings: Distillation,
     seed: int,
     checkpoint: Path,
-) -> None:
+) -> int:
     """Train the student in place: AdamW on one minus the cosine to the target.
 
     Args:
@@ -137,6 +137,9 @@ def train_student(
         settings: Of the training.
         seed: Of the order of the texts.
         checkpoint: File to continue from and to write to, whole at every instant.
+
+    Returns:
+        Steps behind the student's weights.
     """
     import torch
 
@@ -172,6 +175,7 @@ def train_student(
             )
             recent.clear()
     model.eval()
+    return len(plan)
 
 
 def _save_checkpoint(
@@ -282,7 +286,7 @@ def distil(
     vectors = piece_vectors(pieces, embeddings @ down, settings.shape.pieces)
     model = make_student(settings.shape, vectors, seed)
     targets = _unit(embeddings @ down)
-    train_student(model, pieces, targets, settings, seed, run / "checkpoint.pt")
+    steps = train_student(model, pieces, targets, settings, seed, run / "checkpoint.pt")
     tokenizer, kept = drop_rare_pieces(tokenizer, pieces, settings.shape.shipped_pieces)
     keep_pieces(model, kept)
     held_out_pieces = _encode(tokenizer, held_out_texts)
@@ -290,4 +294,4 @@ def distil(
         embed_pieces(model, held_out_pieces), _unit(held_out_embeddings @ down), held_out_embeddings
     )
     save_student(model, tokenizer, run / "model", LONGEST)
-    return run / "model", measured
+    return run / "model", {**measured, "steps": steps}

@@ -105,6 +105,7 @@ def load_encoder(source: str, pooling: str | None) -> Encoder:
             no such folder or name, no network, or pooling that cannot be exported.
     """
     from transformers import AutoConfig, AutoModel
+    from transformers.utils import logging
 
     if not Path(source).is_dir() and not _HUB_NAME.fullmatch(source):
         raise ExportError(f"{source}: no such folder")
@@ -120,8 +121,13 @@ def load_encoder(source: str, pooling: str | None) -> Encoder:
     declared, normalize = _sentence_transformers(source)
     with _loading(source, "tokenizer"):
         tokenizer, pad_id, longest = _tokenizer(source, config)
-    with _loading(source, "weights"):
-        model, report = AutoModel.from_pretrained(source, output_loading_info=True)
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # it warns of a missing pooler, which is never used
+    try:
+        with _loading(source, "weights"):
+            model, report = AutoModel.from_pretrained(source, output_loading_info=True)
+    finally:
+        logging.set_verbosity(verbosity)
     missing = [name for name in report["missing_keys"] if not name.startswith("pooler.")]
     if missing:
         raise ExportError(f"{source}: the weights lack {missing[0]} and {len(missing) - 1} more")
