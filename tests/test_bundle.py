@@ -339,13 +339,13 @@ def test_no_manifest(release, bad):
     [
         b"", b"{", b"no", b"\xff", "{}".encode("utf-16"), b"[" * 100_000, b"[]", b"null",
         b'{"format_version": 1, "format_version": 1}', b'{"a": NaN}', b'{"a": -Infinity}',
-        b'{"a": 1e999}', b'{"a": ' + b"1" * 10_000 + b"}", b'{"a": "\\ud800"}',
+        b'{"a": 1e999}', b'{"a": ' + b"1" * 30 + b"}", b'{"a": "\\ud800"}',
         b'{"\\ud800": 1}', b"{1: 2}", b" " * (layout.MAX_MANIFEST_BYTES + 1),
     ],
 )  # fmt: skip
 def test_a_manifest_that_is_not_json(release, bad, manifest):
     entries = {**dict(entries_of(release.path)), layout.MANIFEST: manifest}
-    refused(bad(archive_of(entries.items())), BundleFormatError, "manifest")
+    refused(bad(archive_of(entries.items())), BundleFormatError, "manifest is (not|larger)")
 
 
 @pytest.mark.parametrize("version", [0, 2, "1", 1.0, True, None, [], {}, -1, 10**17])
