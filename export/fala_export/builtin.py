@@ -76,6 +76,7 @@ def build_builtin(
             out / "bert.fala",
             BackboneOptions(
                 name="bert",
+                max_length=recipe.bert.shape.positions,
                 details={
                     **origin,
                     "recipe": "three-layer BERT distilled on the corpora from all-MiniLM-L6-v2",

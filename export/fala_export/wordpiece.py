@@ -16,6 +16,9 @@ _ALPHABET = 120  # characters that get a piece; rarer ones would only fill the v
 def train_wordpiece(texts: Iterable[str], size: int) -> Tokenizer:
     """Train a lower-casing WordPiece tokenizer.
 
+    The library breaks ties between equally frequent pieces at random, so two trainings may
+    differ in rare pieces: keep the result to repeat what follows from it.
+
     Args:
         texts: The corpus.
         size: Number of pieces, with the four special ones; ``[PAD]`` is piece 0.
