@@ -8,7 +8,6 @@ rows and targets lose the span of its columns R 1.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import scipy.linalg
@@ -151,7 +150,8 @@ class Block:
         bias_basis: Orthonormal columns that span the bias, shape (m, q); q = 0 where b is fixed.
         mean_rows: What the bias columns took from the rows, shape (q, p).
         mean_targets: What they took from the targets, shape (q,).
-        raw_squares: Squared length of the rows before the bias was taken out.
+        squares: Squared length of all rows: the trace of X X'; 0 where it is rounding.
+        raw_squares: The same before the bias was taken out.
     """
 
     rows: Floats
@@ -160,6 +160,7 @@ class Block:
     bias_basis: Floats
     mean_rows: Floats
     mean_targets: Floats
+    squares: float
     raw_squares: float
 
     @classmethod
@@ -177,32 +178,27 @@ class Block:
             rows = np.multiply(rows, roots[:, None], out=rows if free else None)
             targets = targets * roots
         basis = np.sqrt(shares / total)[:, None] if free else np.empty((len(rows), 0))
-        taken = total * float(np.vdot(mean_rows, mean_rows))
-        raw_squares = float(np.vdot(rows, rows)) + taken
-        return cls(rows, targets, 1, basis, mean_rows, mean_targets, raw_squares)
+        squares = float(np.vdot(rows, rows))
+        raw = squares + total * float(np.vdot(mean_rows, mean_rows))
+        return cls(rows, targets, 1, basis, mean_rows, mean_targets, _clear(squares, raw), raw)
 
     @classmethod
     def projected(cls, rows: Floats, targets: Floats, size: int, columns: Floats) -> Block:
         """Any bias columns, shape (m, q): a free bias takes out their least squares fit."""
-        raw_squares = float(np.vdot(rows, rows))
+        raw = float(np.vdot(rows, rows))
         basis, factor = np.linalg.qr(columns)
         mean_rows = scipy.linalg.solve_triangular(factor, basis.T @ rows)
         mean_targets = scipy.linalg.solve_triangular(factor, basis.T @ targets)
         rows = rows - columns @ mean_rows
         targets = targets - columns @ mean_targets
-        return cls(rows, targets, size, basis, mean_rows, mean_targets, raw_squares)
+        squares = _clear(float(np.vdot(rows, rows)), raw)
+        return cls(rows, targets, size, basis, mean_rows, mean_targets, squares, raw)
 
     @property
     def dual(self) -> bool:
         """Whether the m x m system is the smaller one."""
         rows, columns = self.rows.shape
         return bool(rows <= columns)
-
-    @cached_property
-    def squares(self) -> float:
-        """Squared length of all rows: the trace of the Gram matrix; 0 where it is rounding."""
-        squares = float(np.vdot(self.rows, self.rows))
-        return squares if squares > 1e-24 * self.raw_squares else 0.0
 
     @property
     def shift(self) -> float:
@@ -218,7 +214,7 @@ class Block:
         # SciPy's BLAS, as in what follows: NumPy's has threads of its own, which would contend.
         gram: Floats = blas.dsyrk(1.0, self.rows.T, trans=int(dual), lower=1)
         if dual and self.bias_basis.shape[1]:
-            gram += (self.shift * self.bias_basis) @ self.bias_basis.T
+            gram = blas.dsyrk(self.shift, self.bias_basis, beta=1.0, c=gram, lower=1, overwrite_c=1)
         if not np.isfinite(gram).all():
             raise DataError("the features are too large: their products overflow")
         return gram
@@ -226,3 +222,8 @@ class Block:
     def bias(self, delta: Floats) -> Floats:
         """The bias (q,) that belongs to whitened coefficients (p,)."""
         return self.mean_targets - self.mean_rows @ delta
+
+
+def _clear(squares: float, raw: float) -> float:
+    # What is left of constant features is the rounding of their mean.
+    return squares if squares > 1e-24 * raw else 0.0
