@@ -13,7 +13,7 @@ import scipy.linalg
 from scipy.linalg import lapack
 
 from fala.errors import DataError
-from fala.whitening import Block, Floats
+from fala.whitening import Block, Floats, product
 
 Method = Literal["auto", "primal", "dual"]
 
@@ -36,15 +36,15 @@ class Spectrum:
             values, vectors = values[:kept], vectors[:, :kept]
         self.values = np.maximum(values, 0.0)
         self.vectors = vectors
-        self.projection = vectors.T @ (
-            block.targets if block.dual else block.rows.T @ block.targets
+        self.projection = product(
+            vectors.T, block.targets if block.dual else product(block.rows.T, block.targets)
         )
 
     def coefficients(self, alpha: float) -> Floats:
         """Whitened coefficients (p,)."""
-        delta: Floats = self.vectors @ (self.projection / (self.values + alpha))
+        delta = product(self.vectors, self.projection / (self.values + alpha))
         if self.block.dual:
-            delta = self.block.rows.T @ delta
+            delta = product(self.block.rows.T, delta)
         return delta
 
     def left_out(self, alphas: Floats) -> Floats:
@@ -54,12 +54,12 @@ class Spectrum:
         if block.dual:
             basis = self.vectors
             factor *= alphas
-            residual = basis @ (self.projection[:, None] * factor)
+            residual = product(basis, self.projection[:, None] * factor)
         else:
-            basis = block.rows @ self.vectors
-            residual = block.targets[:, None] - basis @ (self.projection[:, None] * factor)
+            basis = product(block.rows, self.vectors)
+            residual = block.targets[:, None] - product(basis, self.projection[:, None] * factor)
         if size == 1:
-            kept = (basis * basis) @ factor
+            kept = product(basis * basis, factor)
             if not block.dual:
                 kept = 1.0 - kept - (block.bias_basis**2).sum(axis=1)[:, None]
             result: Floats = (residual / _positive(kept))[:, None, :]
@@ -94,8 +94,8 @@ class Cholesky:
         """Whitened coefficients (p,)."""
         rows, targets = self.block.rows, self.block.targets
         if self.dual:  # delta = X' (X X' + alpha)^-1 y
-            return rows.T @ scipy.linalg.cho_solve(self.factor, targets)
-        return scipy.linalg.cho_solve(self.factor, rows.T @ targets)  # (X'X + alpha)^-1 X'y
+            return product(rows.T, scipy.linalg.cho_solve(self.factor, targets))
+        return scipy.linalg.cho_solve(self.factor, product(rows.T, targets))  # (X'X + alpha)^-1 X'y
 
     def left_out(self) -> Floats:
         """Whitened leave-one-out residuals (I - H_ii)^-1 r_i, shape (n, size)."""
@@ -107,7 +107,7 @@ class Cholesky:
             share = self.alpha / (block.shift + self.alpha)
             kept -= share * _folds(block.bias_basis, size)
         else:  # H = X (X'X + alpha)^-1 X', and the bias
-            residual = block.targets - block.rows @ self.coefficients()
+            residual = block.targets - product(block.rows, self.coefficients())
             half = scipy.linalg.solve_triangular(lower, block.rows.T, lower=True).T
             kept = np.eye(size) - _folds(half, size) - _folds(block.bias_basis, size)
         return _solve_folds(kept, residual)

@@ -61,11 +61,25 @@ def stacked_features(features: ArrayLike) -> Floats:
     return array
 
 
+def product(left: Floats, right: Floats) -> Floats:
+    """A matrix (m, r) times a vector (r,) or a matrix (r, k).
+
+    In SciPy's BLAS, like the factors: NumPy's has threads of its own, and the two sets contend for
+    the cores, which costs more than the products.
+    """
+    flipped = bool(left.flags.c_contiguous)
+    matrix = left.T if flipped else left  # SciPy would copy what is not in Fortran's order
+    if right.ndim == 1:
+        vector: Floats = blas.dgemv(1.0, matrix, right, trans=int(flipped))
+        return vector
+    result: Floats = blas.dgemm(1.0, matrix, right, trans_a=int(flipped))
+    return result
+
+
 def products(features: Floats, theta: Floats) -> Floats:
     """Logits without a bias, theta . e: (n, C, d) and (C, d) to (n, C)."""
-    # A matrix product a class: einsum would leave BLAS aside.
-    by_class: Floats = np.matmul(features.transpose(1, 0, 2), theta[:, :, None])
-    return by_class[:, :, 0].T
+    classes = range(len(theta))
+    return np.stack([product(features[:, c], theta[c]) for c in classes], axis=1)
 
 
 class Precision:
@@ -168,7 +182,7 @@ class Block:
         """One logit a document, with weights roots^2: a free bias takes out weighted means."""
         shares = np.ones(len(rows)) if roots is None else roots**2
         total = float(shares.sum())
-        mean_rows = (shares @ rows)[None] / total if free else rows[:0]
+        mean_rows = product(rows.T, shares)[None] / total if free else rows[:0]
         mean_targets = (shares @ targets)[None] / total if free else targets[:0]
         if free:
             # Before weighing, the bias is one number a column: no outer product, one copy.
@@ -178,20 +192,20 @@ class Block:
             rows = np.multiply(rows, roots[:, None], out=rows if free else None)
             targets = targets * roots
         basis = np.sqrt(shares / total)[:, None] if free else np.empty((len(rows), 0))
-        squares = float(np.vdot(rows, rows))
+        squares = _length(rows)
         raw = squares + total * float(np.vdot(mean_rows, mean_rows))
         return cls(rows, targets, 1, basis, mean_rows, mean_targets, _clear(squares, raw), raw)
 
     @classmethod
     def projected(cls, rows: Floats, targets: Floats, size: int, columns: Floats) -> Block:
         """Any bias columns, shape (m, q): a free bias takes out their least squares fit."""
-        raw = float(np.vdot(rows, rows))
+        raw = _length(rows)
         basis, factor = np.linalg.qr(columns)
         mean_rows = scipy.linalg.solve_triangular(factor, basis.T @ rows)
         mean_targets = scipy.linalg.solve_triangular(factor, basis.T @ targets)
         rows = rows - columns @ mean_rows
         targets = targets - columns @ mean_targets
-        squares = _clear(float(np.vdot(rows, rows)), raw)
+        squares = _clear(_length(rows), raw)
         return cls(rows, targets, size, basis, mean_rows, mean_targets, squares, raw)
 
     @property
@@ -211,7 +225,6 @@ class Block:
         The second term moves the bias, which X lacks, from the lower end of the spectrum to the
         upper: there nothing has to be subtracted to take it out of I - H. Solutions do not change.
         """
-        # SciPy's BLAS, as in what follows: NumPy's has threads of its own, which would contend.
         gram: Floats = blas.dsyrk(1.0, self.rows.T, trans=int(dual), lower=1)
         if dual and self.bias_basis.shape[1]:
             gram = blas.dsyrk(self.shift, self.bias_basis, beta=1.0, c=gram, lower=1, overwrite_c=1)
@@ -222,6 +235,10 @@ class Block:
     def bias(self, delta: Floats) -> Floats:
         """The bias (q,) that belongs to whitened coefficients (p,)."""
         return self.mean_targets - self.mean_rows @ delta
+
+
+def _length(rows: Floats) -> float:
+    return float(np.einsum("mp,mp->", rows, rows))
 
 
 def _clear(squares: float, raw: float) -> float:
