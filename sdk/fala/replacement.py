@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.blas_threads import one_blas_thread
 from fala.errors import BudgetError
 from fala.examples import Example, texts_of
 from fala.heads import Head, PersonalModel, Vectors
@@ -249,7 +250,8 @@ def replace(
 
 def _select(knowledge: Knowledge, limit: int | None, seed: int) -> Selection:
     count = len(knowledge.examples) if limit is None else min(limit, len(knowledge.examples))
-    return select(knowledge.inputs, knowledge.classes(), count=count, seed=seed)
+    with one_blas_thread():
+        return select(knowledge.inputs, knowledge.classes(), count=count, seed=seed)
 
 
 def _within(
@@ -336,11 +338,13 @@ def personal_fit(head: Head, evidence: Evidence, prior: Prior = "vendor") -> Fit
             paper's theta0 = 0, P = I and fixed b.
     """
     if prior == "zero":
-        return fit(evidence, prior_mean=0.0, start_bias=head.bias, fixed_bias=True)
+        with one_blas_thread():
+            return fit(evidence, prior_mean=0.0, start_bias=head.bias, fixed_bias=True)
     square = np.mean(head.weight.astype(np.float64) ** 2, axis=0)
     mean = square.mean()
     precision = np.maximum(square / mean, MIN_PENALTY) if mean else np.ones_like(square)
-    return fit(evidence, precision=precision, start_bias=head.bias)
+    with one_blas_thread():
+        return fit(evidence, precision=precision, start_bias=head.bias)
 
 
 def _evidence(

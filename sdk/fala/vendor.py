@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.backbones import Backbone
+from fala.blas_threads import one_blas_thread
 from fala.errors import DataError
 from fala.examples import CLASSIFICATION, MATCHING, Example, Match, check_examples, unique_texts
 from fala.heads import Head, Vectors, example_inputs
@@ -72,11 +73,12 @@ def _fit(
 ) -> Fit:
     features = np.repeat(inputs[:, None, :], shares.shape[1], axis=1).astype(np.float64)
     scale = float(np.mean(inputs.astype(np.float64) ** 2)) * inputs.shape[1] or 1.0
-    return fit(
-        Evidence.of(features, labels=shares, weights=counts),
-        prior_mean=prior_mean,
-        lambdas=_GRID * scale,
-    )
+    with one_blas_thread():
+        return fit(
+            Evidence.of(features, labels=shares, weights=counts),
+            prior_mean=prior_mean,
+            lambdas=_GRID * scale,
+        )
 
 
 def _counted(

@@ -49,6 +49,8 @@ class OnnxEncoder:
         # Else bytes that look like onnxruntime's own format are read as that, and nobody has
         # looked there for external data.
         options.add_session_config_entry("session.load_model_format", "ONNX")
+        # Threads that spin between runs take the cores from whatever the app does next.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         with _wrapped("onnxruntime cannot load the model"):
             # The fallback would try the same again, and print what it does.
             self._session: Any = onnxruntime.InferenceSession(
