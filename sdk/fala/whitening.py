@@ -192,20 +192,20 @@ class Block:
             rows = np.multiply(rows, roots[:, None], out=rows if free else None)
             targets = targets * roots
         basis = np.sqrt(shares / total)[:, None] if free else np.empty((len(rows), 0))
-        squares = _length(rows)
+        squares = _squared_length(rows)
         raw = squares + total * float(np.vdot(mean_rows, mean_rows))
         return cls(rows, targets, 1, basis, mean_rows, mean_targets, _clear(squares, raw), raw)
 
     @classmethod
     def projected(cls, rows: Floats, targets: Floats, size: int, columns: Floats) -> Block:
         """Any bias columns, shape (m, q): a free bias takes out their least squares fit."""
-        raw = _length(rows)
+        raw = _squared_length(rows)
         basis, factor = np.linalg.qr(columns)
         mean_rows = scipy.linalg.solve_triangular(factor, basis.T @ rows)
         mean_targets = scipy.linalg.solve_triangular(factor, basis.T @ targets)
         rows = rows - columns @ mean_rows
         targets = targets - columns @ mean_targets
-        squares = _clear(_length(rows), raw)
+        squares = _clear(_squared_length(rows), raw)
         return cls(rows, targets, size, basis, mean_rows, mean_targets, squares, raw)
 
     @property
@@ -237,8 +237,9 @@ class Block:
         return self.mean_targets - self.mean_rows @ delta
 
 
-def _length(rows: Floats) -> float:
-    return float(np.einsum("mp,mp->", rows, rows))
+def _squared_length(rows: Floats) -> float:
+    flat = rows.ravel(order="K")
+    return float(blas.ddot(flat, flat))
 
 
 def _clear(squares: float, raw: float) -> float:
