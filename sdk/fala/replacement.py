@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from dataclasses import replace as replace_fields
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +31,10 @@ MIN_LABELLED, MIN_OF_A_LABEL = 10, 3
 
 #: Least share of the mean squared weight that a coordinate's penalty has.
 MIN_PENALTY = 1e-3
+
+#: Weight of an old logit beside labels: the square then curves as the cross-entropy of one label
+#: does at an undecided document (1/4, against the square's 2), so each counts as much as the other.
+LOGIT_WEIGHT = 1 / 8
 
 Objective = Literal["mse", "ce", "mse+ce"]
 Prior = Literal["vendor", "zero"]
@@ -331,12 +336,14 @@ def personal_fit(head: Head, evidence: Evidence, prior: Prior = "vendor") -> Fit
 
     Args:
         head: The vendor's head.
-        evidence: Old logits, labels, or both.
+        evidence: Old logits, labels, or both; beside labels a logit has ``LOGIT_WEIGHT``.
         prior: ``"vendor"``: theta0 = 1, b free, and P = diag(w^2), scaled to mean 1, so that J
             penalises how far the head's weights theta * w move from the vendor's w; a coordinate
             that the vendor hardly uses is not held back more than the others. ``"zero"``: the
             paper's theta0 = 0, P = I and fixed b.
     """
+    if evidence.labels is not None:
+        evidence = replace_fields(evidence, logit_weights=LOGIT_WEIGHT * evidence.logit_weights)
     if prior == "zero":
         with one_blas_thread():
             return fit(evidence, prior_mean=0.0, start_bias=head.bias, fixed_bias=True)
