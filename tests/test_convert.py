@@ -159,7 +159,7 @@ def test_damaged_files_end_in_one_line(tmp_path, content, words):
     out = tmp_path / "out.jsonl"
     result = CliRunner().invoke(main, ["convert", "lewidi", str(tmp_path), "--out", str(out)])
     assert result.exit_code == 1
-    assert result.stderr.startswith("Error: ")
+    assert result.stderr.startswith("fala-sim: ")
     assert result.stderr.count("\n") == 1
     assert words in result.stderr
     assert not out.exists()

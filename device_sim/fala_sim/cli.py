@@ -6,22 +6,12 @@ from pathlib import Path
 
 import click
 
-from fala import FalaError
+from fala.cli_errors import Group
 from fala_sim.convert.conversion import save
 from fala_sim.convert.lewidi import convert, parse_documents, read_folder
 
 
-class _Group(click.Group):
-    """A group whose commands end FaLA's own errors as one line and exit status 1."""
-
-    def invoke(self, ctx: click.Context) -> object:
-        try:
-            return super().invoke(ctx)
-        except FalaError as error:
-            raise click.ClickException(str(error)) from error
-
-
-@click.group(cls=_Group)
+@click.group("fala-sim", cls=Group)
 def main() -> None:
     """The laboratory of FaLA: real users' data and simulated devices."""
 

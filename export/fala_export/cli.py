@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from fala.errors import FalaError
+from fala.cli_errors import Group
 
 _OUT = click.option(
     "--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="Bundle to write."
@@ -18,7 +18,7 @@ _NAME = click.option("--name", help="Name in the manifest (default: the source's
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 
 
-@click.group()
+@click.group("fala-export", cls=Group)
 @click.version_option(package_name="fala")
 def main() -> None:
     """Turn models into bundles for FaLA's devices."""
@@ -106,10 +106,7 @@ def builtin(corpora: Path, work: Path, out: Path, seed: int, as_json: bool) -> N
 
 
 def _report(export: Callable[[], list[dict[str, Any]]], as_json: bool) -> None:
-    try:
-        summaries = export()
-    except FalaError as error:
-        raise click.ClickException(str(error)) from error
+    summaries = export()
     if as_json:
         click.echo(json.dumps(summaries if len(summaries) > 1 else summaries[0], indent=2))
         return

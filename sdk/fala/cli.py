@@ -14,8 +14,9 @@ import click
 
 from fala import trial
 from fala.bundle import Bundle
+from fala.cli_errors import Command
 from fala.device import Device
-from fala.errors import DataError, FalaError
+from fala.errors import DataError
 from fala.replacement import Budget, Report
 from fala.rows import Rows, load_rows
 from fala.sample import sample_rows
@@ -23,7 +24,9 @@ from fala.sample import sample_rows
 _SUFFIX = ".fala"
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    "fala-replace", cls=Command, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.option(
     "--old", metavar="NAME|FILE", help="The backbone to replace: a built-in name or a bundle."
 )
@@ -104,16 +107,8 @@ def command(
 
 
 def main() -> None:
-    """Run the command; a user's mistake is one line on standard error, and exit status 1."""
-    try:
-        command()
-    except FalaError as error:
-        click.echo(f"fala-replace: {error}", err=True)
-        sys.exit(1)
-    except BrokenPipeError:
-        # The reader of our output has gone; what is left of it has nowhere to go.
-        sys.stderr.close()
-        sys.exit(1)
+    """Run the command."""
+    command()
 
 
 def _built_in() -> dict[str, Path]:

@@ -1,0 +1,59 @@
+"""How the project's commands end on a mistake: one line on standard error, and status 1."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import click
+
+from fala.errors import FalaError
+
+
+class Command(click.Command):
+    """A command that ends FaLA's errors, the operating system's and Ctrl-C in one line."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command."""
+        with _one_line(ctx):
+            return super().invoke(ctx)
+
+
+class Group(click.Group):
+    """A group whose commands end so."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command that was asked for."""
+        with _one_line(ctx):
+            return super().invoke(ctx)
+
+
+class _Failure(click.ClickException):
+    def __init__(self, program: str | None, message: str) -> None:
+        super().__init__(f"{program}: {message}")
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(self.message, file=file, err=True)
+
+
+@contextmanager
+def _one_line(ctx: click.Context) -> Iterator[None]:
+    program = ctx.find_root().info_name
+    try:
+        yield
+    except FalaError as error:
+        raise _Failure(program, str(error)) from error
+    except KeyboardInterrupt as error:
+        raise _Failure(program, "interrupted") from error
+    except ImportError as error:
+        # What an extension module makes of Ctrl-C in the middle of its import.
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise _Failure(program, "interrupted") from error
+        raise
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise  # The reader of our output has gone: click ends quietly.
+        name = "" if error.filename is None else f"{error.filename}: "
+        raise _Failure(program, f"{name}{error.strerror or error}") from error
