@@ -1,0 +1,53 @@
+"""A vendor: from a backbone and public labelled rows to a release that devices open.
+
+    python examples/vendor.py [FOLDER]
+
+The backbone may be any bundle that fala-export wrote; here it is the built-in one.
+"""
+
+import sys
+import tempfile
+from importlib import resources
+from pathlib import Path
+
+import fala
+
+BACKBONE = Path(str(resources.files("fala") / "builtin")) / "bert.fala"
+SUBJECTS = ("The train", "The soup", "This song", "The new phone", "My chair", "The garden")
+VERDICTS = {
+    "praise": ("is wonderful", "made me happy", "is better than I hoped"),
+    "complaint": ("is dreadful", "made me angry", "is worse than I feared"),
+}
+
+
+def public_rows():
+    """Texts and the labels that the public gave them."""
+    return [
+        (f"{subject} {verdict}.", label)
+        for label, verdicts in VERDICTS.items()
+        for verdict in verdicts
+        for subject in SUBJECTS
+    ]
+
+
+def main(folder):
+    """Make the release, and look at it as a device would."""
+    texts, labels = zip(*public_rows(), strict=True)
+    bundle = fala.Bundle.open(BACKBONE)
+    head = fala.fit_head(bundle.backbone(), texts, labels)
+    path = folder / "release.fala"
+    fala.write_release(path, bundle, head, {"head": f"fitted on {len(texts)} public rows"})
+
+    release = fala.Bundle.open(path)  # verifies every byte
+    manifest = release.manifest
+    print(f"{path.name}: {manifest.name}, {manifest.kind}, {manifest.dimension} dimensions")
+    print(f"{manifest.task} with labels {', '.join(manifest.labels)}; {manifest.details['head']}")
+    with fala.Device.create(folder / "device", path) as device:
+        for text in ("The soup is wonderful.", "The cellar is dreadful."):
+            label = device.labels[device.predict([text])[0].argmax()]
+            print(f"a new device says {label}: {text}")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as temporary:
+        main(Path(*sys.argv[1:2] or [temporary]))

@@ -1,0 +1,57 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fala
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def run(name, *arguments):
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / name, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_the_app_learns_is_replaced_and_predicts(tmp_path):
+    printed = run("app.py", tmp_path)
+    assert "glove -> bert: personal model" in printed
+    assert "20 forward passes, 0 backward passes" in printed
+    assert "rolled back to glove" in printed
+    with fala.Device.open(tmp_path / "device") as device:
+        assert device.name == "glove"
+        device.rollback()
+        assert device.name == "bert"
+        assert device.predict(["The book is garbage."]).shape == (1, 2)
+
+
+def test_the_vendor_makes_a_release_that_opens(tmp_path):
+    printed = run("vendor.py", tmp_path)
+    assert "a new device says praise: The soup is wonderful." in printed
+    assert "a new device says complaint: The cellar is dreadful." in printed
+    release = fala.Bundle.open(tmp_path / "release.fala")
+    assert release.manifest.labels == ("complaint", "praise")
+    assert release.head() is not None
+
+
+@pytest.mark.parametrize("name", ["app.py", "vendor.py"])
+def test_examples_clean_up_after_themselves(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    run(name)
+    assert list(tmp_path.glob("tmp*")) == []
+
+
+@pytest.mark.parametrize("name", ["app.py", "vendor.py"])
+def test_examples_use_the_public_door_only(name):
+    source = (EXAMPLES / name).read_text(encoding="utf-8")
+    assert source.count("\n") < 60
+    assert "from fala" not in source
+    assert "import fala\n" in source
