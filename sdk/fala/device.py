@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -17,7 +18,13 @@ from numpy.typing import NDArray
 from fala import replacement
 from fala.backbones import Backbone
 from fala.bundle import Bundle
-from fala.errors import BundleMismatchError, DataError, DeviceError
+from fala.errors import (
+    BundleDigestError,
+    BundleError,
+    BundleMismatchError,
+    DataError,
+    DeviceError,
+)
 from fala.examples import Example, check_examples, texts_of, unique_texts
 from fala.files import write_atomically
 from fala.heads import Head, PersonalModel
@@ -69,7 +76,7 @@ class Device:
         self._path = path
         self._store = store
         self._loaded: Backbone | None = None
-        self._load()
+        self._take(*self._installed(self._store.active()[0]))
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], bundle: str | os.PathLike[str]) -> Device:
@@ -87,21 +94,26 @@ class Device:
         path = Path(path)
         opened, head = _open_release(bundle)
         opened.backbone()  # a model that does not load must not be installed
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            if any(path.iterdir()):
-                hint = "use Device.open" if (path / _STORE).exists() else "choose another"
-                raise DeviceError(f"{path}: the folder is not empty; {hint}")
-            (path / _BUNDLES).mkdir()
-            _install(opened, path)
-        except OSError as error:
-            raise DeviceError(f"{path}: {error.strerror or error}") from error
-        store = Store(path / _STORE, create=True)
-        model = head.vendor_model()
-        with store.transaction():
-            store.put_slot(_record(_SLOTS[0], opened, model))
-            store.activate(_SLOTS[0], None)
-        return cls(path, store)
+        with contextlib.ExitStack() as undo:
+            try:
+                made = not path.exists()
+                path.mkdir(parents=True, exist_ok=True)
+                if any(path.iterdir()):
+                    hint = "use Device.open" if (path / _STORE).exists() else "choose another"
+                    raise DeviceError(f"{path}: the folder is not empty; {hint}")
+                undo.callback(_empty, path, remove=made)
+                (path / _BUNDLES).mkdir()
+                _install(opened, path)
+            except OSError as error:
+                raise DeviceError(f"{path}: {error.strerror or error}") from error
+            store = Store(path / _STORE, create=True)
+            undo.callback(store.close)
+            with store.transaction():
+                store.put_slot(_record(_SLOTS[0], opened, head.vendor_model()))
+                store.activate(_SLOTS[0], None)
+            device = cls(path, store)
+            undo.pop_all()
+        return device
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Device:
@@ -270,8 +282,9 @@ class Device:
             progress=progress,
         )
         with report.stage("commit"):
-            self._commit(opened, outcome, ids, knowledge, report.decision == "personal")
-        self._load(backbone)
+            carried = report.decision == "personal"
+            record, installed = self._commit(opened, outcome, ids, knowledge, carried)
+        self._take(record, installed, outcome.model, backbone)
         report.seconds["total"] = time.perf_counter() - started
         return report
 
@@ -280,20 +293,15 @@ class Device:
 
         Raises:
             DeviceError: If no earlier model is kept.
+            BundleError: The earlier release is damaged; the device stays as it is.
         """
         slot, previous = self._store.active()
         if previous is None:
             raise DeviceError(f"{self._path}: there is no earlier model to go back to")
+        installed = self._installed(previous)  # verified before it may answer
         with self._store.transaction():
             self._store.activate(previous, slot)
-        try:
-            self._load()
-        except BaseException:
-            # The earlier bundle is damaged: stay with what works.
-            with self._store.transaction():
-                self._store.activate(slot, previous)
-            self._load()
-            raise
+        self._take(*installed)
 
     @property
     def _backbone_digest(self) -> str:
@@ -306,14 +314,28 @@ class Device:
             self._loaded = self._bundle.backbone()
         return self._loaded
 
-    def _load(self, backbone: Backbone | None = None) -> None:
-        """Take the active slot's model."""
-        record = self._store.slot(self._store.active()[0])
+    def _installed(self, slot: str) -> tuple[SlotRecord, Bundle, PersonalModel]:
+        """A slot's model and its bundle, verified."""
+        record = self._store.slot(slot)
         bundle, head = _open_release(_bundle_path(self._path, record.bundle))
         if _bundle_digest(bundle) != record.bundle:
             raise DeviceError(f"{bundle.path}: not the bundle that was installed")
-        model = PersonalModel(head, record.theta, record.bias)
-        self._record, self._bundle, self._head, self._model = record, bundle, head, model
+        try:
+            model = PersonalModel(head, record.theta, record.bias)
+        except DataError as error:
+            raise DeviceError(f"{self._path}: slot {slot} is damaged: {error}") from error
+        return record, bundle, model
+
+    def _take(
+        self,
+        record: SlotRecord,
+        bundle: Bundle,
+        model: PersonalModel,
+        backbone: Backbone | None = None,
+    ) -> None:
+        """Let a model answer; its backbone is loaded later where it is not given."""
+        self._record, self._bundle, self._model = record, bundle, model
+        self._head = model.head
         self._loaded = backbone
 
     def _knowledge(self) -> tuple[list[int], Knowledge]:
@@ -380,7 +402,7 @@ class Device:
         ids: Sequence[int],
         knowledge: Knowledge,
         carried: bool,
-    ) -> None:
+    ) -> tuple[SlotRecord, Bundle]:
         """Write the idle slot, then let it answer, in one transaction."""
         slot = self._record.name
         idle = next(name for name in _SLOTS if name != slot)
@@ -389,21 +411,30 @@ class Device:
             vendor = self._head.vendor_model()
             teachers = self._record.model, _model_digest(self._bundle, vendor)
         try:
-            _install(bundle, self._path)
+            installed = _install(bundle, self._path)
+            record = _record(idle, installed, outcome.model, *teachers)
             with self._store.transaction():
                 self._store.add_embeddings(bundle.backbone_digest, outcome.embeddings)
                 logits = (knowledge.logits, knowledge.vendor_logits)
                 for model, values in zip(teachers, logits, strict=False):
                     self._store.add_logits(model, dict(zip(ids, values, strict=True)))
-                self._store.put_slot(_record(idle, bundle, outcome.model, *teachers))
+                self._store.put_slot(record)
                 self._store.activate(idle, slot)
                 self._store.prune()
         except OSError as error:
             raise DeviceError(f"{self._path}: {error.strerror or error}") from error
-        keep = {self._store.slot(name).bundle for name in _SLOTS}
-        for file in (self._path / _BUNDLES).iterdir():
-            if file.stem not in keep:
-                file.unlink(missing_ok=True)
+        finally:
+            self._sweep()
+        return record, installed
+
+    def _sweep(self) -> None:
+        """Delete the bundles of no slot, and what killed processes left."""
+        # What cannot be deleted now (a full or read-only disk, a file in use) goes the next time.
+        with contextlib.suppress(OSError, DeviceError):
+            keep = {_bundle_path(self._path, digest) for digest in self._store.bundles()}
+            for file in (self._path / _BUNDLES).iterdir():
+                if file not in keep:
+                    file.unlink(missing_ok=True)
 
 
 def _open_release(path: str | os.PathLike[str]) -> tuple[Bundle, Head]:
@@ -426,15 +457,33 @@ def _bundle_path(device: Path, digest: str) -> Path:
     return device / _BUNDLES / f"{digest}.fala"
 
 
-def _install(bundle: Bundle, device: Path) -> None:
-    target = _bundle_path(device, _bundle_digest(bundle))
-    if not target.exists():
-        write_atomically(target, lambda temporary: _copy(bundle.path, temporary))
+def _install(bundle: Bundle, device: Path) -> Bundle:
+    """Copy a bundle to the device; gives the copy, verified."""
+    digest = _bundle_digest(bundle)
+    target = _bundle_path(device, digest)
+    # A file of that name may have been damaged since: then it is replaced.
+    with contextlib.suppress(BundleError):
+        if _bundle_digest(present := Bundle.open(target)) == digest:
+            return present
+    write_atomically(target, lambda temporary: _copy(bundle.path, temporary, digest))
+    # Verified under its temporary name, a moment ago.
+    return Bundle(target, bundle.manifest)
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path, target: Path, digest: str) -> None:
     shutil.copyfile(source, target)
-    Bundle.open(target)
+    if _bundle_digest(Bundle.open(target)) != digest:
+        raise BundleDigestError(f"{source}: the file changed while it was installed")
+
+
+def _empty(folder: Path, *, remove: bool) -> None:
+    """Take back what ``Device.create`` began."""
+    shutil.rmtree(folder / _BUNDLES, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        for file in folder.glob(f"{_STORE}*"):
+            file.unlink()
+        if remove:
+            folder.rmdir()
 
 
 def _model_digest(bundle: Bundle, model: PersonalModel) -> str:

@@ -12,20 +12,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from dataclasses import replace as replace_fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.blas_threads import one_blas_thread
-from fala.errors import BudgetError
+from fala.errors import BudgetError, DataError
 from fala.examples import Example, texts_of
 from fala.heads import Head, PersonalModel, Vectors
 from fala.objective import Evidence, Fit, cross_entropy, fit
 from fala.selection import Selection, select
 
 #: Texts encoded between two looks at the clock: a few of the encoder's batches.
-CHUNK = 128
+CHUNK = 256
 #: Labelled representatives, and of each label, below which labels do not judge a model.
 MIN_LABELLED, MIN_OF_A_LABEL = 10, 3
 
@@ -62,7 +62,9 @@ class Budget:
             raise BudgetError("forward_passes is a whole number")
         if self.forward_passes < 0:
             raise BudgetError(f"forward_passes is 0 or more, not {self.forward_passes}")
-        if self.seconds is not None and not self.seconds >= 0:
+        if self.seconds is not None and not (
+            isinstance(self.seconds, int | float) and self.seconds >= 0
+        ):
             raise BudgetError(f"seconds is 0 or more, not {self.seconds}")
 
 
@@ -207,7 +209,16 @@ def replace(
 
     Returns:
         The model to commit; the vendor's own where the personal one would be worse.
+
+    Raises:
+        DataError: If the objective or the prior is not one of those above.
     """
+    for name, value, choices in (
+        ("objective", objective, get_args(Objective)),
+        ("prior", prior, get_args(Prior)),
+    ):
+        if value not in choices:
+            raise DataError(f"{name} is one of {', '.join(choices)}, not {value!r}")
     started = time.perf_counter()
     vendor = head.vendor_model()
     report.examples = len(knowledge.examples)

@@ -122,12 +122,16 @@ class Store:
             raise DeviceError(f"{path}: no such store")
         with self._named_errors():
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._db.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-            self._db.execute("PRAGMA journal_mode = WAL")
-            # A commit that was reported is on the disk, even if the power goes.
-            self._db.execute("PRAGMA synchronous = FULL")
-            self._db.execute("PRAGMA foreign_keys = ON")
-            self._migrate()
+            try:
+                self._db.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+                self._db.execute("PRAGMA journal_mode = WAL")
+                # A commit that was reported is on the disk, even if the power goes.
+                self._db.execute("PRAGMA synchronous = FULL")
+                self._db.execute("PRAGMA foreign_keys = ON")
+                self._migrate()
+            except BaseException:
+                self._db.close()
+                raise
 
     def close(self) -> None:
         """Close the file."""
@@ -249,9 +253,17 @@ class Store:
         if row is None:
             raise DeviceError(f"{self._path}: slot {name} is empty")
         name, bundle, backbone, theta, bias, *digests = row
-        offsets = np.frombuffer(bias, "<f4")
-        diagonals = np.frombuffer(theta, "<f4").reshape(len(offsets), -1)
+        try:
+            offsets = np.frombuffer(bias, "<f4")
+            diagonals = np.frombuffer(theta, "<f4").reshape(len(offsets), -1)
+        except (TypeError, ValueError) as error:
+            raise DeviceError(f"{self._path}: slot {name} is damaged: {error}") from error
         return SlotRecord(name, bundle, backbone, diagonals, offsets, *digests)
+
+    def bundles(self) -> set[str]:
+        """Digests of all slots' bundles."""
+        with self._named_errors():
+            return {digest for (digest,) in self._db.execute("SELECT bundle FROM slots")}
 
     def activate(self, slot: str, previous: str | None) -> None:
         """Let a slot answer; ``previous`` is the one to roll back to. In a transaction."""

@@ -1,0 +1,162 @@
+"""Heads that a vendor fits with the SDK alone."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from sklearn.linear_model import LogisticRegression
+
+import bundles
+from fala import vendor
+from fala.errors import DataError
+from fala.examples import Match
+from fala.vendor import fit_head
+
+WORDS = bundles.WORDS[1:]
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory):
+    return bundles.write_word_vectors(tmp_path_factory.mktemp("vendor") / "w.fala").backbone()
+
+
+def texts(n, seed=0):
+    random = np.random.default_rng(seed)
+    found = {" ".join(random.choice(WORDS, size=5)) for _ in range(2 * n)}
+    return sorted(found)[:n]
+
+
+def chosen_lambda(monkeypatch):
+    """The penalty that fit_head chose last."""
+    seen = []
+    real = vendor.fit
+
+    def fit(*arguments, **options):
+        seen.append(real(*arguments, **options))
+        return seen[-1]
+
+    monkeypatch.setattr(vendor, "fit", fit)
+    return lambda: seen[-1].lambda_
+
+
+def test_a_classifier_is_the_logistic_optimum(backbone, monkeypatch):
+    documents = texts(150)
+    h = backbone.encode(documents).astype(np.float64)
+    random = np.random.default_rng(1)
+    labels = (h[:, 0] - h[:, 1] + random.normal(size=len(h)) * 0.5 > 0).astype(int)
+    found = chosen_lambda(monkeypatch)
+    head = fit_head(backbone, documents, labels.tolist())
+    assert head.labels == ("0", "1")
+    # scikit-learn minimizes C * sum CE + |w|^2 / 2; ours is mean CE + lambda |w|^2.
+    peer = LogisticRegression(C=1 / (2 * found() * len(h)), tol=1e-10, max_iter=10_000)
+    peer.fit(h, labels)
+    np.testing.assert_allclose(head.weight, peer.coef_, atol=2e-4)
+    np.testing.assert_allclose(head.bias, peer.intercept_, atol=2e-4)
+
+
+def test_three_classes_are_the_multinomial_optimum(backbone, monkeypatch):
+    documents = texts(150, seed=2)
+    h = backbone.encode(documents).astype(np.float64)
+    noise = np.random.default_rng(3).normal(size=(len(h), 3)) * 0.3
+    labels = (h[:, :3] + noise).argmax(axis=1)
+    names = ("2", "0", "1")
+    found = chosen_lambda(monkeypatch)
+    head = fit_head(backbone, documents, labels.tolist(), label_names=names)
+    assert head.labels == names
+    peer = LogisticRegression(C=1 / (2 * found() * len(h)), tol=1e-10, max_iter=10_000)
+    peer.fit(h, labels)
+    ours = head.vendor_model().probabilities(h.astype(np.float32))
+    np.testing.assert_allclose(ours[:, [1, 2, 0]], peer.predict_proba(h), atol=2e-4)
+
+
+def test_a_repeated_row_is_a_weight_and_one_fold(backbone, monkeypatch):
+    documents = texts(60, seed=4)
+    random = np.random.default_rng(4)
+    rows = np.concatenate([np.arange(60), random.integers(60, size=90)])
+    labels = random.integers(2, size=len(rows))
+    found = chosen_lambda(monkeypatch)
+    head = fit_head(backbone, [documents[row] for row in rows], labels.tolist())
+    h = backbone.encode(documents).astype(np.float64)
+    # J's n is that of the distinct documents.
+    peer = LogisticRegression(C=1 / (2 * found() * 60), tol=1e-10, max_iter=10_000)
+    peer.fit(h[rows], labels)
+    np.testing.assert_allclose(head.weight, peer.coef_, atol=2e-4)
+    # Annotators who disagree make a share: half and half pulls nowhere.
+    split = fit_head(backbone, documents * 2, ["0"] * 60 + ["1"] * 60)
+    assert np.abs(split.vendor_model().logits(backbone.encode(documents))).max() < 1e-4
+
+
+def test_the_labels_order_turns_the_head_over(backbone):
+    documents = texts(60, seed=5)
+    labels = ["good" if "good" in text else "bad" for text in documents]
+    assert {"good", "bad"} == set(labels)
+    one = fit_head(backbone, documents, labels)
+    other = fit_head(backbone, documents, labels, label_names=("good", "bad"))
+    assert (one.labels, other.labels) == (("bad", "good"), ("good", "bad"))
+    np.testing.assert_allclose(one.weight, -other.weight, atol=1e-4)
+    np.testing.assert_allclose(one.bias, -other.bias, atol=1e-4)
+
+
+def test_a_matcher_shrinks_to_the_inner_product(backbone, monkeypatch):
+    random = np.random.default_rng(6)
+    documents = texts(60, seed=6)
+    examples = [
+        Match(tuple(random.choice(documents, size=3)), str(random.choice(documents)))
+        for _ in range(200)
+    ]
+    vectors = dict(zip(documents, backbone.encode(documents).astype(np.float64), strict=True))
+    x = np.stack([
+        np.mean([vectors[t] for t in e.history], axis=0) * vectors[e.candidate] for e in examples
+    ])  # fmt: skip
+    product = x.sum(axis=1)
+    labels = (product + random.normal(size=200) * product.std() > np.median(product)).astype(int)
+    found = chosen_lambda(monkeypatch)
+    head = fit_head(backbone, examples, labels.tolist())
+    assert head.task == "matching" and head.query is None
+    lambda_ = found()
+
+    def logistic(features, prior, penalty):
+        def loss(p):
+            z = features @ p[:-1] + p[-1]
+            fit = np.mean(np.logaddexp(0, z) - labels * z)
+            return fit + penalty * ((p[:-1] - prior) ** 2).sum()
+
+        return minimize(loss, np.zeros(features.shape[1] + 1), options={"gtol": 1e-9}).x
+
+    # The multiple of the inner product that the head shrinks to is within its own fit; any
+    # start that is stationary for the head's J must satisfy it at the fitted start.
+    starts = np.linspace(0, 3, 31) * (1 / product.std())
+    gap = min(np.abs(logistic(x, s, lambda_)[:-1] - head.weight[0]).max() for s in starts)
+    assert gap < 0.2 * np.abs(head.weight).max()
+    score = head.vendor_model().logits(x.astype(np.float32))[:, 0]
+    assert score[labels == 1].mean() > score[labels == 0].mean()
+
+
+def test_known_embeddings_are_not_made_again(backbone):
+    documents = texts(20, seed=7)
+    known = dict(zip(documents, backbone.encode(documents), strict=True))
+
+    class Silent:
+        dimension = backbone.dimension
+
+        def encode(self, texts):
+            raise AssertionError("known already")
+
+    labels = [i % 2 for i in range(20)]
+    head = fit_head(Silent(), documents, labels, embeddings=known)
+    np.testing.assert_array_equal(head.weight, fit_head(backbone, documents, labels).weight)
+
+
+@pytest.mark.parametrize(
+    ("examples", "labels", "names", "message"),
+    [
+        ([], [], None, "two labels or more"),
+        (["good", "bad"], ["1", "1"], None, "two labels or more"),
+        (["good", "bad"], ["1"], None, "2 examples, but 1 labels"),
+        (["good", "bad"], ["1", "x"], ("0", "1"), "label 'x' of example 1"),
+        (["good", Match((), "a")], ["1", "0"], None, "example 1 is a Match"),
+        ([Match((), c) for c in "abc"], ["0", "1", "2"], None, "a matcher has two labels"),
+    ],
+)
+def test_what_cannot_be_fitted(backbone, examples, labels, names, message):
+    with pytest.raises(DataError, match=message):
+        fit_head(backbone, examples, labels, label_names=names)
