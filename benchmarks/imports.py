@@ -1,0 +1,51 @@
+"""Time of `import fala`, beside that of importing NumPy and scipy.linalg.
+
+    python benchmarks/imports.py
+    python benchmarks/imports.py --repeats 15 --json
+
+Every import is in a fresh process, which times itself: starting Python does not count. The two
+take turns; the figures are medians, after one import of each that fills the disk's cache.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+
+import click
+
+_IMPORTS = {"fala": "import fala", "peer": "import numpy, scipy.linalg"}
+_TIMER = "import time; start = time.perf_counter(); {}; print(time.perf_counter() - start)"
+
+
+def seconds(statement: str) -> float:
+    """Seconds that a statement takes in a fresh process."""
+    command = [sys.executable, "-c", _TIMER.format(statement)]
+    return float(subprocess.run(command, capture_output=True, check=True).stdout)
+
+
+@click.command()
+@click.option("--repeats", type=click.IntRange(1), default=9, show_default=True)
+@click.option("--json", "as_json", is_flag=True)
+def main(repeats: int, as_json: bool) -> None:
+    """Time `import fala` beside its main dependencies."""
+    for statement in _IMPORTS.values():
+        seconds(statement)
+    times: dict[str, list[float]] = {name: [] for name in _IMPORTS}
+    for _ in range(repeats):
+        for name, statement in _IMPORTS.items():
+            times[name].append(seconds(statement))
+    middle = {name: statistics.median(values) for name, values in times.items()}
+    ratio = middle["fala"] / middle["peer"]
+    if as_json:
+        click.echo(json.dumps({"seconds": middle, "ratio": ratio, "repeats": repeats}))
+    else:
+        click.echo(f"import fala                 {middle['fala'] * 1e3:6.0f} ms")
+        click.echo(f"import numpy, scipy.linalg  {middle['peer'] * 1e3:6.0f} ms")
+        click.echo(f"ratio                       {ratio:6.2f}")
+
+
+if __name__ == "__main__":
+    main()

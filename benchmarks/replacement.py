@@ -1,0 +1,123 @@
+"""Time of a whole replacement, beside encoding as many texts as its budget.
+
+    python benchmarks/replacement.py
+    python benchmarks/replacement.py --new release.fala --data users.jsonl --json
+
+One device holds a user's documents. Each repeat replaces the device's old release by the new one
+(on a copy of the device: nothing is left over from the repeat before), and encodes as many texts
+as the budget has forward passes, of the same user, with a session of the same bundle that is
+loaded already. The two take turns; the figures are medians. With --data, documents are the
+classification texts of all rows, one user's or not: only how many and how long they are matters.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import statistics
+import tempfile
+import time
+from importlib import resources
+from pathlib import Path
+
+import click
+
+import fala
+from fala.rows import load_rows
+from fala.sample import sample_rows
+
+
+def bundle_of(name: str) -> fala.Bundle:
+    """A built-in bundle, or a file."""
+    built_in = Path(str(resources.files("fala"))) / "builtin" / f"{name}.fala"
+    return fala.Bundle.open(built_in if built_in.is_file() else name)
+
+
+def documents_of(data: str | None, count: int, seed: int) -> tuple[list[str], list[int]]:
+    """Distinct texts with labels, 0 or 1."""
+    rows = sample_rows(users=8, seed=seed) if data is None else load_rows(data)
+    everything = [*rows.public, *(row for own in rows.users.values() for row in own.train)]
+    labels = {
+        row.example: int(str(row.label) != rows.labels[0])
+        for row in everything
+        if isinstance(row.example, str) and row.label is not None
+    }
+    if len(labels) < count:
+        raise click.UsageError(f"the data has {len(labels)} texts, fewer than {count}")
+    texts = random.Random(seed).sample(sorted(labels), count)
+    return texts, [labels[text] for text in texts]
+
+
+@click.command()
+@click.option("--old", default="glove", show_default=True, help="Built-in name or bundle.")
+@click.option("--new", default="bert", show_default=True, help="Built-in name or bundle.")
+@click.option("--data", help="Rows as JSON lines. Default: the built-in sample.")
+@click.option("--documents", type=click.IntRange(20), default=1400, show_default=True)
+@click.option("--budget", type=click.IntRange(1), default=200, show_default=True)
+@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--json", "as_json", is_flag=True)
+def main(
+    old: str,
+    new: str,
+    data: str | None,
+    documents: int,
+    budget: int,
+    repeats: int,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Time a replacement beside encoding as many texts as its budget."""
+    texts, labels = documents_of(data, documents, seed)
+    replacing: list[float] = []
+    encoding: list[float] = []
+    reports: list[fala.Report] = []
+    with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
+        folder = Path(temporary)
+        releases: list[Path] = []
+        for name in (old, new):
+            bundle = bundle_of(name)
+            head = fala.fit_head(bundle.backbone(), texts[:500], labels[:500])
+            releases.append(folder / f"{len(releases)}.fala")
+            fala.write_release(releases[-1], bundle, head, {})
+        with fala.Device.create(folder / "device", releases[0]) as device:
+            device.learn(texts, labels)
+        peer = bundle_of(new).backbone()
+        peer.encode(texts[:budget])
+        for repeat in range(repeats):
+            shutil.copytree(folder / "device", folder / f"copy{repeat}")
+            with fala.Device.open(folder / f"copy{repeat}") as device:
+                start = time.perf_counter()
+                reports.append(device.replace(releases[1], fala.Budget(budget), seed=seed))
+                replacing.append(time.perf_counter() - start)
+            chosen = random.Random(repeat).sample(texts, min(budget, documents))
+            start = time.perf_counter()
+            peer.encode(chosen)
+            encoding.append(time.perf_counter() - start)
+    middle = {
+        name: statistics.median(r.seconds[name] for r in reports) for name in reports[0].seconds
+    }
+    record = {
+        "old": old,
+        "new": new,
+        "documents": documents,
+        "forward_passes": reports[0].forward_passes,
+        "replace_seconds": statistics.median(replacing),
+        "encode_seconds": statistics.median(encoding),
+        "ratio": statistics.median(replacing) / statistics.median(encoding),
+        "stages": middle,
+        "repeats": repeats,
+    }
+    if as_json:
+        click.echo(json.dumps(record))
+        return
+    click.echo(f"replace {documents} documents, {record['forward_passes']} forward passes")
+    click.echo(f"replacement  {record['replace_seconds']:.3f} s")
+    click.echo(f"encoding     {record['encode_seconds']:.3f} s of {len(chosen)} texts")
+    click.echo(f"ratio        {record['ratio']:.2f}")
+    click.echo("stages       " + ", ".join(f"{n} {s:.3f}" for n, s in middle.items()))
+
+
+if __name__ == "__main__":
+    main()
