@@ -85,14 +85,12 @@ class Bundle:
                 read_file(stream, layout.MANIFEST, index[layout.MANIFEST])
             )
             _check_file_list(set(index) - {layout.MANIFEST}, manifest)
-            for name, digest in manifest.files.items():
-                if _digest_of(stream, index[name]) != digest:
-                    raise BundleDigestError(
-                        f"{name} is not what the vendor packed (SHA-256 differs); "
-                        "download the bundle again"
-                    )
+            searched = {layout.ONNX_MODEL} if manifest.kind == layout.ONNX else set()
+            for name in set(manifest.files) - searched:
+                _check_digest(name, _digest_of(stream, index[name]), manifest)
         bundle = cls(path, manifest)
-        if manifest.kind == layout.ONNX and has_external_data(bundle._read(layout.ONNX_MODEL)):
+        # The model is read whole to be searched, and its digest checked as it is read.
+        if searched and has_external_data(bundle._read(layout.ONNX_MODEL)):
             raise ExternalDataError(
                 "the ONNX model keeps weights outside its own file; export it as a single file"
             )
@@ -154,8 +152,7 @@ class Bundle:
         with self.path.open("rb") as stream:
             entry = read_index(stream).get(name)
             data = b"" if entry is None else read_file(stream, name, entry)
-        if hashlib.sha256(data).hexdigest() != self.manifest.files[name]:
-            raise BundleDigestError(f"{name} changed after the bundle was verified")
+        _check_digest(name, hashlib.sha256(data).hexdigest(), self.manifest)
         return data
 
     def _backbone(self) -> Backbone:
@@ -303,6 +300,13 @@ def _digest_of(stream: BinaryIO, entry: Entry) -> str:
     for done in range(0, entry.size, _CHUNK):
         digest.update(stream.read(min(_CHUNK, entry.size - done)))
     return digest.hexdigest()
+
+
+def _check_digest(name: str, digest: str, manifest: Manifest) -> None:
+    if digest != manifest.files[name]:
+        raise BundleDigestError(
+            f"{name} is not what the vendor packed (SHA-256 differs); download the bundle again"
+        )
 
 
 def _check_file_list(present: set[str], manifest: Manifest) -> None:

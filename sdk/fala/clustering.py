@@ -56,7 +56,9 @@ class Graph:
         keys = _edge_keys(left, right, len(self))
         if not len(self.edges):
             return np.zeros(keys.shape, dtype=np.bool_)
-        places = np.minimum(np.searchsorted(self.edges, keys), len(self.edges) - 1)
+        # Methods, not NumPy's functions: this is asked thousands of times on a few pairs.
+        places = self.edges.searchsorted(keys)
+        places[places == len(self.edges)] = 0
         return np.asarray(self.edges[places] == keys)
 
 
@@ -311,10 +313,12 @@ def _edge_keys(left: npt.ArrayLike, right: npt.ArrayLike, total: int) -> Indices
 
 def _falling(scores: Vectors, most: int) -> Indices:
     """Positions of the greatest scores, falling; the earlier of equals first."""
-    positions = np.arange(len(scores))
-    if most < len(scores):
-        positions = np.sort(np.argpartition(-scores, most)[:most])
-    return np.asarray(positions[np.argsort(-scores[positions], kind="stable")])
+    falling = -scores
+    if most >= len(scores):
+        return np.asarray(falling.argsort(kind="stable"))
+    positions = falling.argpartition(most)[:most]
+    positions.sort()
+    return np.asarray(positions[falling[positions].argsort(kind="stable")])
 
 
 @dataclass(frozen=True)
