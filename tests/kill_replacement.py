@@ -1,0 +1,52 @@
+"""Replaces a device's backbone and kills itself on the way: ``DEVICE BUNDLE POINT [SECONDS]``."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from fala import device as module
+from fala.backbones import OnnxEncoder
+from fala.device import Device
+from fala.store import Store
+
+
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+def after(function):
+    def wrapped(*arguments, **options):
+        function(*arguments, **options)
+        die()
+
+    return wrapped
+
+
+def main(folder, bundle, point, seconds="0"):
+    progress = None
+    if point == "progress":
+        progress = die
+    elif point == "encode":
+        OnnxEncoder.encode = die
+    elif point == "copy":
+        module._copy = after(module._copy)  # a whole file without its name
+    elif point == "install":
+        module._install = after(module._install)
+    elif point in ("add_embeddings", "put_slot", "activate", "prune"):
+        setattr(Store, point, after(getattr(Store, point)))  # inside the transaction
+    elif point == "commit":
+        Device._sweep = die
+    device = Device.open(Path(folder))
+    if point == "timer":
+        threading.Timer(float(seconds), die).start()
+    device.replace(bundle, progress=progress)
+    device.close()
+    die()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,413 @@
+"""The door, on real bundles and a real folder."""
+
+import json
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bundles
+from fala.backbones import OnnxEncoder
+from fala.bundle import Bundle
+from fala.device import Device
+from fala.errors import (
+    BundleDigestError,
+    BundleError,
+    BundleMismatchError,
+    DataError,
+    DeviceError,
+)
+from fala.examples import Match, unique_texts
+from fala.replacement import Budget
+
+WORDS = bundles.WORDS[1:]
+RANDOM = np.random.default_rng(0)
+TEXTS = sorted({" ".join(RANDOM.choice(WORDS, size=6)) for _ in range(90)})
+PROBES = [" ".join(RANDOM.choice(WORDS, size=6)) for _ in range(40)]
+LABELS = ["1" if "good" in text or "love" in text else "0" for text in TEXTS]
+SETUPS = {
+    "binary": ("classification", ("0", "1")),
+    "three": ("classification", ("a", "b", "c")),
+    "matcher": ("matching", ("0", "1")),
+}
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory):
+    """An old and a new release of every kind."""
+    folder = tmp_path_factory.mktemp("releases")
+    made = {}
+    for name, (task, labels) in SETUPS.items():
+        query = name == "matcher"
+        old, new, newer = (folder / f"{name}-{age}.fala" for age in ("old", "new", "newer"))
+        bundles.write_word_vector_release(old, bundles.make_head(task, labels, query=query))
+        bundles.write_onnx_release(new, bundles.make_head(task, labels, seed=5, query=query))
+        bundles.write_onnx_release(newer, bundles.make_head(task, labels, seed=6), seed=7)
+        made[name] = old, new, newer
+    return made
+
+
+@pytest.fixture
+def device(tmp_path, releases):
+    with Device.create(tmp_path / "device", releases["binary"][0]) as device:
+        yield device
+
+
+@pytest.fixture
+def encoded(monkeypatch):
+    """Every text that passes through a transformer."""
+    seen = []
+    real = OnnxEncoder.encode
+
+    def encode(self, texts):
+        seen.extend(texts)
+        return real(self, texts)
+
+    monkeypatch.setattr(OnnxEncoder, "encode", encode)
+    return seen
+
+
+def user_of(name):
+    """Examples, labels and probes of one setup."""
+    if name == "binary":
+        return TEXTS, LABELS, PROBES
+    if name == "three":
+        return TEXTS, ["abc"[len(text) % 3] for text in TEXTS], PROBES
+    random = np.random.default_rng(1)
+    examples = [
+        Match(tuple(random.choice(TEXTS[:15], size=i % 4)), TEXTS[i]) for i in range(len(TEXTS))
+    ]
+    return examples, LABELS, [Match(tuple(PROBES[:3]), text) for text in PROBES]
+
+
+def files_of(folder):
+    """The bytes of a device's bundles, by name, whatever else lies there."""
+    return {file.name: file.read_bytes() for file in (folder / "bundles").iterdir()}
+
+
+@pytest.mark.parametrize("name", SETUPS)
+def test_from_vendor_to_personal_to_the_new_backbone(name, tmp_path, releases, encoded):
+    old, new, _ = releases[name]
+    examples, labels, probes = user_of(name)
+    path = tmp_path / "device"
+    with Device.create(path, old) as device:
+        opened = Bundle.open(old)
+        head, backbone = opened.head(), opened.backbone()
+        texts = unique_texts(probes)
+        inputs = head.inputs(probes, dict(zip(texts, backbone.encode(texts), strict=True)))
+        vendor = device.predict(probes)
+        np.testing.assert_array_equal(vendor, head.vendor_model().probabilities(inputs))
+        np.testing.assert_array_equal(device.model.theta, 1)
+        assert (device.task, device.labels) == (head.task, head.labels)
+        assert device.predict([]).shape == (0, len(head.labels))
+
+        def share():
+            decided = device.predict(examples).argmax(axis=1)
+            return np.mean([device.labels[i] == y for i, y in zip(decided, labels, strict=True)])
+
+        before = share()
+        learned = device.learn(examples, labels)
+        assert (learned.examples, learned.labelled, learned.fitted) == (len(examples),) * 3
+        assert share() > before
+        personal = device.predict(probes)
+        assert np.abs(personal - vendor).max() > 0.01
+        np.testing.assert_allclose(personal.sum(axis=1), 1)
+    with Device.open(path) as device:
+        np.testing.assert_array_equal(device.predict(probes), personal)
+        assert not device.can_roll_back
+
+        report = device.replace(new, Budget(40))
+        assert len(encoded) == len(set(encoded)) == report.forward_passes <= 40
+        assert set(report.seconds) >= {"open", "read", "select", "forward", "commit", "total"}
+        json.dumps(report.to_dict())
+        replaced = device.predict(probes)
+        assert (report.decision == "personal") == bool((device.model.theta != 1).any())
+        # Labels and the teacher's logits together, on the new backbone.
+        relearned = device.learn(examples[:5], labels[:5])
+        assert relearned.fitted >= report.representatives
+        assert np.isfinite(device.predict(probes)).all()
+        after = device.predict(probes)
+    with Device.open(path) as device:
+        np.testing.assert_array_equal(device.predict(probes), after)
+        device.rollback()
+        np.testing.assert_array_equal(device.predict(probes), personal)
+    with Device.open(path) as device:
+        np.testing.assert_array_equal(device.predict(probes), personal)
+        device.rollback()
+        np.testing.assert_array_equal(device.predict(probes), after)
+    assert replaced.shape == after.shape
+
+
+def test_learning_what_there_is(device):
+    vendor = device.predict(PROBES)
+    nothing = device.learn(TEXTS[:10])
+    assert (nothing.examples, nothing.labelled, nothing.fitted) == (10, 0, 0)
+    assert nothing.lambda_ is None
+    np.testing.assert_array_equal(device.predict(PROBES), vendor)
+    some = device.learn(TEXTS[:10], ["1", None] * 5)
+    assert (some.examples, some.labelled, some.fitted) == (10, 5, 5)
+    # One class only: nothing runs off to infinity.
+    assert np.abs(device.model.theta).max() < 1e3
+    assert device.predict(TEXTS[:10:2])[:, 1].mean() > 0.5
+    # Integers spell labels; a new label replaces the earlier one, None leaves it.
+    again = device.learn(TEXTS[:10], [np.int64(0), None] * 5)
+    assert (again.examples, again.labelled) == (10, 5)
+    assert device.predict(TEXTS[:10:2])[:, 1].mean() < 0.5
+    kept = device.learn(TEXTS[:10])
+    assert kept.labelled == 5
+    assert device.learn([]).examples == 10
+
+
+@pytest.mark.parametrize(
+    ("examples", "labels", "message"),
+    [
+        (["good", "bad"], ["1", "2"], "label '2' of example 1"),
+        (["good", Match((), "bad")], None, "example 1 is a Match"),
+        (["good", 3], None, "example 1 is a int"),
+        ("good", None, "wrap it in a list"),
+        (["good", "bad"], ["1"], "2 examples, but 1 labels"),
+        (["good"], [True], "label True"),
+    ],
+)
+def test_what_cannot_be_learned_is_not_kept(device, examples, labels, message):
+    vendor = device.predict(PROBES)
+    with pytest.raises(DataError, match=message):
+        device.learn(examples, labels)
+    assert device.learn([]).examples == 0
+    np.testing.assert_array_equal(device.predict(PROBES), vendor)
+
+
+def test_a_matcher_takes_no_texts(tmp_path, releases):
+    with Device.create(tmp_path / "device", releases["matcher"][0]) as device:
+        with pytest.raises(DataError, match=r"takes fala\.Match objects"):
+            device.predict(["good"])
+        with pytest.raises(DataError, match=r"takes fala\.Match objects"):
+            device.learn(["good"])
+
+
+def test_a_release_for_others_changes_nothing(device, tmp_path, releases):
+    device.learn(TEXTS, LABELS)
+    files, answers = files_of(tmp_path / "device"), device.predict(PROBES)
+    damaged = tmp_path / "damaged.fala"
+    data = bytearray(releases["binary"][1].read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+    backbone = tmp_path / "backbone.fala"
+    bundles.write_onnx(backbone)
+    for path, error in [
+        (releases["three"][1], BundleMismatchError),
+        (releases["matcher"][1], BundleMismatchError),
+        (backbone, BundleMismatchError),
+        (damaged, BundleDigestError),
+        (tmp_path / "missing.fala", BundleError),
+    ]:
+        with pytest.raises(error, match=path.name):
+            device.replace(path)
+        assert files_of(tmp_path / "device") == files
+        np.testing.assert_array_equal(device.predict(PROBES), answers)
+        assert not device.can_roll_back
+    with Device.open(tmp_path / "device") as again:
+        np.testing.assert_array_equal(again.predict(PROBES), answers)
+        assert again.learn([]).examples == len(TEXTS)
+
+
+def test_an_embedding_too_large_refuses_the_release(device, tmp_path, releases, monkeypatch):
+    device.learn(TEXTS, LABELS)
+    files, answers = files_of(tmp_path / "device"), device.predict(PROBES)
+    real = OnnxEncoder.encode
+    with monkeypatch.context() as patch:
+        patch.setattr(OnnxEncoder, "encode", lambda self, texts: real(self, texts) * 1e6)
+        with pytest.raises(DataError, match="float16"):
+            device.replace(releases["binary"][1])
+    assert files_of(tmp_path / "device") == files
+    np.testing.assert_array_equal(device.predict(PROBES), answers)
+    assert device.replace(releases["binary"][1]).representatives == len(TEXTS)
+
+
+def test_without_examples_time_or_passes_the_vendor_answers(device, tmp_path, releases, encoded):
+    new = releases["binary"][1]
+    opened = Bundle.open(new)
+    plain = opened.head().vendor_model().probabilities(opened.backbone().encode(PROBES))
+    for learned, budget in [(False, None), (True, Budget(0)), (True, Budget(seconds=0))]:
+        if learned:
+            device.learn(TEXTS, LABELS)
+        encoded.clear()
+        report = device.replace(new, budget)
+        assert (report.decision, report.forward_passes, encoded) == ("vendor", 0, [])
+        np.testing.assert_array_equal(device.predict(PROBES), plain)
+        device.rollback()
+        assert device.name == "tiny vectors"
+
+
+def test_a_chain_keeps_what_its_slots_need(tmp_path, releases, encoded):
+    old, new, newer = releases["binary"]
+    path = tmp_path / "device"
+
+    def provenance(table, column):
+        db = sqlite3.connect(path / "store.sqlite3")
+        try:
+            return {digest for (digest,) in db.execute(f"SELECT DISTINCT {column} FROM {table}")}
+        finally:
+            db.close()
+
+    digests = [Bundle.open(bundle).backbone_digest for bundle in (old, new, newer)]
+    with Device.create(path, old) as device:
+        device.learn(TEXTS, LABELS)
+        first = device.replace(new, Budget(40))
+        assert first.decision == "personal"
+        assert provenance("embeddings", "backbone") == set(digests[:2])
+        assert len(provenance("logits", "model")) == 2
+        middle = device.predict(PROBES)
+        second = device.replace(newer, Budget(30))
+        # Only what passed through the middle backbone has an embedding to choose by.
+        assert second.examples == first.representatives
+        assert provenance("embeddings", "backbone") == set(digests[1:])
+        assert len(files_of(path)) == 2
+        device.rollback()
+        np.testing.assert_array_equal(device.predict(PROBES), middle)
+        # The first teacher's logits are still there to learn with.
+        assert device.learn([]).fitted == first.representatives
+        encoded.clear()
+        third = device.replace(newer, Budget(30))
+        assert third.forward_passes == len(encoded) < second.forward_passes
+        assert third.representatives == 30
+        # The same release again: new from itself.
+        assert device.replace(newer).examples == 30
+        assert len(files_of(path)) == 1
+        device.rollback()
+        device.rollback()
+
+
+def test_there_is_no_earlier_model(device):
+    assert not device.can_roll_back
+    with pytest.raises(DeviceError, match="no earlier model"):
+        device.rollback()
+
+
+def test_a_damaged_earlier_release_is_not_rolled_back_to(device, tmp_path, releases):
+    old, new, _ = releases["binary"]
+    (installed,) = (tmp_path / "device" / "bundles").iterdir()
+    device.replace(new)
+    answers = device.predict(PROBES)
+    installed.write_bytes(old.read_bytes()[:-100])
+    with pytest.raises(BundleError, match=installed.name):
+        device.rollback()
+    np.testing.assert_array_equal(device.predict(PROBES), answers)
+    with Device.open(tmp_path / "device") as again:
+        np.testing.assert_array_equal(again.predict(PROBES), answers)
+    # Installing the release anew mends it.
+    assert device.replace(old).new == "tiny vectors"
+    assert installed.read_bytes() == old.read_bytes()
+    device.predict(PROBES)
+
+
+def test_a_damaged_active_release_is_named(device, tmp_path, releases):
+    device.close()
+    (installed,) = (tmp_path / "device" / "bundles").iterdir()
+    installed.write_bytes(releases["binary"][1].read_bytes())
+    with pytest.raises(DeviceError, match="not the bundle that was installed"):
+        Device.open(tmp_path / "device")
+    installed.unlink()
+    with pytest.raises(BundleError, match="no such file"):
+        Device.open(tmp_path / "device")
+
+
+def test_folders_that_are_no_devices(device, tmp_path, releases):
+    old = releases["binary"][0]
+    with pytest.raises(DeviceError, match=r"make one with Device\.create"):
+        Device.open(tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+    with pytest.raises(DeviceError, match=r"not empty; use Device\.open"):
+        Device.create(tmp_path / "device", old)
+    with pytest.raises(DeviceError, match="not empty; choose another"):
+        Device.create(tmp_path, old)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DeviceError, match="file"):
+        Device.create(tmp_path / "file", old)
+    (tmp_path / "empty").mkdir()
+    Device.create(tmp_path / "empty", old).close()
+    Device.open(tmp_path / "empty").close()
+
+
+def test_a_failed_create_leaves_nothing(tmp_path, releases, monkeypatch):
+    backbone = tmp_path / "backbone.fala"
+    bundles.write_onnx(backbone)
+    with pytest.raises(BundleMismatchError, match="a backbone without a head"):
+        Device.create(tmp_path / "device", backbone)
+    assert not (tmp_path / "device").exists()
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "empty").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfile", full)
+        for name in ("device", "empty"):
+            with pytest.raises(DeviceError, match="No space left"):
+                Device.create(tmp_path / name, releases["binary"][0])
+    assert not (tmp_path / "device").exists()
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+class TestKilled:
+    """A process killed in the middle of a replacement leaves the old model or the new one."""
+
+    @pytest.fixture(scope="class")
+    def prepared(self, tmp_path_factory, releases):
+        folder = tmp_path_factory.mktemp("killed")
+        old, new, _ = releases["binary"]
+        with Device.create(folder / "device", old) as device:
+            device.learn(TEXTS, LABELS)
+            before = device.predict(PROBES)
+        shutil.copytree(folder / "device", folder / "replaced")
+        with Device.open(folder / "replaced") as device:
+            started = time.perf_counter()
+            device.replace(new)
+            took = time.perf_counter() - started
+            after = device.predict(PROBES)
+        assert np.abs(before - after).max() > 1e-3
+        return folder / "device", new, before, after, took
+
+    def kill(self, prepared, folder, point, seconds=0.0):
+        source, new, before, after, _ = prepared
+        shutil.copytree(source, folder)
+        script = Path(__file__).with_name("kill_replacement.py")
+        command = [sys.executable, str(script), str(folder), str(new), point, str(seconds)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        with Device.open(folder) as device:
+            answers = device.predict(PROBES)
+            is_new = np.array_equal(answers, after)
+            assert is_new or np.array_equal(answers, before)
+            assert device.name == ("tiny encoder" if is_new else "tiny vectors")
+            assert device.can_roll_back == is_new
+            # It goes on as if nothing had been, and what was left behind is swept away.
+            report = device.replace(new)
+            assert report.examples == len(TEXTS)
+            if not is_new:
+                np.testing.assert_array_equal(device.predict(PROBES), after)
+                device.rollback()
+                np.testing.assert_array_equal(device.predict(PROBES), before)
+            assert len(files_of(folder)) == 2 - is_new
+        return is_new
+
+    @pytest.mark.parametrize(
+        ("point", "is_new"),
+        [
+            ("encode", False), ("progress", False), ("copy", False), ("install", False),
+            ("put_slot", False), ("prune", False), ("commit", True),
+        ],
+    )  # fmt: skip
+    def test_at_a_point(self, prepared, tmp_path, point, is_new):
+        assert self.kill(prepared, tmp_path / "device", point) == is_new
+
+    def test_at_random_moments(self, prepared, tmp_path):
+        took = prepared[-1]
+        for attempt, share in enumerate(np.random.default_rng(0).uniform(0, 1.5, size=8)):
+            self.kill(prepared, tmp_path / str(attempt), "timer", share * took)
