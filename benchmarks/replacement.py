@@ -7,8 +7,10 @@ One device holds a user's documents. Each repeat replaces the device's old relea
 (on a copy of the device: nothing is left over from the repeat before), and encodes as many texts
 as the budget has forward passes, of the same user, with a session of the same bundle that is
 loaded already. The two take turns; the figures are medians. Representatives are longer than texts
-at random, so a second ratio compares the replacement with its own forward stage. With --data, documents are the
-classification texts of all rows, one user's or not: only how many and how long they are matters.
+at random, so a second ratio compares the replacement with its own forward stage.
+
+With --data, documents are the classification texts of all rows, one user's or not: only how many
+and how long they are matters.
 """
 
 from __future__ import annotations
