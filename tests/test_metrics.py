@@ -57,3 +57,12 @@ def test_one_blas_thread_gives_the_threads_back():
             assert set(threads()) == {1}
             raise ZeroDivisionError
         assert threads() == before
+
+        # Two threads that overlap: the first to leave does not let go for the other.
+        first, second = one_blas_thread(), one_blas_thread()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert set(threads()) == {1}
+        second.__exit__(None, None, None)
+        assert threads() == before

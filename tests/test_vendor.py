@@ -151,6 +151,8 @@ def test_known_embeddings_are_not_made_again(backbone):
     [
         ([], [], None, "two labels or more"),
         (["good", "bad"], ["1", "1"], None, "two labels or more"),
+        ([], [], ("0", "1"), "two labels or more"),
+        (["good", "bad"], ["1", "1"], ("0", "1"), "two labels or more"),
         (["good", "bad"], ["1"], None, "2 examples, but 1 labels"),
         (["good", "bad"], ["1", "x"], ("0", "1"), "label 'x' of example 1"),
         (["good", Match((), "a")], ["1", "0"], None, "example 1 is a Match"),

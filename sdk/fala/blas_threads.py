@@ -12,24 +12,39 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import scipy
 
 _GetSet = tuple[Callable[[], int], Callable[[int], None]]
 
+_lock = Lock()
+_inside: list[None] = []
+_before: list[int] = []
+
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Let NumPy and SciPy use one thread inside; elsewhere built ones are left as they are."""
-    pools = [(set_threads, get_threads()) for get_threads, set_threads in _pools()]
+    """Let NumPy and SciPy use one thread inside; elsewhere built ones are left as they are.
+
+    The setting is the process's: of several that are inside at once, in threads or one in another,
+    the first notes what there was and the last gives it back.
+    """
+    with _lock:
+        if not _inside:
+            _before[:] = [get_threads() for get_threads, _ in _pools()]
+            for _, set_threads in _pools():
+                set_threads(1)
+        _inside.append(None)
     try:
-        for set_threads, _ in pools:
-            set_threads(1)
         yield
     finally:
-        for set_threads, before in pools:
-            set_threads(before)
+        with _lock:
+            _inside.pop()
+            if not _inside:
+                for (_, set_threads), before in zip(_pools(), _before, strict=True):
+                    set_threads(before)
 
 
 @cache

@@ -47,8 +47,9 @@ def fit_head(
     examples = check_examples(examples, task)
     if len(labels) != len(examples):
         raise DataError(f"{len(examples)} examples, but {len(labels)} labels")
-    names = tuple(label_names) if label_names else tuple(sorted({str(y) for y in labels}))
-    if len(names) < 2:
+    seen = {str(label) for label in labels}
+    names = tuple(label_names or sorted(seen))
+    if len(names) < 2 or len(seen) < 2:
         raise DataError("a head needs rows of two labels or more")
     if task == MATCHING and len(names) != 2:
         raise DataError("a matcher has two labels")
