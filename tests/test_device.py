@@ -284,6 +284,24 @@ def test_a_chain_keeps_what_its_slots_need(tmp_path, releases, encoded):
         device.rollback()
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("examples", "labels"),
+    [
+        (["zzz", "qqq"], ["0", "1"]), (["good"], ["1"]), (["", "good"], ["1", "0"]),
+        (["good"] * 5, ["1", "0", "1", "0", "1"]), (["good", "bad", "film"], ["1", None, None]),
+    ],
+    ids=["unknown words", "one", "an empty text", "one text", "one label"],
+)  # fmt: skip
+@pytest.mark.parametrize("options", [{}, {"objective": "ce"}, {"prior": "zero"}], ids=str)
+def test_little_evidence_is_no_trouble(device, releases, examples, labels, options):
+    device.learn(examples, labels)
+    report = device.replace(releases["binary"][1], **options)
+    assert report.decision in ("personal", "vendor")
+    device.learn(examples[:1], labels[:1])
+    assert np.isfinite(device.predict(PROBES)).all()
+
+
 def test_there_is_no_earlier_model(device):
     assert not device.can_roll_back
     with pytest.raises(DeviceError, match="no earlier model"):
