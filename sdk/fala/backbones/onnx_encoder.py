@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -41,6 +42,9 @@ class OnnxEncoder:
         self, model: bytes, tokenizer: bytes, *, max_length: int | None = None, pad_id: int = 0
     ) -> None:
         # Imported here: `import fala` stays as quick as numpy and scipy.
+        # Some builds of onnxruntime note each use in files of the user's home unless they are told
+        # not to, before they are imported. What a device does is nobody's business.
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         import onnxruntime
         from tokenizers import Tokenizer
 
