@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from fala.errors import BundleFormatError, DataError, DimensionError
+from fala.evidence import probabilities, softmax
 from fala.examples import CLASSIFICATION, MATCHING, Example, Match
-from fala.objective import probabilities
 
 Vectors = NDArray[np.float32]
 
