@@ -8,6 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from fala import replacement
 from fala.backbones import Backbone
 from fala.bundle import Bundle
+from fala.bundle_format import WORD_VECTORS
 from fala.errors import (
     BundleDigestError,
     BundleError,
@@ -264,23 +266,26 @@ class Device:
                     f"{opened.path}: for {head.task} with labels {', '.join(head.labels)}; this "
                     f"device does {self.task} with labels {', '.join(self.labels)}"
                 )
-            backbone = opened.backbone()
-        with report.stage("read"):
-            ids, knowledge = self._knowledge()
-            known = self._store.embeddings(opened.backbone_digest)
-        outcome = replacement.replace(
-            knowledge,
-            head,
-            backbone.encode,
-            known,
-            budget or Budget(),
-            report,
-            static=not backbone.is_transformer,
-            objective=objective,
-            prior=prior,
-            seed=seed,
-            progress=progress,
-        )
+        # The session is made while representatives are chosen, which needs the old backbone only.
+        with ThreadPoolExecutor(max_workers=1) as loader:
+            loading = loader.submit(opened.backbone)
+            with report.stage("read"):
+                ids, knowledge = self._knowledge()
+                known = self._store.embeddings(opened.backbone_digest)
+            outcome = replacement.replace(
+                knowledge,
+                head,
+                lambda texts: loading.result().encode(texts),
+                known,
+                budget or Budget(),
+                report,
+                static=opened.manifest.kind == WORD_VECTORS,
+                objective=objective,
+                prior=prior,
+                seed=seed,
+                progress=progress,
+            )
+            backbone = loading.result()  # one that does not load must not be committed
         with report.stage("commit"):
             carried = report.decision == "personal"
             record, installed = self._commit(opened, outcome, ids, knowledge, carried)
