@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from fala import device as module
+from fala import slots
 from fala.backbones import OnnxEncoder
 from fala.device import Device
 from fala.store import Store
@@ -33,13 +34,13 @@ def main(folder, bundle, point, seconds="0"):
     elif point == "encode":
         OnnxEncoder.encode = die
     elif point == "copy":
-        module._copy = after(module._copy)  # a whole file without its name
+        slots._copy = after(slots._copy)  # a whole file without its name
     elif point == "install":
-        module._install = after(module._install)
+        module.install = after(module.install)
     elif point in ("add_embeddings", "put_slot", "activate", "prune"):
         setattr(Store, point, after(getattr(Store, point)))  # inside the transaction
     elif point == "commit":
-        Device._sweep = die
+        module.sweep = die
     device = Device.open(Path(folder))
     if point == "timer":
         threading.Timer(float(seconds), die).start()

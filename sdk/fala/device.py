@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shutil
 import time
@@ -21,15 +20,12 @@ from fala.backbones import Backbone
 from fala.bundle import Bundle
 from fala.bundle_format import WORD_VECTORS
 from fala.errors import (
-    BundleDigestError,
-    BundleError,
     BundleMismatchError,
     DataError,
     DeviceError,
 )
 from fala.examples import Example, check_examples, texts_of, unique_texts
-from fala.files import write_atomically
-from fala.heads import Head, PersonalModel
+from fala.heads import PersonalModel
 from fala.objective import Evidence
 from fala.replacement import (
     Budget,
@@ -41,11 +37,20 @@ from fala.replacement import (
     carried_logits,
     personal_fit,
 )
+from fala.slots import (
+    BUNDLES,
+    SLOTS,
+    bundle_digest,
+    bundle_path,
+    install,
+    model_digest,
+    open_release,
+    slot_record,
+    sweep,
+)
 from fala.store import SlotRecord, Store
 
-_SLOTS = ("a", "b")
 _STORE = "store.sqlite3"
-_BUNDLES = "bundles"
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ class Device:
             DeviceError: The folder is in use, or cannot be written.
         """
         path = Path(path)
-        opened, head = _open_release(bundle)
+        opened, head = open_release(bundle)
         opened.backbone()  # a model that does not load must not be installed
         with contextlib.ExitStack() as undo:
             try:
@@ -104,15 +109,15 @@ class Device:
                     hint = "use Device.open" if (path / _STORE).exists() else "choose another"
                     raise DeviceError(f"{path}: the folder is not empty; {hint}")
                 undo.callback(_empty, path, remove=made)
-                (path / _BUNDLES).mkdir()
-                _install(opened, path)
+                (path / BUNDLES).mkdir()
+                install(opened, path)
             except OSError as error:
                 raise DeviceError(f"{path}: {error.strerror or error}") from error
             store = Store(path / _STORE, create=True)
             undo.callback(store.close)
             with store.transaction():
-                store.put_slot(_record(_SLOTS[0], opened, head.vendor_model()))
-                store.activate(_SLOTS[0], None)
+                store.put_slot(slot_record(SLOTS[0], opened, head.vendor_model()))
+                store.activate(SLOTS[0], None)
             device = cls(path, store)
             undo.pop_all()
         return device
@@ -259,7 +264,7 @@ class Device:
         started = time.perf_counter()
         report = Report(old=self.name, new="")
         with report.stage("open"):
-            opened, head = _open_release(bundle)
+            opened, head = open_release(bundle)
             report.new = opened.manifest.name
             if (head.task, head.labels) != (self.task, self.labels):
                 raise BundleMismatchError(
@@ -322,8 +327,8 @@ class Device:
     def _installed(self, slot: str) -> tuple[SlotRecord, Bundle, PersonalModel]:
         """A slot's model and its bundle, verified."""
         record = self._store.slot(slot)
-        bundle, head = _open_release(_bundle_path(self._path, record.bundle))
-        if _bundle_digest(bundle) != record.bundle:
+        bundle, head = open_release(bundle_path(self._path, record.bundle))
+        if bundle_digest(bundle) != record.bundle:
             raise DeviceError(f"{bundle.path}: not the bundle that was installed")
         try:
             model = PersonalModel(head, record.theta, record.bias)
@@ -381,7 +386,7 @@ class Device:
         )
         model = PersonalModel(self._head, solved.theta, solved.bias)
         teachers = self._record.teacher, self._record.teacher_vendor
-        record = _record(self._record.name, self._bundle, model, *teachers)
+        record = slot_record(self._record.name, self._bundle, model, *teachers)
         with self._store.transaction():
             self._store.put_slot(record)
         self._record, self._model = record, model
@@ -410,14 +415,14 @@ class Device:
     ) -> tuple[SlotRecord, Bundle]:
         """Write the idle slot, then let it answer, in one transaction."""
         slot = self._record.name
-        idle = next(name for name in _SLOTS if name != slot)
+        idle = next(name for name in SLOTS if name != slot)
         teachers: tuple[str, ...] = ()
         if carried:
             vendor = self._head.vendor_model()
-            teachers = self._record.model, _model_digest(self._bundle, vendor)
+            teachers = self._record.model, model_digest(self._bundle, vendor)
         try:
-            installed = _install(bundle, self._path)
-            record = _record(idle, installed, outcome.model, *teachers)
+            installed = install(bundle, self._path)
+            record = slot_record(idle, installed, outcome.model, *teachers)
             with self._store.transaction():
                 self._store.add_embeddings(bundle.backbone_digest, outcome.embeddings)
                 logits = (knowledge.logits, knowledge.vendor_logits)
@@ -429,91 +434,16 @@ class Device:
         except OSError as error:
             raise DeviceError(f"{self._path}: {error.strerror or error}") from error
         finally:
-            self._sweep()
+            with contextlib.suppress(DeviceError):
+                sweep(self._path, self._store.bundles())
         return record, installed
-
-    def _sweep(self) -> None:
-        """Delete the bundles of no slot, and what killed processes left."""
-        # What cannot be deleted now (a full or read-only disk, a file in use) goes the next time.
-        with contextlib.suppress(OSError, DeviceError):
-            keep = {_bundle_path(self._path, digest) for digest in self._store.bundles()}
-            for file in (self._path / _BUNDLES).iterdir():
-                if file not in keep:
-                    file.unlink(missing_ok=True)
-
-
-def _open_release(path: str | os.PathLike[str]) -> tuple[Bundle, Head]:
-    bundle = Bundle.open(path)
-    head = bundle.head()
-    if head is None:
-        raise BundleMismatchError(
-            f"{bundle.path}: a backbone without a head; a device needs a release "
-            "(fit a head with fala.fit_head and write it with fala.write_release)"
-        )
-    return bundle, head
-
-
-def _bundle_digest(bundle: Bundle) -> str:
-    return hashlib.sha256(bundle.manifest.to_json()).hexdigest()
-
-
-def _bundle_path(device: Path, digest: str) -> Path:
-    # By content: installing a bundle never touches the file of another.
-    return device / _BUNDLES / f"{digest}.fala"
-
-
-def _install(bundle: Bundle, device: Path) -> Bundle:
-    """Copy a bundle to the device; gives the copy, verified."""
-    digest = _bundle_digest(bundle)
-    target = _bundle_path(device, digest)
-    # A file of that name may have been damaged since: then it is replaced.
-    with contextlib.suppress(BundleError):
-        if _bundle_digest(present := Bundle.open(target)) == digest:
-            return present
-    write_atomically(target, lambda temporary: _copy(bundle.path, temporary, digest))
-    # Verified under its temporary name, a moment ago.
-    return Bundle(target, bundle.manifest)
-
-
-def _copy(source: Path, target: Path, digest: str) -> None:
-    shutil.copyfile(source, target)
-    if _bundle_digest(Bundle.open(target)) != digest:
-        raise BundleDigestError(f"{source}: the file changed while it was installed")
 
 
 def _empty(folder: Path, *, remove: bool) -> None:
     """Take back what ``Device.create`` began."""
-    shutil.rmtree(folder / _BUNDLES, ignore_errors=True)
+    shutil.rmtree(folder / BUNDLES, ignore_errors=True)
     with contextlib.suppress(OSError):
         for file in folder.glob(f"{_STORE}*"):
             file.unlink()
         if remove:
             folder.rmdir()
-
-
-def _model_digest(bundle: Bundle, model: PersonalModel) -> str:
-    digest = hashlib.sha256()
-    for part in (bundle.backbone_digest, bundle.head_digest):
-        digest.update(part.encode())
-    digest.update(model.theta.astype("<f4").tobytes())
-    digest.update(model.bias.astype("<f4").tobytes())
-    return digest.hexdigest()
-
-
-def _record(
-    name: str,
-    bundle: Bundle,
-    model: PersonalModel,
-    teacher: str | None = None,
-    teacher_vendor: str | None = None,
-) -> SlotRecord:
-    return SlotRecord(
-        name=name,
-        bundle=_bundle_digest(bundle),
-        backbone=bundle.backbone_digest,
-        theta=model.theta,
-        bias=model.bias,
-        model=_model_digest(bundle, model),
-        teacher=teacher,
-        teacher_vendor=teacher_vendor,
-    )
