@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fala.errors import BundleFormatError, DataError, DimensionError
 from fala.evidence import probabilities, softmax
-from fala.examples import CLASSIFICATION, MATCHING, Example, Match
+from fala.examples import MATCHING, Example, Match
 
 Vectors = NDArray[np.float32]
 
@@ -171,6 +171,3 @@ def _finite(array: NDArray[Any]) -> Vectors:
     if not np.isfinite(result).all():
         raise BundleFormatError("the head holds a number that is not finite in float32")
     return result
-
-
-__all__ = ["CLASSIFICATION", "MATCHING", "Head", "PersonalModel", "example_inputs"]

@@ -232,10 +232,10 @@ def replace(
         selection = _select(knowledge, limit, seed)
         report.clusters = len(np.unique(selection.assignment))
         report.queries = selection.queries
-        groups = _within(knowledge.examples, selection, known, limit)
+        texts = _within(knowledge.examples, selection, known, limit)
     with report.stage("forward"):
         deadline = None if budget.seconds is None else started + budget.seconds
-        embeddings = _forward(groups, encode, deadline, progress)
+        embeddings = _forward(texts, encode, deadline, progress)
         report.forward_passes = 0 if static else len(embeddings)
     have = {**known, **embeddings}
     chosen = np.array(
@@ -275,31 +275,28 @@ def _within(
     selection: Selection,
     known: Mapping[str, Vectors],
     limit: int | None,
-) -> list[list[str]]:
-    """The texts to encode, grouped by representative, in order, within the limit.
+) -> list[str]:
+    """The texts to encode, the most important representative's first, within the limit.
 
     A representative whose texts no longer fit is passed over: a later one may share its history
     with those taken.
     """
     taken: set[str] = set(known)
-    groups: list[list[str]] = []
-    spent = 0
+    texts: list[str] = []
     for index in selection.order:
         missing = list(dict.fromkeys(t for t in texts_of(examples[index]) if t not in taken))
-        if limit is None or spent + len(missing) <= limit:
-            spent += len(missing)
+        if limit is None or len(texts) + len(missing) <= limit:
             taken.update(missing)
-            groups.append(missing)
-    return groups
+            texts += missing
+    return texts
 
 
 def _forward(
-    groups: Sequence[Sequence[str]],
+    texts: Sequence[str],
     encode: Callable[[Sequence[str]], Vectors],
     deadline: float | None,
     progress: Progress | None,
 ) -> dict[str, Vectors]:
-    texts = [text for group in groups for text in group]
     # With a deadline the first batch is small, to learn the pace; it stops where the next batch,
     # at the slowest pace seen, would pass it.
     chunk = CHUNK if deadline is None else 8

@@ -61,7 +61,7 @@ def prepare(
         bundle: A backbone, or a release.
         rows: The data.
         users: The users who take part.
-        folder: Where to write the release.
+        folder: Where to write the release, if a head is fitted.
         progress: Shows progress over texts.
 
     Raises:
@@ -86,8 +86,10 @@ def prepare(
             label_names=rows.labels,
             embeddings=embeddings,
         )
-    release = folder / f"{len(list(folder.iterdir()))}.fala"
-    write_release(release, bundle, head, {"head": f"fitted on {rows.source}"})
+    release = bundle.path
+    if not own:
+        release = folder / f"{len(list(folder.iterdir()))}.fala"
+        write_release(release, bundle, head, {"head": f"fitted on {rows.source}"})
     return Side(bundle.manifest.name, release, head, embeddings, own)
 
 
