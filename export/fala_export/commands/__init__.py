@@ -1,0 +1,1 @@
+"""The commands of ``fala-export``, one a module."""

@@ -1,0 +1,49 @@
+"""``fala-export backbone``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fala_export.commands.options import JSON, NAME, OUT, show
+
+
+@click.command()
+@click.argument("source", metavar="DIR_OR_NAME")
+@OUT
+@click.option("--quantize", type=click.Choice(["int8", "none"]), default="int8", show_default=True)
+@NAME
+@click.option("--max-length", type=int, default=128, show_default=True, help="Tokens read.")
+@click.option(
+    "--pooling",
+    type=click.Choice(["mean", "cls"]),
+    help="Default: as the model's sentence-transformers files say, or the mean.",
+)
+@click.option(
+    "--parity-text",
+    type=click.Path(path_type=Path),
+    help="Texts, one a line, to compare the bundle with the model on.",
+)
+@JSON
+def backbone(
+    source: str,
+    out: Path,
+    quantize: str,
+    name: str | None,
+    max_length: int,
+    pooling: str | None,
+    parity_text: Path | None,
+    as_json: bool,
+) -> None:
+    """Export a Hugging Face encoder of the BERT family."""
+    from fala_export.backbone import BackboneOptions, export_backbone
+
+    options = BackboneOptions(
+        quantize=quantize,
+        name=name,
+        max_length=max_length,
+        pooling=pooling,
+        parity_text=parity_text,
+    )
+    show(export_backbone(source, out, options), as_json)
