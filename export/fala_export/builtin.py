@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fala.errors import ExportError
-from fala_export.backbone import BackboneOptions, export_backbone, versions
+from fala_export.backbone import ExportOptions, export_encoder, load, versions
 from fala_export.corpus import CORPORA, documents
 from fala_export.distill import Distillation, distil
 from fala_export.glove import GloveSettings, train_glove
@@ -71,10 +71,10 @@ def build_builtin(
                 "versions": versions("torch", "numpy"),
             },
         ),
-        export_backbone(
-            str(student),
+        export_encoder(
+            load(str(student)),
             out / "bert.fala",
-            BackboneOptions(
+            ExportOptions(
                 name="bert",
                 max_length=recipe.bert.shape.positions,
                 details={

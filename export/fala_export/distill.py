@@ -19,21 +19,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala_export.corpus import Document, hold_out, sample_texts
+from fala_export.encoder import Encoder
+from fala_export.model_folder import save_encoder
 from fala_export.student import (
     StudentShape,
-    embed,
+    average_untrained_positions,
     keep_pieces,
     make_student,
     piece_vectors,
-    save_student,
 )
 from fala_export.teacher import LONGEST, Teacher, digest, embed_texts
-from fala_export.wordpiece import drop_rare_pieces, train_wordpiece
+from fala_export.wordpiece import PAD, drop_rare_pieces, train_wordpiece
 
 if TYPE_CHECKING:
     import torch
     from tokenizers import Tokenizer
-    from transformers import BertModel
+
+    from fala_export.sentence_encoder import SentenceEncoder
 
 Floats = NDArray[np.float32]
 
@@ -121,7 +123,7 @@ def pad(pieces: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def train_student(
-    model: BertModel,
+    model: SentenceEncoder,
     pieces: Sequence[Sequence[int]],
     targets: Floats,
     settings: Distillation,
@@ -161,7 +163,7 @@ def train_student(
             group["lr"] = settings.learning_rate * min(rise, fall)
         chosen = plan[step]
         batch, mask = pad([pieces[index] for index in chosen])
-        loss = 1 - (embed(model, batch, mask) * wanted[chosen]).sum(1).mean()
+        loss = 1 - (model(batch, mask) * wanted[chosen]).sum(1).mean()
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -179,7 +181,7 @@ def train_student(
 
 
 def _save_checkpoint(
-    path: Path, model: BertModel, optimizer: torch.optim.Optimizer, step: int
+    path: Path, model: SentenceEncoder, optimizer: torch.optim.Optimizer, step: int
 ) -> None:
     import torch
 
@@ -191,7 +193,7 @@ def _save_checkpoint(
     unfinished.replace(path)
 
 
-def embed_pieces(model: BertModel, pieces: Sequence[Sequence[int]]) -> Floats:
+def embed_pieces(model: SentenceEncoder, pieces: Sequence[Sequence[int]]) -> Floats:
     """Embed texts with the student, outside of training.
 
     Returns:
@@ -201,8 +203,7 @@ def embed_pieces(model: BertModel, pieces: Sequence[Sequence[int]]) -> Floats:
 
     with torch.inference_mode():
         parts = [
-            embed(model, *pad(pieces[start : start + 64])).numpy()
-            for start in range(0, len(pieces), 64)
+            model(*pad(pieces[start : start + 64])).numpy() for start in range(0, len(pieces), 64)
         ]
     return np.concatenate(parts)
 
@@ -283,15 +284,27 @@ def distil(
     embeddings = embed_texts(texts, work, teacher)
     down = projection(embeddings, settings.shape.dimension)
 
+    from fala_export.sentence_encoder import SentenceEncoder
+
     vectors = piece_vectors(pieces, embeddings @ down, settings.shape.pieces)
-    model = make_student(settings.shape, vectors, seed)
+    bert = make_student(settings.shape, vectors, seed)
+    model = SentenceEncoder(bert, "mean", normalize=True)
     targets = _unit(embeddings @ down)
     steps = train_student(model, pieces, targets, settings, seed, run / "checkpoint.pt")
     tokenizer, kept = drop_rare_pieces(tokenizer, pieces, settings.shape.shipped_pieces)
-    keep_pieces(model, kept)
+    keep_pieces(bert, kept)
     held_out_pieces = _encode(tokenizer, held_out_texts)
     measured = figures(
         embed_pieces(model, held_out_pieces), _unit(held_out_embeddings @ down), held_out_embeddings
     )
-    save_student(model, tokenizer, run / "model", LONGEST)
+    average_untrained_positions(bert, LONGEST)
+    save_encoder(
+        Encoder(
+            module=model,
+            tokenizer=tokenizer.to_str().encode(),
+            pad_id=tokenizer.token_to_id(PAD),
+            longest=settings.shape.positions,
+        ),
+        run / "model",
+    )
     return run / "model", {**measured, "steps": steps}

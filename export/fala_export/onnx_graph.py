@@ -8,7 +8,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,8 @@ from fala.errors import ExportError
 if TYPE_CHECKING:
     from onnx import ModelProto
     from optimum.exporters.onnx import OnnxConfig
-    from transformers import PreTrainedModel
+
+    from fala_export.sentence_encoder import SentenceEncoder
 
 OPSET = 18
 """Version of ONNX's operators; onnxruntime has run it since 1.14."""
@@ -26,10 +27,11 @@ OPSET = 18
 OUTPUT = "embedding"
 _HIDDEN = "last_hidden_state"
 _MASK = "attention_mask"
+_FAR = 1e4  # a score below by this much weighs nothing in float32
 _TINY = 1e-9  # keeps an all-masked row's division finite
 
 
-def encoder_graph(model: PreTrainedModel, *, pooling: str, normalize: bool) -> bytes:
+def encoder_graph(encoder: SentenceEncoder) -> bytes:
     """Trace an encoder into a graph from token ids to one embedding a text.
 
     The inputs are ``input_ids`` and ``attention_mask``, int64 of shape (n, length), both
@@ -37,9 +39,7 @@ def encoder_graph(model: PreTrainedModel, *, pooling: str, normalize: bool) -> b
     models fill in by themselves. The output is ``embedding``, float32 of shape (n, dim).
 
     Args:
-        model: A ``transformers`` encoder in evaluation mode.
-        pooling: ``"mean"`` (masked) or ``"cls"`` (the first token).
-        normalize: Whether embeddings are scaled to length 1.
+        encoder: In evaluation mode.
 
     Returns:
         The serialized ONNX model, without external data.
@@ -51,6 +51,7 @@ def encoder_graph(model: PreTrainedModel, *, pooling: str, normalize: bool) -> b
     from optimum.exporters.onnx import export
     from optimum.exporters.tasks import TasksManager
 
+    model = encoder.transformer
     try:
         with tempfile.TemporaryDirectory() as folder, _quiet():
             path = Path(folder) / "model.onnx"
@@ -62,7 +63,7 @@ def encoder_graph(model: PreTrainedModel, *, pooling: str, normalize: bool) -> b
     except Exception as error:  # tracing runs the model's own code: anything may come out
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ExportError(f"the model cannot be traced to ONNX: {reason[0]}") from error
-    _append_pooling(graph, int(model.config.hidden_size), pooling, normalize)
+    _append_pooling(graph, encoder)
     onnx.checker.check_model(graph, full_check=True)
     return bytes(graph.SerializeToString())
 
@@ -137,12 +138,12 @@ def _without_token_types(config: OnnxConfig) -> OnnxConfig:
     return config
 
 
-def _append_pooling(model: ModelProto, dimension: int, pooling: str, normalize: bool) -> None:
+def _append_pooling(model: ModelProto, encoder: SentenceEncoder) -> None:
     from onnx import TensorProto, helper, numpy_helper
 
     graph = model.graph
 
-    def constant(name: str, value: np.generic | NDArray[np.int64]) -> str:
+    def constant(name: str, value: NDArray[Any] | np.generic) -> str:
         graph.initializer.append(numpy_helper.from_array(np.asarray(value), f"pooling_{name}"))
         return f"pooling_{name}"
 
@@ -150,26 +151,42 @@ def _append_pooling(model: ModelProto, dimension: int, pooling: str, normalize: 
         graph.node.append(helper.make_node(operator, inputs, [output], output, **attributes))
         return output
 
+    def token_weights() -> str:
+        """What each token counts, shape (n, length, 1)."""
+        mask = node("Cast", [_MASK], "pooling_mask", to=TensorProto.FLOAT)
+        weights = node("Unsqueeze", [mask, last], "pooling_weights")
+        if encoder.attention is None:
+            return weights
+        parts = {name: part.numpy() for name, part in encoder.attention.state_dict().items()}
+        weight = constant("attention_weight", np.ascontiguousarray(parts["projection.weight"].T))
+        bias = constant("attention_bias", parts["projection.bias"])
+        query = constant("attention_query", parts["query"][:, None])
+        product = node("MatMul", [_HIDDEN, weight], "pooling_attention_product")
+        inner = node("Tanh", [node("Add", [product, bias], "pooling_attention_inner")], "pooling_t")
+        scores = node("MatMul", [inner, query], "pooling_attention_scores")
+        absent = node("Sub", [weights, constant("one", np.float32(1))], "pooling_absent")
+        far = node("Mul", [absent, constant("far", np.float32(_FAR))], "pooling_far_below")
+        return node("Softmax", [node("Add", [scores, far], "pooling_masked")], "pooling_w", axis=1)
+
     tiny = constant("tiny", np.float32(_TINY))
-    pooled = "pooling_mean" if normalize else OUTPUT
-    if pooling == "cls":
+    pooled = "pooling_mean" if encoder.normalize else OUTPUT
+    if encoder.pooling == "cls":
         node("Gather", [_HIDDEN, constant("first", np.int64(0))], pooled, axis=1)
     else:
         length, last = constant("length", np.array([1])), constant("last", np.array([2]))
-        mask = node("Cast", [_MASK], "pooling_mask", to=TensorProto.FLOAT)
-        weights = node("Unsqueeze", [mask, last], "pooling_weights")
-        masked = node("Mul", [_HIDDEN, weights], "pooling_masked")
-        total = node("ReduceSum", [masked, length], "pooling_total", keepdims=0)
+        weights = token_weights()
+        weighted = node("Mul", [_HIDDEN, weights], "pooling_weighted")
+        total = node("ReduceSum", [weighted, length], "pooling_total", keepdims=0)
         count = node("ReduceSum", [weights, length], "pooling_count", keepdims=0)
         node("Div", [total, node("Max", [count, tiny], "pooling_divisor")], pooled)
-    if normalize:
+    if encoder.normalize:
         axis = constant("axis", np.array([1]))
         norm = node("ReduceL2", [pooled, axis], "pooling_norm", keepdims=1)
         node("Div", [pooled, node("Max", [norm, tiny], "pooling_safe_norm")], OUTPUT)
     batch = graph.input[0].type.tensor_type.shape.dim[0].dim_param
     del graph.output[:]
     graph.output.append(
-        helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [batch, dimension])
+        helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [batch, encoder.dimension])
     )
 
 

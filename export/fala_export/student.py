@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    import torch
-    from tokenizers import Tokenizer
     from transformers import BertModel
 
 Floats = NDArray[np.float32]
@@ -123,58 +119,17 @@ def keep_pieces(model: BertModel, kept: Sequence[int]) -> None:
     model.config.vocab_size = len(kept)
 
 
-def embed(model: BertModel, batch: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Embed a batch as the exported graph does: masked mean, scaled to length 1.
+def average_untrained_positions(model: BertModel, trained_length: int) -> None:
+    """Give positions beyond the trained length the mean of the last trained ones.
+
+    A text's tail is then read as if it stood there, rather than at places with random embeddings.
 
     Args:
-        model: The student.
-        batch: Piece ids, shape (n, length).
-        mask: 1 where there is a piece, same shape.
-
-    Returns:
-        Shape (n, dim).
-    """
-    import torch
-
-    hidden = model(batch, attention_mask=mask).last_hidden_state
-    weight = mask.unsqueeze(-1).to(hidden.dtype)
-    return torch.nn.functional.normalize((hidden * weight).sum(1) / weight.sum(1), dim=1)
-
-
-def save_student(model: BertModel, tokenizer: Tokenizer, folder: Path, trained_length: int) -> None:
-    """Write the student as a sentence-transformers folder, ready for the exporter.
-
-    Positions beyond the trained length are given the mean of the last trained ones: a text's
-    tail is then read as if it stood there, rather than at places with random embeddings.
-
-    Args:
-        model: The trained student.
-        tokenizer: Its tokenizer.
-        folder: Made if missing.
+        model: The trained student; changed in place.
         trained_length: Longest text of the training, in pieces.
     """
     import torch
-    from transformers import PreTrainedTokenizerFast
 
     positions = model.embeddings.position_embeddings.weight
     with torch.no_grad():
-        tail = positions[trained_length // 2 : trained_length].mean(0)
-        positions[trained_length:] = tail
-    model.save_pretrained(folder)
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        model_max_length=positions.shape[0],
-    ).save_pretrained(folder)
-    pooling = folder / "1_Pooling"
-    pooling.mkdir(exist_ok=True)
-    (pooling / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
-    modules = [
-        {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
-        {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-        {"idx": 2, "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"},
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules))
+        positions[trained_length:] = positions[trained_length // 2 : trained_length].mean(0)

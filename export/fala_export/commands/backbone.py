@@ -20,6 +20,7 @@ from fala_export.commands.options import JSON, NAME, OUT, show
     type=click.Choice(["mean", "cls"]),
     help="Default: as the model's sentence-transformers files say, or the mean.",
 )
+@click.option("--revision", help="Branch, tag or commit of a model on the hub.")
 @click.option(
     "--parity-text",
     type=click.Path(path_type=Path),
@@ -33,17 +34,18 @@ def backbone(
     name: str | None,
     max_length: int,
     pooling: str | None,
+    revision: str | None,
     parity_text: Path | None,
     as_json: bool,
 ) -> None:
     """Export a Hugging Face encoder of the BERT family."""
-    from fala_export.backbone import BackboneOptions, export_backbone
+    from fala_export.backbone import ExportOptions, export_encoder, load
 
-    options = BackboneOptions(
-        quantize=quantize,
-        name=name,
+    encoder = load(source, pooling, revision)
+    options = ExportOptions(
+        name=name or Path(source).name,
+        precision=quantize,
         max_length=max_length,
-        pooling=pooling,
         parity_text=parity_text,
     )
-    show(export_backbone(source, out, options), as_json)
+    show(export_encoder(encoder, out, options), as_json)

@@ -1,0 +1,194 @@
+"""A table of words and vectors, in the precision that a bundle stores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.arrays import read_array
+from fala.bundle import Bundle, Manifest, array_bytes, write_bundle
+from fala.bundle_format import SCALES, VECTORS, VOCABULARY, WORD_VECTORS
+from fala.errors import BundleFormatError, ExportError
+
+PRECISIONS = ("int8", "float16")
+
+_LARGEST_INT8 = 127
+_BLOCK = 4_096
+_MEGABYTE = 1_000_000
+
+Floats = NDArray[np.float32]
+
+
+class VectorTable:
+    """Word vectors as they are stored; filled in blocks, so that none is held in float32.
+
+    Args:
+        dimension: Length of a vector.
+        precision: ``"int8"`` (each row with a scale) or ``"float16"``.
+
+    Attributes:
+        words: In the order they were added, by falling frequency as a rule.
+    """
+
+    def __init__(self, dimension: int, precision: str) -> None:
+        self.dimension = dimension
+        self.precision = precision
+        self.words: dict[str, None] = {}
+        self._rows = bytearray()
+        self._scales = bytearray()
+
+    def add(self, words: Sequence[str], vectors: Floats) -> dict[int, str]:
+        """Store a block of words.
+
+        Args:
+            words: n words; of two equal ones the first counts.
+            vectors: Shape (n, dimension).
+
+        Returns:
+            Why a word was left out, by its position; empty if all are stored.
+        """
+        peaks = np.abs(vectors).max(axis=1, initial=0.0)
+        largest = np.finfo(np.float16).max if self.precision == "float16" else np.inf
+        refused: dict[int, str] = {}
+        kept: list[int] = []
+        for position, (word, peak) in enumerate(zip(words, peaks.tolist(), strict=True)):
+            if not math.isfinite(peak):
+                refused[position] = "a number that is not finite"
+            elif peak > largest:
+                refused[position] = "a number too large for float16"
+            elif not word or "\n" in word:
+                refused[position] = f"{word!r} is not a word"
+            elif word in self.words:
+                refused[position] = f"{word!r} for the second time"
+            else:
+                self.words[word] = None
+                kept.append(position)
+        self._store(vectors[kept], peaks[kept])
+        return refused
+
+    def files(self) -> dict[str, bytes]:
+        """The bundle's files, by name."""
+        kind = np.int8 if self.precision == "int8" else np.float16
+        rows = np.frombuffer(self._rows, dtype=kind).reshape(-1, self.dimension)
+        files = {
+            VOCABULARY: "".join(f"{word}\n" for word in self.words).encode(),
+            VECTORS: array_bytes(rows),
+        }
+        if self.precision == "int8":
+            files[SCALES] = array_bytes(np.frombuffer(self._scales, dtype=np.float32))
+        return files
+
+    def _store(self, vectors: Floats, peaks: Floats) -> None:
+        if self.precision == "float16":
+            self._rows += vectors.astype(np.float16).tobytes()
+            return
+        scales = peaks / np.float32(_LARGEST_INT8)
+        # A zero vector has scale 0; a scale so small that float32 rounds it coarsely may ask
+        # for more than 127 steps.
+        steps = np.rint(vectors / np.where(scales > 0, scales, 1)[:, None])
+        self._rows += np.clip(steps, -_LARGEST_INT8, _LARGEST_INT8).astype(np.int8).tobytes()
+        self._scales += scales.tobytes()
+
+
+def write_table(
+    out: Path, table: VectorTable, name: str, details: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Write a table as a bundle without a head.
+
+    Args:
+        out: The bundle; left alone when anything fails.
+        table: With one word at least.
+        name: In the manifest.
+        details: To note in the manifest, beside the number of words.
+
+    Returns:
+        What was written: bundle, name, words, dimension, precision, size in megabytes.
+
+    Raises:
+        ExportError: It cannot be written.
+    """
+    manifest = Manifest(
+        name=name,
+        kind=WORD_VECTORS,
+        dimension=table.dimension,
+        precision=table.precision,
+        details={"words": len(table.words), **details},
+    )
+    try:
+        write_bundle(out, manifest, table.files())
+    except OSError as error:
+        raise ExportError(f"{out}: cannot be written: {error.strerror or error}") from error
+    return {
+        "bundle": str(out),
+        "name": name,
+        "words": len(table.words),
+        "dimension": table.dimension,
+        "precision": table.precision,
+        "megabytes": round(out.stat().st_size / _MEGABYTE, 2),
+    }
+
+
+def write_vectors(
+    out: Path,
+    words: Sequence[str],
+    vectors: Floats,
+    precision: str,
+    *,
+    name: str,
+    details: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Write words and vectors that are in memory as a bundle without a head.
+
+    Args:
+        out: The bundle; left alone when anything fails.
+        words: V different words, by falling frequency as a rule.
+        vectors: Shape (V, dimension).
+        precision: ``"int8"`` or ``"float16"``.
+        name: In the manifest.
+        details: More to note in the manifest.
+
+    Returns:
+        As ``write_table``.
+
+    Raises:
+        ExportError: A word or a vector cannot be stored, or the bundle cannot be written.
+    """
+    if vectors.ndim != 2 or not vectors.size or len(words) != len(vectors):
+        raise ExportError(f"{len(words)} words, but vectors of shape {vectors.shape}")
+    table = VectorTable(vectors.shape[1], precision)
+    for start in range(0, len(words), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        for position, reason in table.add(words[part], vectors[part]).items():
+            raise ExportError(f"word {start + position}: {reason}")
+    return write_table(out, table, name, details or {})
+
+
+def bundle_table(bundle: Bundle) -> tuple[list[str], Floats]:
+    """Read the table of a bundle of word vectors back.
+
+    Args:
+        bundle: A bundle of kind ``"word-vectors"``; its head, if any, is not read.
+
+    Returns:
+        V words, and their vectors, shape (V, dimension).
+
+    Raises:
+        ExportError: A bundle of another kind.
+        BundleError: Its files do not fit each other, or changed.
+    """
+    if bundle.manifest.kind != WORD_VECTORS:
+        raise ExportError(f"{bundle.path}: holds no word vectors but {bundle.manifest.kind}")
+    words = bundle.read(VOCABULARY).decode().removesuffix("\n").split("\n")
+    vectors = read_array(bundle.read(VECTORS)).astype(np.float32)
+    if SCALES in bundle.manifest.files:
+        vectors *= read_array(bundle.read(SCALES))[:, None]
+    if vectors.shape != (len(words), bundle.manifest.dimension):
+        raise BundleFormatError(
+            f"{bundle.path}: {len(words)} words, but vectors of shape {vectors.shape}"
+        )
+    return words, vectors
