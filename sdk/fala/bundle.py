@@ -209,7 +209,10 @@ class Bundle:
 
 
 def write_bundle(
-    path: str | os.PathLike[str], manifest: Manifest, files: Mapping[str, bytes]
+    path: str | os.PathLike[str],
+    manifest: Manifest,
+    files: Mapping[str, bytes],
+    head: Head | None = None,
 ) -> Manifest:
     """Write a bundle, whole or not at all.
 
@@ -219,14 +222,19 @@ def write_bundle(
         path: Where to write; replaced if it exists.
         manifest: What the bundle is; its ``files`` and ``format_version`` are filled in.
         files: Content by name (names in ``fala.bundle_format``), without the manifest.
+        head: The global head that makes it a release; its task, labels and files are filled in.
 
     Returns:
         The manifest as written.
 
     Raises:
+        DimensionError: The head is made for another dimension.
         BundleError: The result would not open: the file is verified before it takes its name.
         OSError: It cannot be written.
     """
+    if head is not None:
+        manifest = replace(manifest, task=head.task, labels=head.labels)
+        files = {**files, **_head_files(head)}
     files = dict(sorted(files.items()))
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     manifest = replace(manifest, files=digests, format_version=layout.FORMAT_VERSION)
@@ -260,22 +268,23 @@ def write_release(
     Raises:
         DimensionError: The head is made for another dimension.
     """
-    manifest = replace(
-        backbone.manifest,
-        task=head.task,
-        labels=head.labels,
-        details={**backbone.manifest.details, **details},
-    )
+    manifest = replace(backbone.manifest, details={**backbone.manifest.details, **details})
     files = {
         name: backbone.read(name)
         for name in backbone.manifest.files
         if not name.startswith("head/")
     }
-    files[layout.HEAD_WEIGHT] = array_bytes(head.weight)
-    files[layout.HEAD_BIAS] = array_bytes(head.bias)
+    return write_bundle(path, manifest, files, head)
+
+
+def _head_files(head: Head) -> dict[str, bytes]:
+    files = {
+        layout.HEAD_WEIGHT: array_bytes(head.weight),
+        layout.HEAD_BIAS: array_bytes(head.bias),
+    }
     if head.query is not None:
         files[layout.HEAD_QUERY] = array_bytes(head.query)
-    return write_bundle(path, manifest, files)
+    return files
 
 
 @contextmanager
