@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,9 +46,7 @@ def find_dimension(lines: Sequence[bytes]) -> int:
     return max(((votes, count) for count, votes in counts.items()), default=(0, 1))[1]
 
 
-def parse_lines(
-    lines: Sequence[bytes], dimension: int
-) -> tuple[list[str], Floats, dict[int, str]]:
+def parse_lines(lines: Sequence[bytes], dimension: int) -> tuple[list[str], Floats, dict[int, str]]:
     """Parse a block of lines. A word may hold spaces itself, as some of glove.840B do.
 
     Args:
@@ -58,36 +55,39 @@ def parse_lines(
 
     Returns:
         n words; their vectors, shape (n, dimension); and why a line cannot be used, by its
-        position (its word is then empty).
+        position (its word and vector then say nothing).
     """
-    words = [""] * len(lines)
+    words = [b""] * len(lines)
     vectors = np.zeros((len(lines), dimension), dtype=np.float32)
-    faults: dict[int, str] = {}
     plain: dict[int, bytes] = {}
     for position, line in enumerate(lines):
         word, _, numbers = _trimmed(line).partition(b" ")
-        if _is_plain(numbers, dimension):
+        if word and _is_plain(numbers, dimension):
+            words[position] = word
             plain[position] = numbers
-        else:
-            try:
-                word, vectors[position] = _parse_line(line, dimension)
-            except ValueError as error:
-                faults[position] = str(error)
-                continue
-        try:
-            words[position] = word.decode()
-        except UnicodeDecodeError:
-            faults[position] = "a word that is not UTF-8"
     if plain:
         try:
             vectors[list(plain)] = _parse_plain(list(plain.values()), dimension)
         except ValueError:  # one of them is not plain after all
-            for position in plain:
-                try:
-                    _, vectors[position] = _parse_line(lines[position], dimension)
-                except ValueError as error:
-                    faults.setdefault(position, str(error))
-    return words, vectors, faults
+            plain.clear()
+    faults: dict[int, str] = {}
+    for position, line in enumerate(lines):
+        if position not in plain:
+            try:
+                words[position], vectors[position] = _parse_line(line, dimension)
+            except ValueError as error:
+                faults[position] = str(error)
+        if not _is_text(words[position]):
+            faults[position] = "a word that is not UTF-8"
+    return [word.decode(errors="replace") for word in words], vectors, faults
+
+
+def _is_text(word: bytes) -> bool:
+    try:
+        word.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _trimmed(line: bytes) -> bytes:
@@ -95,11 +95,11 @@ def _trimmed(line: bytes) -> bytes:
 
 
 def _is_plain(numbers: bytes, dimension: int) -> bool:
-    """Whether all are likely written as -0.5 is: with a point, without an exponent."""
+    """Whether as many numbers may be written as -0.5 is: a point in each, and no exponent."""
     return (
         numbers.count(b".") == dimension
         and numbers.count(b" ") == dimension - 1
-        and b"e" not in numbers
+        and not numbers.translate(None, b"0123456789.- ")
     )
 
 
@@ -107,24 +107,23 @@ def _parse_plain(rows: Sequence[bytes], dimension: int) -> NDArray[np.float64]:
     """Parse plain numbers as whole numbers over powers of ten: four times as fast as float().
 
     Raises:
-        ValueError: One of them is none.
+        ValueError: One of them is none, or has too many digits.
     """
-    joined = b" ".join(rows) + b" "
+    joined = b" ".join([b"", *rows, b""])
     characters = np.frombuffer(joined, dtype=np.uint8)
-    ends = np.flatnonzero(characters == _SPACE)
-    points = np.flatnonzero(characters == _POINT)
-    decimals = ends - points - 1  # as many of each as there are numbers: _is_plain counted
-    if decimals.min() < 1 or decimals.max() >= len(_POWERS) or (points[1:] < ends[:-1]).any():
-        raise ValueError("not one point within each number")
-    with warnings.catch_warnings():
-        # What NumPy of today raises as a ValueError, earlier ones warn of.
-        warnings.simplefilter("error", DeprecationWarning)
-        try:
-            whole = np.fromstring(joined.replace(b".", b""), dtype=np.int64, sep=" ")
-        except DeprecationWarning as error:
-            raise ValueError("not a number") from error
-    if len(whole) != len(ends) or np.abs(whole).max() > _LARGEST_EXACT:
-        raise ValueError("not a number, or one of too many digits")
+    spaces = np.flatnonzero(characters == _SPACE)
+    points = np.flatnonzero(characters == _POINT)  # one fewer: _is_plain counted both
+    decimals = spaces[1:] - points - 1
+    if (
+        (points < spaces[:-1]).any()
+        or decimals.min() < 1
+        or decimals.max() >= len(_POWERS)
+        or joined.count(b"-") != joined.count(b" -")
+    ):
+        raise ValueError("not a sign, digits, a point and digits")
+    whole = np.fromstring(joined.replace(b".", b""), dtype=np.int64, sep=" ")
+    if max(whole.max(), -whole.min()) > _LARGEST_EXACT:
+        raise ValueError("too many digits")
     return (whole / _POWERS[decimals]).reshape(-1, dimension)
 
 

@@ -53,7 +53,7 @@ class VectorTable:
             Why a word was left out, by its position; empty if all are stored.
         """
         peaks = np.abs(vectors).max(axis=1, initial=0.0)
-        largest = np.finfo(np.float16).max if self.precision == "float16" else np.inf
+        largest = float(np.finfo(np.float16).max) if self.precision == "float16" else math.inf
         refused: dict[int, str] = {}
         kept: list[int] = []
         for position, (word, peak) in enumerate(zip(words, peaks.tolist(), strict=True)):

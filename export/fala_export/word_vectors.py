@@ -1,117 +1,92 @@
-"""Turn a file in GloVe's text format into a bundle."""
+"""Export static word vectors: a text file of GloVe, word2vec or fastText becomes a bundle."""
 
 from __future__ import annotations
 
-import math
-from array import array
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fala.bundle import Manifest, array_bytes, write_bundle
-from fala.bundle_format import SCALES, VECTORS, VOCABULARY, WORD_VECTORS
 from fala.errors import ExportError
+from fala_export.vector_files import open_lines
+from fala_export.vector_lines import Header, find_dimension, find_header, parse_lines
+from fala_export.vector_table import VectorTable, write_table
 
+#: Published files have a handful of bad lines in a million. One in a hundred is a file that was
+#: cut, mixed up or written in another format, and nobody should find that out on a device.
+MAX_DAMAGED = 0.01
+
+_BLOCK = 256  # lines that are parsed at once
 _PROBE = 100  # lines that vote on the dimension: some of them may be damaged
-_LARGEST_INT8 = 127
-_MEGABYTE = 1_000_000
-
-
-class _DamagedLineError(ValueError):
-    """A line that cannot be used; the message says why."""
+_SHOWN = 3
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass
-class VectorTable:
-    """Word vectors as they are stored, filled line by line.
+class Damage:
+    """Lines that were left out.
 
     Attributes:
-        dimension: Length of a vector.
-        precision: ``"int8"`` (each row with a scale) or ``"float16"``.
-        words: In the file's order, by falling frequency as a rule.
-        damaged: Lines left out.
-        first_damage: The first of them, with its line number; empty if there is none.
+        lines: How many.
+        first: The first of them, each with its number and what is wrong with it.
     """
 
-    dimension: int
-    precision: str
-    words: dict[str, None] = field(default_factory=dict)
-    damaged: int = 0
-    first_damage: str = ""
-    _rows: bytearray = field(default_factory=bytearray)
-    _scales: array[float] = field(default_factory=lambda: array("f"))
+    lines: int = 0
+    first: list[str] = field(default_factory=list)
 
-    def add(self, word: str, vector: NDArray[np.float32]) -> None:
-        """Store one word; the first of two equal words counts."""
-        if word in self.words:
-            raise _DamagedLineError(f"{word!r} for the second time")
-        if self.precision == "int8":
-            scale = float(np.abs(vector).max()) / _LARGEST_INT8
-            self._rows += np.rint(vector / (scale or 1.0)).astype(np.int8).tobytes()
-            self._scales.append(scale)
-        else:
-            with np.errstate(over="ignore"):
-                row = vector.astype(np.float16)
-            if not np.isfinite(row).all():
-                raise _DamagedLineError("a number too large for float16")
-            self._rows += row.tobytes()
-        self.words[word] = None
+    def note(self, number: int, reason: str, lines: int = 1) -> None:
+        """Count lines, of which the first has this number."""
+        self.lines += lines
+        if len(self.first) < _SHOWN:
+            self.first.append(f"line {number}: {reason}")
 
-    def files(self) -> dict[str, bytes]:
-        """The bundle's files, by name."""
-        kind = np.int8 if self.precision == "int8" else np.float16
-        rows = np.frombuffer(self._rows, dtype=kind).reshape(-1, self.dimension)
-        files = {
-            VOCABULARY: "".join(f"{word}\n" for word in self.words).encode(),
-            VECTORS: array_bytes(rows),
-        }
-        if self.precision == "int8":
-            files[SCALES] = array_bytes(np.asarray(self._scales, dtype=np.float32))
-        return files
+    def __str__(self) -> str:
+        """The first of them in one line."""
+        return "; ".join(self.first) + ("; ..." if self.lines > len(self.first) else "")
 
 
-def read_vectors(path: Path, precision: str, top: int | None) -> VectorTable:
-    """Read GloVe's text format: a word and its numbers a line, separated by spaces.
+def read_vectors(
+    path: Path,
+    precision: str,
+    *,
+    top: int | None = None,
+    vocabulary: Collection[str] | None = None,
+) -> tuple[VectorTable, Damage]:
+    """Read the text format of GloVe, word2vec and fastText: a word and its numbers a line.
 
-    The file is streamed. A word may hold spaces itself (as in glove.840B), and a first line
-    of two whole numbers (word2vec's header) is passed over. Lines that cannot be used are
-    left out and counted.
+    The file is streamed. A word may hold spaces itself (as in glove.840B), and a header of two
+    whole numbers (word2vec, fastText) may stand first. Lines that cannot be used are left out
+    and counted; so are those that a header promises and that do not come.
 
     Args:
-        path: The text file.
+        path: The text, plain or in a .gz or .zip.
         precision: ``"int8"`` or ``"float16"``.
         top: Words to take at most; None takes all.
+        vocabulary: The only words to take; None takes all.
 
     Raises:
         ExportError: The file cannot be read, or no line of it can be used.
     """
-    try:
-        with path.open("rb") as stream:
-            dimension = _find_dimension(stream)
-            stream.seek(0)
-            table = VectorTable(dimension, precision)
-            for number, line in enumerate(stream, start=1):
-                if top is not None and len(table.words) >= top:
-                    break
-                if number == 1 and _is_header(line):
-                    continue
-                try:
-                    table.add(*_parse(line, dimension))
-                except _DamagedLineError as damage:
-                    table.damaged += 1
-                    table.first_damage = table.first_damage or f"line {number}: {damage}"
-    except OSError as error:
-        raise ExportError(f"{path}: cannot be read: {error.strerror or error}") from error
+    damage = Damage()
+    with open_lines(path) as lines:
+        probe = list(islice(lines, _PROBE))
+        header = _first_line(path, probe)
+        dimension = header.dimension if header else find_dimension(probe)
+        table = VectorTable(max(dimension, 1), precision)
+        numbered = enumerate(chain(probe, lines), start=1)
+        if header:
+            next(numbered)
+        wanted = _chosen(numbered, vocabulary, header, damage)
+        limits = [top, None if vocabulary is None else len(vocabulary)]
+        limit = min((limit for limit in limits if limit is not None), default=None)
+        _fill(table, wanted, vocabulary, limit, damage)
+    if not table.words and vocabulary is not None and not damage.lines:
+        raise ExportError(f"{path}: has none of the {len(vocabulary)} words asked for")
     if not table.words:
-        reason = table.first_damage or "it is empty"
+        reason = damage if damage.lines else "it is empty"
         raise ExportError(f"{path}: no line holds a word and its vector ({reason})")
-    return table
+    return table, damage
 
 
 def export_word_vectors(
@@ -120,78 +95,124 @@ def export_word_vectors(
     precision: str,
     *,
     top: int | None = None,
+    vocabulary: Path | None = None,
+    max_damaged: float = MAX_DAMAGED,
     name: str | None = None,
     details: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Export word vectors as a bundle.
 
     Args:
-        source: A file in GloVe's text format.
+        source: A text file of GloVe, word2vec or fastText, plain or in a .gz or .zip.
         out: The bundle to write; left alone when anything fails.
         precision: ``"int8"`` or ``"float16"``.
-        top: Words to take at most; None takes all.
+        top: Words to take at most, the file's first; None takes all.
+        vocabulary: File of the only words to take, one a line; None takes all.
+        max_damaged: Share of damaged lines, from 0 to 1, above which nothing is written.
         name: In the manifest; None takes the file's name.
         details: More to note in the manifest.
 
     Returns:
-        What was written: name, words, dimension, precision, size in megabytes, and how many
-        lines were damaged, with the first.
+        What was written: as ``write_table``, with how many lines were damaged and the first of
+        them, and how many words of ``vocabulary`` the file does not have.
 
     Raises:
         ExportError: The source cannot be used, or the output cannot be written.
     """
-    table = read_vectors(source, precision, top)
-    manifest = Manifest(
-        name=name or source.stem,
-        kind=WORD_VECTORS,
-        dimension=table.dimension,
-        precision=precision,
-        details={"words": len(table.words), "damaged_lines": table.damaged, **(details or {})},
+    if not out.parent.is_dir():
+        raise ExportError(f"{out}: its folder does not exist")
+    asked = None if vocabulary is None else _read_vocabulary(vocabulary)
+    table, damage = read_vectors(source, precision, top=top, vocabulary=asked)
+    looked_at = damage.lines + len(table.words)
+    if damage.lines > max_damaged * looked_at:
+        raise ExportError(
+            f"{source}: {damage.lines} of {looked_at} lines are damaged, more than "
+            f"the share of {max_damaged:g} allowed (--max-damaged): {damage}"
+        )
+    summary = write_table(
+        out, table, name or _stem(source), {"damaged_lines": damage.lines, **(details or {})}
     )
+    if asked is not None:
+        summary["missing_words"] = len(asked - table.words.keys())
+    return {**summary, "damaged_lines": damage.lines, "damage": str(damage)}
+
+
+def _first_line(path: Path, probe: list[bytes]) -> Header | None:
+    """Look at the file's start: is it text, and is there a header?"""
+    if not probe:
+        return None
+    probe[0] = probe[0].removeprefix(_BYTE_ORDER_MARK)
+    header = find_header(probe[0])
+    if any(b"\0" in line for line in probe):
+        if header:
+            raise ExportError(
+                f"{path}: word2vec's binary format; export its text format instead (gensim: "
+                "KeyedVectors.load_word2vec_format(..., binary=True), then "
+                "save_word2vec_format(..., binary=False))"
+            )
+        raise ExportError(
+            f"{path}: not a text file; of fastText's two files give the .vec, not the .bin"
+        )
+    return header
+
+
+def _chosen(
+    numbered: Iterator[tuple[int, bytes]],
+    vocabulary: Collection[str] | None,
+    header: Header | None,
+    damage: Damage,
+) -> Iterator[tuple[int, bytes]]:
+    """Pass on the lines whose words may be asked for, with their numbers."""
+    starts = None if vocabulary is None else {word.encode().split(b" ")[0] for word in vocabulary}
+    number = 1
+    for number, line in numbered:
+        if starts is None or line.partition(b" ")[0] in starts:
+            yield number, line
+    if header and number - 1 < header.words:
+        absent = header.words - (number - 1)
+        damage.note(number + 1, f"the file ends {absent} words before its header says", absent)
+
+
+def _fill(
+    table: VectorTable,
+    lines: Iterator[tuple[int, bytes]],
+    vocabulary: Collection[str] | None,
+    limit: int | None,
+    damage: Damage,
+) -> None:
+    while True:
+        # Never more lines than words are wanted still: what comes after the last is not read.
+        room = _BLOCK if limit is None else min(_BLOCK, limit - len(table.words))
+        block = list(islice(lines, room))
+        if not block:
+            return
+        words, vectors, faults = parse_lines([line for _, line in block], table.dimension)
+        kept = [
+            position
+            for position, word in enumerate(words)
+            if position not in faults and (vocabulary is None or word in vocabulary)
+        ]
+        refused = table.add([words[position] for position in kept], vectors[kept])
+        faults.update((kept[position], reason) for position, reason in refused.items())
+        for position in sorted(faults):
+            damage.note(block[position][0], faults[position])
+
+
+def _stem(path: Path) -> str:
+    name = path.name
+    for suffix in (".gz", ".zip", ".txt", ".vec"):
+        name = name.removesuffix(suffix)
+    return name
+
+
+def _read_vocabulary(path: Path) -> set[str]:
     try:
-        write_bundle(out, manifest, table.files())
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise ExportError(f"{out}: cannot be written: {error.strerror or error}") from error
-    return {
-        "bundle": str(out),
-        "name": manifest.name,
-        "words": len(table.words),
-        "dimension": table.dimension,
-        "precision": precision,
-        "megabytes": round(out.stat().st_size / _MEGABYTE, 2),
-        "damaged_lines": table.damaged,
-        "first_damage": table.first_damage,
-    }
-
-
-def _fields(line: bytes) -> list[bytes]:
-    return line.rstrip(b" \r\n").split(b" ")
-
-
-def _is_header(line: bytes) -> bool:
-    fields = _fields(line)
-    return len(fields) == 2 and all(part.isdigit() for part in fields)
-
-
-def _find_dimension(stream: BinaryIO) -> int:
-    lines = list(islice(stream, _PROBE))
-    if lines and _is_header(lines[0]):
-        return int(_fields(lines[0])[1]) or 1
-    counts = Counter(len(_fields(line)) - 1 for line in lines)
-    # Of equally frequent counts the larger: lines are cut short, hardly ever lengthened.
-    votes, dimension = max(((votes, count) for count, votes in counts.items()), default=(0, 0))
-    return max(dimension, 1) if votes else 1
-
-
-def _parse(line: bytes, dimension: int) -> tuple[str, NDArray[np.float32]]:
-    parts = line.rstrip(b" \r\n").rsplit(b" ", dimension)
-    if len(parts) != dimension + 1 or not parts[0]:
-        raise _DamagedLineError(f"not a word and {dimension} numbers")
-    try:
-        word = parts[0].decode("utf-8")
-        vector = np.array([float(part) for part in parts[1:]], dtype=np.float32)
-    except ValueError as error:  # a UnicodeDecodeError is one, too
-        raise _DamagedLineError(f"not a word and {dimension} numbers: {error}") from error
-    if not math.isfinite(float(np.abs(vector).max())):
-        raise _DamagedLineError("a number that is not finite")
-    return word, vector
+        raise ExportError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ExportError(f"{path}: not UTF-8 at byte {error.start}") from error
+    words = {line.removesuffix("\r") for line in text.split("\n")} - {""}
+    if not words:
+        raise ExportError(f"{path}: no words; expected one a line")
+    return words

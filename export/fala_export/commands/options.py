@@ -29,8 +29,8 @@ def show(summary: Mapping[str, Any], as_json: bool) -> None:
                 f"{value['worst_cosine']:.4f} at worst, over {value['texts']} texts"
             )
         elif key == "damaged_lines" and value:
-            click.echo(f"  damaged lines left out: {value}; the first is {summary['first_damage']}")
-        elif key not in ("bundle", "first_damage", "damaged_lines"):
+            click.echo(f"  damaged lines left out: {value} ({summary['damage']})")
+        elif key not in ("bundle", "damage", "damaged_lines"):
             click.echo(f"  {key}: {value}")
 
 

@@ -1,0 +1,103 @@
+"""Files of word vectors: plain, gzip or zip, read as lines without unpacking them."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import sys
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, BinaryIO
+
+import click
+
+from fala.errors import ExportError
+
+_GZIP = b"\x1f\x8b"
+_ZIP = b"PK"
+_TEXT_SUFFIXES = (".txt", ".vec")
+# Bytes of the longest line that is read in one piece: a damaged file may be one endless line.
+_LONGEST_LINE = 1 << 20
+# Bytes from which reading takes seconds, and lines between two steps of the progress bar.
+_LARGE = 32 << 20
+_STEP = 1_000
+
+
+@contextmanager
+def open_lines(path: Path) -> Iterator[Iterator[bytes]]:
+    """Open a text file, or the one text file in a .gz or .zip, recognised by its content.
+
+    Large files show a progress bar on standard error where that is a terminal.
+
+    Args:
+        path: The file.
+
+    Yields:
+        The lines, with their ends.
+
+    Raises:
+        ExportError: The file cannot be read or unpacked, is damaged, or holds several texts; also
+            while the lines are read.
+    """
+    try:
+        with path.open("rb") as file, _unpacked(path, file) as text:
+            yield _lines(path, file, text)
+    except (EOFError, zlib.error, zipfile.BadZipFile, gzip.BadGzipFile) as error:
+        raise ExportError(
+            f"{path}: damaged or cut short ({error}); fetch the file again"
+        ) from error
+    except OSError as error:
+        raise ExportError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+@contextmanager
+def _unpacked(path: Path, file: BinaryIO) -> Iterator[IO[bytes]]:
+    start = file.read(2)
+    file.seek(0)
+    with contextlib.ExitStack() as stack:
+        if start == _GZIP:
+            yield stack.enter_context(io.BufferedReader(gzip.GzipFile(fileobj=file)))
+        elif start == _ZIP:
+            archive = stack.enter_context(zipfile.ZipFile(file))
+            yield stack.enter_context(_open_member(path, archive))
+        else:
+            yield file
+
+
+def _open_member(path: Path, archive: zipfile.ZipFile) -> IO[bytes]:
+    names = [name for name in archive.namelist() if not name.endswith("/")]
+    if len(names) > 1:
+        names = [name for name in names if name.lower().endswith(_TEXT_SUFFIXES)] or names
+    if not names:
+        raise ExportError(f"{path}: an empty zip archive")
+    if len(names) > 1:
+        shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+        raise ExportError(
+            f"{path}: holds {len(names)} files: {shown}; unpack the one to export, and give that"
+        )
+    try:
+        return archive.open(names[0])
+    except RuntimeError as error:  # encrypted, or packed in a way that Python does not know
+        raise ExportError(f"{path}: {names[0]} cannot be unpacked: {error}") from error
+
+
+def _lines(path: Path, file: BinaryIO, text: IO[bytes]) -> Iterator[bytes]:
+    size = path.stat().st_size
+    with click.progressbar(
+        length=size,
+        label=path.name,
+        file=sys.stderr,
+        hidden=size < _LARGE or not sys.stderr.isatty(),
+    ) as bar:
+        number = 0
+        while line := text.readline(_LONGEST_LINE):
+            yield line
+            number += 1
+            if number % _STEP == 0:
+                # Of the file as it lies on the disk: packed, nobody knows how much is to come.
+                bar.update(file.tell() - bar.pos)
+        bar.update(size - bar.pos)
