@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 
-_POINT, _SPACE = b". "
+_POINT, _SPACE, _MINUS = b". -"
 # Whole numbers up to 2^53 and powers of ten up to 10^22 are exact in float64, so that their
 # quotient is the decimal number's nearest float64, as float() finds it (Clinger, PLDI 1990).
 _LARGEST_EXACT = 2**53
@@ -96,15 +96,11 @@ def _trimmed(line: bytes) -> bytes:
 
 def _is_plain(numbers: bytes, dimension: int) -> bool:
     """Whether as many numbers may be written as -0.5 is: a point in each, and no exponent."""
-    return (
-        numbers.count(b".") == dimension
-        and numbers.count(b" ") == dimension - 1
-        and not numbers.translate(None, b"0123456789.- ")
-    )
+    return numbers.count(b".") == dimension and not numbers.translate(None, b"0123456789.- ")
 
 
 def _parse_plain(rows: Sequence[bytes], dimension: int) -> NDArray[np.float64]:
-    """Parse plain numbers as whole numbers over powers of ten: four times as fast as float().
+    """Parse plain numbers as whole numbers over powers of ten, faster than float() one by one.
 
     Raises:
         ValueError: One of them is none, or has too many digits.
@@ -112,17 +108,18 @@ def _parse_plain(rows: Sequence[bytes], dimension: int) -> NDArray[np.float64]:
     joined = b" ".join([b"", *rows, b""])
     characters = np.frombuffer(joined, dtype=np.uint8)
     spaces = np.flatnonzero(characters == _SPACE)
-    points = np.flatnonzero(characters == _POINT)  # one fewer: _is_plain counted both
-    decimals = spaces[1:] - points - 1
+    points = np.flatnonzero(characters == _POINT)
+    signs = np.flatnonzero(characters == _MINUS)
     if (
-        (points < spaces[:-1]).any()
-        or decimals.min() < 1
-        or decimals.max() >= len(_POWERS)
-        or joined.count(b"-") != joined.count(b" -")
+        len(points) != len(spaces) - 1
+        or (points < spaces[:-1]).any()
+        or (points >= spaces[1:] - 1).any()
+        or (characters[signs - 1] != _SPACE).any()
     ):
-        raise ValueError("not a sign, digits, a point and digits")
-    whole = np.fromstring(joined.replace(b".", b""), dtype=np.int64, sep=" ")
-    if max(whole.max(), -whole.min()) > _LARGEST_EXACT:
+        raise ValueError("not each a sign, digits, a point and digits")
+    decimals = spaces[1:] - points - 1
+    whole = np.fromstring(joined.translate(None, b"."), dtype=np.int64, sep=" ")
+    if max(whole.max(), -whole.min()) > _LARGEST_EXACT or decimals.max() >= len(_POWERS):
         raise ValueError("too many digits")
     return (whole / _POWERS[decimals]).reshape(-1, dimension)
 

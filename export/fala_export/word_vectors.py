@@ -17,7 +17,7 @@ from fala_export.vector_table import VectorTable, write_table
 #: cut, mixed up or written in another format, and nobody should find that out on a device.
 MAX_DAMAGED = 0.01
 
-_BLOCK = 256  # lines that are parsed at once
+_BLOCK = 32  # lines parsed at once: few enough to stay in the processor's cache
 _PROBE = 100  # lines that vote on the dimension: some of them may be damaged
 _SHOWN = 3
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
