@@ -1,0 +1,136 @@
+"""The training loop: a module, batches and settings in; the best epoch's weights out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from fala.errors import ExportError
+from fala_export.training import checkpoints
+
+_WEIGHTS = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """How a module is trained.
+
+    Attributes:
+        epochs: Passes over the examples, at most.
+        learning_rate: At its peak; it rises linearly, and falls linearly to zero.
+        warm_up: Share of the steps in which it rises.
+        weight_decay: AdamW's; biases and norms are spared.
+        patience: Epochs without a lower validation loss after which the training ends.
+    """
+
+    epochs: int
+    learning_rate: float
+    warm_up: float = 0.1
+    weight_decay: float = 0.01
+    patience: int = 2
+
+
+class Batches(Protocol):
+    """Examples in batches: the same at every call, so that a training can be continued."""
+
+    def __len__(self) -> int:
+        """Batches an epoch."""
+
+    def batch(self, epoch: int, position: int) -> Mapping[str, Tensor]:
+        """The arguments of the module's ``forward``.
+
+        Args:
+            epoch: Counted from 0.
+            position: In the epoch.
+        """
+
+
+@dataclass(frozen=True)
+class History:
+    """How a training went.
+
+    Attributes:
+        steps: Steps of AdamW that were made.
+        best_step: The step whose weights the module has now; 0 is where it started.
+        validation: Loss on the validation examples by step, from 0 on; empty without any.
+    """
+
+    steps: int
+    best_step: int
+    validation: dict[int, float]
+
+
+def train_module(
+    module: nn.Module,
+    batches: Batches,
+    settings: LoopSettings,
+    folder: Path,
+    *,
+    seed: int,
+    recipe: Mapping[str, Any],
+    resume: bool = False,
+    validation: Batches | None = None,
+) -> History:
+    """Train a module in place; it ends on the CPU, in evaluation mode.
+
+    A training that was killed at any instant and resumed ends with the weights that it would have
+    had on the same machine.
+
+    Args:
+        module: Its ``forward`` takes a batch, and gives a mapping of ``loss`` (a scalar, the mean
+            over the batch) and ``weight`` (how much the batch counts in the mean over batches).
+            On a resume it must come with the weights that it was first started with.
+        batches: To train on.
+        settings: How.
+        folder: Of the checkpoints; made if missing.
+        seed: Of what the module draws (dropout). Batches have their own.
+        recipe: What else the result depends on (data, model, batches), by names for people, as
+            JSON can hold it.
+        resume: Continue from the folder's last whole checkpoint, if there is one.
+        validation: To choose the best epoch on, and to stop early; None takes the last epoch's
+            weights.
+
+    Raises:
+        ExportError: The folder cannot be used (see ``checkpoints.open_work``), or is full, or the
+            training diverges or needs more memory than there is.
+    """
+    # Imported here: this alone takes seconds.
+    from fala_export.training.trainer import run, validation_losses
+
+    recipe = {**recipe, **asdict(settings), "seed": seed}
+    checkpoint = checkpoints.open_work(folder, recipe, resume)
+    start = {name: value.clone() for name, value in module.state_dict().items()}
+    with _failures(folder):
+        state = run(module, batches, validation, settings, folder, seed, checkpoint)
+        losses = validation_losses(state)
+        steps = int(state.global_step)
+        best = min(losses, key=losses.__getitem__) if losses else steps
+        weights = start if best == 0 else load_file(checkpoints.at_step(folder, best) / _WEIGHTS)
+        module.cpu().load_state_dict(weights)
+    module.eval()
+    return History(steps, best, losses)
+
+
+@contextmanager
+def _failures(folder: Path) -> Iterator[None]:
+    """Say in one line what a full disk or memory raises inside the Trainer."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise ExportError("out of memory on the GPU; try a smaller --batch") from error
+    except (OSError, SafetensorError) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        raise ExportError(f"{folder}: a checkpoint cannot be written: {reason}") from error
+    except RuntimeError as error:
+        # What torch.save makes of a full disk.
+        if "PytorchStreamWriter" not in str(error) and "write failed" not in str(error):
+            raise
+        raise ExportError(f"{folder}: a checkpoint cannot be written: {error}") from error

@@ -1,0 +1,240 @@
+"""``transformers.Trainer``, made to resume exactly and to say little.
+
+AdamW, linear warm-up and decay, clipped gradients, half precision on a GPU that has it, and the
+files of a checkpoint are the Trainer's. Ours are the batches, which depend on the epoch's number
+alone, the sealing of checkpoints, and early stopping by what the checkpoint itself remembers.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+from transformers import (
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+
+from fala.errors import ExportError
+from fala_export.training import checkpoints
+
+if TYPE_CHECKING:
+    from fala_export.training.loop import Batches, LoopSettings
+
+_CHECKPOINT_SECONDS = 120.0  # between checkpoints; there is one after each epoch besides
+_KEPT = 3  # checkpoints: the best, the newest, and one before it while that is being written
+
+
+def run(
+    module: nn.Module,
+    batches: Batches,
+    validation: Batches | None,
+    settings: LoopSettings,
+    folder: Path,
+    seed: int,
+    checkpoint: Path | None,
+) -> TrainerState:
+    """Train to the end; see ``loop.train_module``. The module is left as the last step made it."""
+    trainer = _Trainer(
+        model=module,
+        args=_arguments(settings, folder, seed, validation, checkpoint),
+        train_dataset=_Epochs(batches),
+        eval_dataset=validation,
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(_Flow(folder, settings.patience))
+    if checkpoint is not None:
+        click.echo(f"continuing from {checkpoint}", err=True)
+        # It may be the last one, of a training that was killed after it.
+        state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+        if state.global_step >= state.max_steps or _is_over(state, settings.patience):
+            return state
+    with warnings.catch_warnings():
+        # Of checkpoints written within a second, which it then sorts by their numbers.
+        warnings.filterwarnings("ignore", "mtime may not be reliable")
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    return trainer.state
+
+
+def validation_losses(state: TrainerState) -> dict[int, float]:
+    """Loss on the validation examples by step."""
+    return {
+        entry["step"]: entry["eval_loss"] for entry in state.log_history if "eval_loss" in entry
+    }
+
+
+def _is_over(state: TrainerState, patience: int) -> bool:
+    losses = list(validation_losses(state).values())
+    return bool(losses) and len(losses) - 1 - losses.index(min(losses)) >= patience
+
+
+def _arguments(
+    settings: LoopSettings,
+    folder: Path,
+    seed: int,
+    validation: Batches | None,
+    checkpoint: Path | None,
+) -> TrainingArguments:
+    half = torch.cuda.is_available()
+    bfloat16 = half and torch.cuda.is_bf16_supported()
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        num_train_epochs=settings.epochs,
+        per_device_train_batch_size=1,  # a batch of ours is one item
+        learning_rate=settings.learning_rate,
+        warmup_ratio=settings.warm_up,
+        weight_decay=settings.weight_decay,
+        eval_strategy="no" if validation is None else "epoch",
+        eval_on_start=validation is not None and checkpoint is None,
+        metric_for_best_model=None if validation is None else "loss",
+        save_strategy="epoch",
+        save_total_limit=_KEPT,
+        logging_strategy="epoch",
+        logging_nan_inf_filter=False,
+        bf16=bfloat16,
+        fp16=half and not bfloat16,
+        seed=seed,
+        report_to="none",
+        disable_tqdm=True,
+        remove_unused_columns=False,
+    )
+    # Several GPUs would each get a slice of every tensor, and batches here are no stacks of rows.
+    arguments._n_gpu = min(arguments.n_gpu, 1)
+    return arguments
+
+
+class _Epochs(Dataset[Mapping[str, Tensor]]):
+    """One epoch at a time, a batch an item."""
+
+    def __init__(self, batches: Batches) -> None:
+        self.batches = batches
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, position: int) -> Mapping[str, Tensor]:
+        return self.batches.batch(self.epoch, position)
+
+
+class _Loader(DataLoader[Mapping[str, Tensor]]):
+    """Tells the batches which epoch it is: the Trainer calls ``set_epoch`` where there is one."""
+
+    def __init__(self, epochs: _Epochs) -> None:
+        # A generator of its own: else it draws from the global one, once an epoch.
+        super().__init__(epochs, batch_size=1, collate_fn=_only, generator=torch.Generator())
+        self._epochs = epochs
+
+    def set_epoch(self, epoch: int) -> None:
+        self._epochs.epoch = epoch
+
+
+def _only(items: list[Mapping[str, Tensor]]) -> Mapping[str, Tensor]:
+    return items[0]
+
+
+class _Trainer(Trainer):  # type: ignore[misc]  # mypy does not look into transformers
+    state: TrainerState
+    control: TrainerControl
+    model: nn.Module
+
+    def get_train_dataloader(self) -> DataLoader[Mapping[str, Tensor]]:
+        return _Loader(self.train_dataset)
+
+    def evaluate(self, **_: object) -> dict[str, float]:
+        total = weight = 0.0
+        self.model.eval()
+        with torch.no_grad(), self.compute_loss_context_manager():
+            for position in range(len(self.eval_dataset)):
+                output = self.model(**self._prepare_inputs(self.eval_dataset.batch(0, position)))
+                total += float(output["loss"]) * float(output["weight"])
+                weight += float(output["weight"])
+        self.model.train()
+        metrics = {"eval_loss": total / weight}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics
+        )
+        return metrics
+
+
+class _Flow(TrainerCallback):  # type: ignore[misc]  # as above
+    """Seals checkpoints, makes some within long epochs, stops early, and shows progress."""
+
+    def __init__(self, folder: Path, patience: int) -> None:
+        self._folder = folder
+        self._patience = patience
+        self._saved = time.monotonic()
+        self._steps = 0
+        self._bar: Any = None
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
+        self._steps = state.max_steps // state.num_train_epochs
+        number, done = divmod(state.global_step, self._steps)
+        self._bar = click.progressbar(
+            length=self._steps,
+            label=f"epoch {number + 1} of {state.num_train_epochs}",
+            file=sys.stderr,
+            hidden=not sys.stderr.isatty(),
+        )
+        self._bar.update(done)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
+        self._bar.update(1)
+        # At the end of an epoch it waits for the validation, which a checkpoint has to know.
+        due = time.monotonic() - self._saved >= _CHECKPOINT_SECONDS
+        if due and state.global_step % self._steps:
+            control.should_save = True
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
+        self._bar.render_finish()
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: Mapping[str, float],
+        **_: object,
+    ) -> None:
+        for name, words in (("loss", "loss"), ("eval_loss", "validation loss")):
+            if name not in logs:
+                continue
+            if not math.isfinite(logs[name]):
+                raise ExportError(
+                    "the training diverges: its loss is no number any more; "
+                    "try a lower learning rate"
+                )
+            epochs = f"epoch {state.epoch or 0:.0f} of {state.num_train_epochs}"
+            click.echo(f"{epochs}: {words} {logs[name]:.4f}", err=True)
+
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
+        if _is_over(state, self._patience):
+            control.should_training_stop = True
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
+        checkpoints.seal(checkpoints.at_step(self._folder, state.global_step))
+        self._saved = time.monotonic()

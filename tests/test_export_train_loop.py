@@ -1,0 +1,132 @@
+import dataclasses
+import multiprocessing
+import signal
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+import torch
+
+import kill_training
+from fala.errors import ExportError
+from fala_export.training import checkpoints
+
+BATCHES, EPOCHS = 8, 4
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """What a training without interruption comes to."""
+    return kill_training.train(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """Processes that have imported everything: that takes longer than to train."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["kill_training", "fala_export.training.trainer"])
+    return context
+
+
+def test_training_lowers_the_loss_and_leaves_the_best_epoch(whole):
+    module, history = whole
+    assert history.steps == BATCHES * EPOCHS
+    assert list(history.validation) == [BATCHES * epoch for epoch in range(EPOCHS + 1)]
+    assert history.validation[history.best_step] == min(history.validation.values())
+    assert history.validation[history.best_step] < 0.5 * history.validation[0]
+    assert not module.training
+
+
+def test_a_start_that_no_epoch_betters_is_kept(tmp_path):
+    settings = dataclasses.replace(kill_training.SETTINGS, learning_rate=30.0, weight_decay=0.0)
+    module, history = kill_training.train(tmp_path, settings=settings)
+    assert (history.best_step, history.steps) == (0, 2 * BATCHES)  # stopped early, by patience
+    assert torch.equal(module.layer.weight, kill_training.Plane().layer.weight)
+
+
+def test_without_validation_the_last_epoch_is_kept(tmp_path):
+    _, history = kill_training.train(tmp_path, validation=False)
+    assert (history.best_step, history.validation) == (BATCHES * EPOCHS, {})
+
+
+# 8 steps an epoch, a checkpoint after each: in an epoch, at its end, and after the last.
+@pytest.mark.parametrize(
+    ("point", "count"),
+    [("step", 2), ("step", 19), ("writing", 8), ("writing", 13), ("sealing", 16), ("sealed", 32)],
+)
+def test_a_killed_training_resumes_to_the_same_weights(
+    whole, processes, tmp_path, point, count, capfd
+):
+    killed = processes.Process(target=kill_training.train_and_die, args=(tmp_path, point, count))
+    killed.start()
+    killed.join(120)
+    assert killed.exitcode == -signal.SIGKILL
+    resumed, history = kill_training.train(tmp_path, resume=True)
+    assert ("continuing from" in capfd.readouterr().err) is (count != 2)
+    assert history == whole[1]
+    for name, value in whole[0].state_dict().items():
+        assert torch.equal(resumed.state_dict()[name], value), name
+    assert len(list(tmp_path.glob("checkpoint-*"))) <= 3
+
+
+def test_a_finished_training_resumes_to_its_result_at_once(whole, tmp_path):
+    kill_training.train(tmp_path)
+    module, history = kill_training.train(tmp_path, resume=True)
+    assert history == whole[1]
+    assert torch.equal(module.layer.weight, whole[0].layer.weight)
+
+
+def test_checkpoints_are_not_overwritten_unasked(tmp_path):
+    kill_training.train(tmp_path)
+    with pytest.raises(ExportError, match="--resume"):
+        kill_training.train(tmp_path)
+
+
+def test_checkpoints_of_other_settings_or_data_are_refused(tmp_path):
+    kill_training.train(tmp_path, data="a")
+    with pytest.raises(ExportError, match="data was 'a', and is 'b'"):
+        kill_training.train(tmp_path, resume=True, data="b")
+    settings = dataclasses.replace(kill_training.SETTINGS, learning_rate=0.1)
+    with pytest.raises(ExportError, match=r"learning_rate was 0\.3, and is 0\.1"):
+        kill_training.train(tmp_path, resume=True, settings=settings, data="a")
+
+
+def test_a_damaged_checkpoint_is_passed_over(whole, tmp_path):
+    kill_training.train(tmp_path)
+    last = checkpoints.newest(tmp_path)
+    weights = last / "optimizer.pt"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    module, history = kill_training.train(tmp_path, resume=True)
+    assert history == whole[1]
+    assert torch.equal(module.layer.weight, whole[0].layer.weight)
+
+
+def test_a_training_that_diverges_says_so(tmp_path, monkeypatch):
+    forward = kill_training.Plane.forward
+
+    def broken(self, inputs, targets):
+        return forward(self, inputs * float("nan"), targets)
+
+    monkeypatch.setattr(kill_training.Plane, "forward", broken)
+    with pytest.raises(ExportError, match="diverges"):
+        kill_training.train(tmp_path)
+
+
+def test_a_disk_that_fills_is_one_clear_line(tmp_path, monkeypatch):
+    def full(*_):
+        raise RuntimeError("[enforce fail at inline_container.cc:672] . PytorchStreamWriter failed")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(ExportError, match="a checkpoint cannot be written") as raised:
+        kill_training.train(tmp_path)
+    assert "\n" not in str(raised.value)
+    assert checkpoints.newest(tmp_path) is None
+
+
+def test_a_folder_that_cannot_be_made_is_one_clear_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ExportError, match="cannot be used"):
+        kill_training.train(tmp_path / "file")
