@@ -18,7 +18,7 @@ import click
 from fala.errors import ExportError
 
 _GZIP = b"\x1f\x8b"
-_ZIP = b"PK"
+_ZIP = (b"PK\3\4", b"PK\5\6")  # the second: without a file
 _TEXT_SUFFIXES = (".txt", ".vec")
 # Bytes of the longest line that is read in one piece: a damaged file may be one endless line.
 _LONGEST_LINE = 1 << 20
@@ -55,13 +55,12 @@ def open_lines(path: Path) -> Iterator[Iterator[bytes]]:
 
 
 @contextmanager
-def _unpacked(path: Path, file: BinaryIO) -> Iterator[IO[bytes]]:
-    start = file.read(2)
-    file.seek(0)
+def _unpacked(path: Path, file: io.BufferedReader) -> Iterator[IO[bytes]]:
+    start = file.peek(4)[:4]  # not read: a pipe cannot go back
     with contextlib.ExitStack() as stack:
-        if start == _GZIP:
+        if start.startswith(_GZIP):
             yield stack.enter_context(io.BufferedReader(gzip.GzipFile(fileobj=file)))
-        elif start == _ZIP:
+        elif start in _ZIP:
             archive = stack.enter_context(zipfile.ZipFile(file))
             yield stack.enter_context(_open_member(path, archive))
         else:
@@ -97,7 +96,7 @@ def _lines(path: Path, file: BinaryIO, text: IO[bytes]) -> Iterator[bytes]:
         while line := text.readline(_LONGEST_LINE):
             yield line
             number += 1
-            if number % _STEP == 0:
+            if size and number % _STEP == 0:
                 # Of the file as it lies on the disk: packed, nobody knows how much is to come.
                 bar.update(file.tell() - bar.pos)
         bar.update(size - bar.pos)

@@ -1,0 +1,148 @@
+"""What a bundle is, how large its parts are, and what it costs a device."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fala.bundle import Bundle
+from fala.bundle_format import ONNX, ONNX_MODEL, TOKENIZER, VOCABULARY, WORD_VECTORS
+from fala.errors import BundleFormatError, ExportError
+from fala.text import words
+from fala_export.footprint import measure
+
+#: Tokens (words, for word vectors) of the texts that a bundle's cost is given for.
+LENGTHS = (16, 64, 128)
+
+# Of the manifest's details, those with a place of their own in the report.
+_APART = ("cost", "parity", "versions")
+
+
+def inspect(path: Path) -> dict[str, Any]:
+    """Describe a bundle. Loading it in a fresh process, for memory and time, takes seconds.
+
+    Args:
+        path: The bundle's file.
+
+    Returns:
+        What the manifest says; ``digests``; ``bytes`` in all and ``parts`` with theirs;
+        ``parity``, ``versions`` and other ``details`` as they were stored at export; ``cost``
+        (parameters, and FLOPs of a forward pass by length; None, with ``cost_unknown`` to say
+        why); and ``measured`` as ``fala_export.footprint.measure`` gives it.
+
+    Raises:
+        BundleError: Not a bundle, or a damaged one.
+        ExportError: The backbone cannot be loaded.
+    """
+    bundle = Bundle.open(path)
+    manifest = bundle.manifest
+    longest = manifest.max_length or LENGTHS[-1]
+    lengths = [length for length in LENGTHS if length <= longest] or [longest]
+    return {
+        "bundle": str(path),
+        "name": manifest.name,
+        "kind": manifest.kind,
+        "task": manifest.task,
+        "labels": list(manifest.labels),
+        "precision": manifest.precision,
+        "dimension": manifest.dimension,
+        "max_length": manifest.max_length,
+        "format_version": manifest.format_version,
+        "digests": {
+            "backbone": bundle.backbone_digest,
+            "head": None if manifest.task is None else bundle.head_digest,
+        },
+        "bytes": path.stat().st_size,
+        "parts": _parts(path),
+        "parity": manifest.details.get("parity"),
+        "versions": manifest.details.get("versions"),
+        "details": {key: value for key, value in manifest.details.items() if key not in _APART},
+        **_cost(bundle),
+        "measured": measure(bundle, _texts(bundle, lengths)),
+    }
+
+
+def _parts(path: Path) -> list[dict[str, Any]]:
+    whole = path.stat().st_size
+    with zipfile.ZipFile(path) as archive:
+        sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
+    return [
+        {"name": name, "bytes": size, "share": round(size / whole, 4)}
+        for name, size in sorted(sizes.items(), key=lambda item: -item[1])
+    ]
+
+
+def _cost(bundle: Bundle) -> dict[str, Any]:
+    """Parameters and FLOPs: as noted at export, or else from the backbone itself."""
+    stored = bundle.manifest.details.get("cost")
+    if _is_cost(stored):
+        return {"cost": stored}
+    if bundle.manifest.kind == WORD_VECTORS:
+        return {"cost": _cost_of_word_vectors(bundle)}
+    if bundle.manifest.kind != ONNX:
+        return _unknown(f"it cannot be counted in {bundle.manifest.kind}")
+    try:
+        from fala_export.cost import cost
+
+        return {"cost": cost(bundle.read(ONNX_MODEL))}
+    except ImportError as error:
+        return _unknown(f"install fala[export] to count it ({error})")
+    except ExportError as error:
+        return _unknown(str(error))
+
+
+def _unknown(reason: str) -> dict[str, Any]:
+    return {"cost": None, "cost_unknown": f"not noted at export; {reason}"}
+
+
+def _is_cost(stored: object) -> bool:
+    # The details are the vendor's own: nothing has checked them.
+    return (
+        isinstance(stored, Mapping)
+        and isinstance(stored.get("parameters"), int)
+        and isinstance(stored.get("flops"), Mapping)
+        and all(isinstance(count, int | float) for count in stored["flops"].values())
+    )
+
+
+def _cost_of_word_vectors(bundle: Bundle) -> dict[str, Any]:
+    """Every word's vector is a parameter; a text is the sum of its words' vectors."""
+    vocabulary = bundle.read(VOCABULARY).removesuffix(b"\n").count(b"\n") + 1
+    dimension = bundle.manifest.dimension
+    return {
+        "parameters": vocabulary * dimension,
+        "flops": {str(length): length * dimension for length in LENGTHS},
+    }
+
+
+def _texts(bundle: Bundle, lengths: Sequence[int]) -> dict[str, str]:
+    """A text of each length, by its length."""
+    if bundle.manifest.kind == WORD_VECTORS:
+        vocabulary = bundle.read(VOCABULARY).decode(errors="replace").split("\n")
+        known = [word for word in vocabulary[: 10 * max(lengths)] if words(word) == [word]] or ["a"]
+        return {
+            str(length): " ".join(known[i % len(known)] for i in range(length))
+            for length in lengths
+        }
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_str(bundle.read(TOKENIZER).decode())
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        texts = {}
+        for length in lengths:
+            count = 1
+            while count < length and len(tokenizer.encode(" ".join("a" * count)).ids) < length:
+                count += 1
+            texts[str(length)] = " ".join("a" * count)
+    except BaseException as error:
+        # The library has no class for its errors, and a panic in its Rust is not an Exception.
+        if isinstance(error, KeyboardInterrupt | MemoryError):
+            raise
+        raise BundleFormatError(
+            f"{bundle.path}: the tokenizer cannot be loaded: {error}"
+        ) from error
+    return texts

@@ -1,0 +1,200 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bundles import (
+    entries_of,
+    make_head,
+    onnx_files,
+    onnx_manifest,
+    repacked,
+    word_vector_files,
+    word_vector_manifest,
+    write_onnx_release,
+    write_word_vectors,
+)
+from fala.bundle import write_bundle
+from fala.errors import BundleDigestError, BundleFormatError
+from fala_export import inspection
+from fala_export.footprint import measure
+from fala_export.inspection import inspect
+
+PARITY = {"mean_cosine": 0.9912345, "worst_cosine": 0.97, "texts": 64}
+COST = {"parameters": 22_700_000, "flops": {"16": 0.68e9, "64": 2.7e9, "128": 5.5e9}}
+
+
+@pytest.fixture
+def unmeasured(monkeypatch):
+    """Spare a test that is about something else the second that measuring takes."""
+    measured = {"milliseconds": {}, "megabytes": None}
+    monkeypatch.setattr(inspection, "measure", lambda bundle, texts: measured)
+
+
+def command(*arguments, before=""):
+    program = f"{before}\nfrom fala_export.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", program, "inspect", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def write_noted(path, **details):
+    manifest = onnx_manifest(details={"pad_id": 0, **details})
+    write_bundle(path, manifest, onnx_files())
+    return path
+
+
+def test_a_release_says_what_it_is(tmp_path, unmeasured):
+    head = make_head(labels=("calm", "rude", "vile"))
+    bundle = write_onnx_release(tmp_path / "r.fala", head)
+    report = inspect(tmp_path / "r.fala")
+    assert (report["name"], report["kind"], report["task"]) == (
+        "tiny encoder",
+        "onnx",
+        "classification",
+    )
+    assert report["labels"] == ["calm", "rude", "vile"]
+    assert report["digests"] == {"backbone": bundle.backbone_digest, "head": bundle.head_digest}
+    assert report["details"] == {"pad_id": 0, "head": "random"}
+    assert inspect(write_noted(tmp_path / "x.fala"))["digests"]["head"] is None
+
+
+def test_the_parts_are_the_files_and_their_shares(tmp_path, unmeasured):
+    write_onnx_release(tmp_path / "r.fala")
+    report = inspect(tmp_path / "r.fala")
+    sizes = {name: len(data) for name, data in entries_of(tmp_path / "r.fala")}
+    assert {part["name"]: part["bytes"] for part in report["parts"]} == sizes
+    assert report["bytes"] == (tmp_path / "r.fala").stat().st_size
+    for part in report["parts"]:
+        assert part["share"] == pytest.approx(part["bytes"] / report["bytes"], abs=1e-4)
+    assert report["parts"] == sorted(report["parts"], key=lambda part: -part["bytes"])
+
+
+def test_what_was_noted_at_export_is_shown(tmp_path):
+    write_noted(tmp_path / "x.fala", parity=PARITY, cost=COST, versions={"torch": "2.13"}, seed=7)
+    report = inspect(tmp_path / "x.fala")
+    assert (report["parity"], report["cost"]) == (PARITY, COST)
+    assert (report["versions"], report["details"]) == ({"torch": "2.13"}, {"pad_id": 0, "seed": 7})
+    done = command(tmp_path / "x.fala")
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert ["GFLOP", "a", "text", "0.68", "2.7", "5.5"] in lines
+    assert ["parameters", "22.70", "million"] in lines
+    assert ["mean", "cosine:", "0.9912"] in lines
+    assert ["torch:", "2.13"] in lines
+
+
+@pytest.mark.parametrize(
+    "cost", [5, {}, {"parameters": "many", "flops": {}}, {"parameters": 1, "flops": {"16": "x"}}]
+)
+def test_a_noted_cost_that_is_none_is_not_believed(tmp_path, unmeasured, cost):
+    write_bundle(
+        tmp_path / "x.fala", word_vector_manifest(details={"cost": cost}), word_vector_files()
+    )
+    report = inspect(tmp_path / "x.fala")
+    assert report["cost"]["parameters"] > 1
+
+
+def test_word_vectors_cost_their_sum(tmp_path):
+    write_word_vectors(tmp_path / "w.fala", words=["a", "b", "c"], dimension=5)
+    report = json.loads(command(tmp_path / "w.fala", "--json").stdout)
+    assert report["cost"] == {"parameters": 15, "flops": {"16": 80, "64": 320, "128": 640}}
+    assert list(report["measured"]["milliseconds"]) == ["16", "64", "128"]
+
+
+def test_memory_is_measured_in_a_process_of_its_own(tmp_path):
+    if not Path("/proc/self/status").exists():
+        pytest.skip("memory is read from /proc, which this system has not")
+    megabytes = {}
+    for rows in (10_000, 100_000):
+        words = [f"word{i}" for i in range(rows)]
+        bundle = write_word_vectors(tmp_path / "w.fala", words=words, dimension=200)
+        ballast = np.ones(50_000_000)  # 400 MB of this process are not the bundle's
+        megabytes[rows] = measure(bundle, {"2": "word1 word2"})["megabytes"]
+        del ballast
+    # 90,000 vectors of 200 numbers in float16 are 36 MB, and their words need an index.
+    assert 36 < megabytes[100_000]["loading"] - megabytes[10_000]["loading"] < 90
+    for figures in megabytes.values():
+        assert figures["peak"] >= figures["loading"]
+        assert 10 < figures["runtime"] < 300
+
+
+def test_longer_texts_take_longer(tmp_path):
+    words = [f"word{i}" for i in range(200)]
+    bundle = write_word_vectors(tmp_path / "w.fala", words=words, dimension=2_000)
+    times = measure(bundle, {"1": "word1", "200": " ".join(words)})["milliseconds"]
+    assert 0 < 3 * times["1"] < times["200"]
+
+
+def test_texts_have_the_lengths_they_are_measured_at(tmp_path, monkeypatch):
+    from tokenizers import Tokenizer
+
+    seen = {}
+    monkeypatch.setattr(inspection, "measure", lambda bundle, texts: seen.update(texts))
+    manifest = onnx_manifest(max_length=64)
+    write_bundle(tmp_path / "x.fala", manifest, onnx_files())
+    inspect(tmp_path / "x.fala")
+    tokenizer = Tokenizer.from_str(onnx_files()["backbone/tokenizer.json"].decode())
+    assert {n: len(tokenizer.encode(text).ids) for n, text in seen.items()} == {"16": 16, "64": 64}
+
+
+def test_without_onnx_the_cost_is_unknown_and_says_why(tmp_path):
+    write_noted(tmp_path / "x.fala")
+    before = "import sys; sys.modules.update(onnx=None, torch=None, transformers=None)"
+    done = command(tmp_path / "x.fala", before=before)
+    assert done.returncode == 0, done.stderr
+    assert "unknown: not noted at export; install fala[export]" in done.stdout
+
+
+def test_control_characters_of_a_strangers_bundle_do_not_reach_the_terminal(tmp_path):
+    manifest = word_vector_manifest(name="bad\x1b[2Jname", details={"note": "\x07bell"})
+    write_bundle(tmp_path / "x.fala", manifest, word_vector_files())
+    done = command(tmp_path / "x.fala")
+    assert done.returncode == 0, done.stderr
+    assert "bad?[2Jname" in done.stdout
+    assert all(character.isprintable() or character == "\n" for character in done.stdout)
+
+
+def test_a_damaged_or_foreign_file_gives_one_line(tmp_path):
+    write_onnx_release(tmp_path / "r.fala")
+    whole = (tmp_path / "r.fala").read_bytes()
+    middle = len(whole) // 2
+    bad = tmp_path / "bad.fala"
+    bad.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
+    with pytest.raises(BundleDigestError):
+        inspect(bad)
+    for content in (whole[:middle], b"only words here\n"):
+        bad.write_bytes(content)
+        with pytest.raises(BundleFormatError, match="not a bundle"):
+            inspect(bad)
+    bad.unlink()
+    done = command(bad)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "bad.fala: no such file" in done.stderr
+
+
+def test_a_backbone_that_does_not_load_gives_one_line(tmp_path):
+    write_noted(tmp_path / "x.fala", cost=COST)
+    bad = tmp_path / "bad.fala"
+    bad.write_bytes(repacked(tmp_path / "x.fala", {"backbone/tokenizer.json": b"{}"}))
+    with pytest.raises(BundleFormatError, match=r"bad\.fala: the tokenizer"):
+        inspect(bad)
+    bad.write_bytes(repacked(tmp_path / "x.fala", dimension=7))
+    done = command(bad)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "the manifest says 7" in done.stderr
+
+
+def test_the_process_that_measures_loads_fala_alone():
+    program = (
+        "import sys; from fala_export import footprint\n"
+        "loaded = {name.partition('.')[0] for name in sys.modules}\n"
+        "assert not loaded & {'torch', 'transformers', 'onnx', 'optimum', 'click'}, loaded\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
