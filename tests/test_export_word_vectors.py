@@ -270,6 +270,25 @@ def test_too_many_damaged_lines_fail_the_export(tmp_path):
     assert names_in(tmp_path) == ["v.txt"]
 
 
+def test_words_that_no_device_looks_up_are_counted(tmp_path):
+    source = write(tmp_path / "v.txt", [*good_lines(), b"Cat 0.5 0.5 0.5", b"<unk> 1 1 1"])
+    summary = export_word_vectors(source, tmp_path / "g.fala", "float16")
+    assert (summary["words"], summary["words_with_capitals"]) == (6, 1)
+    backbone = Bundle.open(tmp_path / "g.fala").backbone()
+    np.testing.assert_allclose(backbone.encode(["Cat"])[0], WORDS["cat"])
+
+
+def test_a_pipe_is_read(tmp_path):
+    lines = b"".join(b"w%d 0.5 1.5\n" % i for i in range(5_000))
+    for content in (lines, gzip.compress(lines)):
+        subprocess.run(
+            [sys.executable, "-c", "from fala_export.cli import main; main()", "word-vectors",
+             "/dev/stdin", "--out", tmp_path / "g.fala"],
+            input=content, check=True, timeout=60,
+        )  # fmt: skip
+        assert len(bundle_table(Bundle.open(tmp_path / "g.fala"))[0]) == 5_000
+
+
 def test_top_takes_the_first_words_and_reads_no_further(tmp_path):
     source = write(tmp_path / "v.txt", [*good_lines()[:2], *[b"broken"] * 10])
     summary = export_word_vectors(source, tmp_path / "g.fala", "float16", top=2)

@@ -112,8 +112,9 @@ def _memory(field: str) -> float | None:
 
 
 def _main() -> None:
+    path, kind = sys.argv[1:]
     try:
-        measured = _measure_here(*sys.argv[1:], json.load(sys.stdin))
+        measured = _measure_here(path, kind, json.load(sys.stdin))
     except FalaError as error:
         measured = {"error": str(error)}
     print(json.dumps(measured))

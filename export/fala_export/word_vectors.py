@@ -114,7 +114,8 @@ def export_word_vectors(
 
     Returns:
         What was written: as ``write_table``, with how many lines were damaged and the first of
-        them, and how many words of ``vocabulary`` the file does not have.
+        them; how many words have capitals (a device looks words up in lower case, and never
+        finds them); and how many words of ``vocabulary`` the file does not have.
 
     Raises:
         ExportError: The source cannot be used, or the output cannot be written.
@@ -132,6 +133,7 @@ def export_word_vectors(
     summary = write_table(
         out, table, name or _stem(source), {"damaged_lines": damage.lines, **(details or {})}
     )
+    summary["words_with_capitals"] = sum(word != word.lower() for word in table.words)
     if asked is not None:
         summary["missing_words"] = len(asked - table.words.keys())
     return {**summary, "damaged_lines": damage.lines, "damage": str(damage)}

@@ -43,7 +43,8 @@ def word_vectors(
 ) -> None:
     """Export static word vectors: a text file of GloVe, word2vec or fastText.
 
-    The file may be packed in a .gz or a .zip, and may begin with word2vec's header line.
+    The file may be packed in a .gz or a .zip, and may begin with word2vec's header line. Take
+    vectors of lower-case words: a device lower-cases texts, so that it never looks up others.
     """
     summary = export_word_vectors(
         source,
