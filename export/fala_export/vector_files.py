@@ -8,7 +8,7 @@ import io
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO
@@ -44,8 +44,12 @@ def open_lines(path: Path) -> Iterator[Iterator[bytes]]:
             while the lines are read.
     """
     try:
-        with path.open("rb") as file, _unpacked(path, file) as text:
-            yield _lines(path, file, text)
+        with (
+            path.open("rb") as file,
+            _unpacked(path, file) as text,
+            contextlib.closing(_lines(path, file, text)) as lines,
+        ):
+            yield lines
     except (EOFError, zlib.error, zipfile.BadZipFile, gzip.BadGzipFile) as error:
         raise ExportError(
             f"{path}: damaged or cut short ({error}); fetch the file again"
@@ -84,7 +88,7 @@ def _open_member(path: Path, archive: zipfile.ZipFile) -> IO[bytes]:
         raise ExportError(f"{path}: {names[0]} cannot be unpacked: {error}") from error
 
 
-def _lines(path: Path, file: BinaryIO, text: IO[bytes]) -> Iterator[bytes]:
+def _lines(path: Path, file: BinaryIO, text: IO[bytes]) -> Generator[bytes, None, None]:
     size = path.stat().st_size
     with click.progressbar(
         length=size,
