@@ -12,12 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import ExportError
-from fala_export.model_folder import loading, read_pooling
+from fala_export.model_folder import (
+    CONFIGURATION,
+    MODULES,
+    check_configuration,
+    check_weights,
+    loading,
+    read_modules,
+    read_pooling,
+    read_sentence_settings,
+)
+from fala_export.quiet import quiet
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PretrainedConfig
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
+    from fala_export.hub import HubModel
     from fala_export.sentence_encoder import SentenceEncoder
 
 FAMILY = (
@@ -34,6 +45,7 @@ FAMILY = (
 """Model types that read a text both ways and give one state a token."""
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_HERE = {"local_files_only": True, "trust_remote_code": False}
 _BATCH = 32
 
 
@@ -45,7 +57,8 @@ class Encoder:
         module: The transformer with its pooling, in evaluation mode.
         tokenizer: The ``tokenizers`` library's tokenizer as JSON, neither cutting nor padding.
         pad_id: The padding token's id.
-        longest: Most tokens that the model has positions for.
+        longest: Most tokens of a text that the model reads: as many as it has positions for, or
+            the fewer that its makers let it read.
         revision: The hub's commit that it came from; None for a folder.
     """
 
@@ -107,6 +120,8 @@ class Encoder:
 def load_encoder(source: str, pooling: str | None = None, revision: str | None = None) -> Encoder:
     """Load an encoder of the BERT family from a folder or from the hub.
 
+    No code of a model's own is run, and no pickle that holds more than weights.
+
     Args:
         source: A local folder, or a name on the Hugging Face hub.
         pooling: ``"mean"`` or ``"cls"``; None takes what the model's sentence-transformers
@@ -117,64 +132,105 @@ def load_encoder(source: str, pooling: str | None = None, revision: str | None =
         ExportError: Not an encoder of the family, a missing tokenizer or missing weights,
             no such folder or name, no network, or pooling that cannot be exported.
     """
-    from transformers import AutoConfig, AutoModel
-    from transformers.utils import logging
+    folder, hub = _find(source, revision)
+    modules = read_modules(source, folder)
+    inner = folder / modules.transformer
+    check_configuration(source, inner, FAMILY)
+    settings = read_sentence_settings(source, folder, modules)
+    with quiet():
+        from transformers import AutoConfig
 
-    from fala_export.sentence_encoder import SentenceEncoder
+        from fala_export.sentence_encoder import SentenceEncoder
 
-    if not Path(source).is_dir() and not _HUB_NAME.fullmatch(source):
-        raise ExportError(f"{source}: no such folder")
-    if Path(source).is_dir() and not Path(source, "config.json").is_file():
-        raise ExportError(f"{source}: not a model folder: it has no config.json")
-    if Path(source).is_dir() and revision is not None:
-        raise ExportError(f"{source}: is a folder; only a model on the hub has a revision")
-    with loading(source, "configuration"):
-        config = AutoConfig.from_pretrained(source, revision=revision)
-    if config.model_type not in FAMILY or getattr(config, "is_decoder", False):
-        raise ExportError(
-            f"{source}: a {config.model_type} model is not an encoder of the BERT family "
-            f"({', '.join(FAMILY)})"
-        )
-    # The configuration's commit pins the other files, should the branch move meanwhile.
-    commit = getattr(config, "_commit_hash", None) or revision
-    declared, normalize = read_pooling(source, commit, int(config.hidden_size))
-    with loading(source, "tokenizer"):
-        tokenizer, pad_id, longest = _tokenizer(source, commit, config)
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # it warns of a missing pooler, which is never used
-    try:
+        with loading(source, "configuration"):
+            config = AutoConfig.from_pretrained(inner, **_HERE)
+            dimension, positions = int(config.hidden_size), _positions(config)
+        pooler = pooling or read_pooling(source, folder, modules, dimension)
+        with loading(source, "tokenizer"):
+            tokenizer = _load_tokenizer(source, inner, config, settings.lowercase)
+        if hub is not None:
+            hub.fetch_weights(modules.transformer)
+        check_weights(source, inner)
         with loading(source, "weights"):
-            model, report = AutoModel.from_pretrained(
-                source, revision=commit, output_loading_info=True
-            )
-    finally:
-        logging.set_verbosity(verbosity)
+            transformer = _load_weights(source, inner)
+        backend = tokenizer.backend_tokenizer
+        return Encoder(
+            module=SentenceEncoder(transformer, pooler, modules.normalize).eval(),
+            tokenizer=backend.to_str().encode(),
+            pad_id=int(tokenizer.pad_token_id),
+            longest=min(positions, settings.longest or int(tokenizer.model_max_length)),
+            revision=None if hub is None else hub.commit,
+        )
+
+
+def _find(source: str, revision: str | None) -> tuple[Path, HubModel | None]:
+    """Find a model's folder, and its place on the hub if it came from there."""
+    folder = Path(source)
+    if folder.is_dir():
+        if revision is not None:
+            raise ExportError(f"{source}: is a folder; only a model on the hub has a revision")
+        if not (folder / CONFIGURATION).is_file() and not (folder / MODULES).is_file():
+            raise ExportError(f"{source}: not a model folder: it has no {CONFIGURATION}")
+        return folder, None
+    if folder.exists():
+        raise ExportError(f"{source}: is a file; give the folder that holds the model")
+    if not _HUB_NAME.fullmatch(source):
+        raise ExportError(f"{source}: no such folder")
+    from fala_export.hub import find_model
+
+    hub = find_model(source, revision)
+    return hub.folder, hub
+
+
+def _positions(config: PretrainedConfig) -> int:
+    """Most tokens that a model has positions for."""
+    positions = int(config.max_position_embeddings)
+    if config.model_type in ("roberta", "camembert", "xlm-roberta"):
+        return positions - config.pad_token_id - 1  # they count from after the padding token's
+    if config.model_type == "mpnet":
+        return positions - 2  # as they do, but whatever the padding token's id
+    return positions
+
+
+def _load_tokenizer(
+    source: str, folder: Path, config: PretrainedConfig, lowercase: bool
+) -> PreTrainedTokenizerFast:
+    """Load a tokenizer whose backend neither cuts nor pads."""
+    from tokenizers import normalizers
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True, **_HERE)
+    if not tokenizer.is_fast:
+        raise ExportError(
+            f"{source}: its tokenizer, {type(tokenizer).__name__}, has no tokenizer.json form"
+        )
+    if tokenizer.pad_token_id is None:
+        raise ExportError(f"{source}: its tokenizer has no padding token")
+    backend = tokenizer.backend_tokenizer
+    highest = max(*backend.get_vocab(with_added_tokens=True).values(), tokenizer.pad_token_id)
+    if highest >= config.vocab_size:
+        raise ExportError(
+            f"{source}: its tokenizer gives ids up to {highest}, but the model has only "
+            f"{config.vocab_size} token embeddings: they are not of one model"
+        )
+    backend.no_truncation()
+    backend.no_padding()
+    if lowercase:
+        given = [] if backend.normalizer is None else [backend.normalizer]
+        backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *given])
+    return tokenizer
+
+
+def _load_weights(source: str, folder: Path) -> PreTrainedModel:
+    """Load a transformer in float32; every weight is there, and finite."""
+    import torch
+    from transformers import AutoModel
+
+    model, report = AutoModel.from_pretrained(folder, output_loading_info=True, **_HERE)
     missing = [name for name in report["missing_keys"] if not name.startswith("pooler.")]
     if missing:
         raise ExportError(f"{source}: the weights lack {missing[0]} and {len(missing) - 1} more")
-    return Encoder(
-        module=SentenceEncoder(model.float(), pooling or declared, normalize).eval(),
-        tokenizer=tokenizer,
-        pad_id=pad_id,
-        longest=longest,
-        revision=commit,
-    )
-
-
-def _tokenizer(
-    source: str, revision: str | None, config: PretrainedConfig
-) -> tuple[bytes, int, int]:
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(source, use_fast=True, revision=revision)
-    if not tokenizer.is_fast:
-        raise ExportError(f"{source}: its tokenizer has no tokenizer.json form")
-    if tokenizer.pad_token_id is None:
-        raise ExportError(f"{source}: its tokenizer has no padding token")
-    longest = int(config.max_position_embeddings)
-    if config.model_type in ("roberta", "camembert", "xlm-roberta", "mpnet"):
-        longest -= 2  # these count positions from two, after the padding token's
-    backend = tokenizer.backend_tokenizer
-    backend.no_truncation()
-    backend.no_padding()
-    return backend.to_str().encode(), int(tokenizer.pad_token_id), longest
+    for name, weight in model.named_parameters():
+        if not torch.isfinite(weight).all():
+            raise ExportError(f"{source}: the weights of {name} hold NaN or infinity")
+    return model.float()

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import tempfile
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import ExportError
+from fala_export.quiet import quiet
 
 if TYPE_CHECKING:
     from onnx import ModelProto
     from optimum.exporters.onnx import OnnxConfig
+    from transformers import PreTrainedModel
 
     from fala_export.sentence_encoder import SentenceEncoder
 
@@ -27,6 +25,7 @@ OPSET = 18
 OUTPUT = "embedding"
 _HIDDEN = "last_hidden_state"
 _MASK = "attention_mask"
+_LARGEST = 2**31  # bytes that protocol buffers can count in a message
 _FAR = 1e4  # a score below by this much weighs nothing in float32
 _TINY = 1e-9  # keeps an all-masked row's division finite
 
@@ -48,18 +47,18 @@ def encoder_graph(encoder: SentenceEncoder) -> bytes:
         ExportError: The model cannot be traced.
     """
     import onnx
-    from optimum.exporters.onnx import export
-    from optimum.exporters.tasks import TasksManager
 
-    model = encoder.transformer
+    weight = sum(tensor.nbytes for tensor in encoder.state_dict().values())
+    if weight >= _LARGEST:
+        raise ExportError(f"{weight / 1e9:.1f} GB of weights are too large: an ONNX file ends at 2")
     try:
-        with tempfile.TemporaryDirectory() as folder, _quiet():
-            path = Path(folder) / "model.onnx"
-            constructor = TasksManager.get_exporter_config_constructor(
-                "onnx", model=model, task="feature-extraction", library_name="transformers"
-            )
-            export(model, _without_token_types(constructor(model.config)), path, opset=OPSET)
-            graph = onnx.load(path)
+        with tempfile.TemporaryDirectory() as folder, quiet():
+            graph = _trace(encoder.transformer, Path(folder) / "model.onnx")
+    except OSError as error:
+        raise ExportError(
+            f"the graph cannot be written to the temporary folder {tempfile.gettempdir()}: "
+            f"{error.strerror or error} (TMPDIR names another)"
+        ) from error
     except Exception as error:  # tracing runs the model's own code: anything may come out
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ExportError(f"the model cannot be traced to ONNX: {reason[0]}") from error
@@ -83,7 +82,7 @@ def quantize(model: bytes) -> bytes:
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    with tempfile.TemporaryDirectory() as folder, _quiet():
+    with tempfile.TemporaryDirectory() as folder, quiet():
         path = Path(folder) / "int8.onnx"
         quantize_dynamic(
             onnx.load_from_string(model),
@@ -123,6 +122,18 @@ def compact(model: ModelProto) -> bytes:
     for tensor in graph.initializer:
         tensor.name = short.get(tensor.name, tensor.name)
     return bytes(model.SerializeToString())
+
+
+def _trace(model: PreTrainedModel, path: Path) -> ModelProto:
+    import onnx
+    from optimum.exporters.onnx import export
+    from optimum.exporters.tasks import TasksManager
+
+    constructor = TasksManager.get_exporter_config_constructor(
+        "onnx", model=model, task="feature-extraction", library_name="transformers"
+    )
+    export(model, _without_token_types(constructor(model.config)), path, opset=OPSET)
+    return onnx.load(path)
 
 
 def _without_token_types(config: OnnxConfig) -> OnnxConfig:
@@ -188,16 +199,3 @@ def _append_pooling(model: ModelProto, encoder: SentenceEncoder) -> None:
     graph.output.append(
         helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [batch, encoder.dimension])
     )
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the tracer's and the quantizer's remarks, meant for their authors, off the screen."""
-    root_level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(root_level)

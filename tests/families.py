@@ -1,0 +1,124 @@
+"""Tiny random models of every encoder family, with tokenizers of their kinds, as model folders."""
+
+CORPUS = [
+    "The quick brown fox jumps over the lazy dog, and then it sleeps until the evening comes.",
+    "Prices rose; nobody was surprised!",
+    "one two three four five six seven eight nine ten",
+    "Ich wohne in Köln; très bien, señor",
+    "вот короткий текст",
+    "这是一个短文本",
+] * 3
+LENGTH = 40  # tokens that each model has positions for
+BERT_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+ROBERTA_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+MPNET_TOKENS = ("<s>", "<pad>", "</s>", "[UNK]", "<mask>")
+ALBERT_TOKENS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+DEBERTA_TOKENS = ("[PAD]", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+
+_SHAPE = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 48,
+}
+_PAST_PADDING = {"max_position_embeddings": LENGTH + 2, "pad_token_id": 1, "type_vocab_size": 1}
+
+#: Name -> tokenizer's kind, its class, its special tokens, and what the configuration sets.
+FAMILIES = {
+    "bert": ("wordpiece", "BertTokenizerFast", BERT_TOKENS, {}),
+    "roberta": ("bytes", "RobertaTokenizerFast", ROBERTA_TOKENS, _PAST_PADDING),
+    "distilbert": (
+        "wordpiece",
+        "DistilBertTokenizerFast",
+        BERT_TOKENS,
+        {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 48},
+    ),
+    "electra": ("wordpiece", "ElectraTokenizerFast", BERT_TOKENS, {"embedding_size": 16}),
+    "mpnet": ("wordpiece", "MPNetTokenizerFast", MPNET_TOKENS, _PAST_PADDING),
+    "albert": ("pieces", "AlbertTokenizerFast", ALBERT_TOKENS, {"embedding_size": 16}),
+    "xlm-roberta": ("pieces", "XLMRobertaTokenizerFast", ROBERTA_TOKENS, _PAST_PADDING),
+    "camembert": ("pieces", "CamembertTokenizerFast", ROBERTA_TOKENS, _PAST_PADDING),
+    "deberta-v2": (
+        "pieces",
+        "DebertaV2TokenizerFast",
+        DEBERTA_TOKENS,
+        # As version 3 sets them, with fewer buckets: far positions share theirs in short texts.
+        {
+            "relative_attention": True,
+            "position_buckets": 8,
+            "pos_att_type": ["p2c", "c2p"],
+            "position_biased_input": False,
+            "norm_rel_ebd": "layer_norm",
+            "share_att_key": True,
+            "type_vocab_size": 0,
+        },
+    ),
+}
+
+
+def write_model(folder, family="bert", **settings):
+    """Write a random model of a family and its tokenizer; gives the folder."""
+    import torch
+    from transformers import AutoConfig, AutoModel
+
+    kind, name, tokens, own = FAMILIES[family]
+    tokenizer = make_tokenizer(kind, name, tokens, folder)
+    shape = {} if family == "distilbert" else _SHAPE
+    sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": LENGTH}
+    config = AutoConfig.for_model(family, **{**shape, **sizes, **own, **settings})
+    torch.manual_seed(0)
+    model = AutoModel.from_config(config)
+    with torch.no_grad():
+        for weight in model.parameters():  # zero biases and unit norms would hide a lost one
+            weight += torch.randn_like(weight) * 0.05
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def make_tokenizer(kind, name, tokens, folder):
+    """Learn a tokenizer of a kind from the corpus; ``folder`` is where its files may lie."""
+    import transformers
+    from tokenizers import ByteLevelBPETokenizer, Tokenizer, models, normalizers, pre_tokenizers
+    from tokenizers.trainers import UnigramTrainer, WordPieceTrainer
+
+    folder.mkdir(parents=True, exist_ok=True)
+    wrap = getattr(transformers, name)
+    if kind == "bytes":
+        learned = ByteLevelBPETokenizer()
+        learned.train_from_iterator(CORPUS, 400, special_tokens=list(tokens), show_progress=False)
+        learned.save_model(str(folder))
+        return wrap(str(folder / "vocab.json"), str(folder / "merges.txt"), model_max_length=LENGTH)
+    if kind == "wordpiece":
+        learned = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        learned.normalizer = normalizers.BertNormalizer(lowercase=True)
+        learned.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        trainer = WordPieceTrainer(vocab_size=200, special_tokens=list(tokens), show_progress=False)
+    else:
+        learned = Tokenizer(models.Unigram())
+        learned.normalizer = normalizers.Sequence(
+            [normalizers.NFKC(), normalizers.Replace(" {2,}", " ")]
+        )
+        learned.pre_tokenizer = pre_tokenizers.Metaspace()
+        trainer = UnigramTrainer(
+            vocab_size=150, special_tokens=list(tokens), unk_token="<unk>", show_progress=False
+        )
+    learned.train_from_iterator(CORPUS, trainer)
+    if kind == "wordpiece":
+        words = sorted(learned.get_vocab().items(), key=lambda item: item[1])
+        (folder / "vocab.txt").write_text("".join(f"{word}\n" for word, _ in words))
+        return wrap(str(folder / "vocab.txt"), model_max_length=LENGTH)
+    frame_with(learned, *(("[CLS]", "[SEP]") if "[CLS]" in tokens else ("<s>", "</s>")))
+    learned.save(str(folder / "tokenizer.json"))
+    return wrap(tokenizer_file=str(folder / "tokenizer.json"), model_max_length=LENGTH)
+
+
+def frame_with(tokenizer, start, end):
+    """Let a tokenizer put tokens around a text."""
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer.post_processor = TemplateProcessing(
+        single=f"{start} $A {end}",
+        pair=f"{start} $A {end} $B {end}",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (start, end)],
+    )

@@ -1,0 +1,206 @@
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("optimum")
+
+from fala.bundle import Bundle
+from fala.errors import ExportError
+from fala_export.backbone import ExportOptions, export_encoder, load
+from fala_export.model_folder import save_encoder
+from families import FAMILIES, LENGTH, write_model
+
+TEXTS = [
+    "A short one.",
+    "",
+    "  ",
+    "The quick brown fox jumps over the lazy dog, and then it sleeps.",
+    "zehn Äpfel, ÉCOLE",
+    "вот Текст",
+    "这是文本。",
+    "नमस्ते عربي",
+    "🙂👍🏽 ok",
+    "one two three four five six seven eight nine ten " * 30,
+    "[CLS] <s> [SEP] </s> <mask> [MASK]",
+    "tabs\tand\nlines  and ends ",
+    "brownfoxbrownfox" * 20,
+]
+
+
+def export(folder, out, **options):
+    """Export a folder in float32 at its full length; gives the encoder and the bundle's."""
+    encoder = load(str(folder))
+    options = {"name": "x", "precision": "none", "max_length": encoder.longest, **options}
+    export_encoder(encoder, out, ExportOptions(**options))
+    return encoder, Bundle.open(out).backbone()
+
+
+def embed(folder, texts, length, pooling="mean"):
+    """Embed texts by the transformers library alone, with its tokenizer's token types too."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModel.from_pretrained(folder).eval()
+    inputs = tokenizer(texts, padding=True, truncation=True, max_length=length, return_tensors="pt")
+    with torch.inference_mode():
+        states = model(**inputs).last_hidden_state
+    if pooling == "cls":
+        return states[:, 0].numpy()
+    mask = inputs["attention_mask"].unsqueeze(-1)
+    return ((states * mask).sum(1) / mask.sum(1)).numpy()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_bundle_embeds_as_transformers_does(family, tmp_path):
+    from tokenizers import Tokenizer
+    from transformers import AutoTokenizer
+
+    folder = write_model(tmp_path / family, family)
+    encoder, exported = export(folder, tmp_path / "x.fala")
+    assert encoder.longest == LENGTH
+
+    own = Tokenizer.from_str(encoder.tokenizer.decode()).encode_batch(TEXTS)
+    expected_ids = AutoTokenizer.from_pretrained(folder)(TEXTS)["input_ids"]
+    assert [encoding.ids for encoding in own] == expected_ids
+    assert {len(ids) > LENGTH for ids in expected_ids} == {True, False}
+
+    expected = embed(folder, TEXTS, LENGTH)
+    np.testing.assert_allclose(exported.encode(TEXTS), expected, atol=1e-4)
+    np.testing.assert_allclose(encoder.encode(TEXTS, LENGTH), expected, atol=1e-4)
+    alone = np.concatenate([exported.encode([text]) for text in TEXTS])
+    np.testing.assert_allclose(alone, expected, atol=1e-4)
+    apart = np.linalg.norm(expected - expected[0], axis=1)[3:]
+    assert apart.min() > 0.05  # texts are told apart, so agreement is no accident
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "longest"),
+    [
+        ("roberta", {"max_position_embeddings": 30}, 28),
+        ("roberta", {"max_position_embeddings": 30, "pad_token_id": 3}, 26),
+        ("mpnet", {"max_position_embeddings": 30, "pad_token_id": 3}, 28),
+        ("distilbert", {"max_position_embeddings": 30}, 30),
+        ("bert", {"max_position_embeddings": 30, "position_embedding_type": "relative_key"}, 30),
+        ("bert", {"max_position_embeddings": 90}, LENGTH),  # what its tokenizer says
+    ],
+)
+def test_a_text_of_the_longest_length_runs_and_one_token_more_does_not(
+    family, settings, longest, tmp_path
+):
+    folder = write_model(tmp_path / family, family, **settings)
+    encoder, exported = export(folder, tmp_path / "x.fala")
+    assert encoder.longest == longest
+    np.testing.assert_allclose(exported.encode(TEXTS), encoder.encode(TEXTS, longest), atol=1e-4)
+    if longest < LENGTH:
+        with pytest.raises((IndexError, RuntimeError)):
+            encoder.encode(TEXTS, longest + 1)
+    with pytest.raises(ExportError, match=f"up to {longest} tokens"):
+        export(folder, tmp_path / "y.fala", max_length=longest + 1)
+
+
+def test_relative_positions_hold_far_beyond_the_length_that_was_traced(tmp_path):
+    """Their buckets are of all lengths in the graph, not of the example's few tokens."""
+    for family in ("mpnet", "deberta-v2"):
+        positions = 302 if family == "mpnet" else 300
+        folder = write_model(tmp_path / family, family, max_position_embeddings=positions)
+        settings = json.loads((folder / "tokenizer_config.json").read_text())
+        (folder / "tokenizer_config.json").write_text(
+            json.dumps(settings | {"model_max_length": 300})
+        )
+        encoder, exported = export(folder, tmp_path / "x.fala")
+        assert encoder.longest == 300
+        np.testing.assert_allclose(exported.encode(TEXTS), embed(folder, TEXTS, 300), atol=1e-4)
+
+
+def write_sentence_model(folder, family, pooling="mean", normalize=False, **settings):
+    """Write a folder with the sentence-transformers library, as it does now; gives its model."""
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    models = pytest.importorskip("sentence_transformers.models")
+    transformer = models.Transformer(str(write_model(folder / "plain", family)), **settings)
+    modules = [transformer, models.Pooling(32, pooling_mode=pooling)]
+    if normalize:
+        modules.append(models.Normalize())
+    model = sentence_transformers.SentenceTransformer(modules=modules, device="cpu")
+    model.save(str(folder / "saved"))
+    return sentence_transformers.SentenceTransformer(str(folder / "saved"), device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("family", "pooling", "normalize", "settings"),
+    [
+        ("bert", "mean", True, {"max_seq_length": 20}),
+        ("bert", "cls", False, {}),
+        ("roberta", "mean", False, {"do_lower_case": True}),
+        ("roberta", "cls", True, {"max_seq_length": 20}),
+        ("distilbert", "mean", True, {}),
+        ("mpnet", "mean", True, {"max_seq_length": 12}),
+        ("xlm-roberta", "cls", True, {"do_lower_case": True}),
+    ],
+)
+def test_a_sentence_transformers_folder_brings_its_own_ways(
+    family, pooling, normalize, settings, tmp_path
+):
+    model = write_sentence_model(tmp_path, family, pooling, normalize, **settings)
+    encoder, exported = export(tmp_path / "saved", tmp_path / "x.fala")
+    assert (encoder.module.pooling, encoder.module.normalize) == (pooling, normalize)
+    assert encoder.longest == model.max_seq_length == settings.get("max_seq_length", LENGTH)
+    expected = model.encode(TEXTS)
+    np.testing.assert_allclose(encoder.encode(TEXTS, encoder.longest), expected, atol=1e-5)
+    np.testing.assert_allclose(exported.encode(TEXTS), expected, atol=1e-5)
+
+
+def write_early_folder(folder, family, mode, settings_name):
+    """Write a folder as early versions of sentence-transformers did, all settings in its files."""
+    inner = folder / "0_Transformer"
+    write_model(inner, family)
+    (inner / settings_name).write_text('{"max_seq_length": 20, "do_lower_case": true}')
+    modules = [
+        {"idx": 0, "name": "0", "path": inner.name},
+        {"idx": 1, "name": "1", "path": "1_Pooling"},
+        {"idx": 2, "name": "2", "path": "2_Normalize"},
+    ]
+    for module, kind in zip(modules, ("Transformer", "Pooling", "Normalize"), strict=True):
+        module["type"] = f"sentence_transformers.models.{kind}"
+    (folder / "modules.json").write_text(json.dumps(modules))
+    names = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+    switches = {f"pooling_mode_{name}": name == mode for name in names}
+    (folder / "1_Pooling").mkdir()
+    settings = {"word_embedding_dimension": 32, **switches}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(settings))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("family", "mode", "settings_name"),
+    [
+        ("bert", "mean_tokens", "sentence_bert_config.json"),
+        ("roberta", "cls_token", "sentence_roberta_config.json"),
+    ],
+)
+def test_folders_of_early_versions_are_read_too(family, mode, settings_name, tmp_path):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    old = write_early_folder(tmp_path / "old", family, mode, settings_name)
+    expected = sentence_transformers.SentenceTransformer(str(old), device="cpu").encode(TEXTS)
+    encoder, exported = export(old, tmp_path / "x.fala")
+    assert (encoder.module.pooling, encoder.module.normalize) == (mode.partition("_")[0], True)
+    assert encoder.longest == 20
+    np.testing.assert_allclose(exported.encode(TEXTS), expected, atol=1e-5)
+    upper, lower = exported.encode(["ONE two", "one two"])
+    np.testing.assert_array_equal(upper, lower)
+
+
+def test_sentence_transformers_reads_what_we_save(tmp_path):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    for mode, normalize in (("mean", True), ("cls", False)):
+        write_sentence_model(tmp_path / mode, "roberta", mode, normalize, do_lower_case=True)
+        encoder = load(str(tmp_path / mode / "saved"))
+        save_encoder(encoder, tmp_path / mode / "ours")
+        model = sentence_transformers.SentenceTransformer(
+            str(tmp_path / mode / "ours"), device="cpu"
+        )
+        assert model.max_seq_length == LENGTH
+        np.testing.assert_allclose(model.encode(TEXTS), encoder.encode(TEXTS, LENGTH), atol=1e-5)
