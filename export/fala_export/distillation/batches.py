@@ -1,0 +1,94 @@
+"""The distillation as ``fala_export.training`` sees it: batches of texts, and a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fala_export.sentence_encoder import SentenceEncoder
+
+_POOL = 50  # batches that share a sorting by length: little padding, still random enough
+
+
+class Imitation(nn.Module):
+    """A student and its loss: half the squared distance to the teacher's embedding.
+
+    In units of the targets' mean squared length, so that it is one minus the cosine where all
+    embeddings have length 1.
+
+    Args:
+        student: What is trained.
+        scale: The targets' mean squared length.
+    """
+
+    def __init__(self, student: SentenceEncoder, scale: float) -> None:
+        super().__init__()
+        self.student = student
+        self._scale = scale
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, targets: Tensor
+    ) -> dict[str, Tensor]:
+        """The loss of n texts: ids and mask (n, length), targets (n, dim)."""
+        distances = (self.student(input_ids, attention_mask) - targets).square().sum(dim=1)
+        weight = torch.tensor(float(len(targets)))
+        return {"loss": distances.mean() / (2 * self._scale), "weight": weight}
+
+
+class TextBatches:
+    """Texts and what the teacher makes of them, in batches of similar length.
+
+    Args:
+        pieces: Piece ids of n texts.
+        targets: Shape (n, dim).
+        size: Texts a batch.
+        pad_id: The padding piece's id.
+        seed: Of the order, which is another one in every epoch.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[Sequence[int]],
+        targets: NDArray[np.float32],
+        size: int,
+        pad_id: int,
+        seed: int,
+    ) -> None:
+        self._pieces = pieces
+        self._targets = torch.from_numpy(targets)
+        self._size = size
+        self._pad_id = pad_id
+        self._seed = seed
+        self._plan = lru_cache(maxsize=1)(self._plan_epoch)
+
+    def __len__(self) -> int:
+        return -(-len(self._pieces) // self._size)
+
+    def batch(self, epoch: int, position: int) -> dict[str, Tensor]:
+        """The arguments of ``Imitation.forward``."""
+        chosen = self._plan(epoch)[position]
+        length = max(len(self._pieces[index]) for index in chosen)
+        ids = torch.full((len(chosen), length), self._pad_id)
+        mask = torch.zeros_like(ids)
+        for row, index in enumerate(chosen):
+            pieces = self._pieces[index]
+            ids[row, : len(pieces)] = torch.tensor(pieces)
+            mask[row, : len(pieces)] = 1
+        return {"input_ids": ids, "attention_mask": mask, "targets": self._targets[chosen]}
+
+    def _plan_epoch(self, epoch: int) -> list[list[int]]:
+        rng = np.random.default_rng((self._seed, epoch))
+        order = rng.permutation(len(self._pieces)).tolist()
+        batches: list[list[int]] = []
+        for start in range(0, len(order), self._size * _POOL):
+            pool = order[start : start + self._size * _POOL]
+            pool.sort(key=lambda index: len(self._pieces[index]))
+            batches += [
+                pool[first : first + self._size] for first in range(0, len(pool), self._size)
+            ]
+        return [batches[index] for index in rng.permutation(len(batches))]

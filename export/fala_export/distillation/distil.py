@@ -1,0 +1,161 @@
+"""Distil a sentence encoder into a smaller one.
+
+The student learns the teacher's sentence embeddings themselves (as in Reimers and Gurevych,
+"Making Monolingual Sentence Embeddings Multilingual", EMNLP 2020), projected to the student's
+dimension by the directions that keep most of their length. All of it resumes where it stopped.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fala.errors import ExportError
+from fala_export.distillation.student import (
+    average_untrained_positions,
+    choose_shape,
+    has_width_of,
+    keep_layers,
+    keep_pieces,
+    make_student,
+    piece_vectors,
+)
+from fala_export.distillation.targets import figures, projection, unit
+from fala_export.distillation.teacher import Teacher, digest
+from fala_export.distillation.texts import Texts
+from fala_export.distillation.vocabulary import choose_vocabulary
+from fala_export.encoder import Encoder
+from fala_export.model_folder import save_encoder
+
+LONGEST = 64  # pieces of a text that the training reads
+_WARM_UP = 0.02  # of the steps
+_RATES = {True: 1e-4, False: 1e-3}  # by whether the layers come from the teacher
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """Settings of a distillation.
+
+    A student of the teacher's dimension, heads and tokenizer starts as the teacher with fewer
+    layers and pieces; any other starts as a new BERT.
+
+    Attributes:
+        layers: Transformer layers; None takes the teacher's.
+        dimension: Length of an embedding; None takes the teacher's.
+        heads: Attention heads a layer; None takes the teacher's, or heads of about 64.
+        vocabulary: Pieces of a WordPiece vocabulary that is learned; None keeps the teacher's.
+        trim: Of the vocabulary, only so many of the most used pieces are kept; None keeps all.
+        epochs: Passes over the texts; 0 leaves the student as it starts.
+        batch: Texts a step.
+        learning_rate: At its peak; None takes 0.0001 for the teacher's layers, 0.001 for new ones.
+    """
+
+    layers: int | None = None
+    dimension: int | None = None
+    heads: int | None = None
+    vocabulary: int | None = None
+    trim: int | None = None
+    epochs: int = 5
+    batch: int = 64
+    learning_rate: float | None = None
+
+
+@dataclass(frozen=True)
+class Distilled:
+    """What came out.
+
+    Attributes:
+        encoder: The student.
+        folder: Where it lies in the form of sentence-transformers.
+        figures: How near it is to the teacher on held-out texts.
+    """
+
+    encoder: Encoder
+    folder: Path
+    figures: dict[str, Any]
+
+
+def distil(
+    teacher: Teacher, texts: Texts, settings: Distillation, work: Path, seed: int
+) -> Distilled:
+    """Distil a teacher on texts; a rerun continues.
+
+    Args:
+        teacher: The teacher.
+        texts: The texts.
+        settings: Of the distillation.
+        work: Folder of everything that a rerun continues from.
+        seed: Of the texts' order and the first weights.
+
+    Raises:
+        ExportError: The settings do not fit the teacher or the texts, or the folder cannot be
+            used.
+    """
+    from fala_export.distillation.batches import Imitation, TextBatches
+    from fala_export.sentence_encoder import SentenceEncoder
+    from fala_export.training.loop import LoopSettings, train_module
+
+    own = teacher.encoder.module
+    config = own.transformer.config
+    shape = choose_shape(config, settings.layers, settings.dimension, settings.heads)
+    if len(texts.training) < settings.batch:
+        raise ExportError(
+            f"{len(texts.training)} texts to train on are fewer than a batch of {settings.batch}"
+        )
+    recipe = {
+        "teacher": teacher.digest,
+        "texts": digest([*texts.training, *texts.vocabulary]),
+        **asdict(settings),
+    }
+    run = work / f"student-{digest([json.dumps([recipe, seed], sort_keys=True)])}"
+    vocabulary = choose_vocabulary(
+        teacher.encoder, texts, settings.vocabulary, settings.trim, LONGEST
+    )
+    pieces = vocabulary.encode(texts.training, LONGEST)
+
+    embeddings = teacher.embed(texts.training, LONGEST)
+    reference = teacher.embed(texts.held_out, LONGEST)
+    down = projection(embeddings, shape.dimension)
+    targets, wanted = embeddings @ down, reference @ down
+    if own.normalize:
+        targets, wanted = unit(targets), unit(wanted)
+
+    copied = settings.vocabulary is None and has_width_of(config, shape)
+    if copied:
+        student = copy.deepcopy(own)
+        keep_layers(student.transformer, shape.layers)
+        if vocabulary.kept is not None:
+            keep_pieces(student.transformer, vocabulary.kept, vocabulary.pad_id)
+    else:
+        vectors = piece_vectors(pieces, targets, vocabulary.size)
+        bert = make_student(shape, vectors, seed, vocabulary.pad_id)
+        student = SentenceEncoder(bert, "mean", own.normalize)
+
+    steps = 0
+    if settings.epochs:
+        history = train_module(
+            Imitation(student, float(np.square(targets).sum(axis=1).mean())),
+            TextBatches(pieces, targets, settings.batch, vocabulary.pad_id, seed),
+            LoopSettings(settings.epochs, settings.learning_rate or _RATES[copied], _WARM_UP),
+            run,
+            seed=seed,
+            recipe=recipe,
+            resume=True,
+        )
+        steps = history.steps
+    if not copied:
+        average_untrained_positions(student.transformer, LONGEST)
+    encoder = Encoder(
+        module=student.eval(),
+        tokenizer=vocabulary.tokenizer,
+        pad_id=vocabulary.pad_id,
+        longest=teacher.encoder.longest if copied else shape.positions,
+    )
+    save_encoder(encoder, run / "model")
+    measured = figures(encoder.encode(texts.held_out, LONGEST), wanted, reference)
+    return Distilled(encoder, run / "model", {**measured, "steps": steps})
