@@ -114,14 +114,20 @@ def bad_sources(tmp_path, tiny):
     weights = (tiny / "model.safetensors").read_bytes()
     tokenizer = (tiny / "tokenizer.json").read_bytes()
     dense = json.dumps([{"type": "sentence_transformers.models.Dense", "path": "2_Dense"}])
-    whole = {"config__json": config, "model__safetensors": weights, "tokenizer__json": tokenizer}
+    settings = (tiny / "tokenizer_config.json").read_bytes()
+    whole = {
+        "config__json": config,
+        "model__safetensors": weights,
+        "tokenizer__json": tokenizer,
+        "tokenizer_config__json": settings,
+    }
     return {
         "no config.json": folder("empty"),
         "not an encoder": folder("decoder", config__json=b'{"model_type": "gpt2"}'),
         "its tokenizer": folder("mute", config__json=config, model__safetensors=weights),
         "its weights": folder("cut", **{**whole, "model__safetensors": weights[:1000]}),
         "Dense": folder("dense", **{**whole, "modules__json": dense.encode()}),
-        "its configuration": folder("odd", config__json=b"not json"),
+        "its config.json": folder("odd", config__json=b"not json"),
         "no such folder": tmp_path / "nowhere" / "at" / "all",
     }
 

@@ -207,11 +207,12 @@ def _load_tokenizer(
     if tokenizer.pad_token_id is None:
         raise ExportError(f"{source}: its tokenizer has no padding token")
     backend = tokenizer.backend_tokenizer
-    highest = max(*backend.get_vocab(with_added_tokens=True).values(), tokenizer.pad_token_id)
-    if highest >= config.vocab_size:
+    ids = backend.get_vocab(with_added_tokens=True)
+    last = max(ids, key=ids.__getitem__)
+    if ids[last] >= config.vocab_size:
         raise ExportError(
-            f"{source}: its tokenizer gives ids up to {highest}, but the model has only "
-            f"{config.vocab_size} token embeddings: they are not of one model"
+            f"{source}: its tokenizer has the token {last!r} with id {ids[last]}, but the model "
+            f"has only {config.vocab_size} token embeddings: they do not belong together"
         )
     backend.no_truncation()
     backend.no_padding()
