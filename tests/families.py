@@ -1,5 +1,7 @@
 """Tiny random models of every encoder family, with tokenizers of their kinds, as model folders."""
 
+import json
+
 CORPUS = [
     "The quick brown fox jumps over the lazy dog, and then it sleeps until the evening comes.",
     "Prices rose; nobody was surprised!",
@@ -122,3 +124,24 @@ def frame_with(tokenizer, start, end):
         pair=f"{start} $A {end} $B {end}",
         special_tokens=[(token, tokenizer.token_to_id(token)) for token in (start, end)],
     )
+
+
+def write_early_folder(folder, family, mode, settings_name):
+    """Write a folder as early versions of sentence-transformers did, all settings in its files."""
+    inner = folder / "0_Transformer"
+    write_model(inner, family)
+    (inner / settings_name).write_text('{"max_seq_length": 20, "do_lower_case": true}')
+    modules = [
+        {"idx": 0, "name": "0", "path": inner.name},
+        {"idx": 1, "name": "1", "path": "1_Pooling"},
+        {"idx": 2, "name": "2", "path": "2_Normalize"},
+    ]
+    for module, kind in zip(modules, ("Transformer", "Pooling", "Normalize"), strict=True):
+        module["type"] = f"sentence_transformers.models.{kind}"
+    (folder / "modules.json").write_text(json.dumps(modules))
+    names = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+    switches = {f"pooling_mode_{name}": name == mode for name in names}
+    (folder / "1_Pooling").mkdir()
+    settings = {"word_embedding_dimension": 32, **switches}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(settings))
+    return folder

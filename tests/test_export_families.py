@@ -11,7 +11,7 @@ from fala.bundle import Bundle
 from fala.errors import ExportError
 from fala_export.backbone import ExportOptions, export_encoder, load
 from fala_export.model_folder import save_encoder
-from families import FAMILIES, LENGTH, write_model
+from families import FAMILIES, LENGTH, write_early_folder, write_model
 
 TEXTS = [
     "A short one.",
@@ -151,27 +151,6 @@ def test_a_sentence_transformers_folder_brings_its_own_ways(
     expected = model.encode(TEXTS)
     np.testing.assert_allclose(encoder.encode(TEXTS, encoder.longest), expected, atol=1e-5)
     np.testing.assert_allclose(exported.encode(TEXTS), expected, atol=1e-5)
-
-
-def write_early_folder(folder, family, mode, settings_name):
-    """Write a folder as early versions of sentence-transformers did, all settings in its files."""
-    inner = folder / "0_Transformer"
-    write_model(inner, family)
-    (inner / settings_name).write_text('{"max_seq_length": 20, "do_lower_case": true}')
-    modules = [
-        {"idx": 0, "name": "0", "path": inner.name},
-        {"idx": 1, "name": "1", "path": "1_Pooling"},
-        {"idx": 2, "name": "2", "path": "2_Normalize"},
-    ]
-    for module, kind in zip(modules, ("Transformer", "Pooling", "Normalize"), strict=True):
-        module["type"] = f"sentence_transformers.models.{kind}"
-    (folder / "modules.json").write_text(json.dumps(modules))
-    names = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
-    switches = {f"pooling_mode_{name}": name == mode for name in names}
-    (folder / "1_Pooling").mkdir()
-    settings = {"word_embedding_dimension": 32, **switches}
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps(settings))
-    return folder
 
 
 @pytest.mark.parametrize(

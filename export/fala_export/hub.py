@@ -23,9 +23,13 @@ if TYPE_CHECKING:
 
 _PATIENCE = 10.0  # seconds after which a hub that does not answer counts as out of reach
 _SIGN_OF_ALL = ".gitattributes"  # in the cache only where somebody fetched the whole model
-_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
-_VOCABULARIES = (
+_TOKENIZER = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
     "added_tokens.json",
+)
+_VOCABULARIES = (
     "vocab.txt",
     "vocab.json",
     "merges.txt",
@@ -103,8 +107,8 @@ class HubModel:
         if (self.folder / _SIGN_OF_ALL).is_file():
             return None
         raise ExportError(
-            f"{self.name}: {self.unreachable}, and the local cache has only parts of it: {file} "
-            "was never asked for; run this once where the hub can be reached, or give a folder"
+            f"{self.name}: {self.unreachable}, and the local cache has only parts of it, without "
+            f"{file}: run this once where the hub can be reached, or give a model's folder"
         )
 
 

@@ -1,0 +1,235 @@
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("optimum")
+
+from fala.bundle import Bundle
+from fala_export.encoder import load_encoder
+from families import CORPUS, write_early_folder, write_model
+from hub_server import Hub, Model, files_in
+
+NAME = "vendor/tiny"
+FIND = """
+import sys
+from fala.errors import ExportError
+from fala_export import hub
+from fala_export.model_folder import read_modules
+
+name, revision, patience = sys.argv[1:]
+hub._PATIENCE = float(patience)
+try:
+    model = hub.find_model(name, revision or None)
+    model.fetch_weights(read_modules(name, model.folder).transformer)
+    print(model.folder)
+except ExportError as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Two folders: the model as it is on the main branch, and as it was when it was tagged."""
+    root = tmp_path_factory.mktemp("models")
+    write_model(root / "new")
+    write_model(root / "old", type_vocab_size=3)  # another shape, so other random weights
+    return root
+
+
+@pytest.fixture
+def hub(folders):
+    """A hub with one public model."""
+    with Hub() as hub:
+        model = hub.models[NAME] = Model()
+        model.push(files_in(folders / "old"), "v1")
+        model.push(files_in(folders / "new"), "main")
+        yield hub
+
+
+def process(hub, home, *arguments, **environment):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    return subprocess.run(
+        [sys.executable, "-c", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**kept, "HF_ENDPOINT": hub.address, "HF_HOME": str(home), **environment},
+    )
+
+
+def find(hub, home, revision="", name=NAME, patience=10, **environment):
+    """Fetch a model in a process of its own, without torch."""
+    return process(hub, home, FIND, name, revision, patience, **environment)
+
+
+def backbone(hub, home, out, *options, **environment):
+    """Run the export command."""
+    program = "from fala_export.cli import main; main(prog_name='fala-export')"
+    arguments = ("backbone", NAME, "--out", out, "--quantize", "none", "--max-length", 32)
+    return process(hub, home, program, *arguments, *options, **environment)
+
+
+def fails(done, *parts):
+    """Check that a process ended in one line that says each of some parts."""
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
+    for part in parts:
+        assert part in done.stderr, done.stderr
+
+
+def exported(folders, folder, out):
+    """Check that a bundle is of a folder's model; gives its commit."""
+    bundle = Bundle.open(out)
+    expected = load_encoder(str(folders / folder)).encode(CORPUS, 32)
+    np.testing.assert_allclose(bundle.backbone().encode(CORPUS), expected, atol=1e-4)
+    return bundle.manifest.details["revision"], expected
+
+
+def test_a_name_is_exported_at_the_revision_that_was_asked_for(hub, folders, tmp_path):
+    home, branches = tmp_path / "home", hub.models[NAME].branches
+    done = backbone(hub, home, tmp_path / "v1.fala", "--revision", "v1")
+    assert (done.returncode, done.stderr) == (0, "")
+    commit, old = exported(folders, "old", tmp_path / "v1.fala")
+    assert commit == branches["v1"]
+
+    assert find(hub, home).returncode == 0
+    asked = len(hub.requests)
+    done = backbone(hub, home, tmp_path / "main.fala", HF_HUB_OFFLINE="1")
+    assert (done.returncode, done.stderr) == (0, "")
+    commit, new = exported(folders, "new", tmp_path / "main.fala")
+    assert commit == branches["main"]
+    assert len(hub.requests) == asked
+    assert np.abs(old - new).max() > 0.1
+
+
+@pytest.mark.parametrize("layout", ["old folders", "weights in parts", "no tokenizer.json"])
+def test_every_file_that_a_layout_needs_is_fetched(hub, folders, tmp_path, layout):
+    folder = tmp_path / "model"
+    if layout == "old folders":
+        write_early_folder(folder, "bert", "cls_token", "sentence_bert_config.json")
+    elif layout == "weights in parts":
+        shutil.copytree(folders / "new", folder)
+        (folder / "model.safetensors").unlink()
+        model = load_encoder(str(folders / "new")).module.transformer
+        model.save_pretrained(folder, max_shard_size="20KB")
+        assert len(list(folder.glob("*.safetensors"))) > 1
+    else:
+        shutil.copytree(folders / "new", folder)
+    # One file of the two says all about the tokenizer.
+    unused = "tokenizer.json" if layout == "no tokenizer.json" else "vocab.txt"
+    next(folder.rglob(unused)).unlink()
+    files = files_in(folder)
+    hub.models[NAME].push({**files, "README.md": b"", "tf_model.h5": b"unused"}, "main")
+    done = find(hub, tmp_path / "home")
+    assert done.returncode == 0, done.stderr
+    assert files_in(Path(done.stdout.strip())) == files
+    expected = load_encoder(str(folder)).encode(CORPUS, 20)
+    np.testing.assert_array_equal(load_encoder(done.stdout.strip()).encode(CORPUS, 20), expected)
+
+
+def test_all_files_are_of_one_commit_though_the_branch_moves(hub, folders, tmp_path):
+    model = hub.models[NAME]
+    moved = model.branches["main"]
+
+    def move(path):
+        if "tokenizer" in path:
+            model.branches["main"] = model.branches["v1"]
+
+    hub.before = move
+    done = find(hub, tmp_path)
+    assert done.stdout.strip().endswith(moved), done.stderr
+    assert model.branches["main"] != moved
+    fetched = files_in(Path(done.stdout.strip()))
+    assert fetched == {name: data for name, data in model.commits[moved].items() if name in fetched}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(fetched)
+    hub.before = lambda path: None
+    assert find(hub, tmp_path).stdout.strip().endswith(model.branches["v1"])
+
+
+def test_a_cached_model_needs_no_hub_and_says_nothing_of_another_revision(hub, tmp_path):
+    first = find(hub, tmp_path, "v1")
+    assert first.returncode == 0, first.stderr
+    hub.status = 503
+    for revision in ("v1", hub.models[NAME].branches["v1"]):
+        again = find(hub, tmp_path, revision)
+        assert (again.stdout, again.stderr) == (first.stdout, "")
+    fails(find(hub, tmp_path, "main"), NAME, "status 503", "local cache has no main", "or give")
+
+
+def test_a_model_that_others_cached_in_part_is_not_taken_for_whole(hub, tmp_path):
+    """Whoever loads a sentence-transformers model by transformers alone fetches no modules.json."""
+    part = "from huggingface_hub import hf_hub_download as get; import sys; get(*sys.argv[1:])"
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        assert process(hub, tmp_path, part, NAME, name).returncode == 0
+    fails(find(hub, tmp_path, HF_HUB_OFFLINE="1"), "only parts of it, without modules.json")
+    hub.models[NAME].commits[hub.models[NAME].branches["main"]][".gitattributes"] = b""
+    whole = "from huggingface_hub import snapshot_download as get; import sys; get(sys.argv[1])"
+    assert process(hub, tmp_path, whole, NAME).returncode == 0
+    assert find(hub, tmp_path, HF_HUB_OFFLINE="1").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "revision", "parts"),
+    [
+        ("vendor/unknown", "", ("vendor/unknown: no such folder, and no such model", "HF_TOKEN")),
+        (NAME, "v7", (f"{NAME}: this model on the hub has no revision v7",)),
+        ("a..b", "", ("a..b: no such folder, and no name for a model",)),
+    ],
+)
+def test_what_the_hub_does_not_know_is_named(hub, tmp_path, name, revision, parts):
+    fails(find(hub, tmp_path, revision, name), *parts)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_gated_model_is_not_taken_for_an_unknown_one(hub, tmp_path, status):
+    hub.models[NAME].refused = status
+    parts = ("refuses to give config.json", f"status {status}", "accept", "HF_TOKEN")
+    fails(find(hub, tmp_path), *parts)
+
+
+def test_a_hub_out_of_reach_is_told_at_once(hub, tmp_path):
+    hub.silent = True
+    start = time.monotonic()
+    fails(find(hub, tmp_path, patience=0.5), hub.address, "cannot be reached", "no main")
+    assert len(hub.requests) == 1
+    hub.__exit__()
+    fails(find(hub, tmp_path), hub.address, "cannot be reached", "or give a model's folder")
+    fails(find(hub, tmp_path, HF_HUB_OFFLINE="1"), "HF_HUB_OFFLINE is set", "no main")
+    assert time.monotonic() - start < 30
+
+
+def test_a_broken_connection_is_told_and_the_next_run_goes_on(hub, tmp_path):
+    weights = hub.models[NAME].commits[hub.models[NAME].branches["main"]]["model.safetensors"]
+    hub.cut_after = len(weights) // 3
+    start = time.monotonic()
+    done = backbone(hub, tmp_path / "home", tmp_path / "x.fala")
+    assert time.monotonic() - start < 60
+    fails(done, NAME, "fetching model.safetensors from the hub failed, try again")
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+    # Nor is the part taken for the model, where there is no network to fetch the rest.
+    fails(find(hub, tmp_path / "home", HF_HUB_OFFLINE="1"), "without model.safetensors")
+    hub.cut_after = None
+    done = find(hub, tmp_path / "home")
+    assert (Path(done.stdout.strip()) / "model.safetensors").read_bytes() == weights
+
+
+def test_a_model_without_use_is_refused_before_its_weights_are_fetched(hub, tmp_path):
+    commit = hub.models[NAME].branches["main"]
+    files = hub.models[NAME].commits[commit]
+    files["config.json"] = json.dumps(
+        {**json.loads(files["config.json"]), "auto_map": {"AutoModel": "modeling_tiny.TinyModel"}}
+    ).encode()
+    files["modeling_tiny.py"] = b"raise SystemExit('this must never run')"
+    done = backbone(hub, tmp_path / "home", tmp_path / "x.fala")
+    fails(done, f"fala-export: {NAME}: brings model code of its own, which is never run")
+    assert not [path for _, path in hub.requests if path.endswith((".safetensors", ".py"))]
