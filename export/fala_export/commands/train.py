@@ -1,0 +1,157 @@
+"""``fala-export train``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fala import Bundle
+from fala.errors import ExportError
+from fala_export.commands.options import JSON, NAME, OUT, show
+from fala_export.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from fala_export.encoder import Encoder
+
+_DEFAULTS = TrainingSettings()
+_TITLES = {"frozen": "frozen backbone", "trained": "trained"}
+_METRICS = ("auc", "f1", "accuracy")
+
+
+@click.command()
+@click.argument("source", metavar="DIR_OR_NAME_OR_BUNDLE")
+@click.option(
+    "--data",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Rows as of fala-replace --data; the public ones are read.",
+)
+@OUT
+@click.option(
+    "--work",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the checkpoints, and of the trained model.",
+)
+@click.option("--frozen", is_flag=True, help="Keep the backbone; fit the head in closed form.")
+@click.option("--resume", is_flag=True, help="Continue from the last whole checkpoint in --work.")
+@click.option("--epochs", type=click.IntRange(min=1), help="Most passes over the rows.")
+@click.option("--batch", type=click.IntRange(min=1), default=_DEFAULTS.batch, show_default=True)
+@click.option("--learning-rate", type=click.FloatRange(min=0, min_open=True), help="At its peak.")
+@click.option(
+    "--warm-up",
+    type=click.FloatRange(0, 1),
+    default=_DEFAULTS.warm_up,
+    show_default=True,
+    help="Share of the steps in which the rate rises.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=_DEFAULTS.seed, show_default=True)
+@click.option("--max-length", type=int, default=128, show_default=True, help="Tokens read.")
+@click.option(
+    "--pooling",
+    type=click.Choice(["mean", "cls", "attention"]),
+    help="Default: as the model's sentence-transformers files say, or the mean.",
+)
+@click.option("--revision", help="Branch, tag or commit of a model on the hub.")
+@click.option("--quantize", type=click.Choice(["int8", "none"]), default="int8", show_default=True)
+@NAME
+@JSON
+def train(
+    source: str,
+    data: Path,
+    out: Path,
+    work: Path | None,
+    frozen: bool,
+    resume: bool,
+    epochs: int | None,
+    batch: int,
+    learning_rate: float | None,
+    warm_up: float,
+    seed: int,
+    max_length: int,
+    pooling: str | None,
+    revision: str | None,
+    quantize: str,
+    name: str | None,
+    as_json: bool,
+) -> None:
+    """Train a backbone and its head on public rows, and write them as a release.
+
+    The backbone is a model folder, a name on the hub, or a bundle of word vectors.
+    """
+    if (work is None) != frozen:
+        raise click.UsageError("give either --work, the folder of the checkpoints, or --frozen")
+    if not out.parent.is_dir():
+        raise ExportError(f"{out}: its folder does not exist")
+    try:
+        from fala_export.backbone import ExportOptions
+        from fala_export.training.global_model import fit_frozen
+        from fala_export.training.global_model import train as train_model
+        from fala_export.training.public_rows import load_public_rows
+        from fala_export.training.release import save_model, write_trained
+    except ImportError as error:
+        raise ExportError(f"install fala[export] to train a model ({error})") from error
+
+    rows = load_public_rows(data)
+    backbone = _load(source, pooling, revision, seed)
+    if work is None:
+        trained = fit_frozen(backbone, rows, seed=seed, max_length=max_length)
+    else:
+        settings = TrainingSettings(epochs, batch, learning_rate, warm_up, seed)
+        try:
+            trained = train_model(
+                backbone, rows, settings, work, max_length=max_length, resume=resume
+            )
+        except KeyboardInterrupt as error:
+            raise ExportError("interrupted; the same command with --resume continues") from error
+        if not isinstance(backbone, Bundle):
+            save_model(backbone, work / "model")
+    options = ExportOptions(
+        name=name or Path(source).stem, precision=quantize, max_length=max_length
+    )
+    summary = write_trained(trained, out, options)
+    if as_json:
+        show(summary, as_json=True)
+        return
+    show({key: value for key, value in summary.items() if key != "training"}, as_json=False)
+    _show_figures(summary["training"])
+
+
+def _load(source: str, pooling: str | None, revision: str | None, seed: int) -> Encoder | Bundle:
+    if Path(source).is_file():
+        if pooling is not None or revision is not None:
+            raise ExportError(f"{source}: is a bundle; only a model has --pooling or --revision")
+        return Bundle.open(source)
+    from fala_export.backbone import load
+    from fala_export.training.learners import attentive
+
+    if pooling != "attention":
+        return load(source, pooling, revision)
+    return attentive(load(source, None, revision), seed)
+
+
+def _show_figures(training: Mapping[str, Any]) -> None:
+    data, figures = training["data"], training["figures"]
+    click.echo(f"  trained on {data['training']['rows']} rows")
+    if not figures:
+        click.echo("  too few rows to keep users out, so no figures")
+        return
+    kept = data["held_out"]
+    click.echo(
+        f"  measured on {kept['rows']} rows of held-out {training['divided_by']}, about "
+        f"{kept['documents']} documents that are in nobody's training rows:"
+    )
+    click.echo(f"  {'':<16}  all rows: AUC     F1  accuracy   mean user: AUC     F1  accuracy")
+    for model, title in _TITLES.items():
+        if model in figures:
+            cells = [
+                "-" if value is None else f"{value:.4f}"
+                for part in ("pooled", "mean_over_users")
+                for value in (figures[model][part][metric] for metric in _METRICS)
+            ]
+            click.echo(
+                f"  {title:<16}  {cells[0]:>13} {cells[1]:>6}  {cells[2]:>8}   "
+                f"{cells[3]:>14} {cells[4]:>6}  {cells[5]:>8}"
+            )

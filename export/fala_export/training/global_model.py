@@ -1,0 +1,235 @@
+"""The paper's first phase: a backbone and its head, trained on what the public labelled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fala import Bundle, fit_head
+from fala.backbones import Backbone
+from fala.bundle_format import WORD_VECTORS
+from fala.errors import ExportError
+from fala.examples import MATCHING, unique_texts
+from fala.heads import Head, Vectors
+from fala.rows import Row
+from fala_export.backbone import versions
+from fala_export.encoder import Encoder
+from fala_export.training.classifier import ClassifierBatches, ClassifierModule
+from fala_export.training.figures import measure
+from fala_export.training.learners import Learner, TransformerLearner, WordLearner
+from fala_export.training.loop import Batches, History, LoopSettings, train_module
+from fala_export.training.matcher import MatcherBatches, MatcherModule
+from fala_export.training.opened import Opened
+from fala_export.training.progress import progress
+from fala_export.training.public_rows import Division, PublicRows, divide, document_of
+from fala_export.training.settings import TrainingSettings
+
+_CHUNK = 256
+_LOSS_DIGITS = 6
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A backbone with its global head.
+
+    Attributes:
+        source: The backbone: an encoder, trained in place; a learner of word vectors; or the
+            bundle that was kept as it is.
+        head: Made for it.
+        details: For the manifest: how it was made, of what, and how good it is.
+    """
+
+    source: Encoder | WordLearner | Bundle
+    head: Head
+    details: dict[str, Any]
+
+
+def train(
+    source: Encoder | Bundle,
+    rows: PublicRows,
+    settings: TrainingSettings,
+    work: Path,
+    *,
+    max_length: int = 128,
+    resume: bool = False,
+) -> Trained:
+    """Train a backbone and its head together.
+
+    The head starts from the closed form on the backbone as it is, so that the first steps do not
+    spoil what the backbone knows (Kumar et al., "Fine-Tuning can Distort Pretrained Features and
+    Underperform Out-of-Distribution", ICLR 2022); that start is what the figures compare with.
+    Of the epochs the one with the lowest loss on validation users is kept.
+
+    Args:
+        source: A loaded encoder, which is trained in place; or a bundle of word vectors.
+        rows: The public rows.
+        settings: How.
+        work: Folder of the checkpoints.
+        max_length: Tokens of a text that an encoder reads.
+        resume: Continue from the last whole checkpoint in ``work``, if there is one.
+
+    Raises:
+        DataError: The rows are too few, or nothing can be learned from them.
+        ExportError: The source cannot be trained, or see ``train_module``.
+    """
+    learner = _learner(source, rows, max_length)
+    division = divide(rows.rows, settings.seed, validation=True)
+    before = _embed(learner, [*division.training, *division.held_out])
+    start = _closed_form(learner, division.training, rows.labels, before)
+    loop = _loop_settings(learner.settings, settings)
+    recipe = {
+        "task": rows.task,
+        "data": rows.digest,
+        "backbone": learner.digest,
+        "max_length": max_length if learner.is_transformer else None,
+        "batch": settings.batch,
+    }
+    module, batches, validation = _objective(learner, division, rows, start, settings)
+    history = train_module(
+        module, batches, loop, work,
+        seed=settings.seed, recipe=recipe, resume=resume, validation=validation,
+    )  # fmt: skip
+    after = _embed(learner, [*division.held_out, *division.validation])
+    head = module.head(division.validation, after)
+    figures = {
+        "frozen": measure(start, division.held_out, before),
+        "trained": measure(head, division.held_out, after),
+    }
+    details = _details("backbone and head", rows, division, figures)
+    details["training"] |= {
+        "recipe": {**recipe, **asdict(loop), "seed": settings.seed},
+        "history": _history(history),
+    }
+    trained = learner.encoder if isinstance(learner, TransformerLearner) else learner
+    return Trained(trained, head, details)
+
+
+def fit_frozen(
+    source: Encoder | Bundle, rows: PublicRows, *, seed: int = 0, max_length: int = 128
+) -> Trained:
+    """Keep a backbone as it is, and fit its head by the SDK's closed form.
+
+    Args:
+        source: A loaded encoder, or any bundle; a head in it is left behind.
+        rows: The public rows.
+        seed: Of the choice of the held-out users, the same as in ``train``.
+        max_length: Tokens of a text that an encoder reads; a bundle has its own.
+
+    Raises:
+        DataError: The rows cannot be used.
+        ExportError: The bundle cannot be read.
+    """
+    backbone: Backbone
+    if isinstance(source, Bundle):
+        backbone = source.backbone()
+    else:
+        backbone = _learner(source, rows, max_length)
+    division = divide(rows.rows, seed, validation=False)
+    embeddings = _embed(backbone, rows.rows)
+    head = _closed_form(backbone, division.training, rows.labels, embeddings)
+    figures = {"frozen": measure(head, division.held_out, embeddings)} if division.held_out else {}
+    details = _details("head in closed form", rows, division, figures)
+    details["training"]["recipe"] = {"task": rows.task, "data": rows.digest, "seed": seed}
+    return Trained(source, head, details)
+
+
+def _learner(
+    source: Encoder | Bundle, rows: PublicRows, max_length: int
+) -> TransformerLearner | WordLearner:
+    if isinstance(source, Bundle):
+        if source.manifest.kind != WORD_VECTORS:
+            raise ExportError(
+                f"{source.path}: its graph cannot be trained; give the model's own folder, or "
+                "--frozen to fit a head only"
+            )
+        return WordLearner(source, unique_texts(row.example for row in rows.rows))
+    if not 0 < max_length <= source.longest:
+        raise ExportError(
+            f"the model reads up to {source.longest} tokens; --max-length is {max_length}"
+        )
+    return TransformerLearner(source, max_length)
+
+
+def _objective(
+    learner: Learner, division: Division, rows: PublicRows, start: Head, settings: TrainingSettings
+) -> tuple[ClassifierModule | MatcherModule, Batches, Batches]:
+    """The module with its loss, and the batches to train and to validate on."""
+    batch, seed = settings.batch, settings.seed
+
+    def batches(part: Sequence[Row]) -> Batches:
+        if rows.task == MATCHING:
+            return MatcherBatches(learner, Opened(part, rows.labels[1]), batch, seed)
+        return ClassifierBatches(learner, part, rows.labels, batch, seed)
+
+    module = (MatcherModule if rows.task == MATCHING else ClassifierModule)(learner, start)
+    return module, batches(division.training), batches(division.validation)
+
+
+def _loop_settings(own: LoopSettings, asked: TrainingSettings) -> LoopSettings:
+    return replace(
+        own,
+        epochs=own.epochs if asked.epochs is None else asked.epochs,
+        learning_rate=own.learning_rate if asked.learning_rate is None else asked.learning_rate,
+        warm_up=asked.warm_up,
+    )
+
+
+def _closed_form(
+    backbone: Backbone, rows: Sequence[Row], labels: Sequence[str], embeddings: dict[str, Vectors]
+) -> Head:
+    return fit_head(
+        backbone,
+        [row.example for row in rows],
+        [str(row.label) for row in rows],
+        label_names=labels,
+        embeddings=embeddings,
+    )
+
+
+def _embed(backbone: Backbone, rows: Sequence[Row]) -> dict[str, Vectors]:
+    """Embed all texts of some rows, by text; a learner shows its progress itself."""
+    texts = unique_texts(row.example for row in rows)
+    if isinstance(backbone, Learner):
+        return dict(zip(texts, backbone.encode(texts), strict=True))
+    embeddings: dict[str, Vectors] = {}
+    with progress("embedding texts", len(texts)) as bar:
+        for start in range(0, len(texts), _CHUNK):
+            chunk = texts[start : start + _CHUNK]
+            embeddings.update(zip(chunk, backbone.encode(chunk), strict=True))
+            bar.update(len(chunk))
+    return embeddings
+
+
+def _details(
+    method: str, rows: PublicRows, division: Division, figures: dict[str, Any]
+) -> dict[str, Any]:
+    """What the manifest says of a training: neither times nor dates, so that it can be repeated."""
+    parts = {
+        "training": division.training,
+        "validation": division.validation,
+        "held_out": division.held_out,
+    }
+    counts = {
+        name: {
+            "rows": len(part),
+            "documents": len({document_of(row) for row in part}),
+            "users": len({row.user for row in part} - {None}),
+        }
+        for name, part in parts.items()
+    }
+    return {
+        "training": {
+            "method": method,
+            "data": {"digest": rows.digest, "rows": len(rows.rows), **counts},
+            "divided_by": division.by,
+            "figures": figures,
+            "versions": versions("torch", "transformers", "accelerate", "numpy"),
+        }
+    }
+
+
+def _history(history: History) -> dict[str, Any]:
+    losses = {str(step): round(loss, _LOSS_DIGITS) for step, loss in history.validation.items()}
+    return {"steps": history.steps, "best_step": history.best_step, "validation_loss": losses}

@@ -1,0 +1,206 @@
+"""Backbones that learn: a torch module, and how texts become its input."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fala.bundle import Bundle
+from fala.text import words
+from fala_export.encoder import Encoder
+from fala_export.sentence_encoder import AttentionPooling, SentenceEncoder
+from fala_export.training.loop import LoopSettings
+from fala_export.training.progress import progress
+from fala_export.vector_table import bundle_table
+
+Floats = NDArray[np.float32]
+
+_BATCH = 32
+_UNKNOWN_WORDS = ("<unk>", "unk")
+
+
+class Learner(ABC):
+    """A backbone that is to be trained; the SDK's ``Backbone`` too, as it is now.
+
+    Args:
+        module: Token ids and mask, (n, length) each, to embeddings (n, dim).
+        pad_id: A token id for the mask to hide.
+        settings: How such a backbone is trained unless the vendor says otherwise.
+    """
+
+    is_transformer: bool
+
+    def __init__(self, module: nn.Module, pad_id: int, settings: LoopSettings) -> None:
+        self.module = module.eval()
+        self.pad_id = pad_id
+        self.settings = settings
+
+    @property
+    @abstractmethod
+    def dimension(self) -> int:
+        """Length of an embedding."""
+
+    @abstractmethod
+    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the weights."""
+        digest = hashlib.sha256()
+        for name, value in sorted(self.module.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(value.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        """Embed texts, with a progress bar; shape (n, dim)."""
+        ids = self.token_ids(texts)
+        order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
+        result = np.empty((len(ids), self.dimension), dtype=np.float32)
+        with torch.inference_mode(), progress("embedding texts", len(order)) as bar:
+            for start in range(0, len(order), _BATCH):
+                chosen = order[start : start + _BATCH]
+                rows, mask = pad([ids[index] for index in chosen], self.pad_id)
+                result[chosen] = self.module(rows, mask).numpy()
+                bar.update(len(chosen))
+        return result
+
+
+def pad(ids: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
+    """Bring token ids to one length.
+
+    Returns:
+        The ids and the mask, both of shape (n, longest).
+    """
+    longest = max(1, *(len(row) for row in ids))
+    rows = torch.full((len(ids), longest), pad_id)
+    mask = torch.zeros_like(rows)
+    for position, row in enumerate(ids):
+        rows[position, : len(row)] = torch.tensor(row, dtype=torch.long)
+        mask[position, : len(row)] = 1
+    return rows, mask
+
+
+class TransformerLearner(Learner):
+    """A transformer with its pooling, all of which is trained in place.
+
+    Args:
+        encoder: A loaded encoder.
+        max_length: Tokens of a text that are read.
+    """
+
+    is_transformer = True
+
+    def __init__(self, encoder: Encoder, max_length: int) -> None:
+        from tokenizers import Tokenizer
+
+        super().__init__(encoder.module, encoder.pad_id, LoopSettings(epochs=4, learning_rate=5e-5))
+        self.encoder = encoder
+        self._tokenizer = Tokenizer.from_str(encoder.tokenizer.decode())
+        self._tokenizer.enable_truncation(max_length)
+
+    @property
+    def dimension(self) -> int:
+        """Length of an embedding."""
+        return self.encoder.module.dimension
+
+    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text; a padding token for one without any."""
+        return [row.ids or [self.pad_id] for row in self._tokenizer.encode_batch(list(texts))]
+
+
+def attentive(encoder: Encoder, seed: int) -> Encoder:
+    """Pool an encoder by attention.
+
+    It starts as the mean: a query of zeros weighs all tokens alike. An encoder that pools by
+    attention already stays as it is.
+
+    Args:
+        encoder: A loaded encoder.
+        seed: Of the attention's other weights.
+    """
+    module = encoder.module
+    if module.attention is not None:
+        return encoder
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        attention = AttentionPooling(module.dimension)
+    with torch.no_grad():
+        attention.query.zero_()
+    pooled = SentenceEncoder(module.transformer, attention, module.normalize)
+    return replace(encoder, module=pooled.eval())
+
+
+class WordLearner(Learner):
+    """Static word vectors, of which those of the words in some texts are trained.
+
+    Args:
+        bundle: Of word vectors; its head, if any, is not read.
+        texts: All texts that will ever be encoded here.
+
+    Raises:
+        ExportError: The bundle is of another kind.
+        BundleError: Its files do not fit each other, or changed.
+    """
+
+    is_transformer = False
+
+    def __init__(self, bundle: Bundle, texts: Sequence[str]) -> None:
+        self._words, self._vectors = bundle_table(bundle)
+        index = {word: row for row, word in reversed(list(enumerate(self._words)))}
+        unknown = next((index[word] for word in _UNKNOWN_WORDS if word in index), None)
+        self._index, self._unknown = index, unknown
+        self._rows = sorted({row for text in texts for row in self._table_rows(text)})
+        self._place = {row: place for place, row in enumerate(self._rows)}
+        # One row at least: a module without parameters could not be trained.
+        known = self._vectors[self._rows or [0]]
+        # Decay would shrink the words of held-out texts alone, which no gradient holds.
+        settings = LoopSettings(epochs=20, learning_rate=3e-3, weight_decay=0.0)
+        super().__init__(_MeanOfVectors(torch.from_numpy(known)), 0, settings)
+
+    @property
+    def dimension(self) -> int:
+        """Length of an embedding."""
+        return int(self._vectors.shape[1])
+
+    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The words of each text, as places in the module's table."""
+        return [[self._place[row] for row in self._table_rows(text)] for text in texts]
+
+    def table(self) -> tuple[list[str], Floats]:
+        """All words and their vectors, the trained ones as they are now."""
+        vectors = self._vectors.copy()
+        if self._rows:
+            vectors[self._rows] = self.module.state_dict()["vectors"].numpy()
+        return self._words, vectors
+
+    def _table_rows(self, text: str) -> list[int]:
+        """As ``fala.WordVectors`` looks words up."""
+        rows: list[int] = []
+        for word in words(text):
+            if word in self._index:
+                rows.append(self._index[word])
+            else:
+                parts = word.split("-") if "-" in word else []
+                rows.extend(self._index[part] for part in parts if part in self._index)
+        if not rows and self._unknown is not None:
+            rows.append(self._unknown)
+        return rows
+
+
+class _MeanOfVectors(nn.Module):
+    def __init__(self, vectors: Tensor) -> None:
+        super().__init__()
+        self.vectors = nn.Parameter(vectors)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        weights = mask.unsqueeze(-1).to(self.vectors.dtype)
+        return (self.vectors[ids] * weights).sum(1) / weights.sum(1).clamp(min=1)

@@ -1,0 +1,147 @@
+"""The matcher's global training: which of a few candidates did the user open?
+
+The user is the attention-weighted sum u of the history's embeddings, a candidate's logit is
+z = w . (u * v); the loss is the cross-entropy of an opened candidate among others that the user
+did not open (Okura et al., "Embedding-based News Recommendation for Millions of Users", KDD 2017;
+the paper samples four).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fala.errors import DataError
+from fala.examples import MATCHING
+from fala.heads import Head, Vectors
+from fala.objective import Evidence, fit
+from fala.rows import Row
+from fala_export.training.learners import Learner
+from fala_export.training.opened import Opened
+from fala_export.training.texts import Texts
+
+_CALIBRATION = 1e-6  # the pull of the scale to 1: it decides nothing, unless all rows are alike
+
+
+class MatcherModule(nn.Module):
+    """A backbone with a matcher's head.
+
+    Args:
+        learner: The backbone.
+        head: Where the head starts; without a query, it starts from the mean of the history.
+    """
+
+    def __init__(self, learner: Learner, head: Head) -> None:
+        super().__init__()
+        self.backbone = learner.module
+        self.labels = head.labels
+        query = np.zeros(head.dimension, np.float32) if head.query is None else head.query.copy()
+        self.weight = nn.Parameter(torch.from_numpy(head.weight[0].copy()))
+        self.query = nn.Parameter(torch.from_numpy(query))
+
+    def logits(
+        self, ids: Tensor, mask: Tensor, history: Tensor, opened: Tensor, candidates: Tensor
+    ) -> Tensor:
+        """Z of candidates without the bias, which no choice among them depends on; shape (n, K).
+
+        Args:
+            ids: Of the batch's distinct texts, shape (m, length).
+            mask: The same.
+            history: Places among the texts, shape (n, longest history).
+            opened: 1 where there is a text in ``history``, the same shape.
+            candidates: Places among the texts, shape (n, K).
+        """
+        texts = self.backbone(ids, mask)
+        rows = texts[history]
+        scores = (rows @ self.query).masked_fill(opened == 0, torch.finfo(rows.dtype).min)
+        weights = scores.softmax(dim=1) * opened  # an empty history has u = 0
+        user = (weights.unsqueeze(-1) * rows).sum(dim=1)
+        return (texts[candidates] * (user * self.weight).unsqueeze(1)).sum(dim=2)
+
+    def forward(
+        self, ids: Tensor, mask: Tensor, history: Tensor, opened: Tensor, candidates: Tensor
+    ) -> dict[str, Tensor]:
+        """The loss over choices; the first candidate is the one that was opened."""
+        logits = self.logits(ids, mask, history, opened, candidates)
+        target = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
+        loss = functional.cross_entropy(logits, target)
+        return {"loss": loss, "weight": torch.tensor(float(len(logits)))}
+
+    def head(self, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) -> Head:
+        """The head as the SDK computes it, its logits made into probabilities.
+
+        What is learned from choices is an order. A scale of w and a bias b bring the logits to
+        labelled rows, at the minimum of their cross-entropy.
+
+        Args:
+            rows: Labelled rows, better not of the training.
+            embeddings: Embedding by text.
+        """
+        raw = Head(
+            MATCHING,
+            self.labels,
+            self.weight.detach().numpy()[None].copy(),
+            np.zeros(1, dtype=np.float32),
+            self.query.detach().numpy().copy(),
+        )
+        inputs = raw.inputs([row.example for row in rows], embeddings)
+        evidence = Evidence.of(
+            raw.vendor_model().logits(inputs), labels=raw.label_shares([row.label for row in rows])
+        )
+        fitted = fit(evidence, prior_mean=1.0, lambdas=[_CALIBRATION])
+        scale = fitted.theta[0].astype(np.float32)
+        return Head(MATCHING, self.labels, raw.weight * scale, fitted.bias, raw.query)
+
+
+class MatcherBatches:
+    """Opened candidates, each among others that the user did not open.
+
+    Args:
+        learner: What reads the texts.
+        opened: The rows, by user.
+        batch: Choices a batch.
+        seed: Of their order, and of the candidates that are not opened.
+
+    Raises:
+        DataError: There is no opened candidate with a history, or nothing else to choose.
+    """
+
+    def __init__(self, learner: Learner, opened: Opened, batch: int, seed: int) -> None:
+        self._opened = opened
+        self._texts = Texts(learner, opened.texts)
+        self._batch, self._seed = batch, seed
+        if not opened.choices:
+            raise DataError("no user opened a candidate after another text, while leaving one")
+        self._planned: tuple[int, list[list[int]]] = (0, opened.plan(batch, self._rng(0)))
+
+    def __len__(self) -> int:
+        """Batches an epoch."""
+        return len(self._planned[1])
+
+    def batch(self, epoch: int, position: int) -> dict[str, Tensor]:
+        """The arguments of ``MatcherModule.forward``; each distinct text is in it once."""
+        if self._planned[0] != epoch:
+            self._planned = (epoch, self._opened.plan(self._batch, self._rng(epoch)))
+        rng = self._rng(epoch, position)
+        choices = [self._opened.draw(choice, rng) for choice in self._planned[1][position]]
+        texts = dict.fromkeys(text for match in choices for text in (*match[0], *match[1]))
+        place = {text: index for index, text in enumerate(texts)}
+        longest = max(len(history) for history, _ in choices)
+        history = torch.zeros(len(choices), longest, dtype=torch.long)
+        mask = torch.zeros(len(choices), longest)
+        for row, (read, _) in enumerate(choices):
+            history[row, : len(read)] = torch.tensor([place[text] for text in read])
+            mask[row, : len(read)] = 1
+        return {
+            **self._texts.take([self._texts.position[text] for text in texts]),
+            "history": history,
+            "opened": mask,
+            "candidates": torch.tensor([[place[text] for text in among] for _, among in choices]),
+        }
+
+    def _rng(self, *where: int) -> np.random.Generator:
+        return np.random.default_rng((self._seed, *where))

@@ -1,0 +1,189 @@
+"""The public rows of a data file, and which of them are kept out of the training."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fala.errors import DataError
+from fala.examples import CLASSIFICATION, MATCHING, Match
+from fala.rows import Row, read_rows
+
+_SHARE = 0.1  # of the documents: as many for validation as for the report
+_MOST = 0.15  # a user who brings the documents above this is passed over
+
+
+@dataclass(frozen=True)
+class PublicRows:
+    """What a vendor trains on.
+
+    Attributes:
+        task: ``"classification"`` or ``"matching"``.
+        labels: The labels' names, numbers in their order.
+        rows: Of split ``"public"``.
+    """
+
+    task: str
+    labels: tuple[str, ...]
+    rows: list[Row]
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> PublicRows:
+        """Take the public rows of a data set of one task.
+
+        Raises:
+            DataError: There are none, or they are of fewer than two labels.
+        """
+        public = [row for row in rows if row.split == "public"]
+        if not public:
+            raise DataError('no public rows: a training reads rows of split "public" only')
+        labels = {row.label for row in public if row.label is not None}
+        if len(labels) < 2:
+            raise DataError(f"all public rows have the label {public[0].label!r}; two are needed")
+        task = MATCHING if isinstance(public[0].example, Match) else CLASSIFICATION
+        if task == MATCHING and len(labels) != 2:
+            raise DataError(
+                f"matching has two labels, opened or not; these rows have {len(labels)}"
+            )
+        # One kind throughout (read_rows sees to it), so integers sort as numbers: 2 before 10.
+        numbers = sorted(label for label in labels if isinstance(label, int))
+        names = sorted(label for label in labels if isinstance(label, str))
+        return cls(task, (*map(str, numbers), *names), public)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the rows."""
+        digest = hashlib.sha256()
+        for row in self.rows:
+            example = row.example
+            texts = [*example.history, example.candidate] if isinstance(example, Match) else example
+            digest.update(json.dumps([row.user, texts, row.label]).encode() + b"\n")
+        return digest.hexdigest()
+
+
+def load_public_rows(path: Path) -> PublicRows:
+    """Read the public rows of a file of ``fala-replace --data``.
+
+    Raises:
+        DataError: The file cannot be read, or ``PublicRows.of`` refuses its rows.
+        RowError: For the first bad row.
+    """
+    try:
+        with path.open("rb") as stream:
+            rows = read_rows(stream)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return PublicRows.of(rows)
+
+
+@dataclass(frozen=True)
+class Division:
+    """Public rows, divided so that no document is in two parts.
+
+    Attributes:
+        training: Rows to train on.
+        validation: Rows of the validation users; empty where none were asked for.
+        held_out: Rows of the users that only the report sees; empty where there are too few.
+        by: ``"users"``; ``"documents"``, where rows have no users, or these labelled so much in
+            common that one user's documents are too many to spare; or ``"nothing"``, where even
+            documents are too few and all is trained on.
+    """
+
+    training: list[Row]
+    validation: list[Row]
+    held_out: list[Row]
+    by: str
+
+
+def document_of(row: Row) -> str:
+    """The text that a row's label is about."""
+    return row.example.candidate if isinstance(row.example, Match) else row.example
+
+
+def divide(rows: Sequence[Row], seed: int, *, validation: bool) -> Division:
+    """Choose held-out and validation users at random, each with a tenth of the documents.
+
+    Their documents are then in nobody's training rows: rows about them are left out, and so are
+    they from other users' histories. A row without a user belongs to an unknown user who labelled
+    its document and nothing else.
+
+    Args:
+        rows: Public rows.
+        seed: Of the choice.
+        validation: Whether validation users are wanted besides.
+
+    Raises:
+        DataError: There are too few documents for validation, or the rest lacks a label.
+    """
+    for by in ("users", "documents"):
+        division = _divide(rows, seed, validation, by)
+        if division is not None:
+            return division
+    if not validation:
+        return Division(list(rows), [], [], "nothing")
+    documents = len({document_of(row) for row in rows})
+    raise DataError(
+        f"{len(rows)} public rows on {documents} documents are too few to keep users out of the "
+        "training for validation and for the report"
+    )
+
+
+def _divide(rows: Sequence[Row], seed: int, validation: bool, by: str) -> Division | None:
+    owned: dict[str, list[Row]] = {}
+    for row in rows:
+        # A document is no user's name: names and documents are told apart by the first letter.
+        known = by == "users" and row.user is not None
+        owned.setdefault(f"u{row.user}" if known else f"d{document_of(row)}", []).append(row)
+    total = len({document_of(row) for row in rows})
+    order = list(owned)
+    random.Random(f"public users {seed}").shuffle(order)
+    parts: list[list[Row]] = []
+    taken: set[str] = set()
+    for _ in range(2 if validation else 1):
+        part, documents = _choose(owned, order, taken, total)
+        if not part:
+            return None
+        parts.append(part)
+        taken |= documents
+    rest = [
+        _without(row, taken)
+        for owner in order
+        for row in owned[owner]
+        if document_of(row) not in taken
+    ]
+    if len({row.label for row in rest}) < len({row.label for row in rows}):
+        return None
+    held_out = {document_of(row) for row in parts[0]}
+    kept = [_without(row, held_out) for row in parts[1]] if validation else []
+    named = any(key.startswith("u") for key in owned)
+    return Division(rest, kept, parts[0], "users" if named else "documents")
+
+
+def _choose(
+    owned: dict[str, list[Row]], order: list[str], taken: set[str], total: int
+) -> tuple[list[Row], set[str]]:
+    """Take owners out of ``order`` until their documents are a tenth; none if they cannot be."""
+    part: list[Row] = []
+    documents: set[str] = set()
+    for owner in list(order):
+        rows = [row for row in owned[owner] if document_of(row) not in taken]
+        more = documents | {document_of(row) for row in rows}
+        if not rows or len(more) > _MOST * total:
+            continue
+        part += rows
+        documents = more
+        order.remove(owner)
+        if len(documents) >= _SHARE * total:
+            return part, documents
+    return [], set()
+
+
+def _without(row: Row, documents: set[str]) -> Row:
+    if not isinstance(row.example, Match) or not documents.intersection(row.example.history):
+        return row
+    history = tuple(text for text in row.example.history if text not in documents)
+    return replace(row, example=Match(history, row.example.candidate))

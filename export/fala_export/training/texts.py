@@ -1,0 +1,56 @@
+"""Distinct texts as tokens, and batches of them with little padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from torch import Tensor
+
+from fala_export.training.learners import Learner, pad
+
+_POOL = 50  # batches that share a sorting by length: little padding, still random enough
+
+
+class Texts:
+    """Token ids of distinct texts.
+
+    Args:
+        learner: What reads them.
+        texts: n distinct texts.
+    """
+
+    def __init__(self, learner: Learner, texts: Sequence[str]) -> None:
+        self._ids = learner.token_ids(texts)
+        self._pad_id = learner.pad_id
+        self.position = {text: position for position, text in enumerate(texts)}
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each text."""
+        return [len(ids) for ids in self._ids]
+
+    def take(self, positions: Sequence[int]) -> dict[str, Tensor]:
+        """The ``ids`` and the ``mask`` of some texts."""
+        ids, mask = pad([self._ids[position] for position in positions], self._pad_id)
+        return {"ids": ids, "mask": mask}
+
+
+def length_batches(lengths: Sequence[int], batch: int, rng: np.random.Generator) -> list[list[int]]:
+    """Divide texts at random into batches of similar length.
+
+    Args:
+        lengths: Tokens of each text.
+        batch: Texts a batch.
+        rng: Draws the order.
+
+    Returns:
+        The texts' positions, batch by batch.
+    """
+    order = rng.permutation(len(lengths)).tolist()
+    batches: list[list[int]] = []
+    for start in range(0, len(order), batch * _POOL):
+        pool = sorted(order[start : start + batch * _POOL], key=lengths.__getitem__)
+        parts = [pool[first : first + batch] for first in range(0, len(pool), batch)]
+        batches += [parts[index] for index in rng.permutation(len(parts))]
+    return batches
