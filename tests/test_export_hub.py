@@ -200,7 +200,7 @@ def test_a_gated_model_is_not_taken_for_an_unknown_one(hub, tmp_path, status):
 def test_a_hub_out_of_reach_is_told_at_once(hub, tmp_path):
     hub.silent = True
     start = time.monotonic()
-    fails(find(hub, tmp_path, patience=0.5), hub.address, "cannot be reached", "no main")
+    fails(find(hub, tmp_path, patience=0.5), f"{hub.address} cannot be reached (ReadTimeout)")
     assert len(hub.requests) == 1
     hub.__exit__()
     fails(find(hub, tmp_path), hub.address, "cannot be reached", "or give a model's folder")
@@ -214,7 +214,7 @@ def test_a_broken_connection_is_told_and_the_next_run_goes_on(hub, tmp_path):
     start = time.monotonic()
     done = backbone(hub, tmp_path / "home", tmp_path / "x.fala")
     assert time.monotonic() - start < 60
-    fails(done, NAME, "fetching model.safetensors from the hub failed, try again")
+    fails(done, NAME, "did not give all of model.safetensors (the connection broke")
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
     # Nor is the part taken for the model, where there is no network to fetch the rest.
     fails(find(hub, tmp_path / "home", HF_HUB_OFFLINE="1"), "without model.safetensors")

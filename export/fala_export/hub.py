@@ -190,8 +190,8 @@ def _why_unreachable(name: str, revision: str | None) -> str | None:
     except HfHubHTTPError as error:
         status = _status(error)
         return f"the hub fails with status {status}" if status >= 500 else None
-    except OSError:
-        return f"the hub at {ENDPOINT} cannot be reached"
+    except OSError as error:
+        return f"the hub at {ENDPOINT} cannot be reached ({type(error).__name__})"
     return None
 
 
@@ -205,7 +205,6 @@ def _told(name: str, file: str, revision: str | None, error: BaseException) -> E
     )
 
     status = _status(error) if isinstance(error, HfHubHTTPError) else 0
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     if isinstance(error, RevisionNotFoundError):
         return ExportError(f"{name}: this model on the hub has no revision {revision}")
     if isinstance(error, RepositoryNotFoundError) and not isinstance(error, GatedRepoError):
@@ -220,7 +219,8 @@ def _told(name: str, file: str, revision: str | None, error: BaseException) -> E
         )
     if isinstance(error, OSError) and error.errno is not None:  # of requests' own, none has one
         return ExportError(f"{name}: {file} cannot be kept in the hub's cache: {error.strerror}")
-    return ExportError(f"{name}: fetching {file} from the hub failed, try again: {reason}")
+    reason = f"it answers {status}" if status else f"the connection broke, {type(error).__name__}"
+    return ExportError(f"{name}: the hub did not give all of {file} ({reason}): try again later")
 
 
 def _status(error: HfHubHTTPError) -> int:
