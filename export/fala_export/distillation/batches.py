@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fala_export.sentence_encoder import SentenceEncoder
-
-_POOL = 50  # batches that share a sorting by length: little padding, still random enough
+from fala_export.training.learners import pad
+from fala_export.training.texts import length_batches
 
 
 class Imitation(nn.Module):
@@ -72,23 +72,9 @@ class TextBatches:
     def batch(self, epoch: int, position: int) -> dict[str, Tensor]:
         """The arguments of ``Imitation.forward``."""
         chosen = self._plan(epoch)[position]
-        length = max(len(self._pieces[index]) for index in chosen)
-        ids = torch.full((len(chosen), length), self._pad_id)
-        mask = torch.zeros_like(ids)
-        for row, index in enumerate(chosen):
-            pieces = self._pieces[index]
-            ids[row, : len(pieces)] = torch.tensor(pieces)
-            mask[row, : len(pieces)] = 1
+        ids, mask = pad([self._pieces[index] for index in chosen], self._pad_id)
         return {"input_ids": ids, "attention_mask": mask, "targets": self._targets[chosen]}
 
     def _plan_epoch(self, epoch: int) -> list[list[int]]:
-        rng = np.random.default_rng((self._seed, epoch))
-        order = rng.permutation(len(self._pieces)).tolist()
-        batches: list[list[int]] = []
-        for start in range(0, len(order), self._size * _POOL):
-            pool = order[start : start + self._size * _POOL]
-            pool.sort(key=lambda index: len(self._pieces[index]))
-            batches += [
-                pool[first : first + self._size] for first in range(0, len(pool), self._size)
-            ]
-        return [batches[index] for index in rng.permutation(len(batches))]
+        lengths = [len(ids) for ids in self._pieces]
+        return length_batches(lengths, self._size, np.random.default_rng((self._seed, epoch)))

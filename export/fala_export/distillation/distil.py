@@ -19,6 +19,7 @@ from fala.errors import ExportError
 from fala_export.distillation.student import (
     average_untrained_positions,
     choose_shape,
+    drop_pooler,
     has_width_of,
     keep_layers,
     keep_pieces,
@@ -32,7 +33,7 @@ from fala_export.distillation.vocabulary import choose_vocabulary
 from fala_export.encoder import Encoder
 from fala_export.model_folder import save_encoder
 
-LONGEST = 64  # pieces of a text that the training reads
+LONGEST = 64  # pieces of a text that the training reads, where the teacher reads as many
 _WARM_UP = 0.02  # of the steps
 _RATES = {True: 1e-4, False: 1e-3}  # by whether the layers come from the teacher
 
@@ -107,6 +108,7 @@ def distil(
         raise ExportError(
             f"{len(texts.training)} texts to train on are fewer than a batch of {settings.batch}"
         )
+    longest = min(LONGEST, teacher.encoder.longest)
     recipe = {
         "teacher": teacher.digest,
         "texts": digest([*texts.training, *texts.vocabulary]),
@@ -114,12 +116,12 @@ def distil(
     }
     run = work / f"student-{digest([json.dumps([recipe, seed], sort_keys=True)])}"
     vocabulary = choose_vocabulary(
-        teacher.encoder, texts, settings.vocabulary, settings.trim, LONGEST
+        teacher.encoder, texts, settings.vocabulary, settings.trim, longest
     )
-    pieces = vocabulary.encode(texts.training, LONGEST)
+    pieces = vocabulary.encode(texts.training, longest)
 
-    embeddings = teacher.embed(texts.training, LONGEST)
-    reference = teacher.embed(texts.held_out, LONGEST)
+    embeddings = teacher.embed(texts.training, longest)
+    reference = teacher.embed(texts.held_out, longest)
     down = projection(embeddings, shape.dimension)
     targets, wanted = embeddings @ down, reference @ down
     if own.normalize:
@@ -128,6 +130,7 @@ def distil(
     copied = settings.vocabulary is None and has_width_of(config, shape)
     if copied:
         student = copy.deepcopy(own)
+        drop_pooler(student.transformer)
         keep_layers(student.transformer, shape.layers)
         if vocabulary.kept is not None:
             keep_pieces(student.transformer, vocabulary.kept, vocabulary.pad_id)
@@ -149,7 +152,7 @@ def distil(
         )
         steps = history.steps
     if not copied:
-        average_untrained_positions(student.transformer, LONGEST)
+        average_untrained_positions(student.transformer, longest)
     encoder = Encoder(
         module=student.eval(),
         tokenizer=vocabulary.tokenizer,
@@ -157,5 +160,5 @@ def distil(
         longest=teacher.encoder.longest if copied else shape.positions,
     )
     save_encoder(encoder, run / "model")
-    measured = figures(encoder.encode(texts.held_out, LONGEST), wanted, reference)
+    measured = figures(encoder.encode(texts.held_out, longest), wanted, reference)
     return Distilled(encoder, run / "model", {**measured, "steps": steps})

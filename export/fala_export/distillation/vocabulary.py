@@ -47,7 +47,7 @@ class Vocabulary:
         """
         cutter = Tokenizer.from_str(self.tokenizer.decode())
         cutter.enable_truncation(longest)
-        return [encoding.ids for encoding in cutter.encode_batch(list(texts))]
+        return [encoding.ids or [self.pad_id] for encoding in cutter.encode_batch(list(texts))]
 
 
 def choose_vocabulary(

@@ -1,0 +1,435 @@
+import gzip
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("optimum")
+
+from click.testing import CliRunner
+
+from encoders import DIMENSION, make_encoder, write_encoder
+from fala.bundle import Bundle
+from fala.errors import ExportError
+from fala.rows import Row
+from fala.vendor import fit_head
+from fala_export.cli import main
+from fala_export.distillation import batches
+from fala_export.distillation.distil import Distillation, distil
+from fala_export.distillation.student import choose_shape, piece_vectors
+from fala_export.distillation.survival import Task, survival
+from fala_export.distillation.targets import figures, projection
+from fala_export.distillation.teacher import Teacher
+from fala_export.distillation.texts import Texts, read_texts
+from fala_export.distillation.trimming import trim_vocabulary
+from fala_export.distillation.vocabulary import Vocabulary
+from fala_export.distillation.wordpiece import train_wordpiece
+from fala_export.training.public_rows import divide, load_public_rows
+
+NOUNS = ["camera", "film", "senate", "harbour", "song", "battery", "winter", "doctor"]
+VERBS = ["praised", "broke", "saw", "bought", "lost", "heard"]
+
+
+def sentences(count, seed):
+    rng = np.random.default_rng(seed)
+    return [
+        f"The {rng.choice(NOUNS)} {rng.choice(VERBS)} the {rng.choice(NOUNS)} {number} times."
+        for number in range(count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    """A tiny random teacher."""
+    return make_encoder(texts=sentences(100, 1), pieces=200)
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return Texts(sentences(200, 2), sentences(40, 3), sentences(200, 2))
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory, encoder):
+    """The teacher's folder."""
+    return write_encoder(tmp_path_factory.mktemp("teacher") / "tiny-teacher", encoder)
+
+
+@pytest.fixture
+def text_file(tmp_path, texts):
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(texts.training) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """Rows of thirty annotators who mind what was broken, lost or heard, but for slips."""
+    rng = np.random.default_rng(5)
+    lines = []
+    for user in range(30):
+        for text in sentences(8, 100 + user):
+            minded = any(verb in text for verb in ("broke", "lost", "heard"))
+            label = int(minded ^ (rng.random() < 0.1))
+            row = {"user": f"u{user}", "split": "public", "text": text, "label": label}
+            lines.append(json.dumps(row))
+    lines.append(json.dumps({"user": "x", "split": "train", "text": "not the public's"}))
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["distill", *map(str, arguments)])
+
+
+def test_training_a_vocabulary_repeats_in_another_process(texts):
+    code = (
+        "import sys; from fala_export.distillation.wordpiece import train_wordpiece;"
+        "print(train_wordpiece(sys.stdin.read().splitlines(), 120).to_str())"
+    )
+    here = train_wordpiece(texts.training, 120)
+    there = subprocess.run(
+        [sys.executable, "-c", code],
+        input="\n".join(texts.training),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert there.stdout.strip() == here.to_str()
+    assert here.get_vocab_size() == 120
+    assert [here.id_to_token(number) for number in range(4)] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    assert len(json.loads(here.to_str())["added_tokens"]) == 4
+
+
+def test_trimming_keeps_the_embeddings_of_texts_of_kept_pieces(tmp_path, encoder, texts):
+    common = sentences(30, 4)[:3]
+    used = Texts(common * 30, texts.held_out, common)
+    settings = Distillation(trim=90, epochs=0)
+    student = distil(Teacher(encoder, tmp_path), used, settings, tmp_path, 0).encoder
+    assert student.module.transformer.config.vocab_size == 90
+    np.testing.assert_array_equal(student.encode(common, 64), encoder.encode(common, 64))
+    assert not np.allclose(student.encode(texts.held_out, 64), encoder.encode(texts.held_out, 64))
+
+
+def test_a_trimmed_vocabulary_still_spells_every_word(encoder, texts):
+    whole = Vocabulary(encoder.tokenizer, encoder.pad_id)
+    trimmed, kept = trim_vocabulary(encoder.tokenizer, whole.encode(texts.training, 64), 90)
+    from tokenizers import Tokenizer
+
+    before, after = (Tokenizer.from_str(part.decode()) for part in (encoder.tokenizer, trimmed))
+    assert after.get_vocab_size() == len(kept) == 90
+    for piece, number in after.get_vocab().items():
+        assert before.token_to_id(piece) == kept[number]
+    rare = "Zebra-quartz!"
+    assert len(after.encode(rare).ids) >= len(before.encode(rare).ids)
+    for text in [*texts.training, *texts.held_out]:
+        cut = after.encode(text)
+        assert "[UNK]" not in cut.tokens
+        assert (cut.tokens[0], cut.tokens[-1]) == ("[CLS]", "[SEP]")
+        assert after.decode(cut.ids) == before.decode(before.encode(text).ids)
+
+
+@pytest.mark.parametrize("kind", ["bert", "template", "sequence"])
+def test_trimming_renumbers_special_tokens_wherever_they_are(kind):
+    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
+
+    pieces = ["unused", "a", "##b", "ab", "[UNK]", "never", "[SEP]", "[CLS]", "[PAD]", "abab"]
+    tokenizer = Tokenizer(
+        models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]")
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = ["[SEP]", "[CLS]", "[PAD]", "[MASK]"]  # the last is no piece of the model's
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special])
+    bert = processors.BertProcessing(("[SEP]", 6), ("[CLS]", 7))
+    template = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 7), ("[SEP]", 6)]
+    )
+    chosen = {"bert": bert, "template": template}
+    tokenizer.post_processor = chosen.get(kind) or processors.Sequence([template])
+    trimmed, kept = trim_vocabulary(tokenizer.to_str().encode(), [[3]], 8)
+    assert kept == [1, 2, 3, 4, 6, 7, 8, 10]
+    smaller = Tokenizer.from_str(trimmed.decode())
+    assert smaller.encode("ab a [MASK] abab").tokens == [
+        "[CLS]", "ab", "a", "[MASK]", "[UNK]", "[SEP]",
+    ]  # fmt: skip
+    assert smaller.encode("ab [MASK]").ids == [5, 2, 7, 4]
+
+
+def test_the_layers_of_a_copied_student_are_the_teachers(tmp_path, encoder, texts):
+    student = distil(
+        Teacher(encoder, tmp_path), texts, Distillation(layers=1, epochs=0), tmp_path, 0
+    )
+    layers = student.encoder.module.transformer.encoder.layer
+    own = encoder.module.transformer.encoder.layer
+    assert (len(layers), len(own)) == (1, 2)
+    for name, weights in layers[0].state_dict().items():
+        assert (weights == own[0].state_dict()[name]).all()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Distillation(layers=1, dimension=8, heads=2, vocabulary=150, trim=120),
+        Distillation(layers=1, trim=90),
+    ],
+    ids=["new", "copied"],
+)
+def test_an_interrupted_distillation_continues_to_the_same_student(
+    tmp_path, monkeypatch, encoder, texts, settings
+):
+    settings = Distillation(**{**vars(settings), "epochs": 2, "batch": 16})
+    whole = distil(Teacher(encoder, tmp_path / "a"), texts, settings, tmp_path / "a", 0)
+    batch = batches.TextBatches.batch
+
+    def interrupted(self, epoch, position):
+        if (epoch, position) == (1, 2):
+            raise KeyboardInterrupt
+        return batch(self, epoch, position)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(batches.TextBatches, "batch", interrupted)
+        distil(Teacher(encoder, tmp_path / "b"), texts, settings, tmp_path / "b", 0)
+    again = distil(Teacher(encoder, tmp_path / "b"), texts, settings, tmp_path / "b", 0)
+    assert again.figures == whole.figures
+    for name, weights in whole.encoder.module.state_dict().items():
+        assert (again.encoder.module.state_dict()[name] == weights).all(), name
+
+
+def test_distillation_brings_a_new_student_nearer(tmp_path, encoder, texts):
+    shape = {"layers": 1, "dimension": 8, "heads": 2, "batch": 16, "learning_rate": 3e-3}
+    before, after = (
+        distil(
+            Teacher(encoder, tmp_path), texts, Distillation(epochs=epochs, **shape), tmp_path, 0
+        ).figures
+        for epochs in (0, 12)
+    )
+    assert (before["steps"], after["steps"]) == (0, 12 * 13)
+    assert after["held_out_cosine"] > before["held_out_cosine"] + 0.02
+    assert after["held_out_pair_spearman"] > before["held_out_pair_spearman"]
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_a_student_normalizes_as_its_teacher_does(tmp_path, texts, normalize):
+    teacher = make_encoder(normalize=normalize, texts=texts.training, pieces=200)
+    settings = Distillation(dimension=8, epochs=1)
+    student = distil(Teacher(teacher, tmp_path), texts, settings, tmp_path, 0).encoder
+    lengths = np.linalg.norm(student.encode(texts.held_out, 64), axis=1)
+    assert np.allclose(lengths, 1, atol=1e-5) is normalize
+
+
+def test_piece_vectors_solve_the_ridge_regression():
+    rng = np.random.default_rng(0)
+    pieces = [rng.integers(0, 20, rng.integers(1, 9)).tolist() for _ in range(100)]
+    targets = rng.normal(size=(100, 4)).astype(np.float32)
+    frequencies = np.stack([np.bincount(row, minlength=22) / len(row) for row in pieces])
+    expected = np.linalg.solve(
+        frequencies.T @ frequencies + 0.1 * np.eye(22), frequencies.T @ targets
+    )
+    vectors = piece_vectors(pieces, targets, 22, ridge=0.1)
+    np.testing.assert_allclose(vectors, expected, atol=2e-3 * np.abs(expected).max())
+    assert not vectors[20:].any()  # pieces that no text has
+
+
+def test_the_projection_keeps_what_it_can():
+    rng = np.random.default_rng(1)
+    embeddings = (rng.normal(size=(50, 3)) @ rng.normal(size=(3, 10))).astype(np.float32)
+    down = projection(embeddings, 3)
+    np.testing.assert_allclose(down.T @ down, np.eye(3), atol=1e-5)
+    np.testing.assert_allclose(embeddings @ down @ down.T, embeddings, atol=1e-4)
+    np.testing.assert_array_equal(projection(embeddings, 10), np.eye(10))
+    perfect = figures(2 * embeddings @ down, embeddings @ down, embeddings)
+    assert perfect == {"held_out_cosine": 1.0, "held_out_pair_spearman": 1.0}
+
+
+def test_shares_are_of_the_gain_over_chance():
+    rows = [Row(None, "public", str(number), number % 2, 0) for number in range(40)]
+    task = Task(("0", "1"), divide(rows, 0, validation=False))
+    report = survival(
+        task,
+        {"auc": 0.8, "f1": 0.5, "accuracy": 0.7, "megabytes": 20.0},
+        {"auc": 0.74, "f1": 0.4, "accuracy": 0.6, "megabytes": 4.0},
+    )
+    assert (report["teacher"]["share"], report["teacher"]["share_per_megabyte"]) == (1.0, 0.05)
+    assert (report["student"]["share"], report["student"]["share_per_megabyte"]) == (0.8, 0.2)
+    guessing = {"auc": 0.5, "f1": 0.0, "accuracy": 0.5, "megabytes": 20.0}
+    assert survival(task, guessing, guessing)["student"]["share"] is None
+
+
+def test_the_command_reports_what_its_bundle_does(tmp_path, teacher, encoder, text_file, rows):
+    from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
+
+    out = tmp_path / "student.fala"
+    options = ["--text", text_file, "--layers", 1, "--dim", 8, "--vocab", 150, "--trim", 120]
+    options += ["--data", rows, "--epochs", 1, "--batch", 16, "--json"]
+    done = run(teacher, *options, "--work", tmp_path / "work", "--out", out)
+    assert done.exit_code == 0, done.output
+    summary = json.loads(done.stdout)
+    bundle = Bundle.open(out)
+    details = bundle.manifest.details
+    assert (bundle.manifest.name, bundle.manifest.dimension) == ("student", 8)
+    assert (details["figures"], details["survival"]) == (summary["figures"], summary["survival"])
+    assert details["teacher"]["name"] == "tiny-teacher"
+    assert (details["distillation"]["trim"], details["distillation"]["seed"]) == (120, 0)
+
+    report = summary["survival"]
+    division = divide(load_public_rows(rows).rows, 0, validation=False)
+    assert report["held_out_by"] == "users"
+    assert report["held_out_rows"] == len(division.held_out)
+    assert report["training_rows"] == len(division.training)
+    held_out = [row.example for row in division.held_out]
+    training = [row.example for row in division.training]
+    assert not set(held_out) & set(training)
+    truth = [row.label for row in division.held_out]
+    backbone = bundle.backbone()
+    encoders = {
+        # The report's teacher is rounded to float16: ranks of near ties may change.
+        "teacher": (lambda texts: encoder.encode(texts, 64), 0.01),
+        "student": (backbone.encode, 0.0001),
+    }
+    for model, (encode, tolerance) in encoders.items():
+        embeddings = dict(zip([*training, *held_out], encode([*training, *held_out]), strict=True))
+        head = fit_head(
+            _Sized(len(embeddings[training[0]])),
+            training,
+            [row.label for row in division.training],
+            embeddings=embeddings,
+        )
+        inputs = head.inputs(held_out, embeddings)
+        chances = head.vendor_model().probabilities(inputs)[:, 1]
+        measured = report[model]
+        assert measured["auc"] == pytest.approx(roc_auc_score(truth, chances), abs=tolerance)
+        assert measured["f1"] == pytest.approx(f1_score(truth, chances > 0.5), abs=tolerance)
+        assert measured["accuracy"] == pytest.approx(
+            accuracy_score(truth, chances > 0.5), abs=tolerance
+        )
+    gains = {model: report[model]["auc"] - 0.5 for model in encoders}
+    share = gains["student"] / gains["teacher"]
+    assert report["student"]["share"] == pytest.approx(share, abs=1e-4)
+    assert report["student"]["megabytes"] == pytest.approx(out.stat().st_size / 1e6, abs=0.01)
+    assert report["student"]["share_per_megabyte"] == pytest.approx(
+        share / report["student"]["megabytes"], abs=1e-3
+    )
+
+    again = run(teacher, *options[:-1], "--work", tmp_path / "other", "--out", tmp_path / "b.fala")
+    assert again.exit_code == 0, again.output
+    other = Bundle.open(tmp_path / "b.fala")
+    assert other.manifest.files == bundle.manifest.files
+    assert other.manifest.details == details
+    assert f"{report['student']['auc']:.4f}" in again.stdout
+    assert "survives" in again.stdout
+
+
+class _Sized:
+    """What ``fit_head`` asks of a backbone whose embeddings it is given."""
+
+    def __init__(self, dimension):
+        self.dimension = dimension
+
+
+def test_texts_are_read_once_each_and_some_are_held_out(tmp_path):
+    first, second = tmp_path / "a.txt", tmp_path / "b.txt.gz"
+    first.write_text("".join(f"text {number}\r\n\n" for number in range(70)), encoding="utf-8")
+    second.write_bytes(gzip.compress(b"text 3\ntext 100\n"))
+    texts = read_texts([first, second])
+    assert list(texts.held_out) == ["text 0", "text 20", "text 40", "text 60"]
+    assert len(texts.training) == 71 - 4
+    assert texts.training[-1] == "text 100"
+    assert not set(texts.training) & set(texts.held_out)
+
+
+def test_shapes_are_filled_in_from_the_teacher(encoder):
+    config = encoder.module.transformer.config
+    assert choose_shape(config, None, None, None).layers == 2
+    assert choose_shape(config, 1, None, None).heads == 2
+    assert choose_shape(config, 1, 12, None).heads == 1
+    wide = type(config)(hidden_size=768, num_hidden_layers=12, num_attention_heads=12)
+    assert choose_shape(wide, 3, 256, None).heads == 4
+    assert choose_shape(wide, 3, 200, None).heads == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--dim", 10, "--heads", 4], "--dim 10 cannot be divided into --heads 4"),
+        (["--dim", DIMENSION + 1], "--dim 17 is more than the teacher's 16"),
+        (["--layers", 3], "--layers 3 is more than the teacher's 2"),
+        (["--vocab", 20], "a vocabulary of 20 pieces is too small"),
+        (["--trim", 20], "a vocabulary of 20 pieces is too small"),
+        (["--batch", 191], "190 texts to train on are fewer than a batch of 191"),
+        (["--text", "EMPTY"], "EMPTY: no text in it"),
+        (["--text", "DAMAGED.gz"], "DAMAGED.gz: cannot be read as text"),
+        (["--text", "MISSING"], "MISSING: cannot be read as text: No such file"),
+        (["--data", "EMPTY"], "no public rows"),
+        (["--data", "MISSING"], "MISSING: cannot be read: No such file"),
+        (["--work", "EMPTY"], "EMPTY: cannot be made"),
+        (["--out", "nowhere/x.fala"], "its folder does not exist"),
+    ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
+)
+def test_mistakes_end_in_one_line_and_leave_nothing(
+    tmp_path, monkeypatch, teacher, text_file, options, message
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "EMPTY").write_text("\n\n")
+    (tmp_path / "DAMAGED.gz").write_bytes(gzip.compress(b"text\n" * 99)[:-9])
+    given = ["--text", text_file, "--work", "work", "--out", "x.fala", "--epochs", 1, *options]
+    done = run(teacher, *given)
+    assert done.exit_code == 1, done.output
+    assert message in done.stderr
+    assert done.stderr.startswith("fala-export: ")
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "x.fala").exists()
+
+
+def test_only_wordpiece_can_be_trimmed(tmp_path, text_file):
+    from tokenizers import Tokenizer, models, trainers
+
+    tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
+    trainer = trainers.BpeTrainer(special_tokens=["[PAD]", "[UNK]"], show_progress=False)
+    tokenizer.train_from_iterator(sentences(20, 1), trainer)
+    with pytest.raises(ExportError, match="only a WordPiece vocabulary can be trimmed"):
+        trim_vocabulary(tokenizer.to_str().encode(), [], 50)
+
+
+def test_a_killed_command_continues(tmp_path, teacher, text_file, rows):
+    """Killed in the training, it leaves no bundle; the rerun writes the whole one's."""
+    options = [teacher, "--text", text_file, "--layers", 1, "--epochs", 2, "--batch", 16]
+    options = [*map(str, options), "--data", str(rows), "--quantize", "none"]
+    code = """
+import os, signal, sys
+from fala_export.distillation import batches
+batch = batches.TextBatches.batch
+def killed(self, epoch, position):
+    if (epoch, position) == (1, 2):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return batch(self, epoch, position)
+batches.TextBatches.batch = killed
+from fala_export.cli import main
+main(["distill", *sys.argv[1:]])
+"""
+    out = tmp_path / "parts.fala"
+    arguments = [*options, "--work", str(tmp_path / "b"), "--out", str(out)]
+    killed = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )
+    assert killed.returncode == -9, killed.stderr
+    assert not out.exists()
+    continued = run(*arguments)
+    assert continued.exit_code == 0, continued.output
+    assert "continuing from" in continued.stderr
+    whole = run(*options, "--work", tmp_path / "a", "--out", tmp_path / "whole.fala")
+    assert whole.exit_code == 0, whole.output
+    first, second = Bundle.open(tmp_path / "whole.fala"), Bundle.open(out)
+    assert first.manifest.files == second.manifest.files
+    assert first.manifest.details == second.manifest.details
