@@ -1,0 +1,222 @@
+"""What torch trains is what the SDK computes."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import torch
+
+from bundles import WORDS, make_head, write_word_vectors
+from encoders import DIMENSION, TEXTS, make_encoder
+from fala import Head, Match
+from fala.rows import Row
+from fala_export.training.classifier import ClassifierBatches, ClassifierModule
+from fala_export.training.figures import measure
+from fala_export.training.learners import TransformerLearner, WordLearner, attentive
+from fala_export.training.matcher import MatcherBatches, MatcherModule
+from fala_export.training.opened import HISTORY, NEGATIVES, Opened
+
+FILMS = [f"{word} film {number}" for number in range(12) for word in ("good", "awful", "boring")]
+
+
+def row(user, example, label):
+    return Row(user, "public", example, label, 0)
+
+
+def learner(pooling="mean"):
+    return TransformerLearner(make_encoder(pooling, texts=[*TEXTS, *FILMS]), 32)
+
+
+def embeddings(model, texts):
+    return dict(zip(texts, model.encode(texts), strict=True))
+
+
+@pytest.mark.parametrize("labels", [("no", "yes"), ("a", "b", "c")])
+def test_a_classifiers_logits_are_the_devices(labels):
+    backbone = learner()
+    module = ClassifierModule(backbone, make_head(labels=labels, dimension=DIMENSION))
+    rows = [row("u", text, label) for text in FILMS for label in labels]
+    batch = ClassifierBatches(backbone, rows, labels, len(FILMS), seed=0).batch(0, 0)
+    with torch.no_grad():
+        logits = module.logits(batch["ids"], batch["mask"]).numpy()
+    head = module.head([], {})
+    expected = head.vendor_model().logits(head.inputs(FILMS, embeddings(backbone, FILMS)))
+    # Batches are sorted by length: compare them as sets of rows.
+    np.testing.assert_allclose(np.sort(logits, axis=0), np.sort(expected, axis=0), atol=1e-5)
+
+
+@pytest.mark.parametrize("labels", [("no", "yes"), ("a", "b", "c")])
+def test_a_classifiers_loss_is_the_mean_cross_entropy_of_its_rows(labels):
+    backbone = learner()
+    module = ClassifierModule(backbone, make_head(labels=labels, dimension=DIMENSION))
+    rng = np.random.default_rng(0)
+    rows = [
+        row("u", FILMS[index], labels[index % len(labels)])
+        for index in rng.integers(len(FILMS), size=80)
+    ]
+    batches = ClassifierBatches(backbone, rows, labels, 7, seed=0)
+    total = weight = 0.0
+    for position in range(len(batches)):
+        with torch.no_grad():
+            output = module(**batches.batch(0, position))
+        total += float(output["loss"] * output["weight"])
+        weight += float(output["weight"])
+    head = module.head([], {})
+    inputs = head.inputs([row.example for row in rows], embeddings(backbone, FILMS))
+    probabilities = head.vendor_model().probabilities(inputs)
+    expected = -np.log([p[labels.index(r.label)] for p, r in zip(probabilities, rows, strict=True)])
+    assert weight == len(rows)
+    assert total / weight == pytest.approx(expected.mean(), rel=1e-5)
+
+
+def test_every_text_is_once_in_an_epoch_and_epochs_differ():
+    backbone = learner()
+    rows = [row(None, text, index % 2) for index, text in enumerate(FILMS * 2)]
+    batches = ClassifierBatches(backbone, rows, ("0", "1"), 5, seed=0)
+    epochs = [
+        [batches.batch(epoch, position)["ids"] for position in range(len(batches))]
+        for epoch in (0, 1, 0)
+    ]
+    seen = [sorted(tuple(i[i != 0].tolist()) for ids in epoch for i in ids) for epoch in epochs]
+    assert seen[0] == seen[1] and len(seen[0]) == len(FILMS)
+    assert all(torch.equal(a, b) for a, b in zip(epochs[0], epochs[2], strict=True))
+    assert any(
+        a.shape != b.shape or not torch.equal(a, b) for a, b in zip(*epochs[:2], strict=True)
+    )
+
+
+def matching_rows():
+    """Five users; the last one has no name, and one has opened nothing before."""
+    rng = np.random.default_rng(1)
+    rows = []
+    for user in ("ann", "bob", "cem", "dan"):
+        films = [FILMS[index] for index in rng.permutation(len(FILMS))]
+        history = tuple(films[:6]) if user != "dan" else ()
+        rows += [
+            row(user, Match(history, text), index % 3 // 2)
+            for index, text in enumerate(films[6:24])
+        ]
+    return [*rows, row(None, Match((FILMS[0],), FILMS[1]), 1)]
+
+
+@pytest.mark.parametrize("pooling", ["mean", "attention"])
+def test_a_matchers_logits_are_the_devices(pooling):
+    backbone = learner(pooling)
+    start = make_head("matching", dimension=DIMENSION, query=True)
+    module = MatcherModule(backbone, start)
+    opened = Opened(matching_rows(), "1")
+    batch = MatcherBatches(backbone, opened, 64, seed=0).batch(0, 0)
+    with torch.no_grad():
+        logits = module.logits(**batch).numpy()
+    rng = np.random.default_rng((0, 0, 0))
+    plan = opened.plan(64, np.random.default_rng((0, 0)))[0]
+    drawn = [opened.draw(choice, rng) for choice in plan]
+    head = Head("matching", ("0", "1"), start.weight, np.zeros(1, np.float32), start.query)
+    examples = [Match(history, text) for history, among in drawn for text in among]
+    inputs = head.inputs(examples, embeddings(backbone, opened.texts))
+    expected = head.vendor_model().logits(inputs).reshape(logits.shape)
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
+    longer = {name: torch.nn.functional.pad(value, (0, 3)) for name, value in batch.items()
+              if name in ("history", "opened")}  # fmt: skip
+    with torch.no_grad():
+        np.testing.assert_allclose(module.logits(**{**batch, **longer}), logits, atol=1e-6)
+
+
+def test_choices_are_among_candidates_that_the_user_did_not_open():
+    rows = matching_rows()
+    opened = Opened(rows, "1")
+    assert {user for user, _ in opened.choices} == {"user ann", "user bob", "user cem", "row 72"}
+    for index, (user, match) in enumerate(opened.choices):
+        history, among = opened.draw(index, np.random.default_rng(index))
+        assert (history, among[0], len(among)) == (match.history, match.candidate, 1 + NEGATIVES)
+        own = [r for r in rows if f"user {r.user}" == user]
+        known = {*match.history, *(r.example.candidate for r in own if r.label)}
+        assert known.isdisjoint(among[1:])
+        if own:
+            left = {r.example.candidate for r in own if not r.label}
+            assert left >= set(among[1:])
+            assert len(set(among)) == len(among)
+
+
+def test_what_is_missing_of_a_users_own_is_drawn_from_all_candidates():
+    rows = [row("ann", Match(("a",), "b"), 1), row("ann", Match(("a",), "c"), 0)]
+    rows += [row("bob", Match(("c",), text), 1) for text in ("a", "d", "e")]
+    opened = Opened(rows, "1")
+    drawn = [opened.draw(0, np.random.default_rng(seed))[1] for seed in range(20)]
+    assert all(among[:2] == ["b", "c"] for among in drawn)
+    assert {text for among in drawn for text in among[2:]} == {"c", "d", "e"}
+
+
+def test_only_the_latest_of_a_long_history_is_read():
+    history = tuple(f"text {number}" for number in range(HISTORY + 5))
+    opened = Opened([row("ann", Match(history, "b"), 1), row("ann", Match((), "c"), 0)], "1")
+    assert opened.draw(0, np.random.default_rng(0))[0] == history[5:]
+    assert "text 4" not in opened.texts
+
+
+def test_a_batch_holds_each_text_once():
+    backbone = learner()
+    batches = MatcherBatches(backbone, Opened(matching_rows(), "1"), 16, seed=3)
+    batch = batches.batch(0, 0)
+    distinct = {tuple(ids.tolist()) for ids in batch["ids"]}
+    assert len(distinct) == len(batch["ids"]) < len(batch["history"]) * 6
+
+
+def test_a_matchers_probabilities_are_calibrated():
+    backbone = learner()
+    module = MatcherModule(backbone, make_head("matching", dimension=DIMENSION, query=True))
+    rows = matching_rows()
+    known = embeddings(backbone, FILMS)
+    head = module.head(rows, known)
+    inputs = head.inputs([row.example for row in rows], known)
+    probabilities = head.vendor_model().probabilities(inputs)[:, 1]
+    labels = np.array([row.label for row in rows])
+    # Both derivatives of the cross-entropy are 0: by the bias, and by the scale.
+    assert (probabilities - labels).sum() == pytest.approx(0, abs=1e-3)
+    logits = inputs @ head.weight[0]
+    assert ((probabilities - labels) * logits).sum() == pytest.approx(0, abs=1e-2)
+
+
+def test_attention_starts_as_the_mean():
+    encoder = make_encoder("mean")
+    started = TransformerLearner(attentive(encoder, seed=0), 32)
+    expected = TransformerLearner(encoder, 32).encode(TEXTS)
+    np.testing.assert_allclose(started.encode(TEXTS), expected, atol=1e-6)
+    trained = make_encoder("attention")
+    assert attentive(trained, seed=0) is trained
+
+
+@pytest.mark.parametrize("words", [WORDS, WORDS[1:]])
+@pytest.mark.parametrize("precision", ["float16", "int8"])
+def test_learned_words_are_read_as_the_device_reads_them(tmp_path, words, precision):
+    bundle = write_word_vectors(tmp_path / "words.fala", precision, words)
+    texts = ["I don't hate this film!", "well-made", "Nothing known here?", "zebra"]
+    model = WordLearner(bundle, texts)
+    np.testing.assert_allclose(model.encode(texts), bundle.backbone().encode(texts), atol=1e-6)
+
+
+def test_only_the_words_of_the_texts_are_learned(tmp_path):
+    bundle = write_word_vectors(tmp_path / "words.fala")
+    model = WordLearner(bundle, ["good film", "bad film"])
+    before = model.table()[1]
+    with torch.no_grad():
+        next(model.module.parameters()).add_(1)
+    words, after = model.table()
+    moved = {word for word, a, b in zip(words, before, after, strict=True) if (a != b).any()}
+    assert moved == {"good", "bad", "film"}
+
+
+def test_figures_are_of_all_rows_and_of_users_with_both_labels():
+    head = make_head(dimension=1)
+    known = {
+        text: np.array([value], np.float32) for text, value in zip("abcd", range(4), strict=True)
+    }
+    sign = float(np.sign(head.weight[0, 0]))
+    rows = [row("x", "a", 0), row("x", "b", 1), row("y", "c", 1), row(None, "d", 1)]
+    figures = measure(head, rows, known)
+    assert figures["pooled"]["auc"] == (1.0 if sign > 0 else 0.0)
+    assert figures["mean_over_users"]["users"] == 1
+    assert figures["mean_over_users"]["auc"] == figures["pooled"]["auc"]
+    assert measure(head, rows[2:], known)["pooled"]["auc"] is None

@@ -1,0 +1,158 @@
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fala.errors import DataError
+from fala.examples import Match
+from fala.rows import Row
+from fala_export.training.public_rows import PublicRows, divide, document_of, load_public_rows
+
+
+def row(user, example, label=0, split="public"):
+    return Row(user, split, example, label, 0)
+
+
+def documents(rows):
+    return {document_of(row) for row in rows}
+
+
+@st.composite
+def public(draw):
+    """Rows of users with a few documents each out of a common stock."""
+    stock = draw(st.integers(30, 80))
+    rows = []
+    for user in range(draw(st.integers(15, 30))):
+        for number in draw(st.sets(st.integers(0, stock), min_size=1, max_size=5)):
+            known = draw(st.booleans())
+            rows.append(row(f"u{user}" if known else None, f"text {number}", number % 2))
+    return rows
+
+
+@given(public(), st.integers(0, 3))
+@settings(max_examples=60, deadline=None)
+def test_no_document_and_no_user_is_in_two_parts(rows, seed):
+    try:
+        division = divide(rows, seed, validation=True)
+    except DataError:
+        return
+    parts = (division.training, division.validation, division.held_out)
+    total = len(documents(rows))
+    for position, part in enumerate(parts):
+        others = parts[:position] + parts[position + 1 :]
+        assert all(documents(part).isdisjoint(documents(other)) for other in others)
+        if division.by == "users":
+            users = {row.user for row in part} - {None}
+            assert all(users.isdisjoint(row.user for row in other) for other in others)
+    assert all(0.1 * total <= len(documents(part)) <= 0.15 * total for part in parts[1:])
+    assert divide(rows, seed, validation=True) == division
+
+
+def test_another_seed_holds_out_other_users():
+    rows = [row(f"u{user}", f"text {user} {n}", n % 2) for user in range(50) for n in range(3)]
+    chosen = [
+        {row.user for row in divide(rows, seed, validation=False).held_out} for seed in (0, 1)
+    ]
+    assert chosen[0] != chosen[1]
+
+
+def test_all_rows_on_a_held_out_document_of_unknown_users_are_held_out():
+    rows = [row(None, f"text {n}", label) for n in range(40) for label in (0, 1, 1)]
+    division = divide(rows, 0, validation=True)
+    assert division.by == "documents"
+    assert (len(division.held_out), len(division.validation)) == (3 * 4, 3 * 4)
+    assert len(division.training) == 3 * 32
+
+
+def test_annotators_who_all_labelled_everything_are_divided_by_documents():
+    rows = [row(f"u{user}", f"text {n}", n % 2) for user in range(4) for n in range(40)]
+    division = divide(rows, 0, validation=True)
+    assert division.by == "documents"
+    assert len(documents(division.training)) == 32
+
+
+def test_held_out_candidates_are_in_nobodys_history():
+    rows = [
+        row(f"u{user}", Match((f"film {user + 1}", f"film {user + 2}"), f"film {user}"), user % 2)
+        for user in range(40)
+    ]
+    division = divide(rows, 0, validation=True)
+    validation, held_out = documents(division.validation), documents(division.held_out)
+    texts = {text for row in division.training for text in row.example.history}
+    assert texts.isdisjoint(validation | held_out)
+    assert held_out.isdisjoint(t for row in division.validation for t in row.example.history)
+    assert sum(len(row.example.history) for row in division.held_out) == 2 * len(division.held_out)
+
+
+def test_too_few_rows_are_refused_for_a_training_and_all_used_without_one():
+    rows = [row(f"u{n}", f"text {n}", n % 2) for n in range(4)]
+    with pytest.raises(DataError, match="4 public rows on 4 documents"):
+        divide(rows, 0, validation=True)
+    division = divide(rows, 0, validation=False)
+    assert (division.training, division.held_out, division.by) == (rows, [], "nothing")
+
+
+def test_a_rest_that_lacks_a_label_is_refused():
+    rows = [row(f"u{n}", f"text {n}", 0) for n in range(40)] + [row("u0", "text 0", 1)]
+    seeds = [seed for seed in range(40) if _fits(rows, seed)]
+    assert 0 < len(seeds) < 40
+    for seed in seeds:
+        assert {row.label for row in divide(rows, seed, validation=True).training} == {0, 1}
+
+
+def _fits(rows, seed):
+    try:
+        return bool(divide(rows, seed, validation=True))
+    except DataError:
+        return False
+
+
+def write(path, *rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_only_public_rows_are_read(tmp_path):
+    path = write(
+        tmp_path / "rows.jsonl",
+        {"user": None, "split": "public", "text": "a", "label": 10},
+        {"user": "x", "split": "public", "text": "b", "label": 2},
+        {"user": "y", "split": "train", "text": "c", "label": 3},
+    )
+    rows = load_public_rows(path)
+    assert (rows.task, rows.labels) == ("classification", ("2", "10"))
+    assert [row.example for row in rows.rows] == ["a", "b"]
+
+
+def test_the_digest_is_of_the_public_rows_alone():
+    one = [row("u", "a", 0), row("u", "b", 1)]
+    digest = PublicRows.of(one).digest
+    assert PublicRows.of([*one, row("v", "c", 1, "train")]).digest == digest
+    for other in ([one[1], one[0]], [row("v", "a", 0), one[1]], [row("u", "a", 1), row("u", "b")]):
+        assert PublicRows.of(other).digest != digest
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"user": "x", "split": "train", "text": "a", "label": 1}], "no public rows"),
+        ([{"split": "public", "text": "a", "label": 1}] * 2, "label 1"),
+        ([{"split": "public", "text": "a"}], "line 1"),
+        (
+            [
+                {"split": "public", "history": [], "candidate": "a", "label": label}
+                for label in (0, 1, 2)
+            ],
+            "two labels",
+        ),
+    ],
+)
+def test_rows_that_nothing_can_be_learned_from_are_refused(tmp_path, rows, message):
+    with pytest.raises(DataError, match=message):
+        load_public_rows(write(tmp_path / "rows.jsonl", *rows))
+
+
+def test_a_file_that_is_missing_is_refused(tmp_path):
+    with pytest.raises(DataError, match="No such file"):
+        load_public_rows(tmp_path / "rows.jsonl")
