@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from bundles import (
     write_word_vectors,
 )
 from fala.bundle import write_bundle
-from fala.errors import BundleDigestError, BundleFormatError
+from fala.errors import BundleDigestError, BundleFormatError, ExportError
 from fala_export import inspection
 from fala_export.footprint import measure
 from fala_export.inspection import inspect
@@ -142,6 +143,25 @@ def test_texts_have_the_lengths_they_are_measured_at(tmp_path, monkeypatch):
     inspect(tmp_path / "x.fala")
     tokenizer = Tokenizer.from_str(onnx_files()["backbone/tokenizer.json"].decode())
     assert {n: len(tokenizer.encode(text).ids) for n, text in seen.items()} == {"16": 16, "64": 64}
+
+
+def test_a_cost_that_was_not_noted_is_counted_in_the_model(tmp_path, unmeasured, monkeypatch):
+    def count(model):
+        assert model == onnx_files()["backbone/model.onnx"]
+        return COST
+
+    counter = types.ModuleType("fala_export.cost")
+    counter.cost = count
+    monkeypatch.setitem(sys.modules, "fala_export.cost", counter)
+    assert inspect(write_noted(tmp_path / "x.fala"))["cost"] == COST
+
+    def refuse(model):
+        raise ExportError("an operator of unknown cost")
+
+    counter.cost = refuse
+    report = inspect(tmp_path / "x.fala")
+    assert report["cost"] is None
+    assert "unknown cost" in report["cost_unknown"]
 
 
 def test_without_onnx_the_cost_is_unknown_and_says_why(tmp_path):
