@@ -18,6 +18,7 @@ from fala.bundle import Bundle
 from fala.errors import ExportError
 from fala.rows import Row
 from fala.vendor import fit_head
+from fala_export.backbone import ExportOptions, export_encoder, load
 from fala_export.cli import main
 from fala_export.distillation import batches
 from fala_export.distillation.distil import Distillation, distil
@@ -30,6 +31,7 @@ from fala_export.distillation.trimming import trim_vocabulary
 from fala_export.distillation.vocabulary import Vocabulary
 from fala_export.distillation.wordpiece import train_wordpiece
 from fala_export.training.public_rows import divide, load_public_rows
+from families import FAMILIES, write_model
 
 NOUNS = ["camera", "film", "senate", "harbour", "song", "battery", "winter", "doctor"]
 VERBS = ["praised", "broke", "saw", "bought", "lost", "heard"]
@@ -173,6 +175,31 @@ def test_the_layers_of_a_copied_student_are_the_teachers(tmp_path, encoder, text
         assert (weights == own[0].state_dict()[name]).all()
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_loses_layers_and_pieces(tmp_path, family):
+    encoder = load(str(write_model(tmp_path / family, family)))
+    texts = Texts(sentences(40, 2), sentences(9, 3), [])
+    trim = 150 if FAMILIES[family][0] == "wordpiece" else None
+    settings = Distillation(layers=1, trim=trim, epochs=1, batch=16)
+    teacher = Teacher(encoder, tmp_path / "work")
+    student = distil(teacher, texts, settings, tmp_path / "work", 0)
+    transformer = student.encoder.module.transformer
+    assert sum(weights.numel() for weights in transformer.parameters()) < sum(
+        weights.numel() for weights in encoder.module.transformer.parameters()
+    )
+    expected = student.encoder.encode(texts.held_out, 32)
+    saved = load(str(student.folder))
+    assert saved.module.transformer.config.num_hidden_layers == 1
+    np.testing.assert_allclose(saved.encode(texts.held_out, 32), expected, atol=1e-5)
+    export_encoder(saved, tmp_path / "x.fala", ExportOptions("x", "none", max_length=32))
+    exported = Bundle.open(tmp_path / "x.fala").backbone().encode(texts.held_out)
+    np.testing.assert_allclose(exported, expected, atol=1e-4)
+    whole = distil(teacher, texts, Distillation(epochs=0, batch=16), tmp_path / "work", 0)
+    np.testing.assert_array_equal(
+        whole.encoder.encode(texts.held_out, 32), encoder.encode(texts.held_out, 32)
+    )
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -250,7 +277,7 @@ def test_the_projection_keeps_what_it_can():
 
 def test_shares_are_of_the_gain_over_chance():
     rows = [Row(None, "public", str(number), number % 2, 0) for number in range(40)]
-    task = Task(("0", "1"), divide(rows, 0, validation=False))
+    task = Task(("0", "1"), divide(rows, 0, validation=False), [])
     report = survival(
         task,
         {"auc": 0.8, "f1": 0.5, "accuracy": 0.7, "megabytes": 20.0},

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fala_export.commands.options import JSON, NAME, OUT, show
+from fala_export.commands.options import JSON, OUT, show
 
 _COUNT = click.IntRange(min=1)
 
@@ -52,10 +52,10 @@ _COUNT = click.IntRange(min=1)
     type=click.FloatRange(min=0, min_open=True),
     help="Default: 0.0001 for the teacher's layers, 0.001 for new ones.",
 )
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--quantize", type=click.Choice(["int8", "none"]), default="int8", show_default=True)
 @click.option("--revision", help="Branch, tag or commit of a teacher on the hub.")
-@NAME
+@click.option("--name", help="Name in the manifest (default: the bundle's file name).")
 @JSON
 def distill(
     teacher: str,

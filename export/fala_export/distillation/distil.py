@@ -120,14 +120,16 @@ def distil(
     )
     pieces = vocabulary.encode(texts.training, longest)
 
-    embeddings = teacher.embed(texts.training, longest)
+    copied = settings.vocabulary is None and has_width_of(config, shape)
+    # Trimming alone needs nothing of the teacher: a minute for what else takes many.
+    learned = texts.training if settings.epochs or not copied else []
+    embeddings = teacher.embed(learned, longest)
     reference = teacher.embed(texts.held_out, longest)
     down = projection(embeddings, shape.dimension)
     targets, wanted = embeddings @ down, reference @ down
     if own.normalize:
         targets, wanted = unit(targets), unit(wanted)
 
-    copied = settings.vocabulary is None and has_width_of(config, shape)
     if copied:
         student = copy.deepcopy(own)
         drop_pooler(student.transformer)

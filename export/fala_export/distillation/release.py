@@ -120,7 +120,9 @@ def _survival(task: Task, teacher: Teacher, large: Bundle, small: Bundle) -> dic
 
 def _embed(backbone: Backbone, texts: Sequence[str]) -> NDArray[np.float32]:
     chunks = [texts[start : start + _CHUNK] for start in range(0, len(texts), _CHUNK)]
-    with click.progressbar(chunks, label="student: texts", file=sys.stderr) as bar:
+    with click.progressbar(
+        chunks, label="student: texts", file=sys.stderr, hidden=not sys.stderr.isatty()
+    ) as bar:
         return np.concatenate([backbone.encode(list(chunk)) for chunk in bar])
 
 

@@ -148,7 +148,12 @@ def piece_vectors(
     diagonal = sparse.diags_array(1 / (transposed.power(2).sum(axis=1) + ridge))
     right = transposed @ targets.astype(np.float64)
     vectors = np.empty((size, targets.shape[1]), dtype=np.float32)
-    with click.progressbar(range(vectors.shape[1]), label="word vectors", file=sys.stderr) as bar:
+    with click.progressbar(
+        range(vectors.shape[1]),
+        label="word vectors",
+        file=sys.stderr,
+        hidden=not sys.stderr.isatty(),
+    ) as bar:
         for column in bar:
             vectors[:, column], _ = cg(normal, right[:, column], rtol=1e-3, M=diagonal)
     return vectors

@@ -26,16 +26,12 @@ class Task:
     Attributes:
         labels: The labels' names.
         division: The rows.
+        texts: Their distinct texts, in the file's order: the same ones whatever the division.
     """
 
     labels: tuple[str, ...]
     division: Division
-
-    @property
-    def texts(self) -> list[str]:
-        """The distinct texts of all rows."""
-        rows = [*self.division.training, *self.division.held_out]
-        return unique_texts([row.example for row in rows])
+    texts: list[str]
 
 
 def load_task(path: Path, seed: int) -> Task:
@@ -53,7 +49,7 @@ def load_task(path: Path, seed: int) -> Task:
     division = divide(public.rows, seed, validation=False)
     if len({row.label for row in division.held_out}) < 2:
         raise DataError(f"{path}: the {len(division.held_out)} held-out rows have one label only")
-    return Task(public.labels, division)
+    return Task(public.labels, division, unique_texts([row.example for row in public.rows]))
 
 
 def score(
