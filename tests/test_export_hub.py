@@ -223,6 +223,21 @@ def test_a_broken_connection_is_told_and_the_next_run_goes_on(hub, tmp_path):
     assert (Path(done.stdout.strip()) / "model.safetensors").read_bytes() == weights
 
 
+def test_weights_outside_the_model_are_not_asked_for(hub, tmp_path):
+    files = hub.models[NAME].commits[hub.models[NAME].branches["main"]]
+    del files["model.safetensors"]
+    parts = {"weight_map": {"a": "../../../../x.safetensors"}}
+    files["model.safetensors.index.json"] = json.dumps(parts).encode()
+    fails(find(hub, tmp_path), "it names files outside the model's folder")
+    assert not [path for _, path in hub.requests if ".." in path]
+
+
+def test_a_full_disk_is_not_taken_for_a_broken_connection(hub, tmp_path):
+    limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)){FIND}"
+    done = process(hub, tmp_path, limited, NAME, "", 10)
+    fails(done, "model.safetensors cannot be kept in the hub's cache: File too large")
+
+
 def test_a_model_without_use_is_refused_before_its_weights_are_fetched(hub, tmp_path):
     commit = hub.models[NAME].branches["main"]
     files = hub.models[NAME].commits[commit]
@@ -231,5 +246,5 @@ def test_a_model_without_use_is_refused_before_its_weights_are_fetched(hub, tmp_
     ).encode()
     files["modeling_tiny.py"] = b"raise SystemExit('this must never run')"
     done = backbone(hub, tmp_path / "home", tmp_path / "x.fala")
-    fails(done, f"fala-export: {NAME}: brings model code of its own, which is never run")
+    fails(done, f"fala-export: {NAME}: config.json names code of its own, which is never run")
     assert not [path for _, path in hub.requests if path.endswith((".safetensors", ".py"))]

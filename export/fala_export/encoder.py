@@ -13,16 +13,20 @@ from numpy.typing import NDArray
 
 from fala.errors import ExportError
 from fala_export.model_folder import (
-    CONFIGURATION,
     MODULES,
-    check_configuration,
-    check_weights,
-    loading,
     read_modules,
     read_pooling,
     read_sentence_settings,
 )
 from fala_export.quiet import quiet
+from fala_export.transformer_files import (
+    CONFIGURATION,
+    WEIGHTS,
+    check_configuration,
+    check_tokenizer,
+    find_weights,
+    loading,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -146,11 +150,11 @@ def load_encoder(source: str, pooling: str | None = None, revision: str | None =
             config = AutoConfig.from_pretrained(inner, **_HERE)
             dimension, positions = int(config.hidden_size), _positions(config)
         pooler = pooling or read_pooling(source, folder, modules, dimension)
+        check_tokenizer(source, inner)
         with loading(source, "tokenizer"):
             tokenizer = _load_tokenizer(source, inner, config, settings.lowercase)
         if hub is not None:
             hub.fetch_weights(modules.transformer)
-        check_weights(source, inner)
         with loading(source, "weights"):
             transformer = _load_weights(source, inner)
         backend = tokenizer.backend_tokenizer
@@ -227,7 +231,23 @@ def _load_weights(source: str, folder: Path) -> PreTrainedModel:
     import torch
     from transformers import AutoModel
 
-    model, report = AutoModel.from_pretrained(folder, output_loading_info=True, **_HERE)
+    path = find_weights(source, folder)
+    try:
+        model, report = AutoModel.from_pretrained(
+            folder, output_loading_info=True, ignore_mismatched_sizes=True, **_HERE
+        )
+    except Exception as error:  # of the pickle's own making, for instance
+        if path.suffix != ".bin":
+            raise
+        raise ExportError(
+            f"{source}: {path.name} cannot be read as weights alone, and nothing else in a pickle "
+            f"is ever run: save the model as {WEIGHTS[0]}"
+        ) from error
+    for entry in report["mismatched_keys"]:
+        name = entry if isinstance(entry, str) else entry[0]  # older versions add the shapes
+        raise ExportError(
+            f"{source}: the weights of {name} are not of the shape that its configuration says"
+        )
     missing = [name for name in report["missing_keys"] if not name.startswith("pooler.")]
     if missing:
         raise ExportError(f"{source}: the weights lack {missing[0]} and {len(missing) - 1} more")

@@ -8,35 +8,26 @@ from typing import TYPE_CHECKING
 
 from fala.errors import ExportError
 from fala_export.model_folder import (
-    CONFIGURATION,
     MODULES,
     PROMPTS,
     SENTENCE_SETTINGS,
-    WEIGHTS,
-    read_json,
     read_modules,
 )
 from fala_export.quiet import quiet
+from fala_export.transformer_files import (
+    CONFIGURATION,
+    TOKENIZER,
+    VOCABULARIES,
+    WEIGHTS,
+    loading,
+    read_json,
+)
 
 if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
 
 _PATIENCE = 10.0  # seconds after which a hub that does not answer counts as out of reach
 _SIGN_OF_ALL = ".gitattributes"  # in the cache only where somebody fetched the whole model
-_TOKENIZER = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-)
-_VOCABULARIES = (
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "spiece.model",
-    "spm.model",
-    "sentencepiece.bpe.model",
-)
 
 
 @dataclass(frozen=True)
@@ -73,8 +64,7 @@ class HubModel:
                 if (path := self._find(inner + name)) is None:
                     continue
                 if path.suffix == ".json":
-                    parts = (read_json(self.name, path) or {}).get("weight_map") or {}
-                    for part in sorted({str(part) for part in parts.values()}):
+                    for part in _parts(self.name, path):
                         self._find(inner + part)
                 return
 
@@ -82,7 +72,7 @@ class HubModel:
         self._find(MODULES)
         modules = read_modules(self.name, self.folder)
         inner = f"{modules.transformer}/" if modules.transformer else ""
-        files = [inner + name for name in (CONFIGURATION, *_TOKENIZER)]
+        files = [inner + name for name in (CONFIGURATION, *TOKENIZER)]
         if modules.sentence:
             files += [PROMPTS, *(inner + name for name in SENTENCE_SETTINGS)]
         if modules.pooling is not None:
@@ -91,8 +81,8 @@ class HubModel:
             files.append(f"{modules.attention}/{WEIGHTS[0]}")
         for file in files:
             self._find(file)
-        if not (self.folder / inner / _TOKENIZER[0]).is_file():
-            for name in _VOCABULARIES:
+        if not (self.folder / inner / TOKENIZER[0]).is_file():
+            for name in VOCABULARIES:
                 self._find(inner + name)
 
     def _find(self, file: str) -> Path | None:
@@ -221,6 +211,15 @@ def _told(name: str, file: str, revision: str | None, error: BaseException) -> E
         return ExportError(f"{name}: {file} cannot be kept in the hub's cache: {error.strerror}")
     reason = f"it answers {status}" if status else f"the connection broke, {type(error).__name__}"
     return ExportError(f"{name}: the hub did not give all of {file} ({reason}): try again later")
+
+
+def _parts(name: str, index: Path) -> list[str]:
+    """Read which files hold the weights, from the file that says so."""
+    with loading(name, index.name):
+        parts = sorted(set((read_json(name, index) or {})["weight_map"].values()))
+        if any(Path(part).name != part for part in parts):
+            raise ValueError("it names files outside the model's folder")
+    return parts
 
 
 def _status(error: HfHubHTTPError) -> int:

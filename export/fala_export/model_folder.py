@@ -1,22 +1,26 @@
-"""Model folders as sentence-transformers writes them: a transformer, its pooling, its tokenizer."""
+"""Model folders as sentence-transformers writes them: a transformer and the steps after it."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fala.errors import ExportError
+from fala_export.transformer_files import (
+    CONFIGURATION,
+    WEIGHTS,
+    loading,
+    read_any_json,
+    read_json,
+)
 
 if TYPE_CHECKING:
     from fala_export.encoder import Encoder
     from fala_export.sentence_encoder import AttentionPooling
 
-CONFIGURATION, MODULES = "config.json", "modules.json"
-PROMPTS = "config_sentence_transformers.json"
+MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
 SENTENCE_SETTINGS = (
     "sentence_bert_config.json",
     "sentence_roberta_config.json",
@@ -27,15 +31,11 @@ SENTENCE_SETTINGS = (
 )
 """Names of the settings that sentence-transformers keeps beside a transformer, newest first."""
 
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
-"""Names of the files that hold weights, best first; the second one names its parts."""
-
-_POOLING, _ATTENTION = "1_Pooling", "1_AttentionPooling"
-_ATTENTION_TYPE = "fala_export.sentence_encoder.AttentionPooling"
 _TYPES = "sentence_transformers."
 _STEPS = ("Transformer", "Pooling", "Normalize")
+_ATTENTION_TYPE = "fala_export.sentence_encoder.AttentionPooling"  # ours; the library has none
+_POOLING, _ATTENTION = "1_Pooling", "1_AttentionPooling"
 _POOLING_MODES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-_LFS_POINTER = b"version https://git-lfs"
 
 
 @dataclass(frozen=True)
@@ -70,30 +70,6 @@ class SentenceSettings:
     lowercase: bool = False
 
 
-@contextlib.contextmanager
-def loading(source: str, part: str) -> Iterator[None]:
-    """Turn whatever a library raises for a bad model into one line."""
-    try:
-        yield
-    except ExportError:
-        raise
-    except Exception as error:  # OSError, ValueError, KeyError, safetensors' and tokenizers' own
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise ExportError(f"{source}: cannot load its {part}: {lines[0]}") from error
-
-
-def read_json(source: str, path: Path) -> dict[str, Any] | None:
-    """Read a JSON object of a model; None where there is no such file.
-
-    Raises:
-        ExportError: It is no JSON, or no object.
-    """
-    found = _read(source, path)
-    if found is None or isinstance(found, dict):
-        return found
-    raise ExportError(f"{source}: {path.name} is not a JSON object")
-
-
 def read_modules(source: str, folder: Path) -> Modules:
     """Read the steps of a model; those of a plain transformer, where nothing says more.
 
@@ -104,7 +80,7 @@ def read_modules(source: str, folder: Path) -> Modules:
     Raises:
         ExportError: One of the steps cannot be exported, or is code of the model's own.
     """
-    listed = _read(source, folder / MODULES)
+    listed = read_any_json(source, folder / MODULES)
     if listed is None:
         return Modules()
     with loading(source, MODULES):
@@ -153,12 +129,12 @@ def read_pooling(
     declared = settings.get("pooling_mode") or [
         key for key, on in settings.items() if key.startswith("pooling_mode_") and on is True
     ]
-    chosen = [declared] if isinstance(declared, str) else list(declared)
-    modes = {_POOLING_MODES.get(str(mode), str(mode)) for mode in chosen}
+    chosen = [str(mode) for mode in (declared if isinstance(declared, list) else [declared])]
+    modes = {_POOLING_MODES.get(mode, mode) for mode in chosen}
     if len(modes) == 1 and modes <= set(_POOLING_MODES.values()):
         return modes.pop()
     raise ExportError(
-        f"{source}: pooling by {' and '.join(map(str, chosen)) or 'nothing'} cannot be exported; "
+        f"{source}: pooling by {' and '.join(chosen) or 'nothing'} cannot be exported; "
         "mean and cls can (--pooling chooses one)"
     )
 
@@ -172,12 +148,14 @@ def read_sentence_settings(source: str, folder: Path, modules: Modules) -> Sente
     if not modules.sentence:
         return SentenceSettings()
     prompts = read_json(source, folder / PROMPTS) or {}
-    name = prompts.get("default_prompt_name")
-    if name is not None and (prompts.get("prompts") or {}).get(name):
-        raise ExportError(
-            f"{source}: puts its prompt {name!r} before every text, which cannot be exported; "
-            f"if texts shall go without it, set default_prompt_name to null in {PROMPTS}"
-        )
+    if name := prompts.get("default_prompt_name"):
+        with loading(source, PROMPTS):
+            prompt = prompts["prompts"][name]
+        if prompt:
+            raise ExportError(
+                f"{source}: puts its prompt {name!r} before every text, which cannot be exported; "
+                f"if texts shall go without it, set default_prompt_name to null in {PROMPTS}"
+            )
     names = (folder / modules.transformer / name for name in SENTENCE_SETTINGS)
     settings = next((found for name in names if (found := read_json(source, name))), {})
     task = settings.get("transformer_task", "feature-extraction")
@@ -188,46 +166,6 @@ def read_sentence_settings(source: str, folder: Path, modules: Modules) -> Sente
         longest=longest if isinstance(longest, int) and longest > 0 else None,
         lowercase=settings.get("do_lower_case") is True,
     )
-
-
-def check_configuration(source: str, folder: Path, family: Sequence[str]) -> None:
-    """Check that a transformer is an encoder of a family, and brings no code of its own.
-
-    Args:
-        source: The model's name in messages.
-        folder: The transformer's.
-        family: Model types, as ``transformers`` names them.
-
-    Raises:
-        ExportError: It is something else.
-    """
-    config = read_json(source, folder / CONFIGURATION)
-    if config is None:
-        raise ExportError(f"{source}: not a model folder: it has no {CONFIGURATION}")
-    kind = config.get("model_type")
-    if config.get("auto_map"):
-        raise ExportError(f"{source}: brings model code of its own, which is never run")
-    if kind not in family or config.get("is_decoder") or config.get("is_encoder_decoder"):
-        raise ExportError(
-            f"{source}: a {kind or 'nameless'} model{' that decodes' * (kind in family)} is not "
-            f"an encoder of the BERT family ({', '.join(family)})"
-        )
-
-
-def check_weights(source: str, folder: Path) -> None:
-    """Check that a transformer's folder holds weights.
-
-    Raises:
-        ExportError: It holds none, or what git leaves of them without its extension for them.
-    """
-    path = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
-    if path is None:
-        raise ExportError(f"{source}: has no weights: neither {WEIGHTS[0]} nor {WEIGHTS[2]}")
-    with path.open("rb") as stream:
-        if stream.read(len(_LFS_POINTER)) == _LFS_POINTER:
-            raise ExportError(
-                f"{source}: {path.name} only points to the weights: run git lfs pull there"
-            )
 
 
 def save_encoder(encoder: Encoder, folder: Path) -> None:
@@ -283,10 +221,3 @@ def _read_attention(source: str, path: Path, dimension: int) -> AttentionPooling
         attention = AttentionPooling(dimension, len(state["query"]))
         attention.load_state_dict(state)
     return attention
-
-
-def _read(source: str, path: Path) -> Any:  # noqa: ANN401  # JSON is of any type
-    if not path.is_file():
-        return None
-    with loading(source, path.name):
-        return json.loads(path.read_text(encoding="utf-8"))

@@ -1,20 +1,23 @@
-"""Other libraries' remarks, kept off the screen."""
+"""Other libraries' remarks, kept off the screen and the disk."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import warnings
 from collections.abc import Iterator
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence warnings and logs that are meant for the libraries' authors.
+    """Silence what libraries say to their authors, while they are imported and while they work.
 
     What goes wrong is raised, and told by our own errors; a user who reads ten lines of remarks
     about a tracer before the one that matters does not find it.
     """
+    # Some builds of onnxruntime, which optimum imports, keep notes of their use in files.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:

@@ -1,0 +1,372 @@
+import contextlib
+import json
+import os
+import pickle
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("optimum")
+
+from fala.bundle import Bundle
+from fala_export import backbone
+from fala_export.cli import main
+from families import CORPUS, write_early_folder, write_model
+
+PROGRAM = "from fala_export.cli import main; main(prog_name='fala-export')"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A folder with a tiny random BERT."""
+    return write_model(tmp_path_factory.mktemp("models") / "bert")
+
+
+@pytest.fixture(scope="module")
+def sentence_model(tmp_path_factory):
+    """A folder with a tiny random BERT and its pooling, as sentence-transformers wrote them."""
+    folder = tmp_path_factory.mktemp("models") / "sentence"
+    return write_early_folder(folder, "bert", "mean_tokens", "sentence_bert_config.json")
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """An empty temporary folder, for this process and those that it starts."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture
+def out(tmp_path):
+    """Where a bundle goes, in a folder of its own."""
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out" / "x.fala"
+
+
+def left_in(folder):
+    # torch makes an empty folder for its compiled kernels, and uses it the next time.
+    return [path.name for path in folder.iterdir() if not path.name.startswith("torchinductor")]
+
+
+def check(text, parts, out, temporary):
+    """Check that a command ended in one line, which says some parts, and left nothing."""
+    assert text.startswith("fala-export: "), text
+    assert text.count("\n") == 1, text
+    for part in parts:
+        assert part in text
+    assert not out.parent.is_dir() or left_in(out.parent) == []
+    assert left_in(temporary) == []
+
+
+@pytest.fixture
+def refused(out, temporary, capfd):
+    """Export a source by the command in this process, and check how it is refused."""
+
+    def run(source, *parts, options=(), out=out):
+        capfd.readouterr()
+        arguments = ["backbone", str(source), "--out", str(out), "--max-length", "32", *options]
+        result = CliRunner().invoke(main, arguments, prog_name="fala-export")
+        assert result.exit_code == 1, result.output
+        assert result.stdout == ""
+        check(result.stderr, parts, out, temporary)
+        captured = capfd.readouterr()
+        assert (captured.out, captured.err) == ("", "")  # no library wrote past click either
+
+    return run
+
+
+@pytest.fixture
+def process(model, out, temporary):
+    """Start the command in a process of its own."""
+
+    def start(source=model, **options):
+        command = ["backbone", str(source), "--out", str(out), "--max-length", "32"]
+        return subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+
+    return start
+
+
+def changed(model, folder, **files):
+    """Copy a folder with some files changed: other bytes, settings merged in, or None to drop."""
+    shutil.copytree(model, folder)
+    for name, content in files.items():
+        path = folder / name.replace("__", ".")
+        if content is None:
+            path.unlink()
+        elif isinstance(content, dict):
+            path.write_text(json.dumps({**json.loads(path.read_text()), **content}))
+        else:
+            path.write_bytes(content)
+    return folder
+
+
+def test_what_is_no_model_folder_is_told(refused, model, tmp_path):
+    (tmp_path / "empty").mkdir()
+    refused(tmp_path / "empty", "empty: not a model folder: it has no config.json")
+    refused(tmp_path / "none", "none: no such folder")
+    refused(model / "model.safetensors", "model.safetensors: is a file; give the folder")
+    refused(model, "is a folder; only a model on the hub has a revision", options=["--revision=v1"])
+
+
+@pytest.mark.parametrize(
+    ("config", "parts"),
+    [
+        (b'{"model_type": "gpt2"}', ("a gpt2 model is not an encoder of the BERT family (albert",)),
+        (b'{"model_type": "llama"}', ("a llama model is not",)),
+        (b'{"model_type": "t5", "is_encoder_decoder": true}', ("a t5 model is not",)),
+        (b'{"model_type": "bert", "is_decoder": true}', ("a bert model that decodes is not",)),
+        (b"{}", ("a nameless model is not",)),
+        (b'{"model_type": "bert",', ("cannot load its config.json: Expecting",)),
+        (b"\xff\xfe{}", ("cannot load its config.json",)),
+        (b'["bert"]', ("config.json is not a JSON object",)),
+        (b'{"model_type": ["bert"]}', ("is not an encoder",)),
+        (b'{"model_type": "bert", "vocab_size": "many"}', ("cannot load its",)),
+        (b'{"model_type": "bert", "hidden_size": null}', ("cannot load its",)),
+        (b'{"model_type": "bert", "auto_map": {"AutoModel": "m.M"}}', ("never run",)),
+    ],
+)
+def test_a_configuration_of_no_use_is_told(refused, model, tmp_path, config, parts):
+    refused(changed(model, tmp_path / "model", config__json=config), *parts)
+
+
+def test_a_tokenizer_of_no_use_is_told(refused, model, tmp_path):
+    tokenizer = {"tokenizer__json": None, "vocab__txt": None}
+    refused(changed(model, tmp_path / "none", **tokenizer), "has no tokenizer")
+    refused(changed(model, tmp_path / "cut", tokenizer__json=b'{"version'), "its tokenizer")
+    slow = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "basic"}
+    folder = changed(model, tmp_path / "slow", tokenizer_config__json=slow)
+    refused(folder, "its tokenizer, BertJapaneseTokenizer, has no tokenizer.json form")
+    own = {"auto_map": {"AutoTokenizer": ["t.T", None]}}
+    folder = changed(model, tmp_path / "own", tokenizer_config__json=own)
+    refused(folder, "tokenizer_config.json names code of its own")
+    folder = changed(model, tmp_path / "unpadded", tokenizer_config__json={"pad_token": None})
+    (folder / "special_tokens_map.json").unlink()
+    refused(folder, "has no padding token")
+
+
+def test_a_tokenizer_beyond_the_embedding_table_is_told(refused, model, tmp_path):
+    from transformers import AutoTokenizer
+
+    folder = changed(model, tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    size = len(tokenizer)
+    tokenizer.add_tokens(["newword"])
+    tokenizer.save_pretrained(folder)
+    refused(folder, f"has the token 'newword' with id {size}", f"only {size} token embeddings")
+
+
+def weights_of(model):
+    from safetensors.torch import load
+
+    return load((model / "model.safetensors").read_bytes())
+
+
+def test_weights_of_no_use_are_told(refused, model, tmp_path):
+    import torch
+    from safetensors.torch import save
+
+    whole = (model / "model.safetensors").read_bytes()
+    tensors = weights_of(model)
+    name = "encoder.layer.1.attention.self.query.weight"
+    lost = {key: value for key, value in tensors.items() if not key.startswith("encoder.layer.1")}
+    wider = {**tensors, name: torch.zeros(64, 32)}
+    spoilt = {**tensors, name: tensors[name] * float("nan")}
+    refused(changed(model, tmp_path / "none", model__safetensors=None), "has no weights: neither")
+    for part in (4, 200, len(whole) // 2, len(whole) - 1):
+        folder = changed(model, tmp_path / f"cut{part}", model__safetensors=whole[:part])
+        refused(folder, f"cut{part}: cannot load its weights: ")
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    folder = changed(model, tmp_path / "pointer", model__safetensors=pointer)
+    refused(folder, "only points to the weights: run git lfs pull there")
+    for case, change, part in (
+        ("lost", lost, "the weights lack encoder.layer.1"),
+        ("wider", wider, f"the weights of {name} are not of the shape"),
+        ("spoilt", spoilt, f"the weights of {name} hold NaN or infinity"),
+    ):
+        content = save(change, {"format": "pt"})
+        refused(changed(model, tmp_path / case, model__safetensors=content), part)
+
+
+class Trap:
+    """Runs a command of its maker's when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_pickle_is_read_as_weights_and_nothing_else(refused, model, out, tmp_path):
+    import torch
+
+    sprung = tmp_path / "sprung"
+    folder = changed(model, tmp_path / "trap", model__safetensors=None)
+    torch.save({**weights_of(model), "pooler.extra": Trap(sprung)}, folder / "pytorch_model.bin")
+    refused(folder, "pytorch_model.bin", "as weights alone", "model.safetensors")
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Trap(sprung)))
+    refused(folder, "pytorch_model.bin", "as weights alone")
+    assert not sprung.exists()
+    pickle.loads(pickle.dumps(Trap(sprung)))
+    assert sprung.exists()  # the trap does work
+
+    torch.save(weights_of(model), folder / "pytorch_model.bin")
+    encoder = backbone.load(str(folder))
+    expected = backbone.load(str(model)).encode(CORPUS, 32)
+    np.testing.assert_array_equal(encoder.encode(CORPUS, 32), expected)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "parts"),
+    [
+        ("1_Pooling/config.json", {"pooling_mode": "max"}, ("pooling by max cannot", "--pooling")),
+        ("1_Pooling/config.json", {"pooling_mode": ["cls", "max"]}, ("pooling by cls and max",)),
+        ("1_Pooling/config.json", {"pooling_mode_max_tokens": True}, ("_mean_tokens and pooling",)),
+        ("1_Pooling/config.json", {"pooling_mode_mean_tokens": False}, ("pooling by nothing",)),
+        ("1_Pooling/config.json", [], ("config.json is not a JSON object",)),
+        ("modules.json", {"type": "sentence_transformers.models.Dense"}, ("names Dense",)),
+        ("modules.json", {"type": "modeling_own.Transformer"}, ("modeling_own.Transformer", "run")),
+        ("modules.json", {"type": "sentence_transformers.models.Pooling"}, ("names Pooling",)),
+        ("modules.json", {"type": 3}, ("modules.json names 3, code of",)),
+        ("modules.json", 3, ("cannot load its modules.json: 'int' object",)),
+        ("modules.json", {"path": "../elsewhere"}, ("../elsewhere, outside the model's",)),
+        ("config_sentence_transformers.json",
+         {"default_prompt_name": "query", "prompts": {"query": "query: "}}, ("prompt 'query'",)),
+        ("0_Transformer/sentence_bert_config.json",
+         {"transformer_task": "fill-mask"}, ("a transformer for fill-mask cannot",)),
+    ],
+)  # fmt: skip
+def test_steps_of_no_use_are_told(refused, sentence_model, tmp_path, file, content, parts):
+    folder = changed(sentence_model, tmp_path / "model")
+    path = folder / file
+    known = json.loads(path.read_text()) if path.exists() else {}
+    if file == "modules.json":
+        step = {"idx": 3, "name": "3", "path": "3_More", "type": "sentence_transformers.models.X"}
+        if isinstance(content, dict) and "type" in content:
+            content = [*known, {**step, **content}]
+        elif isinstance(content, dict):
+            content = [{**known[0], **content}]
+    elif isinstance(content, dict):
+        content = {**known, **content}
+    path.write_text(json.dumps(content))
+    refused(folder, *parts)
+
+
+def test_pooling_that_is_asked_for_goes_before_what_cannot_be_exported(sentence_model, tmp_path):
+    folder = changed(sentence_model, tmp_path / "model")
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "max"}')
+    assert backbone.load(str(folder), "cls").module.pooling == "cls"
+
+
+@contextlib.contextmanager
+def files_of_at_most(size):
+    """Let the kernel refuse to write beyond some bytes of a file, as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextlib.contextmanager
+def without_privileges():
+    """Be somebody for whom a folder without write permission is one."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+def with_the_writing_in(context, monkeypatch):
+    """Let bundles be written within a context."""
+    write = backbone.write_bundle
+
+    def wrapped(*arguments):
+        with context():
+            return write(*arguments)
+
+    monkeypatch.setattr(backbone, "write_bundle", wrapped)
+
+
+def test_a_place_that_takes_no_bundle_is_told(refused, model, out, tmp_path, monkeypatch):
+    refused(model, "its folder does not exist", out=tmp_path / "missing" / "x.fala")
+    refused(model, "its folder does not exist", out=model / "config.json" / "x.fala")
+    with_the_writing_in(without_privileges, monkeypatch)
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o555)
+    refused(model, "x.fala: cannot be written: Permission denied", out=locked / "x.fala")
+
+
+def test_a_disk_that_fills_leaves_the_bundle_that_was_there(
+    refused, model, out, tmp_path, monkeypatch
+):
+    with_the_writing_in(lambda: files_of_at_most(10_000), monkeypatch)
+    refused(model, "x.fala: cannot be written: File too large")
+    monkeypatch.undo()
+    arguments = ["backbone", str(model), "--out", str(out), "--max-length", "32"]
+    assert CliRunner().invoke(main, arguments).exit_code == 0
+    before = out.read_bytes()
+    with_the_writing_in(lambda: files_of_at_most(10_000), monkeypatch)
+    assert CliRunner().invoke(main, arguments).exit_code == 1
+    assert out.read_bytes() == before
+    assert left_in(out.parent) == ["x.fala"]
+    assert Bundle.open(out).manifest.name == "bert"
+
+
+def test_a_process_without_room_for_the_graph_ends_in_one_line(process, out, temporary):
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # noqa: E731
+    running = process(preexec_fn=limit)
+    printed, text = running.communicate(timeout=120)
+    assert (running.returncode, printed) == (1, "")
+    parts = (f"cannot be written to the temporary folder {temporary}", "File too large", "TMPDIR")
+    check(text, parts, out, temporary)
+
+
+@pytest.mark.parametrize("stage", ["while torch is loaded", "while the graph is traced"])
+def test_an_interrupted_process_ends_in_one_line(process, out, temporary, stage):
+    running = process()
+    until = time.monotonic() + 100
+    while time.monotonic() < until and running.poll() is None:
+        if "loaded" in stage:
+            if "libtorch" in Path(f"/proc/{running.pid}/maps").read_text():
+                break
+        elif left_in(temporary):
+            break
+        time.sleep(0.01)
+    running.send_signal(signal.SIGINT)
+    printed, text = running.communicate(timeout=120)
+    assert (running.returncode, printed) == (1, "")
+    check(text, ("interrupted",), out, temporary)
+
+
+def test_a_process_that_succeeds_leaves_its_bundle_and_nothing_else(process, out, temporary):
+    running = process()
+    printed, text = running.communicate(timeout=120)
+    assert (running.returncode, text) == (0, "")
+    assert printed.startswith(f"{out}:\n")
+    assert left_in(out.parent) == ["x.fala"]
+    assert left_in(temporary) == []
