@@ -96,3 +96,14 @@ def train_and_die(folder, point, count):
     elif point == "sealed":
         checkpoints.seal = at(count, checkpoints.seal, before=False)
     train(folder)
+
+
+def command_and_die(arguments, module, count):
+    """Run the command, with checkpoints after every step; die at a step of that number."""
+    from fala_export.cli import main
+    from fala_export.training import classifier, matcher
+
+    trainer._CHECKPOINT_SECONDS = 0.0
+    kind = getattr({"ClassifierModule": classifier, "MatcherModule": matcher}[module], module)
+    kind.forward = at(count, kind.forward)
+    main(arguments)

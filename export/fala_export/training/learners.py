@@ -102,6 +102,9 @@ class TransformerLearner(Learner):
     def __init__(self, encoder: Encoder, max_length: int) -> None:
         from tokenizers import Tokenizer
 
+        # No embedding needs it, and where the model's files lack it, it is random at every load.
+        if getattr(encoder.module.transformer, "pooler", None) is not None:
+            encoder.module.transformer.pooler = None
         super().__init__(encoder.module, encoder.pad_id, LoopSettings(epochs=4, learning_rate=5e-5))
         self.encoder = encoder
         self._tokenizer = Tokenizer.from_str(encoder.tokenizer.decode())

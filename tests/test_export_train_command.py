@@ -1,0 +1,297 @@
+import json
+import multiprocessing
+import signal
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+pytest.importorskip("optimum")
+
+from click.testing import CliRunner
+
+import kill_training
+from bundles import write_onnx, write_word_vectors
+from encoders import DIMENSION, make_encoder, write_encoder
+from fala.bundle import Bundle
+from fala_export import backbone
+from fala_export.cli import main
+from fala_export.encoder import load_encoder
+from fala_export.training import classifier, trainer
+
+GOOD, BAD = "good great love well", "bad awful hate boring"
+FILLERS = ["the", "a", "i", "you", "film", "is", "was", "this", "that", "it", "do", "made"]
+TOPICS = [
+    ("harbour boat anchor", "sail tide quay"),
+    ("oven bread flour", "yeast dough salt"),
+    ("goal match referee", "keeper team score"),
+]
+
+
+def text_rows():
+    """Forty users who mostly agree on which texts are good, one in ten of them wrongly."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for number in range(160):
+        good = bool(rng.integers(2))
+        words = [*rng.choice(FILLERS, 4), *rng.choice((GOOD if good else BAD).split(), 2)]
+        text = f"{' '.join(rng.permutation(words))} {number}"
+        for user in rng.choice(40, 2, replace=False):
+            label = int(good) if rng.random() < 0.9 else 1 - int(good)
+            rows.append({"user": f"u{user}", "split": "public", "text": text, "label": label})
+    return rows
+
+
+def matching_rows():
+    """Users of one topic each, who open what is of it, in words that their history has not."""
+    rng = np.random.default_rng(1)
+    rows = []
+    for user in range(60):
+        read, _ = TOPICS[user % 3]
+        history = [f"{' '.join(rng.choice(read.split(), 2))} {n}" for n in rng.integers(99, size=4)]
+        for number in range(8):
+            label = number % 2
+            topic = user if label else user + rng.integers(1, 3)
+            words = rng.choice(TOPICS[topic % 3][1].split(), 2)
+            rows.append({
+                "user": f"u{user}", "split": "public", "history": history,
+                "candidate": f"{' '.join(words)} {rng.integers(99)}", "label": label,
+            })  # fmt: skip
+    return rows
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("data") / "texts.jsonl", text_rows())
+
+
+@pytest.fixture(scope="module")
+def titles(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("data") / "titles.jsonl", matching_rows())
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory, texts, titles):
+    """A folder with a tiny random BERT that knows the words of the data."""
+    rows = [*text_rows(), *matching_rows()]
+    known = [
+        text
+        for row in rows
+        for text in (row.get("text"), row.get("candidate"), *row.get("history", []))
+        if text
+    ]
+    encoder = make_encoder(texts=known, pieces=200)
+    encoder.module.transformer.config.hidden_dropout_prob = 0.1
+    return write_encoder(tmp_path_factory.mktemp("model") / "tiny", encoder)
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """Processes that have imported everything: that takes longer than to train."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        [
+            "kill_training",
+            "fala_export.cli",
+            "fala_export.training.release",
+            "transformers.models.bert",
+        ]
+    )
+    return context
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["train", *map(str, arguments)], prog_name="fala-export")
+
+
+def done(*arguments):
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def failed(*arguments):
+    result = run(*arguments)
+    assert result.exit_code == 1, result.output
+    assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+    return result.stderr
+
+
+FAST = ("--max-length", 32, "--epochs", 3, "--learning-rate", 3e-3)
+
+
+def test_a_trained_classifier_is_released_and_beats_the_frozen_one(model, texts, tmp_path):
+    out, work = tmp_path / "x.fala", tmp_path / "work"
+    summary = done(model, "--data", texts, "--work", work, "--out", out, *FAST)
+    figures = summary["training"]["figures"]
+    assert figures["trained"]["pooled"]["auc"] > figures["frozen"]["pooled"]["auc"]
+    bundle = Bundle.open(out)
+    assert bundle.manifest.details["training"] == summary["training"]
+    head, released = bundle.head(), bundle.backbone()
+    assert (head.task, head.labels) == ("classification", ("0", "1"))
+    examples = ["a great film, love it", "the boring film was awful"]
+    inputs = head.inputs(examples, dict(zip(examples, released.encode(examples), strict=True)))
+    assert head.vendor_model().probabilities(inputs)[:, 1].argmax() == 0
+    # The folder is the model that was released, and trains on.
+    saved = load_encoder(str(work / "model")).encode(examples, 32)
+    np.testing.assert_allclose(saved, released.encode(examples), atol=0.05)
+
+
+def test_the_manifest_tells_the_recipe_and_the_data(model, texts, tmp_path):
+    training = done(
+        model, "--data", texts, "--work", tmp_path / "w", "--out", tmp_path / "x.fala", *FAST
+    )["training"]
+    assert training["recipe"]["learning_rate"] == 3e-3
+    assert training["recipe"]["seed"] == 0
+    assert training["divided_by"] == "users"
+    counts = training["data"]
+    assert counts["rows"] == 320
+    for part in ("validation", "held_out"):
+        assert 16 <= counts[part]["documents"] <= 24
+    assert set(training["versions"]) == {"torch", "transformers", "accelerate", "numpy"}
+    assert len(training["history"]["validation_loss"]) == 4
+
+
+@pytest.mark.parametrize("kind", ["model", "words"])
+def test_a_trained_matcher_is_released_and_beats_the_frozen_one(model, titles, tmp_path, kind):
+    source, quantize = model, "none"
+    if kind == "words":
+        words = ["<unk>", *" ".join(sum(TOPICS, ())).split()]
+        source, quantize = write_word_vectors(tmp_path / "words.fala", words=words).path, "int8"
+    arguments = ("--data", titles, "--work", tmp_path / "work", "--out", tmp_path / "x.fala")
+    pooling = ("--pooling", "attention") if kind == "model" else ()
+    settings = ("--epochs", 6, "--learning-rate", 1e-2, "--max-length", 32)
+    summary = done(source, *arguments, *pooling, *settings, "--quantize", quantize)
+    figures = summary["training"]["figures"]
+    assert figures["trained"]["pooled"]["auc"] > figures["frozen"]["pooled"]["auc"]
+    head = Bundle.open(tmp_path / "x.fala").head()
+    assert head.task == "matching" and head.query is not None
+    assert kind == "words" or summary["pooling"] == "attention"
+
+
+def test_word_vectors_are_trained_and_stored_in_int8(texts, tmp_path):
+    source = write_word_vectors(tmp_path / "words.fala").path
+    out = tmp_path / "x.fala"
+    summary = done(source, "--data", texts, "--work", tmp_path / "work", "--out", out)
+    bundle = Bundle.open(out)
+    assert (summary["precision"], bundle.manifest.precision) == ("int8", "int8")
+    assert bundle.head().labels == ("0", "1")
+    figures = summary["training"]["figures"]
+    losses = list(summary["training"]["history"]["validation_loss"].values())
+    assert min(losses) < losses[0]
+    assert figures["trained"]["pooled"]["auc"] >= figures["frozen"]["pooled"]["auc"] - 0.02
+
+
+@pytest.mark.parametrize("kind", ["model", "words", "onnx"])
+def test_a_frozen_backbone_gets_a_head_in_closed_form(model, texts, tmp_path, kind):
+    source = model
+    if kind != "model":
+        writer = write_word_vectors if kind == "words" else write_onnx
+        source = writer(tmp_path / "source.fala").path
+    out = tmp_path / "x.fala"
+    summary = done(source, "--data", texts, "--frozen", "--out", out, "--max-length", 32)
+    assert list(summary["training"]["figures"]) == ["frozen"]
+    bundle = Bundle.open(out)
+    assert bundle.head().labels == ("0", "1")
+    if kind != "model":
+        assert bundle.backbone_digest == Bundle.open(source).backbone_digest
+
+
+@pytest.mark.parametrize(("task", "count"), [("Classifier", 13), ("Matcher", 12)])
+def test_a_killed_command_resumes_to_the_same_bytes(
+    model, texts, titles, processes, tmp_path, task, count
+):
+    data = texts if task == "Classifier" else titles
+    common = (model, "--data", data, *FAST)
+    done(*common, "--work", tmp_path / "whole", "--out", tmp_path / "whole.fala")
+    arguments = [*common, "--work", tmp_path / "cut", "--out", tmp_path / "cut.fala"]
+    killed = processes.Process(
+        target=kill_training.command_and_die,
+        args=(["train", *map(str, arguments)], f"{task}Module", count),
+    )
+    killed.start()
+    killed.join(120)
+    assert killed.exitcode == -signal.SIGKILL
+    assert not (tmp_path / "cut.fala").exists()
+    assert list((tmp_path / "cut").glob("checkpoint-*"))
+    assert "--resume" in failed(*arguments)
+    assert "seed was 0, and is 1" in failed(*arguments, "--resume", "--seed", 1)
+    done(*arguments, "--resume")
+    assert (tmp_path / "cut.fala").read_bytes() == (tmp_path / "whole.fala").read_bytes()
+
+
+def test_an_interrupted_command_says_how_to_continue(model, texts, tmp_path, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trainer, "_CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(trainer._Flow, "on_epoch_end", interrupt)
+    arguments = (model, "--data", texts, "--work", tmp_path / "w", "--out", tmp_path / "x", *FAST)
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1] == (
+        "fala-export: interrupted; the same command with --resume continues"
+    )
+    monkeypatch.undo()
+    done(*arguments, "--resume")
+
+
+def test_a_release_that_fails_can_be_written_later(model, texts, tmp_path, monkeypatch):
+    arguments = (model, "--data", texts, "--work", tmp_path / "w", "--out", tmp_path / "x", *FAST)
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backbone, "write_bundle", full)
+        assert "No space left on device" in failed_after_training(*arguments)
+    assert not (tmp_path / "x").exists()
+
+    def trained_again(*_, **__):
+        raise AssertionError
+
+    monkeypatch.setattr(classifier.ClassifierModule, "forward", trained_again)
+    done(*arguments, "--resume")
+
+
+def failed_after_training(*arguments):
+    result = run(*arguments)
+    assert result.exit_code == 1, result.output
+    return result.stderr.splitlines()[-1]
+
+
+def test_figures_are_printed_as_a_table(model, texts, tmp_path):
+    result = run(model, "--data", texts, "--frozen", "--out", tmp_path / "x", "--max-length", 32)
+    assert "frozen backbone" in result.stdout
+    assert "held-out users" in result.stdout
+
+
+def test_mistakes_end_in_one_line(model, texts, tmp_path):
+    out = tmp_path / "x.fala"
+    graph = write_onnx(tmp_path / "graph.fala").path
+    few = write(tmp_path / "few.jsonl", text_rows()[:4])
+    work = ("--work", tmp_path / "w")
+    assert "cannot be trained" in failed(graph, "--data", texts, *work, "--out", out)
+    assert "too few" in failed(model, "--data", few, *work, "--out", out, "--max-length", 32)
+    assert "up to 64 tokens" in failed(model, "--data", texts, *work, "--out", out)
+    assert "No such file" in failed(model, "--data", tmp_path / "none", *work, "--out", out)
+    assert "its folder does not exist" in failed(
+        model, "--data", texts, *work, "--out", tmp_path / "no" / "x.fala"
+    )
+    assert "is a bundle" in failed(
+        graph, "--data", texts, "--frozen", "--out", out, "--pooling", "cls"
+    )
+    neither = run(model, "--data", texts, "--out", out)
+    assert neither.exit_code == 2 and "--frozen" in neither.stderr
+    assert not out.exists()
+
+
+def test_the_model_keeps_its_dimension(model):
+    assert load_encoder(str(model)).module.dimension == DIMENSION
