@@ -1,0 +1,31 @@
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("optimum")
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from encoders import POSITIONS, make_encoder
+from fala_export.cost import cost
+from fala_export.onnx_graph import encoder_graph
+
+
+@pytest.mark.parametrize("pooling", ["mean", "attention"])
+def test_operations_and_parameters_are_those_that_torch_counts(pooling):
+    encoder = make_encoder(pooling)
+    counted = cost(encoder_graph(encoder.module), encoder.longest)
+    for length in (16, POSITIONS):
+        ids = torch.ones(1, length, dtype=torch.long)
+        # torch counts attention only where it is made of products, not of one fused operator.
+        with FlopCounterMode(display=False) as counter, sdpa_kernel([SDPBackend.MATH]):
+            encoder.module(ids, ids)
+        # Nor does it count a matrix times a vector: the attention's query.
+        scores = 2 * length * 8 if pooling == "attention" else 0
+        assert counted["flops"][str(length)] == counter.get_total_flops() + scores
+    assert list(counted["flops"]) == ["16", "64"]
+    weights = sum(part.numel() for part in encoder.module.parameters())
+    # The exporter stores equal constants once, and a random model's biases are all zeros.
+    assert 0.94 * weights < counted["parameters"] <= weights
