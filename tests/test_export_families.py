@@ -102,6 +102,21 @@ def test_a_text_of_the_longest_length_runs_and_one_token_more_does_not(
         export(folder, tmp_path / "y.fala", max_length=longest + 1)
 
 
+def test_a_tokenizer_that_was_saved_while_it_cut_and_padded_does_neither(tmp_path):
+    from tokenizers import Tokenizer
+
+    folder = write_model(tmp_path / "bert")
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_truncation(5)
+    tokenizer.enable_padding(length=9)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    encoder, exported = export(folder, tmp_path / "x.fala")
+    own = Tokenizer.from_str(encoder.tokenizer.decode())
+    assert len(own.encode(TEXTS[1])) == 2
+    assert len(own.encode(TEXTS[9])) > LENGTH
+    np.testing.assert_allclose(exported.encode(TEXTS), embed(folder, TEXTS, LENGTH), atol=1e-4)
+
+
 def test_relative_positions_hold_far_beyond_the_length_that_was_traced(tmp_path):
     """Their buckets are of all lengths in the graph, not of the example's few tokens."""
     for family in ("mpnet", "deberta-v2"):

@@ -20,7 +20,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("optimum")
 
 from fala.bundle import Bundle
-from fala_export import backbone
+from fala_export import backbone, transformer_files
 from fala_export.cli import main
 from families import CORPUS, write_early_folder, write_model
 
@@ -149,9 +149,12 @@ def test_a_configuration_of_no_use_is_told(refused, model, tmp_path, config, par
     refused(changed(model, tmp_path / "model", config__json=config), *parts)
 
 
-def test_a_tokenizer_of_no_use_is_told(refused, model, tmp_path):
+def test_a_tokenizer_of_no_use_is_told(refused, model, tmp_path, monkeypatch):
     tokenizer = {"tokenizer__json": None, "vocab__txt": None}
     refused(changed(model, tmp_path / "none", **tokenizer), "has no tokenizer")
+    folder = changed(model, tmp_path / "pieces", **tokenizer, spm__model=b"pieces")
+    monkeypatch.setattr(transformer_files, "find_spec", lambda name: None)
+    refused(folder, "only there as spm.model: install sentencepiece")
     refused(changed(model, tmp_path / "cut", tokenizer__json=b'{"version'), "its tokenizer")
     slow = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "basic"}
     folder = changed(model, tmp_path / "slow", tokenizer_config__json=slow)

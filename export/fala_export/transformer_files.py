@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -97,13 +98,19 @@ def check_configuration(source: str, folder: Path, family: Sequence[str]) -> Non
 
 
 def check_tokenizer(source: str, folder: Path) -> None:
-    """Check that a transformer's folder holds a tokenizer.
+    """Check that a transformer's folder holds a tokenizer that can be read here.
 
     Raises:
-        ExportError: None of its files is there.
+        ExportError: None of its files is there, or a package is missing to read them.
     """
-    if not any((folder / name).is_file() for name in (TOKENIZER[0], *VOCABULARIES)):
+    found = [name for name in (TOKENIZER[0], *VOCABULARIES) if (folder / name).is_file()]
+    if not found:
         raise ExportError(f"{source}: has no tokenizer: neither {TOKENIZER[0]} nor a vocabulary")
+    if found[0].endswith(".model") and find_spec("sentencepiece") is None:
+        raise ExportError(
+            f"{source}: its tokenizer is only there as {found[0]}: install sentencepiece to read "
+            f"it, or save the tokenizer as {TOKENIZER[0]}"
+        )
 
 
 def find_weights(source: str, folder: Path) -> Path:
