@@ -124,7 +124,7 @@ def bad_sources(tmp_path, tiny):
     return {
         "no config.json": folder("empty"),
         "not an encoder": folder("decoder", config__json=b'{"model_type": "gpt2"}'),
-        "its tokenizer": folder("mute", config__json=config, model__safetensors=weights),
+        "has no tokenizer": folder("mute", config__json=config, model__safetensors=weights),
         "its weights": folder("cut", **{**whole, "model__safetensors": weights[:1000]}),
         "Dense": folder("dense", **{**whole, "modules__json": dense.encode()}),
         "its config.json": folder("odd", config__json=b"not json"),
