@@ -179,6 +179,30 @@ def test_a_matchers_probabilities_are_calibrated():
     assert ((probabilities - labels) * logits).sum() == pytest.approx(0, abs=1e-2)
 
 
+@pytest.mark.parametrize("task", ["classification", "matching"])
+def test_losses_in_half_precision_are_near_those_in_full(task):
+    backbone = learner("attention")
+    labels = ("0", "1")
+    head = make_head(task, dimension=DIMENSION, query=task == "matching")
+    if task == "matching":
+        module = MatcherModule(backbone, head)
+        batches = MatcherBatches(backbone, Opened(matching_rows(), "1"), 16, seed=0)
+    else:
+        module = ClassifierModule(backbone, head)
+        rows = [row("u", text, index % 2) for index, text in enumerate(FILMS)]
+        batches = ClassifierBatches(backbone, rows, labels, 16, seed=0)
+    full = module(**batches.batch(0, 0))["loss"]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = module(**batches.batch(0, 0))["loss"]
+    half.backward()
+    assert half.item() == pytest.approx(full.item(), rel=0.05)
+    assert all(
+        torch.isfinite(parameter.grad).all()
+        for parameter in module.parameters()
+        if parameter.grad is not None
+    )
+
+
 def test_attention_starts_as_the_mean():
     encoder = make_encoder("mean")
     started = TransformerLearner(attentive(encoder, seed=0), 32)

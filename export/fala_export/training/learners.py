@@ -149,6 +149,9 @@ class WordLearner(Learner):
         bundle: Of word vectors; its head, if any, is not read.
         texts: All texts that will ever be encoded here.
 
+    Attributes:
+        manifest: The bundle's.
+
     Raises:
         ExportError: The bundle is of another kind.
         BundleError: Its files do not fit each other, or changed.
@@ -157,6 +160,7 @@ class WordLearner(Learner):
     is_transformer = False
 
     def __init__(self, bundle: Bundle, texts: Sequence[str]) -> None:
+        self.manifest = bundle.manifest
         self._words, self._vectors = bundle_table(bundle)
         index = {word: row for row, word in reversed(list(enumerate(self._words)))}
         unknown = next((index[word] for word in _UNKNOWN_WORDS if word in index), None)
@@ -166,7 +170,7 @@ class WordLearner(Learner):
         # One row at least: a module without parameters could not be trained.
         known = self._vectors[self._rows or [0]]
         # Decay would shrink the words of held-out texts alone, which no gradient holds.
-        settings = LoopSettings(epochs=20, learning_rate=3e-3, weight_decay=0.0)
+        settings = LoopSettings(epochs=20, learning_rate=1e-3, weight_decay=0.0)
         super().__init__(_MeanOfVectors(torch.from_numpy(known)), 0, settings)
 
     @property

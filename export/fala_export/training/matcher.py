@@ -57,7 +57,8 @@ class MatcherModule(nn.Module):
         """
         texts = self.backbone(ids, mask)
         rows = texts[history]
-        scores = (rows @ self.query).masked_fill(opened == 0, torch.finfo(rows.dtype).min)
+        scores = rows @ self.query
+        scores = scores.masked_fill(opened == 0, torch.finfo(scores.dtype).min)
         weights = scores.softmax(dim=1) * opened  # an empty history has u = 0
         user = (weights.unsqueeze(-1) * rows).sum(dim=1)
         return (texts[candidates] * (user * self.weight).unsqueeze(1)).sum(dim=2)
