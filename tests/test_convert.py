@@ -2,25 +2,14 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
+from conversions import check, fails, real, run
 from fala.errors import DataError
 from fala.rows import gather_rows, read_rows
-from fala_sim.cli import main
-from fala_sim.convert.conversion import save
-from fala_sim.convert.lewidi import Document, convert, parse_documents, read_folder
-
-SHARED = Path(__file__).parents[2] / "shared" / "data"
-
-
-def real(name):
-    folder = SHARED / name
-    if not folder.is_dir():
-        pytest.skip(f"no real data here: {folder} does not exist")
-    return folder
+from fala_sim.convert.annotators import Document, convert
+from fala_sim.convert.lewidi import parse_documents, read_folder
 
 
 def entry(text, **labels):
@@ -43,24 +32,6 @@ def documents(count, *annotators):
         Document(f"text {n}", {name: (n + i) % 2 for i, name in enumerate(annotators)})
         for n in range(count)
     ]
-
-
-def check(conversion):
-    """Check what every conversion promises; return the rows by user (None: the public's)."""
-    loaded = gather_rows(read_rows(conversion.to_jsonl().splitlines()), "test")
-    assert len(loaded.public) + sum(
-        len(own.train) + len(own.test) for own in loaded.users.values()
-    ) == len(conversion.rows)
-    test = {row.text for row in conversion.rows if row.split == "test"}
-    assert not test & {row.text for row in conversion.rows if row.split != "test"}
-    by_user = {}
-    for row in conversion.rows:
-        assert (row.user is None) == (row.split == "public")
-        by_user.setdefault(row.user, []).append(row)
-    for rows in by_user.values():
-        if rows[0].user is not None:
-            assert len({row.text for row in rows}) == len(rows)
-    return by_user
 
 
 def held_out_share(rows):
@@ -115,9 +86,21 @@ def test_public_rows_are_all_labels_of_the_others_on_documents_that_no_user_is_t
 
 def test_the_seed_decides_the_division():
     docs = documents(40, "u", "v", "w")
-    first = convert(docs, users=2, seed=0).to_jsonl()
-    assert convert(docs, users=2, seed=0).to_jsonl() == first
-    assert convert(docs, users=2, seed=1).to_jsonl() != first
+    first = convert(docs, users=2, seed=0).rows
+    assert convert(docs, users=2, seed=0).rows == first
+    assert convert(docs, users=2, seed=1).rows != first
+
+
+def test_public_rows_can_be_a_draw():
+    docs = documents(40, "u", "v", "w", "x")
+    every = convert(docs, users=2, seed=0)
+    drawn = convert(docs, users=2, seed=0, public=12)
+    public = check(drawn)[None]
+    assert len(public) == 12
+    assert [row for row in check(every)[None] if row in public] == public  # in the same order
+    assert [row for row in drawn.rows if row.user] == [row for row in every.rows if row.user]
+    assert drawn.left_out.counts()["public labels beyond --public"] == 2 * 28 - 12
+    assert convert(docs, users=2, seed=1, public=12).rows != drawn.rows
 
 
 @pytest.mark.parametrize(
@@ -127,7 +110,7 @@ def test_the_seed_decides_the_division():
         (documents(20, "u", "v", "w"), 99, "3 annotators allow 2 users at most, not 99"),
         ([], 1, "0 annotators allow 0 users"),
         (documents(1, "u", "v"), 1, r"'u' labelled too few documents \(1\)"),
-        ([Document(f"text {n}", {"u": n % 2, "v": 0}) for n in range(9)], 1, "both labels"),
+        ([Document(f"text {n}", {"u": n % 2, "v": 0}) for n in range(9)], 1, "label 1"),
     ],
 )
 def test_too_few_annotators_or_documents(docs, users, words):
@@ -157,11 +140,7 @@ def test_damaged_files_end_in_one_line(tmp_path, content, words):
     raw = content if isinstance(content, bytes) else json.dumps(content).encode()
     (tmp_path / "X_train.json").write_bytes(raw)
     out = tmp_path / "out.jsonl"
-    result = CliRunner().invoke(main, ["convert", "lewidi", str(tmp_path), "--out", str(out)])
-    assert result.exit_code == 1
-    assert result.stderr.startswith("fala-sim: ")
-    assert result.stderr.count("\n") == 1
-    assert words in result.stderr
+    fails(run("lewidi", tmp_path, "--out", out), words)
     assert not out.exists()
 
 
@@ -176,26 +155,6 @@ def test_folders_that_are_no_data_set(tmp_path):
         read_folder(tmp_path)
 
 
-def test_save_is_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = tmp_path / "out.jsonl"
-    path.write_bytes(b"old")
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "write_bytes", full)
-        with pytest.raises(DataError, match="No space left"):
-            save(b"new", path)
-    assert path.read_bytes() == b"old"
-    for bad in (tmp_path, tmp_path / "absent" / "out", path / "out", Path("/dev/null")):
-        with pytest.raises(DataError, match="cannot write"):
-            save(b"new", bad)
-    save(b"new", path)
-    assert path.read_bytes() == b"new"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_the_command_in_a_process(tmp_path):
     rows = [entry(f"text {n} é", u=n % 2, v=0, w=(n + 1) % 2) for n in range(30)]
     write(tmp_path, "X_train.json", *rows)
@@ -206,7 +165,7 @@ def test_the_command_in_a_process(tmp_path):
     saved = subprocess.run([*command, "--out", str(out)], capture_output=True, check=True)
     assert saved.stdout == b""
     assert out.read_bytes() == piped.stdout
-    assert "u: 30 documents, 30.0 % test, 50.0 % label 1" in saved.stderr.decode()
+    assert "u: 30 examples, 30.0 % test, 50.0 % label 1" in saved.stderr.decode()
     assert list(gather_rows(read_rows(piped.stdout.splitlines()), "").users) == ["u", "v"]
 
 
@@ -232,7 +191,7 @@ def test_real_annotators(name, users, documents_each):
         len(set(document.labels) - set(by_user)) for document in docs if document.text not in test
     )
     assert len(public) == others
-    assert convert(docs, users=users, seed=0) == conversion
+    assert convert(docs, users=users, seed=0).rows == conversion.rows
 
 
 def test_real_annotators_who_labelled_everything_leave_no_public():

@@ -1,5 +1,6 @@
-"""Converters from data sets of real annotators to the rows of ``fala-replace --data``.
+"""Converters from data sets of real people to the rows of ``fala-replace --data``.
 
-One module a data set. Each has a reader of the data set's files and a pure function from what was
-read to a `Conversion`; `fala_sim.cli` gives it a command.
+One module a data set reads its files. What it read becomes a `Conversion` by one of two pure
+functions, `annotators.convert` for classification and `matching.convert` for matching;
+`commands` gives each data set a command.
 """

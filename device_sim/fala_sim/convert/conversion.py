@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 from fala import DataError
+from fala_sim.convert.left_out import LeftOut
+
+TEST_SHARE = 0.3  # of each user's documents; the paper's 70:30
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,74 +32,187 @@ class TextRow:
     text: str
     label: int
 
+    @property
+    def judged(self) -> str:
+        """What the label is about: the document."""
+        return self.text
+
+    def fields(self) -> dict[str, Any]:
+        """The row as the file has it."""
+        return {"user": self.user, "split": self.split, "text": self.text, "label": self.label}
+
+
+@dataclass(frozen=True, slots=True)
+class MatchRow:
+    """One row of a matching data set, in the order of keys that the file has.
+
+    Attributes:
+        user: None in public rows.
+        split: ``"public"``, ``"train"`` or ``"test"``.
+        history: What the user had opened by then, oldest first.
+        candidate: What was offered.
+        label: 1 where it was opened (liked), else 0.
+    """
+
+    user: str | None
+    split: str
+    history: tuple[str, ...]
+    candidate: str
+    label: int
+
+    @property
+    def judged(self) -> str:
+        """What the label is about: the candidate."""
+        return self.candidate
+
+    def fields(self) -> dict[str, Any]:
+        """The row as the file has it."""
+        return {
+            "user": self.user,
+            "split": self.split,
+            "history": self.history,
+            "candidate": self.candidate,
+            "label": self.label,
+        }
+
+
+Row: TypeAlias = TextRow | MatchRow
+
+
+@lru_cache(maxsize=2**17)
+def folded(text: str) -> str:
+    """A text but for letter case, white space and Unicode's compatible spellings.
+
+    Two documents that fold to the same are one document: a copy of a test document in training
+    data would be as good as the document itself.
+    """
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """Rows, the public's first, then user by user, train before test."""
+    """Rows, the public's first, then user by user, train before test.
 
-    rows: list[TextRow]
+    What is judged in somebody's test row (a document; a candidate) is judged in nobody's train or
+    public row, folded. For matching, moreover, no user's train rows name in their histories what
+    this user is tested on. Other people's histories may: that they opened it is no label of this
+    user's, and a film that everybody has seen could be in nobody's test otherwise.
 
-    def to_jsonl(self) -> bytes:
-        """The rows as UTF-8, one JSON object a line."""
-        lines = (
-            json.dumps(
-                {"user": row.user, "split": row.split, "text": row.text, "label": row.label},
-                ensure_ascii=False,
-            )
-            for row in self.rows
-        )
-        return "".join(line + "\n" for line in lines).encode("utf-8")
-
-    def summary(self) -> list[str]:
-        """A few lines for people: what each user got, and the public."""
-        users: dict[str, list[TextRow]] = {}
-        public: list[TextRow] = []
-        for row in self.rows:
-            (public if row.user is None else users.setdefault(row.user, [])).append(row)
-        width = max((len(user) for user in users), default=0)
-        lines = [
-            f"{user:>{width}}: {len(rows)} documents, "
-            f"{_share(row.split == 'test' for row in rows)} test, "
-            f"{_share(row.label == 1 for row in rows)} label 1"
-            for user, rows in users.items()
-        ]
-        held_out = {row.text for row in self.rows if row.split == "test"}
-        documents = {row.text for row in self.rows if row.user is not None}
-        lines.append(
-            f"{len(users)} users: {len(documents)} documents, {len(held_out)} of them test only"
-        )
-        lines.append(
-            f"public: {len(public)} labels of others on {len({row.text for row in public})} "
-            f"documents, {_share(row.label == 1 for row in public)} label 1"
-        )
-        return lines
-
-
-def _share(flags: Iterable[bool]) -> str:
-    values = list(flags)
-    return f"{100 * sum(values) / len(values):.1f} %"
-
-
-def save(content: bytes, path: Path) -> None:
-    """Write a file whole or not at all.
-
-    Args:
-        content: What the file is to hold.
-        path: Where; an existing file is replaced, through a link where it is one.
+    Attributes:
+        rows: All of one kind.
+        left_out: What of the data set is not in them.
 
     Raises:
-        DataError: If the file cannot be written.
+        DataError: If the rows break the promise above.
     """
-    try:
-        path = path.resolve()
-        # Renaming over a device such as /dev/null would put a file in its place.
-        if path.exists() and not path.is_file():
-            raise DataError(f"cannot write {str(path)!r}: not a regular file")
-        part = path.with_name(f"{path.name}.{os.getpid()}.part")
-        try:
-            part.write_bytes(content)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise DataError(f"cannot write {str(path)!r}: {error.strerror}") from error
+
+    rows: Sequence[Row]
+    left_out: LeftOut = field(default_factory=LeftOut)
+
+    def __post_init__(self) -> None:
+        held_out: dict[str, str | None] = {}  # with one of the users who are tested on it
+        own: dict[str | None, set[str]] = {}
+        for row in self.rows:
+            if row.split == "test":
+                held_out[folded(row.judged)] = row.user
+                own.setdefault(row.user, set()).add(folded(row.judged))
+        histories: set[tuple[str | None, tuple[str, ...]]] = set()
+        for row in self.rows:
+            if row.split == "test":
+                continue
+            if folded(row.judged) in held_out:
+                tested = held_out[folded(row.judged)]
+                raise DataError(
+                    f"{row.judged!r} is in a {row.split} row, but user {tested!r} is tested on it"
+                )
+            if isinstance(row, MatchRow) and row.user in own:
+                histories.add((row.user, row.history))
+        for user, history in histories:
+            if named := own[user].intersection(map(folded, history)):
+                raise DataError(
+                    f"user {user!r} is tested on {min(named)!r}, which this user's train rows "
+                    "name in a history"
+                )
+
+    def lines(self) -> Iterator[bytes]:
+        """The rows as UTF-8, one JSON object a line."""
+        for row in self.rows:
+            yield (json.dumps(row.fields(), ensure_ascii=False) + "\n").encode("utf-8")
+
+    def counts(self) -> dict[str, Any]:
+        """How the rows came out, in numbers: each user's, the public's, and what is left out."""
+        users: dict[str, list[Row]] = {}
+        public: list[Row] = []
+        for row in self.rows:
+            (public if row.user is None else users.setdefault(row.user, [])).append(row)
+        return {
+            "users": {user: _counts(rows) for user, rows in users.items()},
+            "public": _counts(public),
+            "documents": _documents(row for rows in users.values() for row in rows),
+            "test_documents": _documents(row for row in self.rows if row.split == "test"),
+            "left_out": self.left_out.counts(),
+        }
+
+    def summary(self) -> list[str]:
+        """The counts as a few lines for people, warnings first."""
+        counts = self.counts()
+        users, public = counts["users"], counts["public"]
+        width = max(map(len, users), default=0)
+        return [
+            *self.left_out.lines(),
+            *(
+                f"{user:>{width}}: {own['rows']} examples, "
+                f"{_percent(own['splits'].get('test', 0), own['rows'])} test, {_labels(own)}"
+                for user, own in users.items()
+            ),
+            f"{len(users)} users: {counts['documents']} documents, "
+            f"{counts['test_documents']} of them test only",
+            f"public: {public['rows']} labels of others on {public['documents']} documents, "
+            f"{_labels(public)}",
+        ]
+
+
+def _documents(rows: Iterable[Row]) -> int:
+    return len({folded(row.judged) for row in rows})
+
+
+def _counts(rows: Sequence[Row]) -> dict[str, Any]:
+    return {
+        "rows": len(rows),
+        "documents": _documents(rows),
+        "splits": dict(sorted(Counter(row.split for row in rows).items())),
+        "labels": {
+            str(label): count for label, count in sorted(Counter(row.label for row in rows).items())
+        },
+    }
+
+
+def _labels(counts: dict[str, Any]) -> str:
+    rows, labels = counts["rows"], counts["labels"]
+    # Label 0 is what is left; a user without any other shows label 1 to be absent.
+    shown = [label for label in labels if label != "0"] or ["1"]
+    return ", ".join(f"{_percent(labels.get(label, 0), rows)} label {label}" for label in shown)
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %"
+
+
+def check_public(rows: Sequence[Row], users: int) -> None:
+    """Check that a global head can be fitted on the public rows.
+
+    Args:
+        rows: All rows.
+        users: How many users they have, for the message.
+
+    Raises:
+        DataError: If a label that a user has is in no public row, or they have fewer than two.
+    """
+    public = Counter(row.label for row in rows if row.split == "public")
+    missing = {row.label for row in rows} - set(public)
+    if missing or len(public) < 2:
+        lacking = f"label {min(missing)}" if missing else "two labels"
+        raise DataError(
+            f"{users} users leave {public.total()} public rows without {lacking}; take fewer users "
+            "or more public rows"
+        )

@@ -1,0 +1,148 @@
+"""Documents that annotators labelled: the busiest annotators are users, the others the public.
+
+Documents, not users' labels, are divided into train and test: a document that is in one user's
+test split is then in the test split of every user who labelled it, and in no other rows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fala import DataError
+from fala_sim.convert.conversion import (
+    TEST_SHARE,
+    Conversion,
+    TextRow,
+    check_public,
+    folded,
+)
+from fala_sim.convert.left_out import LeftOut
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A text and who said what about it.
+
+    Attributes:
+        text: As it is in the file.
+        labels: Label by annotator.
+    """
+
+    text: str
+    labels: dict[str, int]
+
+
+class Documents:
+    """Distinct documents, gathered one by one.
+
+    The same text twice, folded, is one document, and an annotator who labelled it twice is held
+    to the first label: otherwise a copy of a test document could be in somebody's training data.
+    """
+
+    def __init__(self) -> None:
+        self._documents: dict[str, Document] = {}
+
+    def find(self, text: str) -> Document:
+        """The document of a text, new if there is none yet."""
+        return self._documents.setdefault(folded(text), Document(text, {}))
+
+    def all(self) -> list[Document]:
+        """The documents in order of first appearance."""
+        return list(self._documents.values())
+
+
+def convert(
+    documents: Sequence[Document],
+    *,
+    users: int,
+    seed: int,
+    public: int | None = None,
+    left_out: LeftOut | None = None,
+) -> Conversion:
+    """Make the busiest annotators users, and the other annotators the public.
+
+    The public rows are the others' labels, one row a label, on every document that is in no
+    user's test split.
+
+    Args:
+        documents: Distinct documents.
+        users: How many of the busiest annotators (ties by name) are users.
+        seed: Of the division into train and test documents, and of the draw of public rows.
+        public: At most so many public rows, drawn at random; None takes all.
+        left_out: What the reader left out; what is left out here is added.
+
+    Raises:
+        DataError: If there are too few annotators for so many users and a public, a user has too
+            few documents to divide, or the public rows lack one of the labels.
+    """
+    left_out = LeftOut() if left_out is None else left_out
+    counts = Counter(annotator for document in documents for annotator in document.labels)
+    if users >= len(counts):
+        raise DataError(
+            f"{len(counts)} annotators allow {max(len(counts) - 1, 0)} users at most, "
+            f"not {users}: the public rows are the labels of those who are not users"
+        )
+    chosen = sorted(counts, key=lambda annotator: (-counts[annotator], annotator))[:users]
+    held_out = _choose_test(documents, chosen, seed)
+
+    others: list[tuple[str, int]] = []  # a million, of which some may be drawn: not rows yet
+    tested = 0
+    train: dict[str, list[TextRow]] = {user: [] for user in chosen}
+    test: dict[str, list[TextRow]] = {user: [] for user in chosen}
+    for number, document in enumerate(documents):
+        for annotator, label in document.labels.items():
+            if annotator not in train:
+                if number in held_out:
+                    tested += 1
+                else:
+                    others.append((document.text, label))
+            elif number in held_out:
+                test[annotator].append(TextRow(annotator, "test", document.text, label))
+            else:
+                train[annotator].append(TextRow(annotator, "train", document.text, label))
+    left_out.add("public labels of documents that a user is tested on", count=tested)
+    if public is not None and public < len(others):
+        left_out.add("public labels beyond --public", count=len(others) - public)
+        drawn = random.Random(f"public {seed}").sample(range(len(others)), public)
+        others = [others[position] for position in sorted(drawn)]
+
+    for user in chosen:
+        if not train[user] or not test[user]:
+            raise DataError(
+                f"user {user!r} labelled too few documents ({counts[user]}) to divide into train "
+                "and test; take fewer users"
+            )
+    shared = [TextRow(None, "public", text, label) for text, label in others]
+    rows = [*shared, *(row for user in chosen for row in train[user] + test[user])]
+    check_public(rows, users)
+    return Conversion(rows, left_out)
+
+
+def _choose_test(documents: Sequence[Document], users: Iterable[str], seed: int) -> set[int]:
+    """Choose the test documents so that every user comes near the test share.
+
+    In random order, a document becomes a test document where that brings those of its annotators
+    who are users nearer (in least squares) to their share so far. Independent draws would leave a
+    user of a few hundred documents several percent off. Texts and labels have no say.
+
+    Returns:
+        Positions of the test documents; only documents that some user labelled.
+    """
+    wanted = dict.fromkeys(users, 0.0)  # test documents that a user should have by now, less those
+    order = list(range(len(documents)))
+    # Named after the first data set there was: another name would move every published split.
+    random.Random(f"lewidi {seed}").shuffle(order)
+    held_out: set[int] = set()
+    for number in order:
+        concerned = [annotator for annotator in documents[number].labels if annotator in wanted]
+        for user in concerned:
+            wanted[user] += TEST_SHARE
+        # sum (wanted - 1)^2 < sum wanted^2
+        if concerned and sum(wanted[user] for user in concerned) > len(concerned) / 2:
+            held_out.add(number)
+            for user in concerned:
+                wanted[user] -= 1.0
+    return held_out

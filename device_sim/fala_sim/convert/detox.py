@@ -1,0 +1,103 @@
+"""Wikipedia Detox (Wulczyn, Thain and Dixon, WWW 2017): aggression, attack or toxicity by worker.
+
+A folder of one has ``KIND_annotated_comments.tsv`` (``rev_id``, ``comment`` and more) and
+``KIND_annotations.tsv`` (``rev_id``, ``worker_id``, the worker's verdict and more), tables with the
+names of their columns in the first line. A comment has NEWLINE_TOKEN and TAB_TOKEN for what would
+break its line, and no double quotes. The data's own split is of no use here, because it is not by
+user.
+
+The paper binarises the aggression score (its section 4.1): a worker who gave less than 0, neutral,
+found the comment aggressive. Toxicity has a score of the same kind. Attack has none, but is 0 or 1.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from fala import DataError
+from fala_sim.convert.annotators import Document, Documents
+from fala_sim.convert.left_out import LeftOut
+from fala_sim.convert.tables import read_table
+
+#: The column that tells the label, by kind.
+KINDS = {"aggression": "aggression_score", "attack": "attack", "toxicity": "toxicity_score"}
+_LARGEST_SCORE = 3  # the paper: from -3 to 3
+
+
+def read_folder(folder: Path, left_out: LeftOut) -> list[Document]:
+    """Read one data set.
+
+    Args:
+        folder: Has the two files of one kind.
+        left_out: Where damage is counted.
+
+    Returns:
+        The documents, labelled 1 (aggressive, an attack, toxic) or 0 by worker.
+
+    Raises:
+        DataError: If the folder has no such files or those of several kinds, or a file cannot be
+            read, lacks a column, or has no line that can be used.
+    """
+    kinds = [kind for kind in KINDS if (folder / f"{kind}_annotations.tsv").exists()]
+    if len(kinds) != 1:
+        found = f"several data sets ({', '.join(kinds)})" if kinds else "no Wikipedia Detox files"
+        raise DataError(
+            f"{found} in {str(folder)!r}: expected one of {', '.join(KINDS)}, as "
+            "KIND_annotated_comments.tsv and KIND_annotations.tsv"
+        )
+    kind = kinds[0]
+    documents = Documents()
+    by_revision: dict[str, Document] = {}
+    comments = folder / f"{kind}_annotated_comments.tsv"
+    for revision, text in read_table(comments, ("rev_id", "comment"), _parse_comment, left_out):
+        by_revision.setdefault(revision, documents.find(text))
+
+    path = folder / f"{kind}_annotations.tsv"
+    columns = ("rev_id", "worker_id", KINDS[kind])
+    parse = _parse_indicator if KINDS[kind] == kind else _parse_score
+    for revision, worker, label in read_table(path, columns, parse, left_out):
+        document = by_revision.get(revision)
+        if document is None:
+            left_out.add("annotations of unknown comments", f"rev_id {revision!r} in {path.name}")
+        elif worker in document.labels:
+            left_out.add("annotations by a worker who had labelled the same text")
+        else:
+            document.labels[worker] = label
+    return documents.all()
+
+
+def _parse_comment(fields: list[str]) -> tuple[str, str]:
+    revision, comment = fields
+    text = comment.replace("NEWLINE_TOKEN", "\n").replace("TAB_TOKEN", "\t")
+    if not text.strip():
+        raise DataError("an empty comment")
+    return _number(revision), text
+
+
+def _parse_score(fields: list[str]) -> tuple[str, str, int]:
+    revision, worker, score = fields
+    try:
+        value = float(score)
+    except ValueError as error:
+        raise DataError(f"score {score!r} is no number") from error
+    if not -_LARGEST_SCORE <= value <= _LARGEST_SCORE:
+        raise DataError(f"score {score!r} is not between -{_LARGEST_SCORE} and {_LARGEST_SCORE}")
+    return _number(revision), _number(worker), int(value < 0)
+
+
+def _parse_indicator(fields: list[str]) -> tuple[str, str, int]:
+    revision, worker, indicator = fields
+    label = indicator.removesuffix(".0")
+    if label not in ("0", "1"):
+        raise DataError(f"{indicator!r} is neither 0 nor 1")
+    return _number(revision), _number(worker), int(label)
+
+
+def _number(identifier: str) -> str:
+    """An identifier; some of the files have them as 2232.0."""
+    number = identifier.removesuffix(".0")
+    if not number.isascii() or not number.isdigit():
+        raise DataError(f"{identifier!r} is no identifier: expected a number")
+    # A worker is named in hundreds of annotations.
+    return sys.intern(number)

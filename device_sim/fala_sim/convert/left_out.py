@@ -1,0 +1,46 @@
+"""What a converter left out of a data set, counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+
+class LeftOut:
+    """Counts by reason. What is left out for damage is known by the place of its first case.
+
+    A reason is a plural that goes after a number: ``"damaged lines of ratings.csv"``.
+    """
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._first: dict[str, str] = {}
+
+    def add(self, reason: str, first: str | None = None, *, count: int = 1) -> None:
+        """Count something.
+
+        Args:
+            reason: What was left out.
+            first: For damage: where, and what is wrong. Only a reason's first is kept.
+            count: How many; 0 is no case.
+        """
+        if count:
+            self._counts[reason] += count
+            if first is not None:
+                self._first.setdefault(reason, first)
+
+    def counts(self) -> dict[str, int]:
+        """Counts by reason, in order of first appearance."""
+        return dict(self._counts)
+
+    def first(self, reason: str) -> str | None:
+        """The first case of a reason, if it is damage."""
+        return self._first.get(reason)
+
+    def lines(self) -> list[str]:
+        """A line for each reason; damage is a warning."""
+        return [
+            f"warning: left out {count} {reason}; the first: {self._first[reason]}"
+            if reason in self._first
+            else f"left out {count} {reason}"
+            for reason, count in self._counts.items()
+        ]

@@ -1,0 +1,143 @@
+"""Users who open some of what they are offered: matching rows, divided by time.
+
+A document is a text: a film, an article. All users are offered the same ones, and those whom
+somebody is tested on are in many histories; so what must not leak is a judgement:
+
+- What is a candidate in somebody's test row is a candidate in no train or public row of anybody:
+  no model can have learnt, from whomever, whether *this* film is liked.
+- What a user is tested on is in no history of this user's train rows: there it would be named as
+  liked. It follows from time, but for what is offered again after it was opened; a test row of
+  such an offer is left out.
+- Other people's histories, and a user's own later test rows, may name it: a history is what the
+  device has at that moment, and no label is learnt from it.
+
+The price is that the more users there are, the more of their train rows go, because others are
+tested on the same things. What was not opened is drawn afterwards from what may be, so that the
+share of what was opened is alike in all splits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fala import DataError
+from fala_sim.convert.conversion import (
+    TEST_SHARE,
+    Conversion,
+    MatchRow,
+    check_public,
+    folded,
+)
+from fala_sim.convert.left_out import LeftOut
+
+HISTORY = 50  # texts of a history, the latest: what most readers of MIND take
+PUBLIC = 20_000  # rows; each has a history of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What somebody was offered at one time.
+
+    Attributes:
+        history: What the user had opened by then, oldest first.
+        opened: Candidates that were opened (liked).
+        passed: Candidates that were not, in random order. It is read once, as far as needed.
+    """
+
+    history: tuple[str, ...]
+    opened: Sequence[str]
+    passed: Iterable[str]
+
+
+def convert(
+    users: Mapping[str, Sequence[Moment]],
+    others: Iterable[Moment],
+    *,
+    negatives: int,
+    public: int,
+    left_out: LeftOut,
+) -> Conversion:
+    """Divide each user's moments by time, 70:30, and take public rows from others'.
+
+    Args:
+        users: Each user's moments, oldest first.
+        others: Other people's moments in random order; read until there are enough.
+        negatives: How many candidates that were passed go with each that was opened; a moment in
+            which nothing was opened gives as many as one.
+        public: At most so many public rows.
+        left_out: Where what is left out is counted.
+
+    Raises:
+        DataError: If a user has too few moments to divide, or the public rows lack a label.
+    """
+    cuts = {
+        user: min(max(round(len(moments) * (1 - TEST_SHARE)), 1), len(moments) - 1)
+        for user, moments in users.items()
+    }
+    held_out: set[str] = set()
+    test: dict[str, list[MatchRow]] = {}
+    for user, moments in users.items():
+        histories = {moment.history for moment in moments[: cuts[user]]}
+        named = {folded(text) for history in histories for text in history}
+        later = moments[cuts[user] :]
+        test[user] = _judge(user, "test", later, negatives, named)
+        held_out.update(folded(row.candidate) for row in test[user])
+        left_out.add("test candidates opened before", count=_count_opened(later, named))
+
+    rows: list[MatchRow] = []
+    tested = 0
+    for moment in others:
+        rows += _judge(None, "public", [moment], negatives, held_out)
+        tested += _count_opened([moment], held_out)
+        if len(rows) >= public:
+            break
+    del rows[public:]
+    left_out.add("opened public candidates that a user is tested on", count=tested)
+    for user, moments in users.items():
+        earlier = moments[: cuts[user]]
+        train = _judge(user, "train", earlier, negatives, held_out)
+        left_out.add(
+            "opened train candidates that a user is tested on",
+            count=_count_opened(earlier, held_out),
+        )
+        if not train or not test[user]:
+            raise DataError(
+                f"user {user!r} has too few judgements to divide into train and test "
+                f"({len(train)} and {len(test[user])} are left); take fewer users"
+            )
+        rows += train + test[user]
+    check_public(rows, len(users))
+    return Conversion(rows, left_out)
+
+
+def _judge(
+    user: str | None,
+    split: str,
+    moments: Iterable[Moment],
+    negatives: int,
+    without: Collection[str],
+) -> list[MatchRow]:
+    """Rows of one user's moments, none of them on a candidate of ``without`` (folded).
+
+    What was offered several times is one row, opened if it was opened any time.
+    """
+    rows: dict[str, MatchRow] = {}
+    for moment in moments:
+        opened = [text for text in moment.opened if folded(text) not in without]
+        for text in opened:
+            rows[folded(text)] = MatchRow(user, split, moment.history, text, 1)
+        if moment.opened and not opened:
+            continue
+        missing = negatives * max(len(opened), 1)
+        for text in moment.passed:
+            if folded(text) not in without and folded(text) not in rows:
+                rows[folded(text)] = MatchRow(user, split, moment.history, text, 0)
+                missing -= 1
+            if not missing:
+                break
+    return list(rows.values())
+
+
+def _count_opened(moments: Iterable[Moment], among: Collection[str]) -> int:
+    return sum(folded(text) in among for moment in moments for text in moment.opened)

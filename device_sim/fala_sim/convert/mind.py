@@ -1,0 +1,243 @@
+"""MIND (Wu et al., ACL 2020): news that people were shown and opened, as matching.
+
+A folder has ``news.tsv`` (id, category, subcategory, title, abstract, address, entities of title
+and of abstract) and ``behaviors.tsv`` (number, user, time, history, impression), without a first
+line that names columns. An article's text is its title, in histories as well, so that a device
+embeds it once. A history is what its user had opened before the log began; it does not grow.
+
+An impression is what was shown at one moment: ids with -1 (opened) or -0. As in the paper, an
+opened candidate goes with four that were not, drawn from the same impression; in test rows too, so
+that probabilities mean the same there. An impression in which nothing known was opened gives four:
+to be shown something and leave it is a judgement as well. Users' impressions are in order of time,
+then of the file.
+
+The log of the whole data set has millions of lines. It is read twice, first to find the busiest
+users and then to take what is theirs and a sample of the others', and not held in memory.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+from fala import DataError
+from fala_sim.convert import matching
+from fala_sim.convert.conversion import Conversion
+from fala_sim.convert.left_out import LeftOut
+from fala_sim.convert.matching import Moment
+from fala_sim.convert.tables import read_table
+
+NEGATIVES = 4  # candidates not opened, for each that was: the paper's
+
+_HISTORY = re.compile(r"\w+( \w+)*|")
+_SHOWN = re.compile(r"\w+-[01]( \w+-[01])*")
+_TIME = re.compile(r"(\d\d?)/(\d\d?)/(\d{4}) (\d\d?):(\d\d):(\d\d) ([AP])M")
+
+
+@dataclass(frozen=True, slots=True)
+class Impression:
+    """What one user was shown at one moment. Ids are kept as the file has them: they are many.
+
+    Attributes:
+        user: The user's name.
+        time: When.
+        history: Ids of articles opened before, oldest first, with spaces between.
+        shown: Ids with -1 or -0, with spaces between.
+    """
+
+    user: str
+    time: datetime
+    history: str
+    shown: str
+
+    def candidates(self) -> Iterator[tuple[str, bool]]:
+        """What was shown: id, and whether it was opened."""
+        for token in self.shown.split():
+            yield token[:-2], token[-1] == "1"
+
+
+def read_news(path: Path, left_out: LeftOut) -> dict[str, str]:
+    """Read titles by id.
+
+    Raises:
+        DataError: If the file cannot be read, or has no line that can be used.
+    """
+    news: dict[str, str] = {}
+    for article, title in read_table(path, 8, _parse_news, left_out):
+        news.setdefault(article, title)
+    return news
+
+
+def read_impressions(path: Path, left_out: LeftOut) -> Iterator[Impression]:
+    """Read impressions one by one, in order of the file.
+
+    Raises:
+        DataError: If the file cannot be read, or has no line that can be used.
+    """
+    return read_table(path, 5, _parse_impression, left_out)
+
+
+def _parse_news(fields: list[str]) -> tuple[str, str]:
+    article, title = fields[0], fields[3].strip()
+    if not title:
+        raise DataError(f"news {article!r} has no title")
+    return article, title
+
+
+def _parse_impression(fields: list[str]) -> Impression:
+    _, user, time, history, shown = fields
+    history, shown = history.strip(), shown.strip()
+    if not user.strip():
+        raise DataError("an impression without a user")
+    if not _HISTORY.fullmatch(history):
+        raise DataError("a history that is not ids with spaces between")
+    if not _SHOWN.fullmatch(shown):
+        raise DataError("candidates that are not ids with -0 or -1 and spaces between")
+    return Impression(user, _parse_time(time.strip()), history, shown)
+
+
+def _parse_time(text: str) -> datetime:
+    """Parse "11/12/2019 2:14:46 PM"; strptime takes five times as long."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise DataError(f"time {text!r} is not like 11/12/2019 2:14:46 PM")
+    month, day, year, hour, minute, second = map(int, match.groups()[:6])
+    afternoon = 12 * (match[7] == "P")
+    try:
+        if not 1 <= hour <= 12:
+            raise ValueError(f"hour {hour}")
+        return datetime(year, month, day, hour % 12 + afternoon, minute, second)
+    except ValueError as error:
+        raise DataError(f"time {text!r}: {error}") from error
+
+
+def convert_folder(folder: Path, *, left_out: LeftOut, **options: int) -> Conversion:
+    """Read a data set and convert it.
+
+    Args:
+        folder: Has the two files.
+        left_out: Where what is left out is counted.
+        options: As ``convert`` has them.
+
+    Raises:
+        DataError: If a file cannot be read, has no line that can be used, or ``convert`` cannot
+            use the data.
+    """
+    news = read_news(folder / "news.tsv", left_out)
+    log = partial(read_impressions, folder / "behaviors.tsv")
+    return convert(news, log, left_out=left_out, **options)
+
+
+def convert(
+    news: Mapping[str, str],
+    log: Callable[[LeftOut], Iterable[Impression]],
+    *,
+    users: int,
+    seed: int,
+    public: int = matching.PUBLIC,
+    negatives: int = NEGATIVES,
+    history: int = matching.HISTORY,
+    left_out: LeftOut,
+) -> Conversion:
+    """Make the busiest people users, and the others the public.
+
+    Args:
+        news: Titles by id.
+        log: Opens the impressions, given where damage is counted; it is called twice.
+        users: How many people are users: those with most impressions of known news, at least two
+            (ties by the number opened, then by name).
+        seed: Of the draws of candidates and of public rows.
+        public: At most so many public rows.
+        negatives: How many candidates not opened go with each that was.
+        history: How many articles are in a history, the latest.
+        left_out: Where what is left out is counted.
+
+    Raises:
+        DataError: If there are too few such people, or one has too few impressions.
+    """
+    chosen = _busiest(news, log(left_out), users, left_out)
+    draw = random.Random(f"mind {seed}")
+    own: dict[str, list[Impression]] = {user: [] for user in chosen}
+    sample: list[Impression] = []  # of others' impressions; each gives a row or more
+    seen = 0
+    for impression in log(LeftOut()):  # damage is the same both times
+        if impression.user in own:
+            own[impression.user].append(impression)
+        elif any(article in news for article, _ in impression.candidates()):
+            # Reservoir sampling (Vitter 1985, algorithm R).
+            seen += 1
+            place = len(sample) if len(sample) < public else draw.randrange(seen)
+            if place == len(sample):
+                sample.append(impression)
+            elif place < public:
+                sample[place] = impression
+    draw.shuffle(sample)
+
+    def moment(impression: Impression) -> Moment:
+        return _resolve(impression, news, history, draw)
+
+    return matching.convert(
+        {
+            user: [moment(each) for each in sorted(impressions, key=lambda each: each.time)]
+            for user, impressions in own.items()
+        },
+        map(moment, sample),
+        negatives=negatives,
+        public=public,
+        left_out=left_out,
+    )
+
+
+def _busiest(
+    news: Mapping[str, str], impressions: Iterable[Impression], users: int, left_out: LeftOut
+) -> list[str]:
+    shown: Counter[str] = Counter()
+    opened: Counter[str] = Counter()
+    people: set[str] = set()
+    for impression in impressions:
+        user = impression.user
+        people.add(user)
+        _count_unknown(news, impression.history.split(), "articles in histories", left_out)
+        candidates = list(impression.candidates())
+        _count_unknown(news, [article for article, _ in candidates], "candidates", left_out)
+        known = [clicked for article, clicked in candidates if article in news]
+        if known:
+            shown[user] += 1
+            opened[user] += sum(known)
+    able = [user for user, count in shown.items() if count > 1]
+    if users > len(able) or users >= len(shown):
+        raise DataError(
+            f"{len(people)} people, {len(shown)} of them shown known news and {len(able)} more "
+            f"than once, allow {max(min(len(able), len(shown) - 1), 0)} users at most, not "
+            f"{users}: a user's impressions are divided, and the public rows are from the others"
+        )
+    return sorted(able, key=lambda user: (-shown[user], -opened[user], user))[:users]
+
+
+def _count_unknown(
+    news: Mapping[str, str], articles: list[str], what: str, left_out: LeftOut
+) -> None:
+    unknown = len(articles) - sum(map(news.__contains__, articles))
+    if unknown:
+        first = next(article for article in articles if article not in news)
+        left_out.add(f"{what} that are not in news.tsv", repr(first), count=unknown)
+
+
+def _resolve(
+    impression: Impression, news: Mapping[str, str], history: int, draw: random.Random
+) -> Moment:
+    """An impression's known articles by title."""
+    read = [news[article] for article in impression.history.split() if article in news]
+    shown = [
+        (news[article], opened) for article, opened in impression.candidates() if article in news
+    ]
+    opened = [title for title, was_opened in shown if was_opened]
+    passed = [title for title, was_opened in shown if not was_opened]
+    draw.shuffle(passed)
+    return Moment(tuple(read[-history:]), opened, passed)

@@ -1,0 +1,189 @@
+"""MovieLens (Harper and Konstan, TiiS 2015): films that people rated, as matching.
+
+A folder has ``movies.csv`` (``movieId``, ``title``, ``genres``) and ``ratings.csv`` (``userId``,
+``movieId``, ``rating``, ``timestamp``). A film's text is its title and genres, "Alien (1979)
+[Horror, Sci-Fi]", in histories as well, so that a device embeds it once. ``tags.csv`` is not read:
+a tag is an opinion of one user's, often given with the rating that is to be predicted.
+
+A rating of 4 or more is a like, which stands for opening. With each like goes a film that was on
+offer and that this user never rated: one drawn from everybody's ratings until then, so as often as
+it was rated, or telling likes from the rest would be telling famous films from obscure ones, and
+new from old. What a user rated lower is left out: it was opened, but not liked. Likes are in order
+of time (of the file, where times are the same), and the history is what the user had liked by then.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fala import DataError
+from fala_sim.convert import matching
+from fala_sim.convert.conversion import Conversion, folded
+from fala_sim.convert.left_out import LeftOut
+from fala_sim.convert.matching import Moment
+from fala_sim.convert.tables import read_table
+
+LIKED = 4.0  # stars
+#: Films not rated, for each like. The paper has four, but each film in a test row is one that
+#: nobody can be trained on.
+NEGATIVES = 1
+_TRIES = 1000  # draws for one like, of which those count that may be a negative
+_LARGEST_RATING = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rating:
+    """What one user made of one film.
+
+    Attributes:
+        time: Seconds since 1970.
+        film: The film's text.
+        liked: Whether it got 4 stars or more.
+    """
+
+    time: int
+    film: str
+    liked: bool
+
+
+def read_folder(folder: Path, left_out: LeftOut) -> dict[str, list[Rating]]:
+    """Read one data set.
+
+    Args:
+        folder: Has the two files.
+        left_out: Where damage is counted.
+
+    Returns:
+        Ratings by user, oldest first, each film once.
+
+    Raises:
+        DataError: If a file cannot be read, lacks a column, or has no line that can be used.
+    """
+    films: dict[str, str] = {}
+    movies = read_table(
+        folder / "movies.csv", ("movieId", "title", "genres"), _parse_film, left_out, delimiter=","
+    )
+    for film, text in movies:
+        films.setdefault(film, text)
+    ratings: dict[str, list[Rating]] = {}
+    columns = ("userId", "movieId", "rating", "timestamp")
+    table = read_table(folder / "ratings.csv", columns, _parse_rating, left_out, delimiter=",")
+    for user, film, stars, time in table:
+        if film in films:
+            ratings.setdefault(user, []).append(Rating(time, films[film], stars >= LIKED))
+        else:
+            left_out.add("ratings of unknown films", f"movieId {film!r} of user {user!r}")
+    return {user: _in_order(own, left_out) for user, own in ratings.items()}
+
+
+def _in_order(ratings: list[Rating], left_out: LeftOut) -> list[Rating]:
+    distinct: dict[str, Rating] = {}
+    for rating in sorted(ratings, key=lambda rating: rating.time):
+        distinct.setdefault(folded(rating.film), rating)
+    left_out.add("ratings of a film that their user had rated", count=len(ratings) - len(distinct))
+    return list(distinct.values())
+
+
+def _parse_film(fields: list[str]) -> tuple[str, str]:
+    film, title, genres = fields
+    if not title.strip():
+        raise DataError("a film without a title")
+    if genres in ("", "(no genres listed)"):
+        return film, title.strip()
+    return film, f"{title.strip()} [{', '.join(genres.split('|'))}]"
+
+
+def _parse_rating(fields: list[str]) -> tuple[str, str, float, int]:
+    user, film, rating, timestamp = fields
+    try:
+        stars, time = float(rating), int(timestamp)
+    except ValueError as error:
+        raise DataError(f"rating {rating!r} at {timestamp!r}: not numbers") from error
+    if not 0 < stars <= _LARGEST_RATING:
+        raise DataError(f"rating {rating!r} is not above 0 and up to {_LARGEST_RATING:g}")
+    if not user.strip():
+        raise DataError("a rating without a user")
+    return user, film, stars, time
+
+
+def convert(
+    ratings: Mapping[str, Sequence[Rating]],
+    *,
+    users: int,
+    seed: int,
+    public: int = matching.PUBLIC,
+    negatives: int = NEGATIVES,
+    history: int = matching.HISTORY,
+    left_out: LeftOut,
+) -> Conversion:
+    """Make those who liked most films users, and the others the public.
+
+    Args:
+        ratings: By user, oldest first, each film once.
+        users: How many of those who liked most films (ties by name) are users.
+        seed: Of the draws of films and of public rows.
+        public: At most so many public rows.
+        negatives: How many films not rated go with each like.
+        history: How many of the films liked before are in a history, the latest.
+        left_out: Where what is left out is counted.
+
+    Raises:
+        DataError: If there are too few users, or one of them liked too few films.
+    """
+    likes = {user: [rating for rating in own if rating.liked] for user, own in ratings.items()}
+    rated = sum(map(len, ratings.values()))
+    left_out.add("ratings below 4", count=rated - sum(map(len, likes.values())))
+    busiest = sorted(filter(likes.get, likes), key=lambda user: (-len(likes[user]), user))
+    if users >= len(busiest):
+        raise DataError(
+            f"{len(busiest)} people who like a film allow {max(len(busiest) - 1, 0)} users at "
+            f"most, not {users}: the public rows are from those who are not users"
+        )
+    offers = _Offers(ratings, seed)
+
+    def moment(user: str, place: int) -> Moment:
+        like = likes[user][place]
+        liked = likes[user][max(place - history, 0) : place]
+        return Moment(
+            history=tuple(rating.film for rating in liked),
+            opened=(like.film,),
+            passed=offers.draw(user, like.time),
+        )
+
+    public_likes = [(user, place) for user in busiest[users:] for place in range(len(likes[user]))]
+    random.Random(f"movielens {seed}, public").shuffle(public_likes)
+    return matching.convert(
+        {
+            user: [moment(user, place) for place in range(len(likes[user]))]
+            for user in busiest[:users]
+        },
+        (moment(user, place) for user, place in public_likes),
+        negatives=negatives,
+        public=public,
+        left_out=left_out,
+    )
+
+
+class _Offers:
+    """What could have been watched at a time: films, as often as they had been rated by then."""
+
+    def __init__(self, ratings: Mapping[str, Sequence[Rating]], seed: int) -> None:
+        everybody = sorted(
+            (rating for own in ratings.values() for rating in own), key=lambda rating: rating.time
+        )
+        self._films = [rating.film for rating in everybody]
+        self._times = [rating.time for rating in everybody]
+        self._rated = {user: {rating.film for rating in own} for user, own in ratings.items()}
+        self._random = random.Random(f"movielens {seed}, offers")
+
+    def draw(self, user: str, time: int) -> Iterator[str]:
+        """Draw films that a user never rated, without end but where too little was on offer."""
+        end = bisect_left(self._times, time)
+        for _ in range(min(end, _TRIES)):
+            film = self._films[self._random.randrange(end)]
+            if film not in self._rated[user]:
+                yield film

@@ -1,0 +1,53 @@
+"""What every converter's tests need."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fala.rows import gather_rows, read_rows
+from fala_sim.cli import main
+
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+
+
+def real(name):
+    folder = SHARED / name
+    if not folder.is_dir():
+        pytest.skip(f"no real data here: {folder} does not exist")
+    return folder
+
+
+def check(conversion):
+    """Check what every conversion promises; return the rows by user (None: the public's)."""
+    loaded = gather_rows(read_rows(conversion.lines()), "test")
+    assert len(loaded.public) + sum(
+        len(own.train) + len(own.test) for own in loaded.users.values()
+    ) == len(conversion.rows)
+    test = {row.judged for row in conversion.rows if row.split == "test"}
+    assert not test & {row.judged for row in conversion.rows if row.split != "test"}
+    by_user = {}
+    for row in conversion.rows:
+        assert (row.user is None) == (row.split == "public")
+        by_user.setdefault(row.user, []).append(row)
+    for rows in by_user.values():
+        if rows[0].user is not None:
+            assert len({row.judged for row in rows}) == len(rows)
+    return by_user
+
+
+def split(rows, name):
+    return [row for row in rows if row.split == name]
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["convert", *map(str, arguments)])
+
+
+def fails(result, *words):
+    """The command ended in one line that has these words."""
+    assert result.exit_code == 1
+    assert result.stderr.startswith("fala-sim: ")
+    assert result.stderr.count("\n") == 1
+    for word in words:
+        assert str(word) in result.stderr

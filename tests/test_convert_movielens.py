@@ -1,0 +1,173 @@
+from collections import Counter
+
+import pytest
+
+from conversions import check, fails, real, run, split
+from fala.errors import DataError
+from fala_sim.convert.left_out import LeftOut
+from fala_sim.convert.movielens import Rating, _Offers, convert, read_folder
+
+
+def write(folder, movies, ratings):
+    (folder / "movies.csv").write_text(
+        "movieId,title,genres\n" + "".join(f"{line}\r\n" for line in movies), encoding="utf-8"
+    )
+    (folder / "ratings.csv").write_text(
+        "userId,movieId,rating,timestamp\n" + "".join(f"{line}\n" for line in ratings)
+    )
+    # A tag is an opinion: nothing of it may appear.
+    (folder / "tags.csv").write_text("userId,movieId,tag,timestamp\n1,1,adorable,1\n")
+    return folder
+
+
+def read(folder):
+    left_out = LeftOut()
+    return read_folder(folder, left_out), left_out
+
+
+def people():
+    """One who likes 20 films of 30, and another who rates films of the same time."""
+    return {
+        "busy": [Rating(100 * n, f"film {n}", n % 3 > 0) for n in range(30)],
+        "other": [Rating(50 * n - 400, f"other film {n}", True) for n in range(19)],
+    }
+
+
+def test_a_film_is_its_title_and_genres(tmp_path):
+    movies = [
+        '1,"Dark, The (1999) é",Horror|Sci-Fi',
+        '2,"""Quoted"" (2000)",(no genres listed)',
+        "3,Late,Drama",
+    ]
+    ratings = ["7,3,4.0,300", "7,1,3.5,100", "7,2,5.0,200", "8,1,4,100"]
+    parsed, left_out = read(write(tmp_path, movies, ratings))
+    assert parsed == {
+        "7": [
+            Rating(100, "Dark, The (1999) é [Horror, Sci-Fi]", False),
+            Rating(200, '"Quoted" (2000)', True),
+            Rating(300, "Late [Drama]", True),
+        ],
+        "8": [Rating(100, "Dark, The (1999) é [Horror, Sci-Fi]", True)],
+    }
+    assert left_out.counts() == {}
+
+
+def test_damage_is_counted(tmp_path):
+    movies = ["1,One,Drama", '2,"torn,Drama', "3, ,Drama", "4,ONE,Drama"]
+    ratings = [
+        "7,1,4.0,100", "7,2,4.0,100", "7,4,1.0,90", "7,1,9.0,100", "7,1,good,100", "7,1,4.0",
+        ",1,4.0,100", "7,1,nan,100",
+    ]  # fmt: skip
+    parsed, left_out = read(write(tmp_path, movies, ratings))
+    # The same film twice: the earlier rating counts.
+    assert parsed == {"7": [Rating(90, "ONE [Drama]", False)]}
+    assert left_out.counts() == {
+        "damaged lines of movies.csv": 2,
+        "damaged lines of ratings.csv": 5,
+        "ratings of unknown films": 1,
+        "ratings of a film that their user had rated": 1,
+    }
+    assert "first: movieId '2' of user '7'" in "\n".join(left_out.lines())
+
+
+def test_the_history_is_what_was_liked_by_then():
+    ratings = people()
+    for history in (3, 100):
+        rows = check(convert(ratings, users=1, seed=0, history=history, left_out=LeftOut()))["busy"]
+        liked = [rating.film for rating in ratings["busy"] if rating.liked]
+        opened = [row for row in rows if row.label]
+        assert [row.candidate for row in opened] == liked
+        assert [row.candidate for row in split(opened, "test")] == liked[14:]
+        for place, row in enumerate(opened):
+            assert row.history == tuple(liked[max(place - history, 0) : place])
+
+
+def test_a_negative_was_on_offer_and_its_user_never_rated_it():
+    ratings = people()
+    rows = check(convert(ratings, users=1, seed=0, left_out=LeftOut()))
+    time = {rating.film: rating.time for rating in ratings["busy"]}
+    offered = {rating.film: rating.time for rating in reversed(ratings["other"])}
+    passed = [row for row in rows["busy"] if not row.label]
+    assert passed
+    for row in passed:
+        assert row.candidate not in time
+        assert offered[row.candidate] < time[rows["busy"][rows["busy"].index(row) - 1].candidate]
+
+
+def test_films_are_offered_as_often_as_they_are_rated():
+    ratings = {
+        "u": [Rating(10 + n, f"liked {n}", True) for n in range(1000)],
+        "v": [Rating(0, "obscure", False), Rating(1, "v", True), Rating(2, "w", True)],
+        **{f"fan {n}": [Rating(0, "famous", False)] for n in range(9)},
+    }
+    offers = _Offers(ratings, seed=0)
+    drawn = Counter(film for _ in range(300) for film in offers.draw("u", 9))
+    assert 8.2 < drawn["famous"] / drawn["obscure"] < 9.8
+    assert list(offers.draw("u", 0)) == []
+
+
+def test_users_are_those_who_like_most():
+    ratings = people()
+    ratings["critic"] = [Rating(n, f"other film {n}", n < 3) for n in range(99)]
+    left_out = LeftOut()
+    conversion = convert(ratings, users=1, seed=0, left_out=left_out)
+    assert list(check(conversion)) == [None, "busy"]
+    assert left_out.counts()["ratings below 4"] == 10 + 96
+    again = convert(ratings, users=1, seed=0, left_out=LeftOut())
+    assert again.rows == conversion.rows
+    assert convert(ratings, users=1, seed=1, left_out=LeftOut()).rows != conversion.rows
+
+
+def test_too_few_people():
+    with pytest.raises(DataError, match="2 people who like a film allow 1 users at most, not 2"):
+        convert(people(), users=2, seed=0, left_out=LeftOut())
+
+
+@pytest.mark.parametrize(
+    ("movies", "ratings", "words"),
+    [
+        ([], ["7,1,4.0,100"], "movies.csv has no rows"),
+        (["1,One"], ["7,1,4.0,100"], "movies.csv, line 2: 2 columns instead of 3"),
+        (["1,One,Drama"], ["7;1;4.0;100"], "ratings.csv, line 2: 1 columns instead of 4"),
+        (["1,One,Drama"], ["7,1,4.0,100"], "1 people who like a film allow 0 users"),
+    ],
+)
+def test_files_of_no_use_are_one_line(tmp_path, movies, ratings, words):
+    fails(run("movielens", write(tmp_path, movies, ratings)), words)
+
+
+def test_the_command(tmp_path):
+    ratings = people()
+    films = sorted({rating.film for own in ratings.values() for rating in own})
+    movies = [f"{number},{film},Drama" for number, film in enumerate(films)]
+    lines = [
+        f"{user},{films.index(each.film)},{4 if each.liked else 3.5},{each.time}"
+        for user, own in ratings.items()
+        for each in own
+    ]
+    done = run("movielens", write(tmp_path, movies, lines), "--users", 1, "--history", 5)
+    assert done.exit_code == 0
+    parsed, left_out = read(tmp_path)
+    conversion = convert(parsed, users=1, seed=0, history=5, left_out=left_out)
+    assert done.stdout_bytes == b"".join(conversion.lines())
+    assert done.stderr.splitlines() == conversion.summary()
+    assert b"adorable" not in done.stdout_bytes
+
+
+def test_real_likes():
+    ratings, left_out = read(real("movielens-small"))
+    assert left_out.counts() == {}
+    assert sum(map(len, ratings.values())) == 100_004
+    conversion = convert(ratings, users=5, seed=0, public=3000, left_out=left_out)
+    by_user = check(conversion)
+    assert len(by_user.pop(None)) == 3000
+    for user, rows in by_user.items():
+        time = {rating.film: rating.time for rating in ratings[user]}
+        train, test = (
+            [time[row.candidate] for row in split(rows, name) if row.label]
+            for name in ("train", "test")
+        )
+        assert max(train) <= min(test)
+        likes = sum(rating.liked for rating in ratings[user])
+        assert len(test) == likes - round(likes * 0.7)
+        assert 0.49 < sum(row.label for row in rows) / len(rows) < 0.51

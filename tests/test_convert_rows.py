@@ -1,0 +1,193 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from conversions import fails, run
+from fala.errors import DataError
+from fala_sim.convert.conversion import Conversion, MatchRow, TextRow, folded
+from fala_sim.convert.left_out import LeftOut
+from fala_sim.convert.output import save
+from fala_sim.convert.tables import read_lines, read_table
+
+
+@pytest.mark.parametrize("split", ["public", "train"])
+@pytest.mark.parametrize("copy", ["A text", "a  TEXT\n", "Ａ text"])
+def test_no_conversion_leaks_a_test_document(split, copy):
+    user = None if split == "public" else "v"
+    with pytest.raises(DataError, match=f"in a {split} row, but user 'u' is tested on it"):
+        Conversion([TextRow(user, split, copy, 1), TextRow("u", "test", "A text", 0)])
+    with pytest.raises(DataError, match="'u' is tested on it"):
+        Conversion([MatchRow(user, split, (), copy, 1), MatchRow("u", "test", (), "A text", 0)])
+
+
+def test_a_user_s_own_train_histories_do_not_name_what_is_tested():
+    tested = MatchRow("u", "test", ("b",), "A film", 1)
+    with pytest.raises(DataError, match="'u' is tested on 'a film', which this user's train rows"):
+        Conversion([MatchRow("u", "train", ("a  film",), "c", 1), tested])
+    others = [
+        MatchRow("v", "train", ("A film",), "c", 1),
+        MatchRow(None, "public", ("A film",), "d", 1),
+    ]
+    later = MatchRow("u", "test", ("A film",), "e", 1)
+    assert Conversion([*others, tested, later]).counts()["test_documents"] == 2
+
+
+def test_a_fold_is_of_case_space_and_spelling():
+    assert folded(" Straße\u00a0\n ﬁne") == folded("STRASSE fine") == "strasse fine"
+    assert folded("one two") != folded("onetwo")
+
+
+def test_counts_are_those_of_the_rows():
+    left_out = LeftOut()
+    left_out.add("damaged lines of x", "line 3: torn")
+    left_out.add("damaged lines of x", "line 4: torn")
+    left_out.add("ratings below 4", count=7)
+    left_out.add("nothing at all", count=0)
+    rows = [TextRow(None, "public", "a", label) for label in (0, 1, 2)]
+    rows += [
+        TextRow("u", "train", "b", 2),
+        TextRow("u", "test", "c", 0),
+        TextRow("u", "test", "d", 0),
+    ]
+    conversion = Conversion(rows, left_out)
+    assert conversion.counts() == {
+        "users": {
+            "u": {"rows": 3, "documents": 3, "splits": {"test": 2, "train": 1},
+                  "labels": {"0": 2, "2": 1}},
+        },
+        "public": {"rows": 3, "documents": 1, "splits": {"public": 3},
+                   "labels": {"0": 1, "1": 1, "2": 1}},
+        "documents": 3,
+        "test_documents": 2,
+        "left_out": {"damaged lines of x": 2, "ratings below 4": 7},
+    }  # fmt: skip
+    assert conversion.summary() == [
+        "warning: left out 2 damaged lines of x; the first: line 3: torn",
+        "left out 7 ratings below 4",
+        "u: 3 examples, 66.7 % test, 33.3 % label 2",
+        "1 users: 3 documents, 2 of them test only",
+        "public: 3 labels of others on 1 documents, 33.3 % label 1, 33.3 % label 2",
+    ]
+
+
+def table(path, content, columns, *, delimiter="\t"):
+    path.write_bytes(content)
+    left_out = LeftOut()
+
+    def parse(fields):
+        if fields[0] == "bad":
+            raise DataError("a bad field")
+        return fields
+
+    return list(read_table(path, columns, parse, left_out, delimiter=delimiter)), left_out
+
+
+def test_damaged_lines_are_counted_and_the_first_is_named(tmp_path):
+    content = "\ufeffa\tb\n1\t2\r\n\n3\nbad\t4\n5\t6\t7\n8\t\u20289".encode()
+    rows, left_out = table(tmp_path / "t.tsv", content, ("b", "a"))
+    assert rows == [["2", "1"], ["4", "bad"], ["\u20289", "8"]]
+    assert left_out.lines() == [
+        "warning: left out 2 damaged lines of t.tsv; the first: line 4: 1 columns instead of 2"
+    ]
+    rows, left_out = table(tmp_path / "t.tsv", b"1\t2\nbad\t3\n\xff\t4\n5\t6", 2)
+    assert rows == [["1", "2"], ["5", "6"]]
+    assert left_out.counts() == {"damaged lines of t.tsv": 2}
+    rows, left_out = table(tmp_path / "t.tsv", b"1\t2\n3\t\xff\n", 2)
+    assert "the first: line 2: byte 3 is not UTF-8" in left_out.lines()[0]
+
+
+def test_commas_may_be_quoted(tmp_path):
+    content = b'a,b\n1,"two, ""three"""\n2,"torn\n3,four\n'
+    rows, left_out = table(tmp_path / "t.csv", content, ("a", "b"), delimiter=",")
+    assert rows == [["1", 'two, "three"'], ["3", "four"]]
+    assert left_out.counts() == {"damaged lines of t.csv": 1}
+    assert "line 3" in left_out.lines()[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "columns", "words"),
+    [
+        (b"a\tc\n1\t2\n", ("a", "b"), r"t.tsv, line 1: no column 'b'; expected a, b"),
+        (b"", ("a",), r"t.tsv, line 1: no column 'a'"),
+        (b"a\tb\n", ("a", "b"), r"t.tsv has no rows"),
+        (b"", 2, r"t.tsv has no rows"),
+        (b"1,2\n3,4\n", 2, r"t.tsv, line 1: 1 columns instead of 2"),
+        (b"bad\t2\n", 2, r"t.tsv, line 1: a bad field"),
+        (b"\xff\n\xff\n", 2, r"t.tsv, line 1: byte 1 is not UTF-8"),
+    ],
+)
+def test_a_table_of_no_use_is_an_error(tmp_path, content, columns, words):
+    with pytest.raises(DataError, match=words):
+        table(tmp_path / "t.tsv", content, columns)
+
+
+def test_a_file_that_is_no_text_is_an_error(tmp_path):
+    path = tmp_path / "zeros"
+    with path.open("wb") as file:
+        file.truncate(2**24 + 1)
+    with pytest.raises(DataError, match="line 1: a line of 16 MiB or more"):
+        list(read_lines(path, LeftOut()))
+    with pytest.raises(DataError, match=r"cannot read .*absent"):
+        list(read_lines(tmp_path / "absent", LeftOut()))
+    with pytest.raises(DataError, match="cannot read"):
+        list(read_lines(tmp_path, LeftOut()))
+
+
+def test_save_is_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "out.jsonl"
+    path.write_bytes(b"old")
+
+    def broken():
+        yield b"new"
+        raise OSError(28, "No space left on device")
+
+    def interrupted():
+        yield b"new"
+        raise KeyboardInterrupt
+
+    with pytest.raises(DataError, match="No space left"):
+        save(broken(), path)
+    with pytest.raises(KeyboardInterrupt):
+        save(interrupted(), path)
+    assert path.read_bytes() == b"old"
+    for bad in (tmp_path, tmp_path / "absent" / "out", path / "out"):
+        with pytest.raises(DataError, match="cannot write"):
+            save([b"new"], bad)
+    with pytest.raises(DataError, match="not a regular file"):
+        save([b"new"], Path(os.devnull))
+    save([b"new", b"er"], path)
+    assert path.read_bytes() == b"newer"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def annotated(folder):
+    entries = {
+        str(n): {"text": f"text {n}", "annotations": f"{n % 2},0,1", "annotators": "u,v,w"}
+        for n in range(20)
+    }
+    (folder / "X_train.json").write_text(json.dumps(entries))
+    return folder
+
+
+def test_json_counts_are_on_standard_output(tmp_path):
+    out = tmp_path / "out.jsonl"
+    done = run("lewidi", annotated(tmp_path), "--users", 1, "--out", out, "--json")
+    assert done.exit_code == 0
+    assert done.stderr == ""
+    counts = json.loads(done.stdout)
+    assert counts["users"]["u"]["splits"] == {"test": 6, "train": 14}
+    assert counts["left_out"] == {"public labels of documents that a user is tested on": 12}
+    assert len(out.read_bytes().splitlines()) == counts["users"]["u"]["rows"] + 28
+    refused = run("lewidi", tmp_path, "--json")
+    assert refused.exit_code == 2
+    assert "give --out FILE" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["lewidi", "detox", "mind", "movielens", "scale-reviews"])
+def test_a_folder_without_the_files_is_one_line(tmp_path, name):
+    fails(run(name, tmp_path), tmp_path)
+    fails(run(name, tmp_path / "absent"), tmp_path)
+    (tmp_path / "file").touch()
+    fails(run(name, tmp_path / "file"), tmp_path)

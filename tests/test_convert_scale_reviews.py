@@ -1,0 +1,74 @@
+import pytest
+
+from conversions import check, fails, real, run, split
+from fala.errors import DataError
+from fala_sim.convert.annotators import Document, convert
+from fala_sim.convert.left_out import LeftOut
+from fala_sim.convert.scale_reviews import read_folder
+
+
+def write(folder, writer, reviews, labels):
+    own = folder / writer
+    own.mkdir()
+    (own / f"subj.{writer}").write_bytes(
+        b"".join(text if isinstance(text, bytes) else text.encode() + b"\n" for text in reviews)
+    )
+    (own / f"label.3class.{writer}").write_text("".join(f"{label}\n" for label in labels))
+
+
+def read(folder):
+    left_out = LeftOut()
+    return read_folder(folder, left_out), left_out
+
+
+def test_a_review_goes_with_the_class_on_its_line(tmp_path):
+    write(tmp_path, "A+B", ["a film , é .", "another \u2028 film ."], [0, 2])
+    write(tmp_path, "C+D", ["a third ."], [1])
+    (tmp_path / "README.txt").write_text("no writer")
+    documents, left_out = read(tmp_path)
+    assert documents == [
+        Document("a film , é .", {"A+B": 0}),
+        Document("another \u2028 film .", {"A+B": 2}),
+        Document("a third .", {"C+D": 1}),
+    ]
+    assert left_out.counts() == {}
+
+
+def test_damage_is_counted_and_moves_no_class(tmp_path):
+    reviews = ["one", b"\xff\n", "", "four", "ONE", "six", b"torn \xc3"]
+    write(tmp_path, "A", reviews, [0, 1, 2, "x", 1, 2, 0])
+    documents, left_out = read(tmp_path)
+    assert documents == [Document("one", {"A": 0}), Document("six", {"A": 2})]
+    assert left_out.lines() == [
+        "warning: left out 2 damaged lines of subj.A; the first: line 2: byte 1 is not UTF-8",
+        "warning: left out 1 empty reviews; the first: subj.A, line 3",
+        "warning: left out 1 reviews without a class of 0, 1 or 2; the first: label.3class.A, "
+        "line 4",
+        "left out 1 reviews that are there twice",
+    ]
+
+
+def test_a_missing_line_is_an_error(tmp_path):
+    write(tmp_path, "A", ["one", "two"], [0])
+    with pytest.raises(DataError, match=r"subj.A has 2 lines, but .*label.3class.A has 1"):
+        read(tmp_path)
+    (tmp_path / "A" / "label.3class.A").unlink()
+    fails(run("scale-reviews", tmp_path), "cannot read", "label.3class.A")
+
+
+def test_real_writers():
+    documents, left_out = read(real("scale-reviews"))
+    assert set(left_out.counts()) <= {"empty reviews", "reviews that are there twice"}
+    assert sum(len(document.labels) for document in documents) + sum(
+        left_out.counts().values()
+    ) == sum((1027, 1307, 902, 1770))
+    conversion = convert(documents, users=2, seed=0, left_out=left_out)
+    by_user = check(conversion)
+    assert list(by_user) == [None, "Steve+Rhodes", "James+Berardinelli"]
+    for rows in by_user.values():
+        assert {row.label for row in rows} == {0, 1, 2}
+    for user in list(by_user)[1:]:
+        rows = by_user[user]
+        assert abs(len(split(rows, "test")) / len(rows) - 0.3) < 0.001
+    with pytest.raises(DataError, match="4 annotators allow 3 users at most"):
+        convert(documents, users=4, seed=0)
