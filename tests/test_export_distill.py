@@ -23,7 +23,7 @@ from fala_export.cli import main
 from fala_export.distillation import batches
 from fala_export.distillation.distil import Distillation, distil
 from fala_export.distillation.student import choose_shape, piece_vectors
-from fala_export.distillation.survival import Task, survival
+from fala_export.distillation.survival import Task, load_task, score, survival
 from fala_export.distillation.targets import figures, projection
 from fala_export.distillation.teacher import Teacher
 from fala_export.distillation.texts import Texts, read_texts
@@ -391,6 +391,7 @@ def test_shapes_are_filled_in_from_the_teacher(encoder):
         (["--trim", 20], "a vocabulary of 20 pieces is too small"),
         (["--batch", 191], "190 texts to train on are fewer than a batch of 191"),
         (["--text", "EMPTY"], "EMPTY: no text in it"),
+        (["--text", "SHORT"], "40 distinct texts are too few; at least 41 are needed"),
         (["--text", "DAMAGED.gz"], "DAMAGED.gz: cannot be read as text"),
         (["--text", "MISSING"], "MISSING: cannot be read as text: No such file"),
         (["--data", "EMPTY"], "no public rows"),
@@ -405,8 +406,11 @@ def test_mistakes_end_in_one_line_and_leave_nothing(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "EMPTY").write_text("\n\n")
+    (tmp_path / "SHORT").write_text("\n".join(map(str, range(40))))
     (tmp_path / "DAMAGED.gz").write_bytes(gzip.compress(b"text\n" * 99)[:-9])
-    given = ["--text", text_file, "--work", "work", "--out", "x.fala", "--epochs", 1, *options]
+    if "SHORT" not in options:
+        options = ["--text", text_file, *options]
+    given = ["--work", "work", "--out", "x.fala", "--epochs", 1, *options]
     done = run(teacher, *given)
     assert done.exit_code == 1, done.output
     assert message in done.stderr
@@ -460,3 +464,29 @@ main(["distill", *sys.argv[1:]])
     first, second = Bundle.open(tmp_path / "whole.fala"), Bundle.open(out)
     assert first.manifest.files == second.manifest.files
     assert first.manifest.details == second.manifest.details
+
+
+def test_a_matching_task_is_measured_too(tmp_path):
+    """Users of two tastes open what is near to what they opened."""
+    rng = np.random.default_rng(0)
+    topics = rng.normal(size=(2, 8))
+    words = [(f"{'ab'[topic]}{number}", topic) for topic in (0, 1) for number in range(40)]
+    lines = []
+    for user in range(40):
+        liked = user % 2
+        history = [f"{'ab'[liked]}{number}" for number in rng.integers(0, 40, 4)]
+        for index in rng.permutation(len(words))[:6]:
+            text, topic = words[index]
+            label = int(topic == liked)
+            row = {"history": history, "candidate": text, "label": label}
+            lines.append(json.dumps({"user": f"u{user}", "split": "public", **row}))
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
+    task = load_task(tmp_path / "rows.jsonl", seed=1)
+    near = {
+        text: (topics[topic] + rng.normal(size=8) / 2).astype(np.float32) for text, topic in words
+    }
+    far = {text: rng.normal(size=8).astype(np.float32) for text, _ in words}
+    assert set(task.texts) <= set(near)
+    good, poor = (score(task, _Sized(8), embeddings) for embeddings in (near, far))
+    assert good["auc"] > 0.9 > poor["auc"]
+    assert good["accuracy"] > 0.8

@@ -11,7 +11,7 @@ import copy
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,9 +29,12 @@ from fala_export.distillation.student import (
 from fala_export.distillation.targets import figures, projection, unit
 from fala_export.distillation.teacher import Teacher, digest
 from fala_export.distillation.texts import Texts
-from fala_export.distillation.vocabulary import choose_vocabulary
+from fala_export.distillation.vocabulary import Vocabulary, choose_vocabulary
 from fala_export.encoder import Encoder
 from fala_export.model_folder import save_encoder
+
+if TYPE_CHECKING:
+    from fala_export.sentence_encoder import SentenceEncoder
 
 LONGEST = 64  # pieces of a text that the training reads, where the teacher reads as many
 _WARM_UP = 0.02  # of the steps
@@ -104,7 +107,7 @@ def distil(
     own = teacher.encoder.module
     config = own.transformer.config
     shape = choose_shape(config, settings.layers, settings.dimension, settings.heads)
-    if len(texts.training) < settings.batch:
+    if settings.epochs and len(texts.training) < settings.batch:
         raise ExportError(
             f"{len(texts.training)} texts to train on are fewer than a batch of {settings.batch}"
         )
@@ -131,16 +134,11 @@ def distil(
         targets, wanted = unit(targets), unit(wanted)
 
     if copied:
-        student = copy.deepcopy(own)
-        drop_pooler(student.transformer)
-        keep_layers(student.transformer, shape.layers)
-        if vocabulary.kept is not None:
-            keep_pieces(student.transformer, vocabulary.kept, vocabulary.pad_id)
+        student = _copied(own, shape.layers, vocabulary)
     else:
         vectors = piece_vectors(pieces, targets, vocabulary.size)
         bert = make_student(shape, vectors, seed, vocabulary.pad_id)
         student = SentenceEncoder(bert, "mean", own.normalize)
-
     steps = 0
     if settings.epochs:
         history = train_module(
@@ -164,3 +162,12 @@ def distil(
     save_encoder(encoder, run / "model")
     measured = figures(encoder.encode(texts.held_out, longest), wanted, reference)
     return Distilled(encoder, run / "model", {**measured, "steps": steps})
+
+
+def _copied(teacher: SentenceEncoder, layers: int, vocabulary: Vocabulary) -> SentenceEncoder:
+    student = copy.deepcopy(teacher)
+    drop_pooler(student.transformer)
+    keep_layers(student.transformer, layers)
+    if vocabulary.kept is not None:
+        keep_pieces(student.transformer, vocabulary.kept, vocabulary.pad_id)
+    return student

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import numpy as np
 from numpy.typing import NDArray
+
+from fala.files import write_atomically
 
 if TYPE_CHECKING:
     from fala_export.encoder import Encoder
@@ -63,9 +65,7 @@ class Teacher:
             path = folder / f"{start // SHARD:04d}.npy"
             if not path.exists():
                 embeddings = self.encoder.encode(texts[start : start + SHARD], longest)
-                unfinished = path.with_suffix(".part.npy")
-                np.save(unfinished, embeddings.astype(np.float16))
-                unfinished.replace(path)
+                write_atomically(path, partial(_save, embeddings.astype(np.float16)))
                 done = min(start + SHARD, len(texts))
                 click.echo(f"teacher: {done} of {len(texts)} texts", err=True)
             shards.append(np.load(path).astype(np.float32))
@@ -79,3 +79,8 @@ def digest(texts: Iterable[str]) -> str:
         sha.update(text.encode())
         sha.update(b"\0")
     return sha.hexdigest()[:12]
+
+
+def _save(array: NDArray[np.float16], path: Path) -> None:
+    with path.open("wb") as stream:
+        np.save(stream, array)

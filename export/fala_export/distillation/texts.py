@@ -12,6 +12,7 @@ from fala.errors import ExportError
 
 _EVERY = 20  # one text of so many is held out
 _HELD_OUT = 2_000  # at most: enough for figures of three digits
+_FEWEST = 3  # held-out texts that have pairs to rank
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def read_texts(paths: Sequence[Path]) -> Texts:
         paths: UTF-8 files, plain or ``.gz``.
 
     Raises:
-        ExportError: A file cannot be read, or has no text.
+        ExportError: A file cannot be read or has no text, or all have too few.
     """
     texts: dict[str, None] = {}
     for path in paths:
@@ -46,6 +47,11 @@ def read_texts(paths: Sequence[Path]) -> Texts:
         texts.update(dict.fromkeys(lines))
     distinct = list(texts)
     held_out = distinct[::_EVERY][:_HELD_OUT]
+    if len(held_out) < _FEWEST:
+        raise ExportError(
+            f"{len(distinct)} distinct texts are too few; at least "
+            f"{_EVERY * (_FEWEST - 1) + 1} are needed, and a distillation takes thousands"
+        )
     others = set(held_out)
     training = [text for text in distinct if text not in others]
     return Texts(training, held_out, training)
