@@ -151,7 +151,7 @@ def test_the_command_reports_a_name_that_the_hub_does_not_give_in_one_line(tmp_p
 
 
 def test_a_length_beyond_the_positions_is_refused(tmp_path, tiny):
-    with pytest.raises(ExportError, match="up to 64 tokens"):
+    with pytest.raises(ExportError, match="1 to 64 tokens"):
         export(tiny, tmp_path / "x.fala", max_length=65)
 
 
@@ -174,3 +174,22 @@ def test_help_loads_no_heavy_library():
         "sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'optimum')))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_auto_takes_the_smallest_that_meets_the_floor(tiny, tmp_path):
+    chosen = export(tiny, tmp_path / "a.fala", precision="auto", max_length=48)
+    assert chosen["parity"]["mean_cosine"] >= 0.98
+    assert chosen["precision"] == "int4"
+    with pytest.raises(ExportError, match="in int4, .* in int8, .* in fp16, 1.0000 in none"):
+        export(tiny, tmp_path / "b.fala", precision="auto", min_cosine=1.01, max_length=48)
+    assert not (tmp_path / "b.fala").exists()
+
+
+def test_the_manifest_keeps_parity_speed_and_cost(tiny, tmp_path):
+    summary = export(tiny, tmp_path / "x.fala", max_length=48, min_cosine=0)
+    details = Bundle.open(tmp_path / "x.fala").manifest.details
+    assert details["parity"] == summary["parity"]
+    assert details["parity"]["speed"]["milliseconds"] > 0
+    assert details["parity"]["megabytes"] < details["parity"]["fp32_megabytes"]
+    assert set(details["cost"]["flops"]) == {"16", "64"}
+    assert "recipe" not in details

@@ -20,61 +20,17 @@ from fala_export import backbone
 from fala_export.cli import main
 from fala_export.encoder import load_encoder
 from fala_export.training import classifier, trainer
-
-GOOD, BAD = "good great love well", "bad awful hate boring"
-FILLERS = ["the", "a", "i", "you", "film", "is", "was", "this", "that", "it", "do", "made"]
-TOPICS = [
-    ("harbour boat anchor", "sail tide quay"),
-    ("oven bread flour", "yeast dough salt"),
-    ("goal match referee", "keeper team score"),
-]
-
-
-def text_rows():
-    """Forty users who mostly agree on which texts are good, one in ten of them wrongly."""
-    rng = np.random.default_rng(0)
-    rows = []
-    for number in range(160):
-        good = bool(rng.integers(2))
-        words = [*rng.choice(FILLERS, 4), *rng.choice((GOOD if good else BAD).split(), 2)]
-        text = f"{' '.join(rng.permutation(words))} {number}"
-        for user in rng.choice(40, 2, replace=False):
-            label = int(good) if rng.random() < 0.9 else 1 - int(good)
-            rows.append({"user": f"u{user}", "split": "public", "text": text, "label": label})
-    return rows
-
-
-def matching_rows():
-    """Users of one topic each, who open what is of it, in words that their history has not."""
-    rng = np.random.default_rng(1)
-    rows = []
-    for user in range(60):
-        read, _ = TOPICS[user % 3]
-        history = [f"{' '.join(rng.choice(read.split(), 2))} {n}" for n in rng.integers(99, size=4)]
-        for number in range(8):
-            label = number % 2
-            topic = user if label else user + rng.integers(1, 3)
-            words = rng.choice(TOPICS[topic % 3][1].split(), 2)
-            rows.append({
-                "user": f"u{user}", "split": "public", "history": history,
-                "candidate": f"{' '.join(words)} {rng.integers(99)}", "label": label,
-            })  # fmt: skip
-    return rows
-
-
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+from public_data import TOPICS, matching_rows, text_rows, write_rows
 
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("data") / "texts.jsonl", text_rows())
+    return write_rows(tmp_path_factory.mktemp("data") / "texts.jsonl", text_rows())
 
 
 @pytest.fixture(scope="module")
 def titles(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("data") / "titles.jsonl", matching_rows())
+    return write_rows(tmp_path_factory.mktemp("data") / "titles.jsonl", matching_rows())
 
 
 @pytest.fixture(scope="module")
@@ -161,14 +117,13 @@ def test_the_manifest_tells_the_recipe_and_the_data(model, texts, tmp_path):
 
 @pytest.mark.parametrize("kind", ["model", "words"])
 def test_a_trained_matcher_is_released_and_beats_the_frozen_one(model, titles, tmp_path, kind):
-    source, quantize = model, "none"
+    source, options = model, ("--pooling", "attention", "--quantize", "none", "--max-length", 32)
     if kind == "words":
         words = ["<unk>", *" ".join(sum(TOPICS, ())).split()]
-        source, quantize = write_word_vectors(tmp_path / "words.fala", words=words).path, "int8"
+        source, options = write_word_vectors(tmp_path / "words.fala", words=words).path, ()
     arguments = ("--data", titles, "--work", tmp_path / "work", "--out", tmp_path / "x.fala")
-    pooling = ("--pooling", "attention") if kind == "model" else ()
-    settings = ("--epochs", 6, "--learning-rate", 1e-2, "--max-length", 32)
-    summary = done(source, *arguments, *pooling, *settings, "--quantize", quantize)
+    settings = ("--epochs", 6, "--learning-rate", 1e-2)
+    summary = done(source, *arguments, *options, *settings)
     figures = summary["training"]["figures"]
     assert figures["trained"]["pooled"]["auc"] > figures["frozen"]["pooled"]["auc"]
     head = Bundle.open(tmp_path / "x.fala").head()
@@ -176,12 +131,13 @@ def test_a_trained_matcher_is_released_and_beats_the_frozen_one(model, titles, t
     assert kind == "words" or summary["pooling"] == "attention"
 
 
-def test_word_vectors_are_trained_and_stored_in_int8(texts, tmp_path):
-    source = write_word_vectors(tmp_path / "words.fala").path
+@pytest.mark.parametrize("precision", ["int8", "float16"])
+def test_word_vectors_are_trained_and_keep_their_precision(texts, tmp_path, precision):
+    source = write_word_vectors(tmp_path / "words.fala", precision).path
     out = tmp_path / "x.fala"
     summary = done(source, "--data", texts, "--work", tmp_path / "work", "--out", out)
     bundle = Bundle.open(out)
-    assert (summary["precision"], bundle.manifest.precision) == ("int8", "int8")
+    assert (summary["precision"], bundle.manifest.precision) == (precision, precision)
     assert bundle.head().labels == ("0", "1")
     figures = summary["training"]["figures"]
     losses = list(summary["training"]["history"]["validation_loss"].values())
@@ -191,12 +147,12 @@ def test_word_vectors_are_trained_and_stored_in_int8(texts, tmp_path):
 
 @pytest.mark.parametrize("kind", ["model", "words", "onnx"])
 def test_a_frozen_backbone_gets_a_head_in_closed_form(model, texts, tmp_path, kind):
-    source = model
+    source, options = model, ("--max-length", 32)
     if kind != "model":
         writer = write_word_vectors if kind == "words" else write_onnx
-        source = writer(tmp_path / "source.fala").path
+        source, options = writer(tmp_path / "source.fala").path, ()
     out = tmp_path / "x.fala"
-    summary = done(source, "--data", texts, "--frozen", "--out", out, "--max-length", 32)
+    summary = done(source, "--data", texts, "--frozen", "--out", out, *options)
     assert list(summary["training"]["figures"]) == ["frozen"]
     bundle = Bundle.open(out)
     assert bundle.head().labels == ("0", "1")
@@ -276,7 +232,7 @@ def test_figures_are_printed_as_a_table(model, texts, tmp_path):
 def test_mistakes_end_in_one_line(model, texts, tmp_path):
     out = tmp_path / "x.fala"
     graph = write_onnx(tmp_path / "graph.fala").path
-    few = write(tmp_path / "few.jsonl", text_rows()[:4])
+    few = write_rows(tmp_path / "few.jsonl", text_rows()[:4])
     work = ("--work", tmp_path / "w")
     assert "cannot be trained" in failed(graph, "--data", texts, *work, "--out", out)
     assert "too few" in failed(model, "--data", few, *work, "--out", out, "--max-length", 32)
@@ -285,9 +241,10 @@ def test_mistakes_end_in_one_line(model, texts, tmp_path):
     assert "its folder does not exist" in failed(
         model, "--data", texts, *work, "--out", tmp_path / "no" / "x.fala"
     )
-    assert "is a bundle" in failed(
-        graph, "--data", texts, "--frozen", "--out", out, "--pooling", "cls"
-    )
+    for option in (("--pooling", "cls"), ("--quantize", "int8"), ("--max-length", 32)):
+        assert f"is a bundle; {option[0]} is for a model" in failed(
+            graph, "--data", texts, "--frozen", "--out", out, *option
+        )
     neither = run(model, "--data", texts, "--out", out)
     assert neither.exit_code == 2 and "--frozen" in neither.stderr
     assert not out.exists()

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fala.backbones import OnnxEncoder
 from fala.bundle import Manifest, write_bundle
 from fala.bundle_format import ONNX, ONNX_MODEL, TOKENIZER
 from fala.errors import ExportError
-from fala_export.parity import compare, parity_texts
+from fala.examples import Example, unique_texts
+from fala.heads import Head, Vectors
+from fala_export.calibration import token_sequences
+from fala_export.cost import cost
+from fala_export.parity import compare, compare_logits, speed
+from fala_export.parity_texts import parity_texts
+from fala_export.precision import PRECISIONS, quantize
 
 if TYPE_CHECKING:
     from fala_export.encoder import Encoder
 
 _MEGABYTE = 1_000_000
+_NAMES = {"none": "fp32"}  # a precision in the manifest
+_TIMED_TEXTS = 32
 
 
 @dataclass(frozen=True)
@@ -26,17 +36,55 @@ class ExportOptions:
 
     Attributes:
         name: In the manifest.
-        precision: One of ``PRECISIONS``.
-        max_length: Tokens of a text that are read.
-        parity_text: File with a text a line to measure parity on; None for built-in texts.
+        precision: One of ``PRECISIONS``, or ``"auto"``: the smallest that meets ``min_cosine``.
+        min_cosine: Mean cosine to float32 below which the export fails.
+        max_length: Tokens of a text that are read; None leaves it to ``Encoder.length``.
+        ort: Whether the model is stored in ONNX Runtime's own format.
+        keep_speed: Whether the manifest keeps the measured speed, which no two runs agree on.
         details: More to note in the manifest.
     """
 
     name: str
     precision: str = "int8"
-    max_length: int = 128
-    parity_text: Path | None = None
+    min_cosine: float = 0.98
+    max_length: int | None = None
+    ort: bool = False
+    keep_speed: bool = True
     details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Export:
+    """An encoder as a device will run it, not yet packed.
+
+    Attributes:
+        encoder: Where it came from.
+        options: How it was made.
+        max_length: Tokens of a text that are read.
+        precision: One of ``PRECISIONS``.
+        float_model: The ONNX graph in float32.
+        model: The same in ``precision``.
+        backbone: What runs it.
+        examples: What parity is measured on.
+        exported: The texts of the examples, embedded by the backbone.
+        reference: The same by the encoder in float32.
+    """
+
+    encoder: Encoder
+    options: ExportOptions
+    max_length: int
+    precision: str
+    float_model: bytes
+    model: bytes
+    backbone: OnnxEncoder
+    examples: Sequence[Example]
+    exported: Mapping[str, Vectors]
+    reference: Mapping[str, Vectors]
+
+    @property
+    def megabytes(self) -> float:
+        """Size of the files that a device needs of it."""
+        return round((len(self.model) + len(self.encoder.tokenizer)) / _MEGABYTE, 2)
 
 
 def load(source: str, pooling: str | None = None, revision: str | None = None) -> Encoder:
@@ -53,68 +101,155 @@ def load(source: str, pooling: str | None = None, revision: str | None = None) -
         raise ExportError(f"install fala[export] to load a transformer ({error})") from error
 
 
-def export_encoder(encoder: Encoder, out: Path, options: ExportOptions) -> dict[str, Any]:
-    """Export an encoder as a bundle, with pooling inside the graph.
+def convert(encoder: Encoder, options: ExportOptions, examples: Sequence[Example]) -> Export:
+    """Turn an encoder into what a device runs, and hold it against the original.
 
     Args:
         encoder: A loaded or trained encoder.
-        out: The bundle to write; left alone when anything fails.
         options: How.
-
-    Returns:
-        What was written: name, dimension, precision, size in megabytes and parity with the
-        model in float32.
+        examples: What to measure parity on.
 
     Raises:
-        ExportError: The model cannot be exported so, or the output cannot be written.
+        ExportError: The model cannot be exported so, or loses more than it may.
     """
-    from fala_export.onnx_graph import OPSET, encoder_graph, quantize
+    from fala_export.onnx_graph import encoder_graph
 
-    texts = parity_texts(options.parity_text)
-    if not out.parent.is_dir():
-        raise ExportError(f"{out}: its folder does not exist")
-    if not 0 < options.max_length <= encoder.longest:
-        raise ExportError(
-            f"{options.name}: reads up to {encoder.longest} tokens; "
-            f"--max-length is {options.max_length}"
+    max_length = encoder.length(options.max_length)
+    texts = unique_texts(examples)
+    reference = encoder.encode(texts, max_length)
+    float_model = encoder_graph(encoder.module)
+    sequences = token_sequences(encoder.tokenizer, max_length)
+    wanted = reversed(PRECISIONS) if options.precision == "auto" else (options.precision,)
+    cosines = {}
+    for precision in wanted:
+        model = quantize(float_model, precision, sequences)
+        backbone = OnnxEncoder(
+            model, encoder.tokenizer, max_length=max_length, pad_id=encoder.pad_id
         )
-    graph = encoder_graph(encoder.module)
-    model = quantize(graph) if options.precision == "int8" else graph
-    exported = OnnxEncoder(
-        model, encoder.tokenizer, max_length=options.max_length, pad_id=encoder.pad_id
+        exported = backbone.encode(texts)
+        cosines[precision] = compare(exported, reference)["mean_cosine"]
+        if cosines[precision] >= options.min_cosine:
+            return Export(
+                encoder,
+                options,
+                max_length,
+                precision,
+                float_model,
+                model,
+                backbone,
+                examples,
+                dict(zip(texts, exported, strict=True)),
+                dict(zip(texts, reference, strict=True)),
+            )
+    seen = ", ".join(f"{cosine:.4f} in {precision}" for precision, cosine in cosines.items())
+    raise ExportError(
+        f"{options.name}: the mean cosine to the model in float32 is {seen}, and should be at "
+        f"least {options.min_cosine}; choose a finer precision, or a lower floor"
     )
-    parity = compare(exported.encode(texts), encoder.encode(texts, options.max_length))
+
+
+def pack(
+    export: Export, out: Path, head: Head | None = None, details: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Write an export as a bundle; with a head, as a release.
+
+    Args:
+        export: From ``convert``.
+        out: The bundle to write; left alone when anything fails.
+        head: The global head.
+        details: More to note in the manifest.
+
+    Returns:
+        What was written: name, dimension, precision, size in megabytes, parity with the model in
+        float32, and cost.
+
+    Raises:
+        ExportError: The output cannot be written.
+    """
+    from fala_export.onnx_graph import OPSET
+
+    encoder, options = export.encoder, export.options
+    texts = list(export.exported)
+    parity = {
+        **compare(
+            np.stack([export.exported[text] for text in texts]),
+            np.stack([export.reference[text] for text in texts]),
+        ),
+        "megabytes": round(len(export.model) / _MEGABYTE, 2),
+        "fp32_megabytes": round(len(export.float_model) / _MEGABYTE, 2),
+    }
+    if head is not None:
+        parity["head"] = compare_logits(head, export.examples, export.exported, export.reference)
+    timed = texts[:: -(-len(texts) // _TIMED_TEXTS)]
+    batches = [
+        {"input_ids": ids.numpy(), "attention_mask": mask.numpy()}
+        for _, ids, mask in encoder.batches(timed, export.max_length)
+    ]
+    timing = speed(export.float_model, export.model, batches)
+    files = {ONNX_MODEL: export.model}
     manifest = Manifest(
         name=options.name,
         kind=ONNX,
-        dimension=exported.dimension,
-        precision="int8" if options.precision == "int8" else "fp32",
-        max_length=options.max_length,
+        dimension=export.backbone.dimension,
+        precision=_NAMES.get(export.precision, export.precision),
+        max_length=export.max_length,
         details={
             "pad_id": encoder.pad_id,
             "pooling": encoder.module.pooling,
             "normalized": encoder.module.normalize,
             "revision": encoder.revision,
             "opset": OPSET,
-            "parity": parity,
+            "parity": {**parity, "speed": timing} if options.keep_speed else parity,
+            "cost": cost(export.float_model, encoder.longest),
             "versions": versions("torch", "transformers", "optimum-onnx", "onnx", "onnxruntime"),
             **options.details,
+            **(details or {}),
         },
     )
     try:
-        write_bundle(out, manifest, {ONNX_MODEL: model, TOKENIZER: encoder.tokenizer})
+        write_bundle(out, manifest, {**files, TOKENIZER: encoder.tokenizer}, head)
     except OSError as error:
         raise ExportError(f"{out}: cannot be written: {error.strerror or error}") from error
     return {
         "bundle": str(out),
         "name": options.name,
-        "dimension": exported.dimension,
+        "dimension": manifest.dimension,
         "precision": manifest.precision,
         "pooling": encoder.module.pooling,
         "normalized": encoder.module.normalize,
         "megabytes": round(out.stat().st_size / _MEGABYTE, 2),
-        "parity": parity,
+        "parity": {**parity, "speed": timing},
+        "cost": manifest.details["cost"],
     }
+
+
+def export_encoder(
+    encoder: Encoder, out: Path, options: ExportOptions, parity_text: Path | None = None
+) -> dict[str, Any]:
+    """Export an encoder as a bundle without a head: ``convert`` and ``pack``.
+
+    Args:
+        encoder: A loaded or trained encoder.
+        out: The bundle to write; left alone when anything fails.
+        options: How.
+        parity_text: File with a text a line to measure parity on; None for built-in texts.
+
+    Raises:
+        ExportError: As they do.
+    """
+    texts = parity_texts(parity_text)
+    check_folder(out)
+    return pack(convert(encoder, options, texts), out)
+
+
+def check_folder(out: Path) -> None:
+    """Refuse an output in a folder that does not exist, before the work is done.
+
+    Raises:
+        ExportError: There is none.
+    """
+    if not out.parent.is_dir():
+        raise ExportError(f"{out}: its folder does not exist")
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from fala_export.commands.backbone import backbone
 from fala_export.commands.builtin import builtin
 from fala_export.commands.distill import distill
 from fala_export.commands.inspect import inspect
+from fala_export.commands.release import release
 from fala_export.commands.train import train
 from fala_export.commands.word_vectors import word_vectors
 
@@ -19,5 +20,5 @@ def main() -> None:
     """Turn models into bundles for FaLA's devices."""
 
 
-for command in (backbone, word_vectors, train, distill, inspect, builtin):
+for command in (backbone, word_vectors, train, release, distill, inspect, builtin):
     main.add_command(command)

@@ -51,6 +51,7 @@ FAMILY = (
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _HERE = {"local_files_only": True, "trust_remote_code": False}
 _BATCH = 32
+_USUAL_LENGTH = 128  # headlines, posts and remarks fit; a forward pass costs by length
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,18 @@ class Encoder:
     pad_id: int
     longest: int
     revision: str | None = None
+
+    def length(self, wanted: int | None) -> int:
+        """Tokens of a text to read: as many as wanted, or 128, if the model reads so many.
+
+        Raises:
+            ExportError: It reads fewer than wanted.
+        """
+        if wanted is None:
+            return min(_USUAL_LENGTH, self.longest)
+        if not 0 < wanted <= self.longest:
+            raise ExportError(f"the model reads 1 to {self.longest} tokens of a text, not {wanted}")
+        return wanted
 
     def batches(
         self, texts: Sequence[str], max_length: int

@@ -1,104 +1,22 @@
-"""How near an exported graph stays to the model that it was made from."""
+"""How near an exported graph stays to the model that it was made from, and how fast it is."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import ExportError
+from fala.examples import Example
+from fala.heads import Head, Vectors
 
-_SENTENCES = """\
-The bus was late again, so we walked.
-Nobody asked me whether I wanted to move.
-I can't believe they cancelled the show after one season!
-What time does the museum close on Sundays?
-Prices rose by 3.4 % in the year to October.
-You people never listen, do you?
-My grandmother kept bees until she was ninety.
-This charger stopped working after two weeks; avoid it.
-lol that was the worst take i have read all day
-The committee will publish its findings next spring.
-Add the onions first, and the garlic a minute later.
-He scored twice in extra time and was booked for taking off his shirt.
-Thank you so much, this made my week.
-A quiet film about two brothers and a boat that never sails.
-Please restart the router before you call support.
-She voted against the bill because it said nothing about rents.
-Rain is expected in the north, with sunny spells elsewhere.
-I'd rather eat my own shoes than fly with them again.
-The patient was discharged on the third day without fever.
-Our landlord raised the rent and then ignored the leak.
-Shares of the carmaker fell sharply after the recall.
-Go back to where you came from, they shouted at her.
-It is a truth seldom mentioned that cats prefer cardboard.
-Great sound, weak battery, ugly case.
-The river froze in January for the first time in decades.
-Is there a vegetarian option on the menu?
-Everyone deserves to be treated with respect.
-They said the update would fix it. It did not.
-Light travels about thirty centimetres in a nanosecond.
-The plot makes no sense, but the dancing is glorious.
-Parliament debated the treaty until three in the morning.
-Don't feed the ducks; bread is bad for them.
-I was born in a town whose name has changed four times.
-An old laptop, a slow connection and far too many tabs.
-Two suspects were arrested near the border late on Friday.
-You call this coffee?
-The orchestra tuned while the lights went down.
-If you see the blue door, you have gone too far.
-Doctors warn that the heat is most dangerous for the elderly.
-Best headphones I have ever owned, hands down.
-The new teacher remembered all our names on the first day.
-He is a liar, and his fans know it.
-Scientists found a spider that builds decoys of itself.
-My visa expires in March and nobody answers the phone.
-The soup was cold, the waiter was rude and the bill was wrong.
-Students marched through the centre to protest against the fees.
-A gripping thriller that loses its nerve in the last act.
-Could you send me the slides from yesterday's meeting?
-The bridge is closed to lorries until further notice.
-Why do women's trousers never have proper pockets?
-Wash at forty degrees and do not tumble dry.
-The senator denied every allegation and left without questions.
-We planted twelve trees; the goats ate nine.
-That joke wasn't funny the first time either.
-The camera is easy to use, even with gloves on.
-Unemployment among the young has halved since the crisis.
-I miss the smell of my father's workshop.
-Immigrants built half of this city and clean the other half.
-Turn left at the church and follow the smell of bread.
-The goalkeeper apologised to the travelling supporters.
-My phone thinks I am in another country.
-The sequel is longer, louder and somehow emptier.
-Interest rates will stay where they are, the bank announced.
-Sleep well; tomorrow we climb."""
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
 
-_PASSAGES = (1, 2, 5)  # sentences a text: remarks, headlines with a line below, paragraphs
-
-
-def parity_texts(path: Path | None) -> list[str]:
-    """Give the texts to compare on: a file's lines, or 192 texts of one to five sentences.
-
-    Raises:
-        ExportError: The file cannot be read, or has no text.
-    """
-    if path is None:
-        sentences = _SENTENCES.splitlines()
-        return [
-            " ".join(sentences[(start + offset) % len(sentences)] for offset in range(length))
-            for length in _PASSAGES
-            for start in range(len(sentences))
-        ]
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ExportError(f"{path}: cannot be read as text: {error}") from error
-    if texts := [line.strip() for line in lines if line.strip()]:
-        return texts
-    raise ExportError(f"{path}: no text in it")
+_ROUNDS = 7
+_SECONDS = 20.0  # after which no further round begins
 
 
 def compare(exported: NDArray[np.float32], reference: NDArray[np.float32]) -> dict[str, Any]:
@@ -119,3 +37,85 @@ def compare(exported: NDArray[np.float32], reference: NDArray[np.float32]) -> di
         "mean_cosine": round(float(cosines.mean()), 5),
         "worst_cosine": round(float(cosines.min()), 5),
     }
+
+
+def compare_logits(
+    head: Head,
+    examples: Sequence[Example],
+    exported: Mapping[str, Vectors],
+    reference: Mapping[str, Vectors],
+) -> dict[str, Any]:
+    """Compare what a head makes of the embeddings.
+
+    Args:
+        head: The vendor's head.
+        examples: n examples of its task.
+        exported: Embeddings of their texts from the bundle's files, by text.
+        reference: The same from the model in float32.
+
+    Returns:
+        Number of examples; the logits' mean and worst absolute error, and their standard
+        deviation to judge it by; and how many examples change their label, with their share.
+    """
+    model = head.vendor_model()
+    inputs = [head.inputs(examples, embeddings) for embeddings in (exported, reference)]
+    ours, theirs = (model.logits(part).astype(np.float64) for part in inputs)
+    decided, meant = (model.probabilities(part).argmax(axis=1) for part in inputs)
+    errors = np.abs(ours - theirs)
+    flips = int((decided != meant).sum())
+    return {
+        "examples": len(examples),
+        "mean_logit_error": round(float(errors.mean()), 5),
+        "worst_logit_error": round(float(errors.max()), 5),
+        "logit_deviation": round(float(theirs.std()), 5),
+        "label_flips": flips,
+        "label_flip_share": round(flips / len(examples), 5),
+    }
+
+
+def speed(
+    float_model: bytes, model: bytes, batches: Sequence[Mapping[str, NDArray[np.int64]]]
+) -> dict[str, float]:
+    """Time a model against itself in float32, on one thread, in turns.
+
+    Args:
+        float_model: The ONNX graph in float32.
+        model: The same in another precision.
+        batches: What to run; one batch takes a few milliseconds to a second.
+
+    Returns:
+        ``ratio``: how many times as fast the model is, the median over rounds in which both run;
+        and the milliseconds a text of both, the fastest of the rounds.
+    """
+    sessions = [_one_thread(part) for part in (float_model, model)]
+    texts = sum(len(batch["input_ids"]) for batch in batches)
+    rounds: list[list[float]] = []
+    began = time.monotonic()
+    # The first round warms up.
+    while len(rounds) < 2 or (len(rounds) <= _ROUNDS and time.monotonic() - began < _SECONDS):
+        rounds.append([_seconds(session, batches) for session in sessions])
+    times = np.array(rounds[1:])
+    best = 1000 * times.min(axis=0) / texts
+    return {
+        "ratio": round(float(np.median(times[:, 0] / times[:, 1])), 2),
+        "fp32_milliseconds": round(float(best[0]), 3),
+        "milliseconds": round(float(best[1]), 3),
+    }
+
+
+def _seconds(
+    session: InferenceSession, batches: Sequence[Mapping[str, NDArray[np.int64]]]
+) -> float:
+    began = time.perf_counter()
+    for batch in batches:
+        session.run(None, batch)
+    return time.perf_counter() - began
+
+
+def _one_thread(model: bytes) -> InferenceSession:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

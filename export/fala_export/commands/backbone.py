@@ -6,15 +6,26 @@ from pathlib import Path
 
 import click
 
-from fala_export.commands.options import JSON, NAME, OUT, show
+from fala_export.commands.options import (
+    JSON,
+    MAX_LENGTH,
+    MIN_COSINE,
+    NAME,
+    ORT,
+    OUT,
+    QUANTIZE,
+    show,
+)
 
 
 @click.command()
 @click.argument("source", metavar="DIR_OR_NAME")
 @OUT
-@click.option("--quantize", type=click.Choice(["int8", "none"]), default="int8", show_default=True)
+@QUANTIZE
+@MIN_COSINE
+@ORT
 @NAME
-@click.option("--max-length", type=int, default=128, show_default=True, help="Tokens read.")
+@MAX_LENGTH
 @click.option(
     "--pooling",
     type=click.Choice(["mean", "cls"]),
@@ -30,9 +41,11 @@ from fala_export.commands.options import JSON, NAME, OUT, show
 def backbone(
     source: str,
     out: Path,
-    quantize: str,
+    precision: str,
+    min_cosine: float,
+    ort: bool,
     name: str | None,
-    max_length: int,
+    max_length: int | None,
     pooling: str | None,
     revision: str | None,
     parity_text: Path | None,
@@ -44,8 +57,9 @@ def backbone(
     encoder = load(source, pooling, revision)
     options = ExportOptions(
         name=name or Path(source).name,
-        precision=quantize,
+        precision=precision,
+        min_cosine=min_cosine,
         max_length=max_length,
-        parity_text=parity_text,
+        ort=ort,
     )
-    show(export_encoder(encoder, out, options), as_json)
+    show(export_encoder(encoder, out, options, parity_text), as_json)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fala_export.commands.options import JSON, OUT, show
+from fala_export.commands.options import JSON, MIN_COSINE, OUT, QUANTIZE, show
 
 _COUNT = click.IntRange(min=1)
 
@@ -53,7 +53,8 @@ _COUNT = click.IntRange(min=1)
     help="Default: 0.0001 for the teacher's layers, 0.001 for new ones.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--quantize", type=click.Choice(["int8", "none"]), default="int8", show_default=True)
+@QUANTIZE
+@MIN_COSINE
 @click.option("--revision", help="Branch, tag or commit of a teacher on the hub.")
 @click.option("--name", help="Name in the manifest (default: the bundle's file name).")
 @JSON
@@ -72,7 +73,8 @@ def distill(
     batch: int,
     learning_rate: float | None,
     seed: int,
-    quantize: str,
+    precision: str,
+    min_cosine: float,
     revision: str | None,
     name: str | None,
     as_json: bool,
@@ -106,7 +108,8 @@ def distill(
             work=work,
             seed=seed,
             data=data,
-            precision=quantize,
+            precision=precision,
+            min_cosine=min_cosine,
         ),
         out,
     )

@@ -13,6 +13,27 @@ OUT = click.option(
     "--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="Bundle to write."
 )
 NAME = click.option("--name", help="Name in the manifest (default: the source's).")
+MAX_LENGTH = click.option(
+    "--max-length", type=int, help="Tokens of a text that are read (default: 128, or all it can)."
+)
+QUANTIZE = click.option(
+    "--quantize",
+    "precision",
+    type=click.Choice(["auto", "none", "fp16", "int8", "int4"]),
+    default="int8",
+    show_default=True,
+    help="How weights are stored; auto is the smallest that meets --min-cosine.",
+)
+MIN_COSINE = click.option(
+    "--min-cosine",
+    type=click.FloatRange(-1, 1),
+    default=0.98,
+    show_default=True,
+    help="Mean cosine to float32 below which nothing is written.",
+)
+ORT = click.option(
+    "--ort", is_flag=True, help="Store the model in ONNX Runtime's format, with its operators."
+)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 
 
@@ -24,14 +45,36 @@ def show(summary: Mapping[str, Any], as_json: bool) -> None:
     click.echo(f"{summary['bundle']}:")
     for key, value in summary.items():
         if key == "parity":
-            click.echo(
-                f"  parity with the fp32 model: cosine {value['mean_cosine']:.4f} in the mean, "
-                f"{value['worst_cosine']:.4f} at worst, over {value['texts']} texts"
+            _show_parity(value)
+        elif key == "cost":
+            operations = ", ".join(
+                f"{count / 1e9:.3g} at {length}" for length, count in value["flops"].items()
             )
+            click.echo(f"  parameters: {value['parameters'] / 1e6:.2f} million")
+            click.echo(f"  GFLOP a forward pass, by tokens: {operations}")
         elif key == "damaged_lines" and value:
             click.echo(f"  damaged lines left out: {value} ({summary['damage']})")
         elif key not in ("bundle", "damage", "damaged_lines"):
             click.echo(f"  {key}: {value}")
+
+
+def _show_parity(parity: Mapping[str, Any]) -> None:
+    click.echo(
+        f"  parity with the fp32 model: cosine {parity['mean_cosine']:.4f} in the mean, "
+        f"{parity['worst_cosine']:.4f} at worst, over {parity['texts']} texts"
+    )
+    click.echo(
+        f"  model: {parity['megabytes']} MB, {parity['fp32_megabytes']} MB in fp32; on one thread "
+        f"{parity['speed']['ratio']} times as fast as fp32 "
+        f"({parity['speed']['milliseconds']} ms a text)"
+    )
+    if "head" in parity:
+        head = parity["head"]
+        click.echo(
+            f"  through the head: logits off by {head['mean_logit_error']} in the mean, "
+            f"{head['worst_logit_error']} at worst (deviation {head['logit_deviation']}); "
+            f"{head['label_flips']} of {head['examples']} labels flip"
+        )
 
 
 def show_all(summaries: Sequence[Mapping[str, Any]], as_json: bool) -> None:

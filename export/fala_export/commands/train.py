@@ -7,10 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from fala import Bundle
 from fala.errors import ExportError
-from fala_export.commands.options import JSON, NAME, OUT, show
+from fala_export.commands.options import (
+    JSON,
+    MAX_LENGTH,
+    MIN_COSINE,
+    NAME,
+    ORT,
+    OUT,
+    QUANTIZE,
+    show,
+)
 from fala_export.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -18,6 +28,7 @@ if TYPE_CHECKING:
 
 _DEFAULTS = TrainingSettings()
 _TITLES = {"frozen": "frozen backbone", "trained": "trained"}
+_FOR_MODELS = ("pooling", "revision", "max_length", "precision", "min_cosine", "ort")
 _METRICS = ("auc", "f1", "accuracy")
 
 
@@ -48,14 +59,16 @@ _METRICS = ("auc", "f1", "accuracy")
     help="Share of the steps in which the rate rises.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=_DEFAULTS.seed, show_default=True)
-@click.option("--max-length", type=int, default=128, show_default=True, help="Tokens read.")
+@MAX_LENGTH
 @click.option(
     "--pooling",
     type=click.Choice(["mean", "cls", "attention"]),
     help="Default: as the model's sentence-transformers files say, or the mean.",
 )
 @click.option("--revision", help="Branch, tag or commit of a model on the hub.")
-@click.option("--quantize", type=click.Choice(["int8", "none"]), default="int8", show_default=True)
+@QUANTIZE
+@MIN_COSINE
+@ORT
 @NAME
 @JSON
 def train(
@@ -70,10 +83,12 @@ def train(
     learning_rate: float | None,
     warm_up: float,
     seed: int,
-    max_length: int,
+    max_length: int | None,
     pooling: str | None,
     revision: str | None,
-    quantize: str,
+    precision: str,
+    min_cosine: float,
+    ort: bool,
     name: str | None,
     as_json: bool,
 ) -> None:
@@ -109,7 +124,11 @@ def train(
         if not isinstance(backbone, Bundle):
             save_model(backbone, work / "model")
     options = ExportOptions(
-        name=name or Path(source).stem, precision=quantize, max_length=max_length
+        name=name or Path(source).stem,
+        precision=precision,
+        min_cosine=min_cosine,
+        max_length=max_length,
+        ort=ort,
     )
     summary = write_trained(trained, out, options)
     if as_json:
@@ -121,8 +140,8 @@ def train(
 
 def _load(source: str, pooling: str | None, revision: str | None, seed: int) -> Encoder | Bundle:
     if Path(source).is_file():
-        if pooling is not None or revision is not None:
-            raise ExportError(f"{source}: is a bundle; only a model has --pooling or --revision")
+        if given := _given(*_FOR_MODELS):
+            raise ExportError(f"{source}: is a bundle; {given} is for a model")
         return Bundle.open(source)
     from fala_export.backbone import load
     from fala_export.training.learners import attentive
@@ -130,6 +149,16 @@ def _load(source: str, pooling: str | None, revision: str | None, seed: int) -> 
     if pooling != "attention":
         return load(source, pooling, revision)
     return attentive(load(source, None, revision), seed)
+
+
+def _given(*names: str) -> str | None:
+    """The first of some options that stands on the command line, as it stands there."""
+    context = click.get_current_context()
+    spelled = {option.name: option.opts[0] for option in context.command.params}
+    for name in names:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            return spelled[name]
+    return None
 
 
 def _show_figures(training: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from fala import Bundle, fit_head
 from fala.backbones import Backbone
 from fala.bundle_format import WORD_VECTORS
 from fala.errors import ExportError
-from fala.examples import MATCHING, unique_texts
+from fala.examples import MATCHING, Example, unique_texts
 from fala.heads import Head, Vectors
 from fala.rows import Row
 from fala_export.backbone import versions
@@ -27,6 +27,7 @@ from fala_export.training.public_rows import Division, PublicRows, divide, docum
 from fala_export.training.settings import TrainingSettings
 
 _CHUNK = 256
+_MOST_EXAMPLES = 300
 _LOSS_DIGITS = 6
 
 
@@ -38,11 +39,13 @@ class Trained:
         source: The backbone: an encoder, trained in place; a learner of word vectors; or the
             bundle that was kept as it is.
         head: Made for it.
+        examples: Some that were not trained on, if any, to measure an export's parity on.
         details: For the manifest: how it was made, of what, and how good it is.
     """
 
     source: Encoder | WordLearner | Bundle
     head: Head
+    examples: Sequence[Example]
     details: dict[str, Any]
 
 
@@ -52,7 +55,7 @@ def train(
     settings: TrainingSettings,
     work: Path,
     *,
-    max_length: int = 128,
+    max_length: int | None = None,
     resume: bool = False,
 ) -> Trained:
     """Train a backbone and its head together.
@@ -83,7 +86,7 @@ def train(
         "task": rows.task,
         "data": rows.digest,
         "backbone": learner.digest,
-        "max_length": max_length if learner.is_transformer else None,
+        "max_length": learner.max_length,
         "batch": settings.batch,
     }
     module, batches, validation = _objective(learner, division, rows, start, settings)
@@ -103,11 +106,11 @@ def train(
         "history": _history(history),
     }
     trained = learner.encoder if isinstance(learner, TransformerLearner) else learner
-    return Trained(trained, head, details)
+    return Trained(trained, head, _examples(division), details)
 
 
 def fit_frozen(
-    source: Encoder | Bundle, rows: PublicRows, *, seed: int = 0, max_length: int = 128
+    source: Encoder | Bundle, rows: PublicRows, *, seed: int = 0, max_length: int | None = None
 ) -> Trained:
     """Keep a backbone as it is, and fit its head by the SDK's closed form.
 
@@ -132,11 +135,11 @@ def fit_frozen(
     figures = {"frozen": measure(head, division.held_out, embeddings)} if division.held_out else {}
     details = _details("head in closed form", rows, division, figures)
     details["training"]["recipe"] = {"task": rows.task, "data": rows.digest, "seed": seed}
-    return Trained(source, head, details)
+    return Trained(source, head, _examples(division), details)
 
 
 def _learner(
-    source: Encoder | Bundle, rows: PublicRows, max_length: int
+    source: Encoder | Bundle, rows: PublicRows, max_length: int | None
 ) -> TransformerLearner | WordLearner:
     if isinstance(source, Bundle):
         if source.manifest.kind != WORD_VECTORS:
@@ -145,11 +148,7 @@ def _learner(
                 "--frozen to fit a head only"
             )
         return WordLearner(source, unique_texts(row.example for row in rows.rows))
-    if not 0 < max_length <= source.longest:
-        raise ExportError(
-            f"the model reads up to {source.longest} tokens; --max-length is {max_length}"
-        )
-    return TransformerLearner(source, max_length)
+    return TransformerLearner(source, source.length(max_length))
 
 
 def _objective(
@@ -200,6 +199,11 @@ def _embed(backbone: Backbone, rows: Sequence[Row]) -> dict[str, Vectors]:
             embeddings.update(zip(chunk, backbone.encode(chunk), strict=True))
             bar.update(len(chunk))
     return embeddings
+
+
+def _examples(division: Division) -> list[Example]:
+    examples = list(dict.fromkeys(row.example for row in division.held_out or division.training))
+    return examples[:: -(-len(examples) // _MOST_EXAMPLES)]
 
 
 def _details(

@@ -36,6 +36,7 @@ class Learner(ABC):
     """
 
     is_transformer: bool
+    max_length: int | None = None  # tokens of a text that are read; None reads all
 
     def __init__(self, module: nn.Module, pad_id: int, settings: LoopSettings) -> None:
         self.module = module.eval()
@@ -107,6 +108,7 @@ class TransformerLearner(Learner):
             encoder.module.transformer.pooler = None
         super().__init__(encoder.module, encoder.pad_id, LoopSettings(epochs=4, learning_rate=5e-5))
         self.encoder = encoder
+        self.max_length = max_length
         self._tokenizer = Tokenizer.from_str(encoder.tokenizer.decode())
         self._tokenizer.enable_truncation(max_length)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fala import Bundle, write_release
 from fala.errors import ExportError
-from fala_export.backbone import ExportOptions, export_encoder
+from fala_export.backbone import ExportOptions, check_folder, convert, pack
 from fala_export.encoder import Encoder
 from fala_export.model_folder import save_encoder
 from fala_export.training.global_model import Trained
@@ -17,7 +17,6 @@ from fala_export.training.learners import WordLearner
 from fala_export.vector_table import write_vectors
 
 _MEGABYTE = 1_000_000
-_WORD_PRECISIONS = {"int8": "int8", "fp16": "float16"}
 
 
 def write_trained(trained: Trained, out: Path, options: ExportOptions) -> dict[str, Any]:
@@ -26,30 +25,39 @@ def write_trained(trained: Trained, out: Path, options: ExportOptions) -> dict[s
     Args:
         trained: What a training gave.
         out: The bundle; left alone when anything fails.
-        options: How to export the backbone; a bundle that was kept as it is takes the name only.
+        options: How to export an encoder. Word vectors take their name and details from it, and
+            keep their precision; a bundle that was kept as it is takes nothing.
 
     Returns:
-        What was written: as ``export_encoder`` or ``write_vectors``, with the training's details.
+        What was written: as ``pack`` or ``write_vectors``, with the training's details.
 
     Raises:
         ExportError: The backbone cannot be exported so, or the output cannot be written.
     """
-    if not out.parent.is_dir():
-        raise ExportError(f"{out}: its folder does not exist")
+    check_folder(out)
+    source = trained.source
+    if isinstance(source, Encoder):
+        export = convert(source, options, trained.examples)
+        return {**pack(export, out, trained.head, trained.details), **trained.details}
+    if isinstance(source, Bundle):
+        return {**_release(out, source, trained), **trained.details}
     with tempfile.TemporaryDirectory() as folder:
         backbone = Path(folder) / "backbone.fala"
-        if isinstance(trained.source, Bundle):
-            bundle = trained.source
-            summary = {"name": bundle.manifest.name, "precision": bundle.manifest.precision}
-        else:
-            summary = _write_backbone(trained.source, backbone, options)
-            bundle = Bundle.open(backbone)
-        try:
-            write_release(out, bundle, trained.head, trained.details)
-        except OSError as error:
-            raise ExportError(f"{out}: cannot be written: {error.strerror or error}") from error
-    megabytes = round(out.stat().st_size / _MEGABYTE, 2)
-    return {**summary, "bundle": str(out), "megabytes": megabytes, **trained.details}
+        summary = _write_words(source, backbone, options)
+        return {**summary, **_release(out, Bundle.open(backbone), trained), **trained.details}
+
+
+def _release(out: Path, bundle: Bundle, trained: Trained) -> dict[str, Any]:
+    try:
+        manifest = write_release(out, bundle, trained.head, trained.details)
+    except OSError as error:
+        raise ExportError(f"{out}: cannot be written: {error.strerror or error}") from error
+    return {
+        "bundle": str(out),
+        "name": manifest.name,
+        "precision": manifest.precision,
+        "megabytes": round(out.stat().st_size / _MEGABYTE, 2),
+    }
 
 
 def save_model(encoder: Encoder, folder: Path) -> None:
@@ -65,13 +73,7 @@ def save_model(encoder: Encoder, folder: Path) -> None:
         raise ExportError(f"{folder}: cannot be written: {error.strerror or error}") from error
 
 
-def _write_backbone(
-    source: Encoder | WordLearner, out: Path, options: ExportOptions
-) -> dict[str, Any]:
-    if isinstance(source, Encoder):
-        return export_encoder(source, out, options)
-    if options.precision not in _WORD_PRECISIONS:
-        raise ExportError(f"word vectors are stored in {' or '.join(_WORD_PRECISIONS)}")
+def _write_words(source: WordLearner, out: Path, options: ExportOptions) -> dict[str, Any]:
     words, vectors = source.table()
-    precision = _WORD_PRECISIONS[options.precision]
+    precision = source.manifest.precision
     return write_vectors(out, words, vectors, precision, name=options.name, details=options.details)

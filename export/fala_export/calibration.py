@@ -1,0 +1,160 @@
+"""What the values inside a model are like, so that few bits are spent where they count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.errors import ExportError
+from fala_export.calibration_texts import calibration_texts
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+_RANDOM = 96  # sequences of random tokens beside the texts
+_RANDOM_LENGTHS = (8, 64)
+_FREQUENT = 1000  # ranks over which random tokens are about equally frequent
+_BATCH = 8
+_MOMENT_BYTES = 1 << 30  # of second moments gathered in one pass
+
+
+@dataclass
+class Seen:
+    """What was seen of a value of width K, over all tokens.
+
+    Attributes:
+        peak: Largest size in each column, shape (K,).
+        moment: Mean product of each two columns, shape (K, K); None where it was not asked for.
+    """
+
+    peak: NDArray[np.float32]
+    moment: NDArray[np.float32] | None = None
+
+
+def token_sequences(
+    tokenizer: bytes, max_length: int, texts: Sequence[str] = ()
+) -> list[list[int]]:
+    """Give token ids to calibrate on: of texts, and random ones.
+
+    Random tokens reach what a few texts leave out: rare pieces, in places where no text has them.
+    Frequent pieces stand first in most vocabularies, and are drawn more often.
+
+    Args:
+        tokenizer: The ``tokenizers`` library's tokenizer as JSON.
+        max_length: Tokens of a text that are read.
+        texts: The vendor's own; the built-in ones where there are none.
+
+    Returns:
+        Sequences of token ids, with the tokens that the tokenizer puts around a text.
+
+    Raises:
+        ExportError: The tokenizer knows no token but special ones.
+    """
+    from tokenizers import Tokenizer
+
+    reader = Tokenizer.from_str(tokenizer.decode())
+    reader.no_padding()
+    reader.enable_truncation(max_length)
+    sequences = [
+        encoding.ids for encoding in reader.encode_batch(list(texts or calibration_texts()))
+    ]
+    around = reader.encode("").ids
+    special = {id for id, token in reader.get_added_tokens_decoder().items() if token.special}
+    known = np.array(sorted(set(reader.get_vocab(with_added_tokens=True).values()) - special))
+    if not len(known):
+        raise ExportError("the tokenizer knows no token but special ones")
+    random = np.random.default_rng(0)
+    # The frequency of a piece falls about with its rank (Zipf's law).
+    reach = np.log((len(known) + _FREQUENT) / _FREQUENT)
+    for _ in range(_RANDOM):
+        length = max(1, min(int(random.integers(*_RANDOM_LENGTHS)), max_length - len(around)))
+        ranks = _FREQUENT * np.expm1(random.random(length) * reach)
+        drawn = known[np.minimum(ranks.astype(np.int64), len(known) - 1)]
+        half = len(around) // 2
+        sequences.append([*around[:half], *map(int, drawn), *around[half:]])
+    return [sequence for sequence in sequences if sequence]
+
+
+def observe(
+    model: bytes, widths: Mapping[str, int], sequences: Sequence[Sequence[int]], *, moments: bool
+) -> dict[str, Seen]:
+    """Run a model and note what some of its inner values are like.
+
+    Args:
+        model: A serialized float32 ONNX model from token ids to embeddings.
+        widths: Length of the last axis of each inner value to watch, by name.
+        sequences: Token ids.
+        moments: Whether to gather second moments too.
+    """
+    seen: dict[str, Seen] = {}
+    group: list[str] = []
+    room = _MOMENT_BYTES
+    for name, width in widths.items():
+        room -= 4 * width**2 if moments else 0
+        if group and room < 0:  # a large model's moments would fill the memory
+            seen |= _observe(model, group, sequences, moments)
+            group, room = [], _MOMENT_BYTES - 4 * width**2
+        group.append(name)
+    return seen | (_observe(model, group, sequences, moments) if group else {})
+
+
+def _observe(
+    model: bytes, names: list[str], sequences: Sequence[Sequence[int]], moments: bool
+) -> dict[str, Seen]:
+    session = _session(model, names)
+    peaks: dict[str, NDArray[np.float32]] = {}
+    sums: dict[str, NDArray[np.float32]] = {}
+    tokens: dict[str, int] = {}
+    for ids, mask in _batches(sequences):
+        values = session.run(names, {"input_ids": ids, "attention_mask": mask})
+        for name, value in zip(names, values, strict=True):
+            per_token = value.shape[:-1] == mask.shape
+            rows = value[mask == 1] if per_token else value.reshape(-1, value.shape[-1])
+            peak = np.abs(rows).max(axis=0)
+            peaks[name] = np.maximum(peaks.get(name, peak), peak)
+            if moments:
+                product = rows.T @ rows
+                sums[name] = sums[name] + product if name in sums else product
+                tokens[name] = tokens.get(name, 0) + len(rows)
+    return {
+        name: Seen(peaks[name], sums.pop(name) / np.float32(tokens[name]) if moments else None)
+        for name in names
+    }
+
+
+def _session(model: bytes, names: Sequence[str]) -> InferenceSession:
+    """A session that gives inner values."""
+    import onnx
+    import onnxruntime
+
+    open_model = onnx.load_from_string(model)
+    del open_model.graph.output[:]
+    for name in names:
+        open_model.graph.output.append(
+            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+        )
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(
+        open_model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def _batches(
+    sequences: Sequence[Sequence[int]],
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Token ids and masks, each of shape (at most 8, length), of like lengths."""
+    ordered = sorted(sequences, key=len)
+    for start in range(0, len(ordered), _BATCH):
+        batch = ordered[start : start + _BATCH]
+        # A masked token may be any: its state is looked at by none.
+        ids = np.full((len(batch), len(batch[-1])), batch[-1][-1], dtype=np.int64)
+        mask = np.zeros_like(ids)
+        for row, sequence in enumerate(batch):
+            ids[row, : len(sequence)] = sequence
+            mask[row, : len(sequence)] = 1
+        yield ids, mask

@@ -1,0 +1,48 @@
+"""``fala-export release``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fala.errors import ExportError
+from fala_export.commands.options import JSON, show
+
+
+@click.command()
+@click.argument("recipe", metavar="RECIPE.toml", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Bundle to write (default: the recipe's name, beside it).",
+)
+@click.option(
+    "--work",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of a training's checkpoints (default: beside the recipe).",
+)
+@click.option("--resume", is_flag=True, help="Continue from the last whole checkpoint in --work.")
+@JSON
+def release(recipe: Path, out: Path | None, work: Path | None, resume: bool, as_json: bool) -> None:
+    """Make a release as a recipe says: backbone, training, precision, parity, pack.
+
+    The same recipe and files give the same bytes on one machine.
+    """
+    try:
+        from fala_export.recipe import read_recipe
+        from fala_export.release import build_release
+    except ImportError as error:
+        raise ExportError(f"install fala[export] to make a release ({error})") from error
+
+    try:
+        summary = build_release(
+            read_recipe(recipe),
+            recipe.parent,
+            out or recipe.with_suffix(".fala"),
+            work or recipe.with_suffix(".work"),
+            resume=resume,
+        )
+    except KeyboardInterrupt as error:
+        raise ExportError("interrupted; the same command with --resume continues") from error
+    show(summary, as_json)

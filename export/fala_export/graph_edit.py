@@ -1,0 +1,170 @@
+"""Rewrite an ONNX graph node by node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, TensorProto
+
+_FEW = 8  # numbers of a constant that may stand in the graph twice
+
+
+class GraphEdit:
+    """A graph's nodes, taken out in order and put back as they are or as others.
+
+    Put every node of ``source`` back with ``keep``, or put others in its place with ``add``;
+    ``finish`` then gives the new graph. Constants that no node takes any more are left out.
+
+    Args:
+        model: A serialized ONNX model, its constants inside.
+
+    Attributes:
+        source: The nodes, in an order in which they can run.
+    """
+
+    def __init__(self, model: bytes) -> None:
+        import onnx
+
+        self._model: ModelProto = onnx.load_from_string(model)
+        graph = self._model.graph
+        self._tensors = {tensor.name: tensor for tensor in graph.initializer}
+        self.source: list[NodeProto] = _without_aliases(list(graph.node), set(self._tensors))
+        self._nodes: list[NodeProto] = []
+        self._names = 0
+        self._known: dict[tuple[str, tuple[int, ...], bytes] | None, str] = {}
+
+    def array(self, name: str) -> NDArray[Any] | None:
+        """Give a constant by its name; None where the name is not a constant's."""
+        tensor = self._tensors.get(name)
+        return None if tensor is None else _array(tensor)
+
+    def names(self) -> list[str]:
+        """Give the constants' names."""
+        return list(self._tensors)
+
+    def constant(self, value: NDArray[Any] | np.generic) -> str:
+        """Add a constant, or find the same short one added before, and give its name."""
+        from onnx import numpy_helper
+
+        array = np.asarray(value, order="C")
+        key = (array.dtype.str, array.shape, array.tobytes()) if array.size <= _FEW else None
+        if key in self._known:
+            return self._known[key]
+        name = self._name()
+        self._tensors[name] = numpy_helper.from_array(array, name)
+        if key is not None:
+            self._known[key] = name
+        return name
+
+    def varying(self) -> set[str]:
+        """Give the names of the values that depend on the graph's inputs."""
+        names = {value.name for value in self._model.graph.input}
+        for node in self.source:
+            if not names.isdisjoint(_inputs(node)):
+                names.update(node.output)
+        return names
+
+    def remove(self, name: str) -> None:
+        """Take a constant out, so that a node may give the value of its name."""
+        del self._tensors[name]
+
+    def keep(self, node: NodeProto) -> None:
+        """Put a node back as it is."""
+        self._nodes.append(node)
+
+    def add(
+        self, operator: str, inputs: list[str], output: str | None = None, **attributes: int | str
+    ) -> str:
+        """Put a node with one output in, and give the output's name."""
+        return self.add_many(operator, inputs, [output or self._name()], **attributes)[0]
+
+    def add_many(
+        self, operator: str, inputs: list[str], outputs: list[str], **attributes: int | str
+    ) -> list[str]:
+        """Put a node with named outputs in, and give their names."""
+        from onnx import helper
+
+        self._nodes.append(helper.make_node(operator, inputs, outputs, **attributes))
+        return outputs
+
+    def finish(self) -> bytes:
+        """Serialize the new graph, without what only people and debuggers read."""
+        graph = self._model.graph
+        del graph.node[:], graph.initializer[:]
+        graph.node.extend(self._nodes)
+        used = {name for node in self._nodes for name in _inputs(node)}
+        used |= {value.name for value in graph.output}
+        for name in [name for name in self._tensors if name in used]:
+            # One by one out of the dictionary: a model should not lie in memory twice.
+            graph.initializer.append(self._tensors.pop(name))
+        return compact(self._model)
+
+    def _name(self) -> str:
+        self._names += 1
+        return f"edit_{self._names}"
+
+
+def compact(model: ModelProto) -> bytes:
+    """Serialize a graph without what only people and debuggers read.
+
+    Nodes' names and the shapes of inner values are a twentieth of a small encoder's file.
+
+    Args:
+        model: An ``onnx.ModelProto``; changed in place.
+    """
+    graph = model.graph
+    del graph.value_info[:]
+    if any(_has_graph(node) for node in graph.node):
+        return bytes(model.SerializeToString(deterministic=True))  # inner graphs name outer values
+    short: dict[str, str] = {}
+    kept = {value.name for value in [*graph.input, *graph.output]}
+    for node in graph.node:
+        node.ClearField("name")
+        node.ClearField("doc_string")
+        del node.metadata_props[:]
+        for names in (node.input, node.output):
+            for position, name in enumerate(names):
+                # An empty name is an optional input that is left out.
+                if name and name not in kept:
+                    names[position] = short.setdefault(name, f"t{len(short)}")
+    for tensor in graph.initializer:
+        tensor.name = short.get(tensor.name, tensor.name)
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def _array(tensor: TensorProto) -> NDArray[Any]:
+    from onnx import numpy_helper
+
+    array: NDArray[Any] = numpy_helper.to_array(tensor)
+    return array
+
+
+def _without_aliases(nodes: list[NodeProto], constants: set[str]) -> list[NodeProto]:
+    """Let nodes take shared constants by their own name: tracing gives each use an Identity."""
+    # An alias that an inner graph takes stays: an inner name may hide an outer one.
+    inner = {name for node in nodes for name in _inputs(node)[len(node.input) :]}
+    names: dict[str, str] = {}
+    rest = []
+    for node in nodes:
+        for position, name in enumerate(node.input):
+            node.input[position] = names.get(name, name)
+        alias = node.op_type == "Identity" and node.input[0] in constants
+        if alias and node.output[0] not in inner:
+            names[node.output[0]] = node.input[0]
+        else:
+            rest.append(node)
+    return rest
+
+
+def _has_graph(node: NodeProto) -> bool:
+    return any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
+
+
+def _inputs(node: NodeProto) -> list[str]:
+    """What a node takes, in its inner graphs too."""
+    inner = [graph for attribute in node.attribute for graph in (attribute.g, *attribute.graphs)]
+    return [*node.input, *(name for graph in inner for sub in graph.node for name in _inputs(sub))]

@@ -1,0 +1,275 @@
+"""Products in int8, and embeddings in int8 or four bits: the graph's surgery.
+
+A product takes its input in 8 bits and its weight in 8 bits, with a scale for each column of the
+weight. The input's scale is what decides:
+
+- What a LayerNormalization gives has about the same size whatever the text, and so have attention's
+  averages of what comes from it: their scale is measured once. A few columns of the first are far
+  larger than the rest; they are smoothed.
+- All else has a scale for each token, taken while running.
+
+Either way a text's embedding does not depend on the texts that it is encoded with, as it does with
+a scale for the whole batch. All operators are ONNX's own; onnxruntime fuses a quantized product
+with what dequantizes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala_export import four_bits
+from fala_export.calibration import Seen, observe
+from fala_export.graph_edit import GraphEdit
+from fala_export.smoothing import SharedFactors
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+WEIGHT_LIMIT = 110
+"""Largest integer of a weight. x86 without VNNI adds two products of 8 bits in 16: at 127 sums
+overflow (worst cosine of MiniLM .985 instead of .993); at 110 only both inputs' largest would."""
+
+_ACTIVATION_LIMIT = 127
+_ZERO = 128  # of the inputs, which are unsigned
+_FLOAT = 1  # as ``onnx.TensorProto`` counts types
+_SMALL = 1 << 12  # constants of fewer numbers stay as they are
+_LARGE_TABLE = 1 << 20  # numbers of a table that is worth four bits
+_NEVER_ZERO = 1e-20  # scale of a token whose values are all 0
+
+
+@dataclass(frozen=True)
+class _Quantized:
+    """An input in 8 bits.
+
+    Attributes:
+        name: Of the dequantized value, which onnxruntime fuses away.
+        sizes: Name of what each token still has to be multiplied with; None for nothing.
+    """
+
+    name: str
+    sizes: str | None
+
+
+@dataclass(frozen=True)
+class _Weight:
+    """A weight (K, N) in whole numbers.
+
+    Attributes:
+        integers: Name of the numbers, int8.
+        scales: Name of the columns' scales, float32 of shape (N,).
+        zeros: Name of as many zeros, int8.
+    """
+
+    integers: str
+    scales: str
+    zeros: str
+
+
+def use_integers(model: bytes, sequences: Sequence[Sequence[int]], *, four: bool) -> bytes:
+    """Quantize a graph's products with constant weights, and its tables of embeddings.
+
+    Args:
+        model: A serialized float32 ONNX model from token ids to embeddings.
+        sequences: Token ids to calibrate on.
+        four: Whether to store weights in four bits rather than eight.
+
+    Returns:
+        The serialized model.
+    """
+    edit = GraphEdit(model)
+    varying = edit.varying()
+    products = [node for node in edit.source if _is_product(edit, node)]
+    inputs = {node.input[0]: node.input[1] for node in products if node.input[0] in varying}
+    widths = {name: len(_matrix(edit, weight)) for name, weight in inputs.items()}
+    rewriter = _Rewriter(edit, products, observe(model, widths, sequences, moments=four), four)
+    outputs = {node.output[0] for node in products}
+    for node in edit.source:
+        if node.output[0] in outputs:
+            rewriter.product(node)
+        elif _is_lookup(edit, node):
+            rewriter.lookup(node)
+        else:
+            edit.keep(node)
+    return edit.finish()
+
+
+class _Rewriter:
+    """Puts quantized products and look-ups into a graph.
+
+    Args:
+        edit: The graph.
+        products: The nodes to replace.
+        seen: What their inputs are like; those that do not depend on the text are absent.
+        four: Whether to store weights in four bits.
+    """
+
+    def __init__(
+        self, edit: GraphEdit, products: Sequence[NodeProto], seen: Mapping[str, Seen], four: bool
+    ) -> None:
+        self._edit = edit
+        self._seen = seen
+        self._four = four
+        norms = [node for node in edit.source if node.op_type == "LayerNormalization"]
+        self._normalized = {node.output[0] for node in norms}
+        self._steady = self._normalized | _attended(edit)
+        self._inputs: dict[str, _Quantized] = {}
+        self._weights: dict[str, _Weight] = {}
+        # By the names of inputs and of weights.
+        self._shared: dict[str, SharedFactors] = {}
+        for node in products:
+            self._put_together(node.input[0], node.input[1])
+
+    def product(self, node: NodeProto) -> None:
+        """Put a quantized product in."""
+        edit = self._edit
+        source, name = node.input
+        if name not in self._weights:
+            self._weights[name] = self._quantized_weight(name)
+        weight = self._weights[name]
+        if source not in self._seen:
+            # onnxruntime works out once, while loading, what does not depend on the text.
+            edit.add("MatMul", [source, self._restored(name)], node.output[0])
+            return
+        if source not in self._inputs:
+            fixed = source in self._steady
+            self._inputs[source] = self._fixed(source) if fixed else self._by_token(source)
+        taken = self._inputs[source]
+        floats = edit.add(
+            "DequantizeLinear", [weight.integers, weight.scales, weight.zeros], axis=1
+        )
+        if taken.sizes is None:
+            edit.add("MatMul", [taken.name, floats], node.output[0])
+        else:
+            product = edit.add("MatMul", [taken.name, floats])
+            edit.add("Mul", [product, taken.sizes], node.output[0])
+
+    def lookup(self, node: NodeProto) -> None:
+        """Put the look-up of a quantized table in."""
+        edit = self._edit
+        indices, output = node.input[1], node.output[0]
+        table = _matrix(edit, node.input[0])
+        if self._four and table.size >= _LARGE_TABLE and not table.shape[1] % four_bits.TABLE_BLOCK:
+            four_bits.add_lookup(edit, table, indices, output)
+            return
+        scales = _scales(table, axis=1, limit=_ACTIVATION_LIMIT)
+        rounded = np.rint(table / scales).astype(np.int8)
+        rows = edit.add("Gather", [edit.constant(rounded), indices])
+        floats = edit.add("Cast", [rows], to=_FLOAT)
+        edit.add("Mul", [floats, edit.add("Gather", [edit.constant(scales), indices])], output)
+
+    def _put_together(self, source: str, weight: str) -> None:
+        shared = self._shared.get(source) or self._shared.get(weight) or SharedFactors()
+        shared.join(self._shared.get(weight, shared))
+        if source in self._seen:
+            shared.inputs[source] = self._seen[source]
+            shared.smooth |= source in self._normalized
+        shared.weights[weight] = np.abs(_matrix(self._edit, weight)).max(axis=1)
+        for name in (*shared.inputs, *shared.weights):
+            self._shared[name] = shared
+
+    def _fixed(self, source: str) -> _Quantized:
+        """An input with one scale, measured once."""
+        factors = self._shared[source].factors()
+        peak = self._seen[source].peak
+        smooth = self._smooth(source, factors)
+        largest = float((peak if factors is None else peak / factors).max())
+        scale = np.float32(max(largest, _NEVER_ZERO) / _ACTIVATION_LIMIT)
+        return _Quantized(self._rounded(smooth, scale), None)
+
+    def _by_token(self, source: str) -> _Quantized:
+        """An input with a scale for each token."""
+        edit = self._edit
+        smooth = self._smooth(source, self._shared[source].factors())
+        last = edit.constant(np.array([-1]))
+        sizes = edit.add("ReduceMax", [edit.add("Abs", [smooth]), last], keepdims=1)
+        sizes = edit.add("Max", [sizes, edit.constant(np.float32(_NEVER_ZERO))])
+        of_one = edit.add("Mul", [smooth, edit.add("Reciprocal", [sizes])])
+        return _Quantized(self._rounded(of_one, np.float32(1 / _ACTIVATION_LIMIT)), sizes)
+
+    def _smooth(self, source: str, factors: NDArray[np.float32] | None) -> str:
+        if factors is None:
+            return source
+        return self._edit.add("Mul", [source, self._edit.constant(1 / factors)])
+
+    def _rounded(self, name: str, scale: np.float32) -> str:
+        edit = self._edit
+        grid = [edit.constant(scale), edit.constant(np.uint8(_ZERO))]
+        return edit.add("DequantizeLinear", [edit.add("QuantizeLinear", [name, *grid]), *grid])
+
+    def _quantized_weight(self, name: str) -> _Weight:
+        edit = self._edit
+        shared = self._shared[name]
+        factors = shared.factors()
+        weight = _matrix(edit, name)
+        if factors is not None:
+            weight = weight * factors[:, None]
+        # Without inputs there is nothing to learn the rounding from.
+        if self._four and shared.inputs and not len(weight) % four_bits.PRODUCT_BLOCK:
+            q, multipliers, scales = four_bits.round_product(weight, shared.moment())
+            integers = four_bits.add_product(edit, q, multipliers)
+        else:
+            by_column = _scales(weight, axis=0, limit=WEIGHT_LIMIT)
+            integers = edit.constant(np.rint(weight / by_column).astype(np.int8))
+            scales = by_column[0]
+        zeros = edit.constant(np.zeros(scales.shape, dtype=np.int8))
+        return _Weight(integers, edit.constant(scales), zeros)
+
+    def _restored(self, name: str) -> str:
+        """A weight in float32 again, by operators that are worked out while loading."""
+        edit, weight = self._edit, self._weights[name]
+        floats = edit.add("Cast", [weight.integers], to=_FLOAT)
+        floats = edit.add("Mul", [floats, weight.scales])
+        factors = self._shared[name].factors()
+        if factors is None:
+            return floats
+        return edit.add("Mul", [floats, edit.constant(1 / factors[:, None])])
+
+
+def _is_product(edit: GraphEdit, node: NodeProto) -> bool:
+    """Whether a node multiplies a value with a constant worth quantizing."""
+    if node.op_type != "MatMul" or edit.array(node.input[0]) is not None:
+        return False
+    return _is_worth(edit.array(node.input[1]))
+
+
+def _is_lookup(edit: GraphEdit, node: NodeProto) -> bool:
+    """Whether a node looks rows of a constant table up that is worth quantizing."""
+    if node.op_type != "Gather" or edit.array(node.input[1]) is not None:
+        return False
+    by_row = all(part.i == 0 for part in node.attribute if part.name == "axis")
+    return by_row and _is_worth(edit.array(node.input[0]))
+
+
+def _attended(edit: GraphEdit) -> set[str]:
+    """Names of products of two values, and of those products in another shape."""
+    names: set[str] = set()
+    for node in edit.source:
+        product = node.op_type == "MatMul" and edit.array(node.input[1]) is None
+        if product or (node.op_type in ("Reshape", "Transpose") and node.input[0] in names):
+            names.add(node.output[0])
+    return names
+
+
+def _is_worth(array: NDArray[Any] | None) -> bool:
+    return (
+        array is not None and array.ndim == 2 and array.dtype == np.float32 and array.size >= _SMALL
+    )
+
+
+def _matrix(edit: GraphEdit, name: str) -> NDArray[np.float32]:
+    array = edit.array(name)
+    if array is None:
+        raise KeyError(name)
+    return array
+
+
+def _scales(matrix: NDArray[np.float32], axis: int, limit: int) -> NDArray[np.float32]:
+    """What brings each line along an axis to whole numbers up to a limit; the axis stays."""
+    peak = np.abs(matrix).max(axis=axis, keepdims=True)
+    scales: NDArray[np.float32] = np.where(peak > 0, peak / limit, 1).astype(np.float32)
+    return scales

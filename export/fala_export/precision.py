@@ -1,0 +1,62 @@
+"""How many bits a model's weights take: ``none`` (float32), ``fp16``, ``int8`` or ``int4``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fala.errors import ExportError
+from fala_export.graph_edit import GraphEdit
+from fala_export.integers import use_integers
+
+PRECISIONS = ("none", "fp16", "int8", "int4")
+"""From the largest to the smallest file."""
+
+_SMALL = 1 << 12  # constants of fewer numbers stay in float32
+
+
+def quantize(model: bytes, precision: str, sequences: Sequence[Sequence[int]]) -> bytes:
+    """Store a model's weights in fewer bits.
+
+    The same arguments give the same bytes on one machine.
+
+    Args:
+        model: A serialized float32 ONNX model as ``fala_export.onnx_graph`` gives it.
+        precision: One of ``PRECISIONS``. ``"fp16"`` runs at float32's speed, as a CPU does not
+            compute in half precision: weights become float32 while the model is loaded. ``"int8"``
+            and ``"int4"`` compute in 8 bits, see ``fala_export.integers``.
+        sequences: Token ids to calibrate on, as ``fala_export.calibration`` gives them; only
+            ``"int8"`` and ``"int4"`` read them.
+
+    Returns:
+        The serialized model.
+
+    Raises:
+        ExportError: No such precision, or no sequence to calibrate on.
+    """
+    if precision not in PRECISIONS:
+        raise ExportError(f"no precision {precision!r}; there are {', '.join(PRECISIONS)}")
+    if precision in ("none", "fp16"):
+        return _use_floats(model, half=precision == "fp16")
+    if not sequences:
+        raise ExportError(f"{precision} needs sequences of token ids to calibrate on")
+    return use_integers(model, sequences, four=precision == "int4")
+
+
+def _use_floats(model: bytes, *, half: bool) -> bytes:
+    from onnx import TensorProto
+
+    edit = GraphEdit(model)
+    for name in edit.names() if half else []:
+        array = edit.array(name)
+        if array is None or array.dtype != np.float32 or array.size < _SMALL:
+            continue
+        with np.errstate(over="ignore"):
+            short = array.astype(np.float16)
+        if np.isfinite(short).all():
+            edit.remove(name)
+            edit.add("Cast", [edit.constant(short)], name, to=TensorProto.FLOAT)
+    for node in edit.source:
+        edit.keep(node)
+    return edit.finish()

@@ -1,0 +1,110 @@
+"""From a recipe to a release: backbone, training, precision, parity, pack."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from fala import Bundle
+from fala.errors import ExportError
+from fala_export.backbone import ExportOptions, export_encoder, load
+from fala_export.recipe import BackboneTable, Recipe, WordVectorsTable
+from fala_export.training.global_model import fit_frozen, train
+from fala_export.training.learners import attentive
+from fala_export.training.public_rows import load_public_rows
+from fala_export.training.release import write_trained
+from fala_export.word_vectors import export_word_vectors
+
+if TYPE_CHECKING:
+    from fala_export.encoder import Encoder
+
+
+def build_release(
+    recipe: Recipe, folder: Path, out: Path, work: Path, *, resume: bool = False
+) -> dict[str, Any]:
+    """Make a release; the same recipe and files give the same bytes on one machine.
+
+    The manifest therefore keeps no time and no measured speed.
+
+    Args:
+        recipe: What to make.
+        folder: Where the recipe lies; its paths count from there.
+        out: The bundle; left alone when anything fails.
+        work: Folder of the training's checkpoints.
+        resume: Continue a training that was interrupted.
+
+    Returns:
+        What was written, with parity, speed and the training's figures.
+
+    Raises:
+        ExportError: A source, the training or the output does not work.
+        DataError: The rows cannot be used.
+    """
+    if not out.parent.is_dir():
+        raise ExportError(f"{out}: its folder does not exist")
+    options = _options(recipe)
+    settings = recipe.settings
+    seed = 0 if settings is None else settings.seed
+    table = recipe.source
+    if recipe.data is None:
+        if isinstance(table, WordVectorsTable):
+            return _export_vectors(recipe, table, folder, out)
+        return export_encoder(_load(table, folder, seed), out, options)
+    # Before the model: a mistake in the rows should not wait for it.
+    rows = load_public_rows(folder / recipe.data)
+    with tempfile.TemporaryDirectory(prefix="fala-") as scratch:
+        source: Encoder | Bundle
+        if isinstance(table, WordVectorsTable):
+            vectors = Path(scratch) / "vectors.fala"
+            _export_vectors(recipe, table, folder, vectors)
+            source = Bundle.open(vectors)
+        else:
+            source = _load(table, folder, seed)
+        if settings is None:
+            trained = fit_frozen(source, rows, max_length=options.max_length)
+        else:
+            trained = train(
+                source, rows, settings, work, max_length=options.max_length, resume=resume
+            )
+        return write_trained(trained, out, options)
+
+
+def _options(recipe: Recipe) -> ExportOptions:
+    details = {"recipe": msgspec.to_builtins(recipe)}
+    table = recipe.source
+    if isinstance(table, WordVectorsTable):
+        return ExportOptions(recipe.name, details=details)
+    return ExportOptions(
+        name=recipe.name,
+        precision=table.precision,
+        min_cosine=table.min_cosine,
+        max_length=table.max_length,
+        ort=table.ort,
+        keep_speed=False,
+        details=details,
+    )
+
+
+def _load(table: BackboneTable, folder: Path, seed: int) -> Encoder:
+    local = folder / table.source
+    source = str(local) if local.is_dir() else table.source
+    if table.pooling != "attention":
+        return load(source, table.pooling, table.revision)
+    return attentive(load(source, None, table.revision), seed)
+
+
+def _export_vectors(
+    recipe: Recipe, table: WordVectorsTable, folder: Path, out: Path
+) -> dict[str, Any]:
+    return export_word_vectors(
+        folder / table.source,
+        out,
+        table.precision,
+        top=table.top,
+        vocabulary=None if table.vocab is None else folder / table.vocab,
+        name=recipe.name,
+        details={"recipe": msgspec.to_builtins(recipe)},
+    )

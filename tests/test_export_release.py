@@ -1,0 +1,158 @@
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+pytest.importorskip("optimum")
+
+from click.testing import CliRunner
+
+from encoders import make_encoder, write_encoder
+from fala.bundle import Bundle
+
+ORT = "ort"
+from fala.heads import PersonalModel
+from fala_export.cli import main
+from fala_export.recipe import read_recipe
+from public_data import text_rows, write_rows
+
+VECTORS = "the 1 0 0.5\ngood 1 0 0\nbad 0 1 0\ngreat 0.9 0.1 0\nawful 0.1 0.9 0\n"
+
+
+@pytest.fixture(scope="module")
+def kitchen(tmp_path_factory):
+    """A folder with all that recipes name."""
+    folder = tmp_path_factory.mktemp("kitchen")
+    rows = text_rows()
+    write_rows(folder / "rows.jsonl", rows)
+    write_encoder(folder / "tiny", make_encoder(texts=[row["text"] for row in rows], pieces=200))
+    (folder / "vectors.txt").write_text(VECTORS)
+    return folder
+
+
+def recipe(kitchen, text, name="recipe"):
+    path = kitchen / f"{name}.toml"
+    path.write_text(text)
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["release", *map(str, arguments)], prog_name="fala-export")
+
+
+def made(*arguments):
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+TRAINED = """
+name = "tiny"
+data = "rows.jsonl"
+
+[backbone]
+source = "tiny"
+pooling = "attention"
+precision = "int8"
+min_cosine = 0.5
+max_length = 32
+
+[training]
+epochs = 1
+batch = 16
+"""
+
+
+def test_the_same_recipe_gives_the_same_bytes(kitchen, tmp_path):
+    path = recipe(kitchen, TRAINED)
+    for number in (1, 2):
+        out, work = tmp_path / f"{number}.fala", tmp_path / f"work{number}"
+        summary = made(path, "--out", out, "--work", work)
+        assert summary["parity"]["speed"]["ratio"] > 0
+    assert (tmp_path / "1.fala").read_bytes() == (tmp_path / "2.fala").read_bytes()
+    bundle = Bundle.open(tmp_path / "1.fala")
+    details = bundle.manifest.details
+    assert (details["pooling"], bundle.manifest.task) == ("attention", "classification")
+    assert details["recipe"]["training"] == {"epochs": 1, "batch": 16}
+    assert "speed" not in details["parity"]
+    assert details["parity"]["head"]["label_flips"] <= 40
+    assert details["cost"]["flops"]["16"] > 0
+    assert bundle.head().labels == ("0", "1")
+    assert str(kitchen) not in json.dumps(details)
+
+
+def test_a_recipe_without_training_fits_the_head_in_closed_form(kitchen):
+    path = recipe(kitchen, 'name = "f"\ndata = "rows.jsonl"\n[backbone]\nsource = "tiny"\n'
+                           'precision = "none"\nmax_length = 32\n', "frozen")  # fmt: skip
+    made(path)
+    bundle = Bundle.open(kitchen / "frozen.fala")
+    head = bundle.head()
+    rows = text_rows()
+    texts = [row["text"] for row in rows]
+    embeddings = bundle.backbone().encode(texts)
+    model = PersonalModel(head, np.ones_like(head.weight), head.bias)
+    decided = model.logits(embeddings)[:, 0] > 0
+    assert np.mean(decided == [row["label"] for row in rows]) > 0.7
+
+
+def test_a_recipe_without_data_gives_a_backbone(kitchen):
+    path = recipe(kitchen, 'name = "b"\n[backbone]\nsource = "tiny"\nmax_length = 32\n'
+                           'min_cosine = 0.5\nort = true\n', "bare")  # fmt: skip
+    made(path)
+    bundle = Bundle.open(kitchen / "bare.fala")
+    assert (bundle.manifest.kind, bundle.manifest.task) == (ORT, None)
+    assert bundle.backbone().encode(["good film"]).shape == (1, 16)
+
+
+@pytest.mark.parametrize("data", ['data = "rows.jsonl"\n', ""])
+def test_a_recipe_of_word_vectors(kitchen, data):
+    path = recipe(kitchen, f'name = "v"\n{data}[word-vectors]\nsource = "vectors.txt"\ntop = 4\n'
+                           'precision = "float16"\n', "words")  # fmt: skip
+    made(path)
+    bundle = Bundle.open(kitchen / "words.fala")
+    assert bundle.manifest.details["words"] == 4
+    assert (bundle.head() is not None) == bool(data)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('name = "x"', "[backbone] or of [word-vectors]"),
+        ('name = "x"\n[backbone]\nsource = "a"\n[word-vectors]\nsource = "b"', "one of them"),
+        ('[backbone]\nsource = "tiny"', "name"),
+        ('name = "x"\n[backbone]\nsource = "tiny"\nmax_lenght = 3', "max_lenght"),
+        ('name = "x"\n[backbone]\nsource = "tiny"\nmax_length = "long"', "backbone.max_length"),
+        ('name = "x"\n[backbone]\nsource = "tiny"\n[training]\nepochs = 3', "needs data"),
+        ('name = "x"\ndata = "rows.jsonl"\n[backbone]\nsource = "tiny"\n[training]\nepoch = 3',
+         "[training] has no key epoch"),
+        ('name = "x"\ndata = "rows.jsonl"\n[backbone]\nsource = "tiny"\n[training]\nepochs = "3"',
+         "epochs"),
+        ('name = "x"\n[backbone]\nsource = "bert-base-uncased"', "40 hexadecimal digits"),
+        ('name = "x"\n[backbone]\nsource = "bert-base-uncased"\nrevision = "main"', "40 hex"),
+        ('name = "x"\n[backbone]\nsource = "tiny"\nprecision = "int3"', "int3"),
+        ('name = "x"\n[backbone]\nsource = "tiny"\npooling = "max"', "max"),
+        ('name = "x"\ndata = "none.jsonl"\n[backbone]\nsource = "tiny"', "none.jsonl"),
+        ('name = "x"\n[backbone]\nsource = "tiny"\nmin_cosine = 1.5', "min_cosine"),
+        ("name = ", "value"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_recipe_is_one_line_and_leaves_nothing(kitchen, tmp_path, text, message):
+    result = run(recipe(kitchen, text, "bad"), "--out", tmp_path / "x.fala")
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_recipe_is_named(tmp_path):
+    result = run(tmp_path / "none.toml")
+    assert result.exit_code == 1
+    assert "none.toml" in result.stderr
+
+
+def test_a_recipe_keeps_the_settings_of_its_training(kitchen):
+    settings = read_recipe(recipe(kitchen, TRAINED)).settings
+    assert (settings.epochs, settings.batch, settings.seed) == (1, 16, 0)
