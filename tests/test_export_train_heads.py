@@ -127,17 +127,25 @@ def test_a_matchers_logits_are_the_devices(pooling):
 def test_choices_are_among_candidates_that_the_user_did_not_open():
     rows = matching_rows()
     opened = Opened(rows, "1")
-    assert {user for user, _ in opened.choices} == {"user ann", "user bob", "user cem", "row 72"}
+    assert {user for user, _ in opened.choices} == {"ann", "bob", "cem", (FILMS[0],)}
     for index, (user, match) in enumerate(opened.choices):
         history, among = opened.draw(index, np.random.default_rng(index))
         assert (history, among[0], len(among)) == (match.history, match.candidate, 1 + NEGATIVES)
-        own = [r for r in rows if f"user {r.user}" == user]
+        own = [r for r in rows if r.user == user]
         known = {*match.history, *(r.example.candidate for r in own if r.label)}
         assert known.isdisjoint(among[1:])
         if own:
             left = {r.example.candidate for r in own if not r.label}
             assert left >= set(among[1:])
             assert len(set(among)) == len(among)
+
+
+def test_rows_without_a_user_belong_together_by_their_history():
+    rows = [row(None, Match(("a",), text), int(text == "b")) for text in "bcdefg"]
+    rows += [row(None, Match(("c",), text), 1) for text in "hij"]
+    opened = Opened(rows, "1")
+    among = opened.draw(0, np.random.default_rng(0))[1]
+    assert among[0] == "b" and set(among[1:]) < set("cdefg")
 
 
 def test_what_is_missing_of_a_users_own_is_drawn_from_all_candidates():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,12 +15,14 @@ HISTORY = 50  # latest texts of a history that a training looks at
 
 _TOGETHER = 4  # choices of one user that stay in a batch: they share the texts of the history
 
+_User: TypeAlias = str | tuple[str, ...]
+
 
 class Opened:
     """Rows of a matching task, by user.
 
     Args:
-        rows: Labelled rows; one without a user is a user of its own.
+        rows: Labelled rows; those without a user are told apart by their histories.
         label: Of a candidate that was opened.
 
     Attributes:
@@ -30,13 +33,12 @@ class Opened:
 
     def __init__(self, rows: Sequence[Row], label: str) -> None:
         self._pool = list(dict.fromkeys(_match(row).candidate for row in rows))
-        self._left: dict[str, list[str]] = {}
-        self._known: dict[str, set[str]] = {}
-        opened: list[tuple[str, Match]] = []
-        for number, row in enumerate(rows):
-            # Two kinds of names: no user is called like a row.
-            user = f"row {number}" if row.user is None else f"user {row.user}"
+        self._left: dict[_User, list[str]] = {}
+        self._known: dict[_User, set[str]] = {}
+        opened: list[tuple[_User, Match]] = []
+        for row in rows:
             match = _match(row)
+            user = match.history if row.user is None else row.user
             known = self._known.setdefault(user, set())
             known.update(match.history)
             if str(row.label) == label:
@@ -57,7 +59,7 @@ class Opened:
 
     def plan(self, batch: int, rng: np.random.Generator) -> list[list[int]]:
         """Divide the choices at random into batches, with a few of a user side by side."""
-        of_user: dict[str, list[int]] = {}
+        of_user: dict[_User, list[int]] = {}
         for index in rng.permutation(len(self.choices)).tolist():
             of_user.setdefault(self.choices[index][0], []).append(index)
         groups = [
