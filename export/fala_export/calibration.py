@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 _RANDOM = 96  # sequences of random tokens beside the texts
-_RANDOM_LENGTHS = (8, 64)
+_LONGEST_RANDOM = 64
 _FREQUENT = 1000  # ranks over which random tokens are about equally frequent
 _BATCH = 8
 _MOMENT_BYTES = 1 << 30  # of second moments gathered in one pass
@@ -71,7 +71,9 @@ def token_sequences(
     # The frequency of a piece falls about with its rank (Zipf's law).
     reach = np.log((len(known) + _FREQUENT) / _FREQUENT)
     for _ in range(_RANDOM):
-        length = max(1, min(int(random.integers(*_RANDOM_LENGTHS)), max_length - len(around)))
+        # Short ones, too: attention averages over a few tokens are larger than over many.
+        length = int(_LONGEST_RANDOM ** random.random())
+        length = max(1, min(length, max_length - len(around)))
         ranks = _FREQUENT * np.expm1(random.random(length) * reach)
         drawn = known[np.minimum(ranks.astype(np.int64), len(known) - 1)]
         half = len(around) // 2

@@ -1,0 +1,231 @@
+from math import prod
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("onnx")
+pytest.importorskip("optimum")
+
+import onnx
+
+from fala.backbones import OnnxEncoder
+from fala.errors import ExportError
+from fala_export import four_bits
+from fala_export.backbone import load
+from fala_export.calibration import observe, token_sequences
+from fala_export.calibration_texts import calibration_texts
+from fala_export.graph_edit import GraphEdit
+from fala_export.onnx_graph import encoder_graph
+from fala_export.parity_texts import parity_texts
+from fala_export.precision import PRECISIONS, quantize
+from families import CORPUS, FAMILIES, LENGTH, write_model
+
+WIDE = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
+WIDE_DISTILBERT = {"dim": 64, "hidden_dim": 128, "n_heads": 4}
+TEXTS = CORPUS[:6]
+LOWER = PRECISIONS[1:]
+WORTH = 4096  # numbers of a constant that are worth storing in fewer bits
+
+
+@pytest.fixture(scope="module")
+def graph_of(tmp_path_factory):
+    """Gives a family's float32 graph, its tokenizer and its sequences; each is made once."""
+    made = {}
+
+    def give(family):
+        if family not in made:
+            shape = WIDE_DISTILBERT if family == "distilbert" else WIDE
+            folder = tmp_path_factory.mktemp(family)
+            encoder = load(str(write_model(folder, family, **shape)))
+            sequences = token_sequences(encoder.tokenizer, LENGTH)
+            made[family] = (encoder_graph(encoder.module), encoder.tokenizer, sequences)
+        return made[family]
+
+    return give
+
+
+def encode(model, tokenizer, texts=TEXTS):
+    return OnnxEncoder(model, tokenizer, max_length=LENGTH).encode(texts)
+
+
+def cosines(ours, theirs):
+    lengths = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
+    return (ours * theirs).sum(axis=1) / lengths
+
+
+def large_floats(model):
+    tensors = onnx.load_from_string(model).graph.initializer
+    kind = onnx.TensorProto.FLOAT
+    return [t.name for t in tensors if t.data_type == kind and prod(t.dims) >= WORTH]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_keeps_its_embeddings_in_fewer_bits(family, graph_of):
+    graph, tokenizer, sequences = graph_of(family)
+    expected = encode(graph, tokenizer)
+    sizes = [len(graph)]
+    for precision, floor in zip(LOWER, (0.99999, 0.9995, 0.999), strict=True):
+        model = quantize(graph, precision, sequences)
+        assert cosines(encode(model, tokenizer), expected).min() > floor, precision
+        assert not large_floats(model), precision
+        sizes.append(len(model))
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_float32_stays_as_it_is(graph_of):
+    graph, tokenizer, sequences = graph_of("bert")
+    model = quantize(graph, "none", sequences)
+    np.testing.assert_array_equal(encode(model, tokenizer), encode(graph, tokenizer))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_the_same_graph_gives_the_same_bytes(precision, graph_of):
+    graph, _, sequences = graph_of("mpnet")
+    assert quantize(graph, precision, sequences) == quantize(graph, precision, sequences)
+
+
+@pytest.mark.parametrize("precision", ["int8", "int4"])
+def test_an_embedding_does_not_depend_on_its_batch(precision, graph_of):
+    graph, tokenizer, sequences = graph_of("roberta")
+    model = quantize(graph, precision, sequences)
+    together = encode(model, tokenizer)
+    alone = np.concatenate([encode(model, tokenizer, [text]) for text in TEXTS])
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+
+
+def test_layers_that_share_weights_store_them_once(graph_of):
+    graph, _, sequences = graph_of("albert")
+    for precision in PRECISIONS:
+        tensors = onnx.load_from_string(quantize(graph, precision, sequences)).graph.initializer
+        large = [tensor.raw_data for tensor in tensors if len(tensor.raw_data) >= WORTH // 2]
+        # Six of the layers' weights, and tables.
+        assert len(set(large)) == len(large) <= 12, precision
+
+
+def test_quantizing_prints_nothing(graph_of, capfd):
+    graph, _, sequences = graph_of("bert")
+    for precision in PRECISIONS:
+        quantize(graph, precision, sequences)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_unknown_precision_is_refused(graph_of):
+    graph, _, sequences = graph_of("bert")
+    with pytest.raises(ExportError, match="int3"):
+        quantize(graph, "int3", sequences)
+    with pytest.raises(ExportError, match="calibrate"):
+        quantize(graph, "int8", [])
+
+
+def lone_product(weight):
+    """A graph of one look-up and one product that is not normalized before."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    table = np.random.default_rng(3).normal(size=(64, len(weight))).astype(np.float32)
+    table[0] = 0
+    nodes = [
+        helper.make_node("Gather", ["table", "input_ids"], ["found"]),
+        helper.make_node("MatMul", ["found", "weight"], ["embedding"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.INT64, ["n", "length"])
+        for name in ("input_ids", "attention_mask")
+    ]
+    output = helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["n", "length", 48])
+    constants = [
+        numpy_helper.from_array(table, "table"),
+        numpy_helper.from_array(weight, "weight"),
+    ]
+    graph = helper.make_graph(nodes, "one", inputs, [output], constants)
+    opset = [helper.make_opsetid("", 18)]
+    return helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString(), table
+
+
+def run(model, ids):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    return session.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})[0]
+
+
+@pytest.mark.parametrize("precision", ["int8", "int4"])
+def test_a_token_whose_values_are_zero_stays_zero(precision):
+    weight = np.random.default_rng(4).normal(size=(128, 48)).astype(np.float32)
+    model, table = lone_product(weight)
+    ids = np.array([[0, 1, 2], [3, 0, 63]])
+    given = run(quantize(model, precision, [[1, 2, 3], [4, 5], [0]]), ids)
+    exact = table[ids] @ weight
+    assert not given[ids == 0].any()
+    error = np.linalg.norm(given - exact) / np.linalg.norm(exact)
+    assert error < (0.01 if precision == "int8" else 0.15)
+
+
+def test_four_bits_are_unpacked_to_what_was_packed():
+    rng = np.random.default_rng(5)
+    weight = rng.normal(size=(64, 40)).astype(np.float32)
+    q, multipliers, scales = four_bits.round_product(weight, np.eye(64, dtype=np.float32))
+    model, _ = lone_product(np.zeros((64, 48), dtype=np.float32))
+    edit = GraphEdit(model)
+    unpacked = four_bits.add_product(edit, q, multipliers)
+    edit.add("Cast", [unpacked], "embedding", to=onnx.TensorProto.FLOAT)
+    given = run(edit.finish(), np.zeros((1, 1), dtype=np.int64))
+    factors = np.repeat(multipliers.astype(int), four_bits.PRODUCT_BLOCK, axis=0)
+    np.testing.assert_array_equal(given, q * factors)
+    assert np.abs(given).max() <= 112
+    # Half a step of the largest multiplier is the most that rounding can miss by.
+    assert np.abs(given * scales - weight).max() <= 8 * scales.max()
+
+
+def test_correlated_inputs_make_good_what_rounding_loses():
+    rng = np.random.default_rng(6)
+    inputs = (rng.normal(size=(4000, 12)) @ rng.normal(size=(12, 96))).astype(np.float32)
+    inputs += 0.3 * rng.normal(size=inputs.shape).astype(np.float32)
+    weight = rng.normal(size=(96, 32)).astype(np.float32)
+
+    def error(moment):
+        q, multipliers, scales = four_bits.round_product(weight, moment)
+        factors = np.repeat(multipliers, four_bits.PRODUCT_BLOCK, axis=0).astype(np.float32)
+        return np.linalg.norm(inputs @ (q * factors * scales - weight))
+
+    # Uncorrelated moments leave each weight rounded to what is nearest.
+    nearest = error(np.eye(96, dtype=np.float32))
+    assert error(inputs.T @ inputs / len(inputs)) < 0.6 * nearest
+
+
+def test_what_is_observed_is_what_a_plain_run_gives(graph_of):
+    graph, _, sequences = graph_of("distilbert")
+    edit = GraphEdit(graph)
+    norm = next(node for node in edit.source if node.op_type == "LayerNormalization")
+    name = norm.output[0]
+    model = onnx.load_from_string(graph)
+    del model.graph.output[:]
+    model.graph.output.append(
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+    )
+    values = [run(model.SerializeToString(), np.array([ids]))[0] for ids in sequences[:12]]
+    seen = observe(graph, {name: 64}, sequences[:12], moments=True)[name]
+    rows = np.concatenate(values)
+    np.testing.assert_allclose(seen.peak, np.abs(rows).max(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(seen.moment, rows.T @ rows / len(rows), rtol=1e-3, atol=1e-5)
+
+
+def test_sequences_are_framed_and_of_the_vocabulary(graph_of):
+    from tokenizers import Tokenizer
+
+    _, tokenizer, sequences = graph_of("bert")
+    reader = Tokenizer.from_str(tokenizer.decode())
+    start, end = reader.encode("").ids
+    assert all(sequence[0] == start and sequence[-1] == end for sequence in sequences)
+    assert max(map(len, sequences)) <= LENGTH
+    assert 0 <= min(map(min, sequences)) <= max(map(max, sequences)) < reader.get_vocab_size()
+    assert sequences == token_sequences(tokenizer, LENGTH)
+    own = token_sequences(tokenizer, LENGTH, ["one two three"])
+    assert own[0] == reader.encode("one two three").ids
+
+
+def test_no_sentence_is_both_calibrated_on_and_measured_on():
+    measured = " ".join(parity_texts(None))
+    assert len(calibration_texts()) == len(set(calibration_texts())) == 128
+    assert not [text for text in calibration_texts() if text in measured]
