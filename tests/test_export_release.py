@@ -12,8 +12,7 @@ from click.testing import CliRunner
 
 from encoders import make_encoder, write_encoder
 from fala.bundle import Bundle
-
-ORT = "ort"
+from fala.bundle_format import ORT
 from fala.heads import PersonalModel
 from fala_export.cli import main
 from fala_export.recipe import read_recipe

@@ -12,12 +12,13 @@ import numpy as np
 
 from fala.backbones import OnnxEncoder
 from fala.bundle import Manifest, write_bundle
-from fala.bundle_format import ONNX, ONNX_MODEL, TOKENIZER
+from fala.bundle_format import ONNX, ONNX_MODEL, ORT, ORT_MODEL, ORT_OPERATORS, TOKENIZER
 from fala.errors import ExportError
 from fala.examples import Example, unique_texts
 from fala.heads import Head, Vectors
 from fala_export.calibration import token_sequences
 from fala_export.cost import cost
+from fala_export.ort_format import to_ort
 from fala_export.parity import compare, compare_logits, speed
 from fala_export.parity_texts import parity_texts
 from fala_export.precision import PRECISIONS, quantize
@@ -169,13 +170,18 @@ def pack(
     from fala_export.onnx_graph import OPSET
 
     encoder, options = export.encoder, export.options
+    if options.ort:
+        converted = to_ort(export.model)
+        files = {ORT_MODEL: converted.model, ORT_OPERATORS: converted.operators}
+    else:
+        files = {ONNX_MODEL: export.model}
     texts = list(export.exported)
     parity = {
         **compare(
             np.stack([export.exported[text] for text in texts]),
             np.stack([export.reference[text] for text in texts]),
         ),
-        "megabytes": round(len(export.model) / _MEGABYTE, 2),
+        "megabytes": round(sum(map(len, files.values())) / _MEGABYTE, 2),
         "fp32_megabytes": round(len(export.float_model) / _MEGABYTE, 2),
     }
     if head is not None:
@@ -186,10 +192,9 @@ def pack(
         for _, ids, mask in encoder.batches(timed, export.max_length)
     ]
     timing = speed(export.float_model, export.model, batches)
-    files = {ONNX_MODEL: export.model}
     manifest = Manifest(
         name=options.name,
-        kind=ONNX,
+        kind=ORT if options.ort else ONNX,
         dimension=export.backbone.dimension,
         precision=_NAMES.get(export.precision, export.precision),
         max_length=export.max_length,

@@ -158,10 +158,12 @@ class Bundle:
     def _backbone(self) -> Backbone:
         manifest = self.manifest
         backbone: Backbone
-        if manifest.kind == layout.ONNX:
+        if manifest.kind in (layout.ONNX, layout.ORT):
+            ort = manifest.kind == layout.ORT
             backbone = OnnxEncoder(
-                self._read(layout.ONNX_MODEL),
+                self._read(layout.ORT_MODEL if ort else layout.ONNX_MODEL),
                 self._read(layout.TOKENIZER),
+                ort_format=ort,
                 max_length=manifest.max_length,
                 pad_id=manifest.pad_id,
             )

@@ -12,6 +12,8 @@ FORMAT_VERSION = 1
 # Names of the files inside a bundle.
 MANIFEST = "manifest.json"
 ONNX_MODEL = "backbone/model.onnx"
+ORT_MODEL = "backbone/model.ort"
+ORT_OPERATORS = "backbone/operators.config"
 TOKENIZER = "backbone/tokenizer.json"
 VOCABULARY = "backbone/vocabulary.txt"
 VECTORS = "backbone/vectors.npy"
@@ -21,11 +23,13 @@ HEAD_BIAS = "head/bias.npy"
 HEAD_QUERY = "head/query.npy"
 
 ONNX = "onnx"
+ORT = "ort"
 WORD_VECTORS = "word-vectors"
 
 #: Files that a backbone of each kind must have.
 BACKBONE_FILES = {
     ONNX: (ONNX_MODEL, TOKENIZER),
+    ORT: (ORT_MODEL, TOKENIZER),
     WORD_VECTORS: (VOCABULARY, VECTORS),
 }
 

@@ -19,9 +19,10 @@ class Manifest:
 
     Attributes:
         name: The vendor's name of the backbone, for people.
-        kind: ``"onnx"`` or ``"word-vectors"``.
+        kind: ``"onnx"``, ``"ort"`` (ONNX Runtime's own format) or ``"word-vectors"``.
         dimension: Length of an embedding.
-        precision: How weights are stored: ``"fp32"``, ``"int8"`` or ``"float16"``.
+        precision: How weights are stored: ``"fp32"``, ``"fp16"``, ``"int8"`` or ``"int4"`` for a
+            graph, ``"float16"`` or ``"int8"`` for word vectors.
         max_length: Tokens of a text that are read (None: all).
         task: ``"classification"`` or ``"matching"``; None for a backbone without a head.
         labels: The classes' names in the order of the logits; two for a binary head and a

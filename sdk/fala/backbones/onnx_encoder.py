@@ -30,6 +30,7 @@ class OnnxEncoder:
         tokenizer: The tokenizer's JSON (of the ``tokenizers`` library).
         max_length: Tokens of a text that are read; None reads all.
         pad_id: The padding token's id.
+        ort_format: The model is in ONNX Runtime's own format, which cannot name other files.
 
     Raises:
         BundleFormatError: The model or the tokenizer cannot be loaded, or is not of this form.
@@ -39,7 +40,13 @@ class OnnxEncoder:
     is_transformer = True
 
     def __init__(
-        self, model: bytes, tokenizer: bytes, *, max_length: int | None = None, pad_id: int = 0
+        self,
+        model: bytes,
+        tokenizer: bytes,
+        *,
+        max_length: int | None = None,
+        pad_id: int = 0,
+        ort_format: bool = False,
     ) -> None:
         # Imported here: `import fala` stays as quick as numpy and scipy.
         # Some builds of onnxruntime note each use in files of the user's home unless they are told
@@ -50,9 +57,10 @@ class OnnxEncoder:
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
-        # Else bytes that look like onnxruntime's own format are read as that, and nobody has
-        # looked there for external data.
-        options.add_session_config_entry("session.load_model_format", "ONNX")
+        # What the bytes look like must not decide how they are read.
+        options.add_session_config_entry(
+            "session.load_model_format", "ORT" if ort_format else "ONNX"
+        )
         # Threads that spin between runs take the cores from whatever the app does next.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         with _wrapped("onnxruntime cannot load the model"):

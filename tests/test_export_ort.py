@@ -1,0 +1,80 @@
+import hashlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("optimum")
+
+from encoders import POSITIONS, TEXTS, make_encoder
+from fala.backbones import OnnxEncoder
+from fala.bundle import Bundle
+from fala.bundle_format import ORT, ORT_MODEL, ORT_OPERATORS
+from fala.errors import BundleFormatError, ExportError
+from fala_export.backbone import ExportOptions, export_encoder
+from fala_export.ort_format import to_ort
+from fala_export.precision import PRECISIONS
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return make_encoder()
+
+
+def export(encoder, out, ort, precision="int8"):
+    options = ExportOptions(name="tiny", precision=precision, min_cosine=0, ort=ort)
+    export_encoder(encoder, out, options)
+    return Bundle.open(out)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_bundle_in_the_runtimes_format_gives_the_same_embeddings(encoder, tmp_path, precision):
+    bundles = [export(encoder, tmp_path / f"{ort}.fala", ort, precision) for ort in (False, True)]
+    assert bundles[1].manifest.kind == ORT
+    expected, encoded = (bundle.backbone().encode(TEXTS) for bundle in bundles)
+    np.testing.assert_allclose(encoded, expected, atol=1e-5)
+
+
+def test_the_operators_are_listed_as_a_reduced_build_reads_them(encoder, tmp_path):
+    from onnxruntime.tools.reduced_build_config_parser import parse_config
+
+    bundle = export(encoder, tmp_path / "x.fala", ort=True)
+    listed = tmp_path / "operators.config"
+    listed.write_bytes(bundle.read(ORT_OPERATORS))
+    required = parse_config(str(listed))[0]
+    assert "LayerNormalization" in required["ai.onnx"][17]
+    assert str(tmp_path) not in listed.read_text()
+
+
+def test_every_process_converts_to_the_same_bytes(encoder, tmp_path):
+    from fala_export.onnx_graph import encoder_graph
+
+    path = tmp_path / "model.onnx"
+    path.write_bytes(encoder_graph(encoder.module))
+    converted = to_ort(path.read_bytes()).model
+    code = (
+        "import hashlib, pathlib, sys; from fala_export.ort_format import to_ort; "
+        "print(hashlib.sha256(to_ort(pathlib.Path(sys.argv[1]).read_bytes()).model).hexdigest())"
+    )
+    arguments = [sys.executable, "-c", code, str(path)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == hashlib.sha256(converted).hexdigest()
+
+
+def test_what_is_no_model_is_refused(encoder, tmp_path):
+    with pytest.raises(ExportError, match="in its format"):
+        to_ort(b"nothing")
+    bundle = export(encoder, tmp_path / "x.fala", ort=True)
+    model = bundle.read(ORT_MODEL)
+    for broken in (b"", b"nothing", model[: len(model) // 2], bytes(100) + model[100:]):
+        with pytest.raises(BundleFormatError, match="onnxruntime cannot load the model"):
+            OnnxEncoder(broken, encoder.tokenizer, max_length=POSITIONS, ort_format=True)
+
+
+def test_the_manifest_and_not_the_bytes_says_how_a_model_is_read(encoder, tmp_path):
+    model = export(encoder, tmp_path / "x.fala", ort=True).read(ORT_MODEL)
+    with pytest.raises(BundleFormatError):
+        OnnxEncoder(model, encoder.tokenizer, max_length=POSITIONS)
