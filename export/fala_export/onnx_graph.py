@@ -67,63 +67,6 @@ def encoder_graph(encoder: SentenceEncoder) -> bytes:
     return bytes(graph.SerializeToString())
 
 
-def quantize(model: bytes) -> bytes:
-    """Store weights as int8, with a scale for every output channel; embeddings with one.
-
-    Activations stay float32 in the file and are quantized while running ("dynamic"), so that
-    no calibration data are needed.
-
-    Args:
-        model: A serialized float32 ONNX model.
-
-    Returns:
-        The serialized quantized model.
-    """
-    import onnx
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    with tempfile.TemporaryDirectory() as folder, quiet():
-        path = Path(folder) / "int8.onnx"
-        quantize_dynamic(
-            onnx.load_from_string(model),
-            path,
-            op_types_to_quantize=["MatMul", "Gather"],
-            per_channel=True,
-            weight_type=QuantType.QInt8,
-            extra_options={"MatMulConstBOnly": True},
-        )
-        quantized = onnx.load(path)
-    return compact(quantized)
-
-
-def compact(model: ModelProto) -> bytes:
-    """Serialize a graph without what only people and debuggers read.
-
-    Nodes' names and the shapes of inner values are a twentieth of a small encoder's file.
-
-    Args:
-        model: An ``onnx.ModelProto``; changed in place.
-    """
-    graph = model.graph
-    del graph.value_info[:]
-    if any(attribute.HasField("g") for node in graph.node for attribute in node.attribute):
-        return bytes(model.SerializeToString())  # inner graphs refer to outer values by name
-    short: dict[str, str] = {}
-    kept = {value.name for value in [*graph.input, *graph.output]}
-    for node in graph.node:
-        node.ClearField("name")
-        node.ClearField("doc_string")
-        del node.metadata_props[:]
-        for names in (node.input, node.output):
-            for position, name in enumerate(names):
-                # An empty name is an optional input that is left out.
-                if name and name not in kept:
-                    names[position] = short.setdefault(name, f"t{len(short)}")
-    for tensor in graph.initializer:
-        tensor.name = short.get(tensor.name, tensor.name)
-    return bytes(model.SerializeToString())
-
-
 def _trace(model: PreTrainedModel, path: Path) -> ModelProto:
     import onnx
     from optimum.exporters.onnx import export
