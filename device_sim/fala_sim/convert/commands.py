@@ -62,13 +62,13 @@ def _options(*, users: int, public: int | None) -> _Decorator:
     return _all(options)
 
 
-def _matching(negatives: int, negatives_help: str) -> _Decorator:
+def _matching(*, history: int, negatives: int, negatives_help: str) -> _Decorator:
     """The options that converters to matching rows have besides."""
     options: tuple[_Decorator, ...] = (
         click.option(
             "--history",
             type=click.IntRange(min=1),
-            default=matching.HISTORY,
+            default=history,
             show_default=True,
             help="How many of the latest texts are in a history.",
         ),
@@ -158,7 +158,9 @@ def _scale_reviews(folder: Path, out: str, as_json: bool, **options: int) -> Non
 @convert_group.command("movielens")
 @_options(users=5, public=matching.PUBLIC)
 @_matching(
-    movielens.NEGATIVES, "Films not rated, for each like, drawn as often as others rate them."
+    history=movielens.HISTORY,
+    negatives=movielens.NEGATIVES,
+    negatives_help="Films not rated, for each like, drawn as often as others rate them.",
 )
 def _movielens(folder: Path, out: str, as_json: bool, **options: int) -> None:
     """Convert MovieLens: movies.csv and ratings.csv of DIR.
@@ -178,7 +180,11 @@ def _movielens(folder: Path, out: str, as_json: bool, **options: int) -> None:
 
 @convert_group.command("mind")
 @_options(users=5, public=matching.PUBLIC)
-@_matching(mind.NEGATIVES, "Candidates not opened, for each that was, of the same impression.")
+@_matching(
+    history=mind.HISTORY,
+    negatives=mind.NEGATIVES,
+    negatives_help="Candidates not opened, for each that was, of the same impression.",
+)
 def _mind(folder: Path, out: str, as_json: bool, **options: int) -> None:
     """Convert MIND: news.tsv and behaviors.tsv of DIR.
 

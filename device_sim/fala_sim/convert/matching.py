@@ -31,7 +31,6 @@ from fala_sim.convert.conversion import (
 )
 from fala_sim.convert.left_out import LeftOut
 
-HISTORY = 50  # texts of a history, the latest: what most readers of MIND take
 PUBLIC = 20_000  # rows; each has a history of its own
 
 

@@ -34,6 +34,7 @@ from fala_sim.convert.matching import Moment
 from fala_sim.convert.tables import read_table
 
 NEGATIVES = 4  # candidates not opened, for each that was: the paper's
+HISTORY = 50  # articles, the latest: what is usual for MIND
 
 _HISTORY = re.compile(r"\w+( \w+)*|")
 _SHOWN = re.compile(r"\w+-[01]( \w+-[01])*")
@@ -142,7 +143,7 @@ def convert(
     seed: int,
     public: int = matching.PUBLIC,
     negatives: int = NEGATIVES,
-    history: int = matching.HISTORY,
+    history: int = HISTORY,
     left_out: LeftOut,
 ) -> Conversion:
     """Make the busiest people users, and the others the public.
