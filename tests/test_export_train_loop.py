@@ -1,5 +1,6 @@
 import dataclasses
 import multiprocessing
+import resource
 import signal
 
 import pytest
@@ -115,15 +116,18 @@ def test_a_training_that_diverges_says_so(tmp_path, monkeypatch):
         kill_training.train(tmp_path)
 
 
-def test_a_disk_that_fills_is_one_clear_line(tmp_path, monkeypatch):
-    def full(*_):
-        raise RuntimeError("[enforce fail at inline_container.cc:672] . PytorchStreamWriter failed")
-
-    monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(ExportError, match="a checkpoint cannot be written") as raised:
-        kill_training.train(tmp_path)
+@pytest.mark.parametrize("room", [1_000, 4_000])  # the optimizer, or what comes after it
+def test_a_checkpoint_that_cannot_be_written_is_one_clear_line(tmp_path, room):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        with pytest.raises(ExportError, match="a checkpoint cannot be written") as raised:
+            kill_training.train(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "\n" not in str(raised.value)
     assert checkpoints.newest(tmp_path) is None
+    kill_training.train(tmp_path, resume=True)
 
 
 def test_a_folder_that_cannot_be_made_is_one_clear_line(tmp_path):

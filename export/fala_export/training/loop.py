@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -108,29 +106,14 @@ def train_module(
     recipe = {**recipe, **asdict(settings), "seed": seed}
     checkpoint = checkpoints.open_work(folder, recipe, resume)
     start = {name: value.clone() for name, value in module.state_dict().items()}
-    with _failures(folder):
+    try:
         state = run(module, batches, validation, settings, folder, seed, checkpoint)
-        losses = validation_losses(state)
-        steps = int(state.global_step)
-        best = min(losses, key=losses.__getitem__) if losses else steps
-        weights = start if best == 0 else load_file(checkpoints.at_step(folder, best) / _WEIGHTS)
-        module.cpu().load_state_dict(weights)
+    except torch.OutOfMemoryError as error:
+        raise ExportError("out of memory on the GPU; try a smaller batch") from error
+    losses = validation_losses(state)
+    steps = int(state.global_step)
+    best = min(losses, key=losses.__getitem__) if losses else steps
+    weights = start if best == 0 else load_file(checkpoints.at_step(folder, best) / _WEIGHTS)
+    module.cpu().load_state_dict(weights)
     module.eval()
     return History(steps, best, losses)
-
-
-@contextmanager
-def _failures(folder: Path) -> Iterator[None]:
-    """Say in one line what a full disk or memory raises inside the Trainer."""
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise ExportError("out of memory on the GPU; try a smaller --batch") from error
-    except (OSError, SafetensorError) as error:
-        reason = (isinstance(error, OSError) and error.strerror) or error
-        raise ExportError(f"{folder}: a checkpoint cannot be written: {reason}") from error
-    except RuntimeError as error:
-        # What torch.save makes of a full disk.
-        if "PytorchStreamWriter" not in str(error) and "write failed" not in str(error):
-            raise
-        raise ExportError(f"{folder}: a checkpoint cannot be written: {error}") from error

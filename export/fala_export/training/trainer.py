@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from transformers import (
@@ -169,6 +170,17 @@ class _Trainer(Trainer):  # type: ignore[misc]  # mypy does not look into transf
             self.args, self.state, self.control, metrics
         )
         return metrics
+
+    def _save_checkpoint(self, *arguments: object) -> None:
+        try:
+            super()._save_checkpoint(*arguments)
+        # Of a full disk torch makes a RuntimeError, with a message that does not say so.
+        except (OSError, RuntimeError, SafetensorError) as error:
+            reason = (isinstance(error, OSError) and error.strerror) or str(error).splitlines()[0]
+            raise ExportError(
+                f"{self.args.output_dir}: a checkpoint cannot be written, is the disk full? "
+                f"({reason})"
+            ) from error
 
 
 class _Flow(TrainerCallback):  # type: ignore[misc]  # as above
