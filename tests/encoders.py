@@ -15,8 +15,8 @@ def make_encoder(pooling="mean", normalize=True, texts=TEXTS, pieces=PIECES):
     """A random two-layer BERT with a WordPiece vocabulary learned from some texts."""
     from fala_export.distillation.student import StudentShape, make_student
     from fala_export.distillation.wordpiece import train_wordpiece
-    from fala_export.encoder import Encoder
-    from fala_export.sentence_encoder import AttentionPooling, SentenceEncoder
+    from fala_export.models.encoder import Encoder
+    from fala_export.models.sentence_encoder import AttentionPooling, SentenceEncoder
 
     shape = StudentShape(
         dimension=DIMENSION, layers=2, heads=2, feed_forward=32, positions=POSITIONS
@@ -34,7 +34,7 @@ def make_encoder(pooling="mean", normalize=True, texts=TEXTS, pieces=PIECES):
 
 def write_encoder(folder, encoder=None):
     """Write an encoder (a tiny one) as sentence-transformers does; gives the folder."""
-    from fala_export.model_folder import save_encoder
+    from fala_export.models.folder import save_encoder
 
     save_encoder(encoder or make_encoder(), folder)
     return folder

@@ -180,7 +180,7 @@ def test_auto_takes_the_smallest_that_meets_the_floor(tiny, tmp_path):
     chosen = export(tiny, tmp_path / "a.fala", precision="auto", max_length=48)
     assert chosen["parity"]["mean_cosine"] >= 0.98
     assert chosen["precision"] == "int4"
-    with pytest.raises(ExportError, match="in int4, .* in int8, .* in fp16, 1.0000 in none"):
+    with pytest.raises(ExportError, match=r"in int4, .* in int8, .* in fp16, 1\.0000 in none"):
         export(tiny, tmp_path / "b.fala", precision="auto", min_cosine=1.01, max_length=48)
     assert not (tmp_path / "b.fala").exists()
 

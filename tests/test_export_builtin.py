@@ -15,8 +15,8 @@ from fala_export.builtin import Recipe, build_builtin
 from fala_export.corpus import clean, documents, hold_out, sample_texts
 from fala_export.distillation.batches import TextBatches
 from fala_export.distillation.distil import Distillation
-from fala_export.encoder import Encoder
-from fala_export.glove import GloveSettings
+from fala_export.models.encoder import Encoder
+from fala_export.vectors.glove import GloveSettings
 
 RECIPE = Recipe(
     glove=GloveSettings(dimension=8, vocabulary=200, least_count=1, epochs=2, batch=64),

@@ -14,7 +14,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("optimum")
 
 from fala.bundle import Bundle
-from fala_export.encoder import load_encoder
+from fala_export.models.encoder import load_encoder
 from families import CORPUS, write_early_folder, write_model
 from hub_server import Hub, Model, files_in
 
@@ -22,8 +22,8 @@ NAME = "vendor/tiny"
 FIND = """
 import sys
 from fala.errors import ExportError
-from fala_export import hub
-from fala_export.model_folder import read_modules
+from fala_export.models import hub
+from fala_export.models.folder import read_modules
 
 name, revision, patience = sys.argv[1:]
 hub._PATIENCE = float(patience)

@@ -16,7 +16,7 @@ from fala.bundle_format import ORT, ORT_MODEL, ORT_OPERATORS
 from fala.errors import BundleFormatError, ExportError
 from fala_export.backbone import ExportOptions, export_encoder
 from fala_export.ort_format import to_ort
-from fala_export.precision import PRECISIONS
+from fala_export.precision.weights import PRECISIONS
 
 
 @pytest.fixture(scope="module")

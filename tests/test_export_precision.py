@@ -12,14 +12,14 @@ import onnx
 
 from fala.backbones import OnnxEncoder
 from fala.errors import ExportError
-from fala_export import four_bits
 from fala_export.backbone import load
-from fala_export.calibration import observe, token_sequences
-from fala_export.calibration_texts import calibration_texts
-from fala_export.graph_edit import GraphEdit
 from fala_export.onnx_graph import encoder_graph
 from fala_export.parity_texts import parity_texts
-from fala_export.precision import PRECISIONS, quantize
+from fala_export.precision import four_bits
+from fala_export.precision.calibration import observe, token_sequences
+from fala_export.precision.calibration_texts import calibration_texts
+from fala_export.precision.graph_edit import GraphEdit
+from fala_export.precision.weights import PRECISIONS, quantize
 from families import CORPUS, FAMILIES, LENGTH, write_model
 
 WIDE = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}

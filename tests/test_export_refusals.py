@@ -20,8 +20,9 @@ pytest.importorskip("transformers")
 pytest.importorskip("optimum")
 
 from fala.bundle import Bundle
-from fala_export import backbone, transformer_files
+from fala_export import backbone
 from fala_export.cli import main
+from fala_export.models import transformer_files
 from families import CORPUS, write_early_folder, write_model
 
 PROGRAM = "from fala_export.cli import main; main(prog_name='fala-export')"

@@ -18,7 +18,7 @@ from encoders import DIMENSION, make_encoder, write_encoder
 from fala.bundle import Bundle
 from fala_export import backbone
 from fala_export.cli import main
-from fala_export.encoder import load_encoder
+from fala_export.models.encoder import load_encoder
 from fala_export.training import classifier, trainer
 from public_data import TOPICS, matching_rows, text_rows, write_rows
 

@@ -16,10 +16,10 @@ import pytest
 from bundles import write_onnx, write_word_vector_release
 from fala.bundle import Bundle
 from fala.errors import ExportError
-from fala_export import vector_files
-from fala_export.vector_lines import parse_lines
-from fala_export.vector_table import bundle_table, write_vectors
-from fala_export.word_vectors import export_word_vectors
+from fala_export.vectors import files as vector_files
+from fala_export.vectors.lines import parse_lines
+from fala_export.vectors.table import bundle_table, write_vectors
+from fala_export.vectors.word_vectors import export_word_vectors
 
 WORDS = {
     "cat": [0.5, -1.25, 2.0],
@@ -386,7 +386,7 @@ def test_a_disk_that_fills_leaves_nothing(tmp_path):
 def test_large_files_show_progress_on_a_terminal_and_end_whole(tmp_path):
     source = write(tmp_path / "v.txt", [b"w%d 0.5 1.5" % i for i in range(30_000)])
     program = (
-        "from fala_export import vector_files; vector_files._LARGE = 1\n"
+        "from fala_export.vectors import files; files._LARGE = 1\n"
         "from fala_export.cli import main; main()"
     )
     terminal, its_end = pty.openpty()

@@ -16,15 +16,15 @@ from fala.bundle_format import ONNX, ONNX_MODEL, ORT, ORT_MODEL, ORT_OPERATORS, 
 from fala.errors import ExportError
 from fala.examples import Example, unique_texts
 from fala.heads import Head, Vectors
-from fala_export.calibration import token_sequences
 from fala_export.cost import cost
 from fala_export.ort_format import to_ort
 from fala_export.parity import compare, compare_logits, speed
 from fala_export.parity_texts import parity_texts
-from fala_export.precision import PRECISIONS, quantize
+from fala_export.precision.calibration import token_sequences
+from fala_export.precision.weights import PRECISIONS, quantize
 
 if TYPE_CHECKING:
-    from fala_export.encoder import Encoder
+    from fala_export.models.encoder import Encoder
 
 _MEGABYTE = 1_000_000
 _NAMES = {"none": "fp32"}  # a precision in the manifest
@@ -89,13 +89,13 @@ class Export:
 
 
 def load(source: str, pooling: str | None = None, revision: str | None = None) -> Encoder:
-    """Load an encoder as ``fala_export.encoder.load_encoder`` does, where torch is installed.
+    """Load an encoder as ``models.encoder.load_encoder`` does, where torch is installed.
 
     Raises:
         ExportError: As there, or the extra is missing.
     """
     try:
-        from fala_export.encoder import load_encoder
+        from fala_export.models.encoder import load_encoder
 
         return load_encoder(source, pooling, revision)
     except ImportError as error:

@@ -12,11 +12,11 @@ from fala_export.corpus import CORPORA, Document, documents, hold_out, sample_te
 from fala_export.distillation.distil import Distillation, distil
 from fala_export.distillation.teacher import Teacher
 from fala_export.distillation.texts import Texts
-from fala_export.glove import GloveSettings, train_glove
-from fala_export.word_vectors import export_word_vectors
+from fala_export.vectors.glove import GloveSettings, train_glove
+from fala_export.vectors.word_vectors import export_word_vectors
 
 if TYPE_CHECKING:
-    from fala_export.encoder import Encoder
+    from fala_export.models.encoder import Encoder
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from optimum.exporters.onnx import OnnxConfig
     from transformers import PreTrainedModel
 
-    from fala_export.sentence_encoder import SentenceEncoder
+    from fala_export.models.sentence_encoder import SentenceEncoder
 
 OPSET = 18
 """Version of ONNX's operators; onnxruntime has run it since 1.14."""

@@ -16,10 +16,10 @@ from fala_export.training.global_model import fit_frozen, train
 from fala_export.training.learners import attentive
 from fala_export.training.public_rows import load_public_rows
 from fala_export.training.release import write_trained
-from fala_export.word_vectors import export_word_vectors
+from fala_export.vectors.word_vectors import export_word_vectors
 
 if TYPE_CHECKING:
-    from fala_export.encoder import Encoder
+    from fala_export.models.encoder import Encoder
 
 
 def build_release(

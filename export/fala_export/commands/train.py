@@ -24,7 +24,7 @@ from fala_export.commands.options import (
 from fala_export.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
-    from fala_export.encoder import Encoder
+    from fala_export.models.encoder import Encoder
 
 _DEFAULTS = TrainingSettings()
 _TITLES = {"frozen": "frozen backbone", "trained": "trained"}

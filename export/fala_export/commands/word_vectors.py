@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from fala_export.commands.options import JSON, NAME, OUT, show
-from fala_export.vector_table import PRECISIONS
-from fala_export.word_vectors import MAX_DAMAGED, export_word_vectors
+from fala_export.vectors.table import PRECISIONS
+from fala_export.vectors.word_vectors import MAX_DAMAGED, export_word_vectors
 
 
 @click.command("word-vectors")

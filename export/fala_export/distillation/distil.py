@@ -30,11 +30,11 @@ from fala_export.distillation.targets import figures, projection, unit
 from fala_export.distillation.teacher import Teacher, digest
 from fala_export.distillation.texts import Texts
 from fala_export.distillation.vocabulary import Vocabulary, choose_vocabulary
-from fala_export.encoder import Encoder
-from fala_export.model_folder import save_encoder
+from fala_export.models.encoder import Encoder
+from fala_export.models.folder import save_encoder
 
 if TYPE_CHECKING:
-    from fala_export.sentence_encoder import SentenceEncoder
+    from fala_export.models.sentence_encoder import SentenceEncoder
 
 LONGEST = 64  # pieces of a text that the training reads, where the teacher reads as many
 _WARM_UP = 0.02  # of the steps
@@ -101,7 +101,7 @@ def distil(
             used.
     """
     from fala_export.distillation.batches import Imitation, TextBatches
-    from fala_export.sentence_encoder import SentenceEncoder
+    from fala_export.models.sentence_encoder import SentenceEncoder
     from fala_export.training.loop import LoopSettings, train_module
 
     own = teacher.encoder.module

@@ -19,7 +19,7 @@ from fala_export.distillation.distil import Distillation, distil
 from fala_export.distillation.survival import Task, load_task, score, survival
 from fala_export.distillation.teacher import Teacher
 from fala_export.distillation.texts import read_texts
-from fala_export.encoder import Encoder
+from fala_export.models.encoder import Encoder
 from fala_export.parity_texts import parity_texts
 
 _CHUNK = 256  # texts between two moves of the progress bar

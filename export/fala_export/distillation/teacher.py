@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fala.files import write_atomically
 
 if TYPE_CHECKING:
-    from fala_export.encoder import Encoder
+    from fala_export.models.encoder import Encoder
 
 SHARD = 2_000  # texts a file: some twenty seconds of work lost at most by a Ctrl-C
 

@@ -13,7 +13,7 @@ from fala_export.distillation.wordpiece import PAD, train_wordpiece
 
 if TYPE_CHECKING:
     from fala_export.distillation.texts import Texts
-    from fala_export.encoder import Encoder
+    from fala_export.models.encoder import Encoder
 
 
 @dataclass(frozen=True)

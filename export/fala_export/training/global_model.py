@@ -15,7 +15,7 @@ from fala.examples import MATCHING, Example, unique_texts
 from fala.heads import Head, Vectors
 from fala.rows import Row
 from fala_export.backbone import versions
-from fala_export.encoder import Encoder
+from fala_export.models.encoder import Encoder
 from fala_export.training.classifier import ClassifierBatches, ClassifierModule
 from fala_export.training.figures import measure
 from fala_export.training.learners import Learner, TransformerLearner, WordLearner

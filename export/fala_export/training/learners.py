@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from fala.bundle import Bundle
 from fala.text import words
-from fala_export.encoder import Encoder
-from fala_export.sentence_encoder import AttentionPooling, SentenceEncoder
+from fala_export.models.encoder import Encoder
+from fala_export.models.sentence_encoder import AttentionPooling, SentenceEncoder
 from fala_export.training.loop import LoopSettings
 from fala_export.training.progress import progress
-from fala_export.vector_table import bundle_table
+from fala_export.vectors.table import bundle_table
 
 Floats = NDArray[np.float32]
 

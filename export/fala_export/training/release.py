@@ -10,11 +10,11 @@ from typing import Any
 from fala import Bundle, write_release
 from fala.errors import ExportError
 from fala_export.backbone import ExportOptions, check_folder, convert, pack
-from fala_export.encoder import Encoder
-from fala_export.model_folder import save_encoder
+from fala_export.models.encoder import Encoder
+from fala_export.models.folder import save_encoder
 from fala_export.training.global_model import Trained
 from fala_export.training.learners import WordLearner
-from fala_export.vector_table import write_vectors
+from fala_export.vectors.table import write_vectors
 
 _MEGABYTE = 1_000_000
 

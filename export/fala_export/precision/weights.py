@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fala.errors import ExportError
-from fala_export.graph_edit import GraphEdit
-from fala_export.integers import use_integers
+from fala_export.precision.graph_edit import GraphEdit
+from fala_export.precision.integers import use_integers
 
 PRECISIONS = ("none", "fp16", "int8", "int4")
 """From the largest to the smallest file."""
@@ -25,9 +25,9 @@ def quantize(model: bytes, precision: str, sequences: Sequence[Sequence[int]]) -
         model: A serialized float32 ONNX model as ``fala_export.onnx_graph`` gives it.
         precision: One of ``PRECISIONS``. ``"fp16"`` runs at float32's speed, as a CPU does not
             compute in half precision: weights become float32 while the model is loaded. ``"int8"``
-            and ``"int4"`` compute in 8 bits, see ``fala_export.integers``.
-        sequences: Token ids to calibrate on, as ``fala_export.calibration`` gives them; only
-            ``"int8"`` and ``"int4"`` read them.
+            and ``"int4"`` compute in 8 bits, see ``fala_export.precision.integers``.
+        sequences: Token ids to calibrate on, as ``token_sequences`` gives them; only ``"int8"`` and
+            ``"int4"`` read them.
 
     Returns:
         The serialized model.

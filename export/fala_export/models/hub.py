@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fala.errors import ExportError
-from fala_export.model_folder import (
+from fala_export.models.folder import (
     MODULES,
     PROMPTS,
     SENTENCE_SETTINGS,
     read_modules,
 )
-from fala_export.quiet import quiet
-from fala_export.transformer_files import (
+from fala_export.models.transformer_files import (
     CONFIGURATION,
     TOKENIZER,
     VOCABULARIES,
@@ -22,6 +21,7 @@ from fala_export.transformer_files import (
     loading,
     read_json,
 )
+from fala_export.quiet import quiet
 
 if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError

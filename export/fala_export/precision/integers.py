@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala_export import four_bits
-from fala_export.calibration import Seen, observe
-from fala_export.graph_edit import GraphEdit
-from fala_export.smoothing import SharedFactors
+from fala_export.precision import four_bits
+from fala_export.precision.calibration import Seen, observe
+from fala_export.precision.graph_edit import GraphEdit
+from fala_export.precision.smoothing import SharedFactors
 
 if TYPE_CHECKING:
     from onnx import NodeProto

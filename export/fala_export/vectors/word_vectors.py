@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from fala.errors import ExportError
-from fala_export.vector_files import open_lines
-from fala_export.vector_lines import Header, find_dimension, find_header, parse_lines
-from fala_export.vector_table import VectorTable, write_table
+from fala_export.vectors.files import open_lines
+from fala_export.vectors.lines import Header, find_dimension, find_header, parse_lines
+from fala_export.vectors.table import VectorTable, write_table
 
 #: Published files have a handful of bad lines in a million. One in a hundred is a file that was
 #: cut, mixed up or written in another format, and nobody should find that out on a device.

@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import ExportError
-from fala_export.model_folder import (
+from fala_export.models.folder import (
     MODULES,
     read_modules,
     read_pooling,
     read_sentence_settings,
 )
-from fala_export.quiet import quiet
-from fala_export.transformer_files import (
+from fala_export.models.transformer_files import (
     CONFIGURATION,
     WEIGHTS,
     check_configuration,
@@ -27,13 +26,14 @@ from fala_export.transformer_files import (
     find_weights,
     loading,
 )
+from fala_export.quiet import quiet
 
 if TYPE_CHECKING:
     import torch
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
-    from fala_export.hub import HubModel
-    from fala_export.sentence_encoder import SentenceEncoder
+    from fala_export.models.hub import HubModel
+    from fala_export.models.sentence_encoder import SentenceEncoder
 
 FAMILY = (
     "albert",
@@ -157,7 +157,7 @@ def load_encoder(source: str, pooling: str | None = None, revision: str | None =
     with quiet():
         from transformers import AutoConfig
 
-        from fala_export.sentence_encoder import SentenceEncoder
+        from fala_export.models.sentence_encoder import SentenceEncoder
 
         with loading(source, "configuration"):
             config = AutoConfig.from_pretrained(inner, **_HERE)
@@ -193,7 +193,7 @@ def _find(source: str, revision: str | None) -> tuple[Path, HubModel | None]:
         raise ExportError(f"{source}: is a file; give the folder that holds the model")
     if not _HUB_NAME.fullmatch(source):
         raise ExportError(f"{source}: no such folder")
-    from fala_export.hub import find_model
+    from fala_export.models.hub import find_model
 
     hub = find_model(source, revision)
     return hub.folder, hub

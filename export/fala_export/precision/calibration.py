@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import ExportError
-from fala_export.calibration_texts import calibration_texts
+from fala_export.precision.calibration_texts import calibration_texts
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession

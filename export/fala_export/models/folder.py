@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from fala.errors import ExportError
-from fala_export.transformer_files import (
+from fala_export.models.transformer_files import (
     CONFIGURATION,
     WEIGHTS,
     loading,
@@ -17,8 +17,8 @@ from fala_export.transformer_files import (
 )
 
 if TYPE_CHECKING:
-    from fala_export.encoder import Encoder
-    from fala_export.sentence_encoder import AttentionPooling
+    from fala_export.models.encoder import Encoder
+    from fala_export.models.sentence_encoder import AttentionPooling
 
 MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
 SENTENCE_SETTINGS = (
@@ -33,7 +33,8 @@ SENTENCE_SETTINGS = (
 
 _TYPES = "sentence_transformers."
 _STEPS = ("Transformer", "Pooling", "Normalize")
-_ATTENTION_TYPE = "fala_export.sentence_encoder.AttentionPooling"  # ours; the library has none
+# Ours: the library has none.
+_ATTENTION_TYPE = "fala_export.models.sentence_encoder.AttentionPooling"
 _POOLING, _ATTENTION = "1_Pooling", "1_AttentionPooling"
 _POOLING_MODES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
 
@@ -214,7 +215,7 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
 def _read_attention(source: str, path: Path, dimension: int) -> AttentionPooling:
     from safetensors.torch import load_file
 
-    from fala_export.sentence_encoder import AttentionPooling
+    from fala_export.models.sentence_encoder import AttentionPooling
 
     with loading(source, "attention pooling"):
         state = load_file(path)

@@ -1,0 +1,1 @@
+"""How many bits a model is stored in, and what that takes."""

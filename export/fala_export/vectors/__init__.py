@@ -1,0 +1,1 @@
+"""Static word vectors: read, trained, stored."""
