@@ -15,11 +15,10 @@ from fala.errors import ExportError
 from fala_export.backbone import load
 from fala_export.onnx_graph import encoder_graph
 from fala_export.parity_texts import parity_texts
-from fala_export.precision import four_bits
 from fala_export.precision.calibration import observe, token_sequences
 from fala_export.precision.calibration_texts import calibration_texts
 from fala_export.precision.graph_edit import GraphEdit
-from fala_export.precision.weights import PRECISIONS, quantize
+from fala_export.precision.weights import PRECISIONS, four_bits, quantize
 from families import CORPUS, FAMILIES, LENGTH, write_model
 
 WIDE = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
@@ -192,6 +191,27 @@ def test_correlated_inputs_make_good_what_rounding_loses():
     # Uncorrelated moments leave each weight rounded to what is nearest.
     nearest = error(np.eye(96, dtype=np.float32))
     assert error(inputs.T @ inputs / len(inputs)) < 0.6 * nearest
+
+
+def test_moments_that_rounding_left_without_a_root_still_serve():
+    # Inputs that are alike, and sums in float32 that say they are more than alike.
+    moment = np.full((16, 16), 1.2, dtype=np.float32)
+    moment[np.diag_indices(16)] = 1
+    with pytest.raises(np.linalg.LinAlgError):
+        np.linalg.cholesky(moment + 0.05 * np.eye(16))
+    weight = np.random.default_rng(8).normal(size=(16, 8)).astype(np.float32)
+    q, multipliers, scales = four_bits.round_product(weight, moment)
+    assert np.abs(q * multipliers.astype(np.float32) * scales - weight).max() < 0.5
+
+
+def test_a_model_that_gives_infinity_inside_is_refused():
+    weight = np.full((64, 64), 3e38, dtype=np.float32)
+    model, _ = lone_product(weight)
+    proto = onnx.load_from_string(model)
+    proto.graph.node.append(onnx.helper.make_node("MatMul", ["embedding", "weight"], ["second"]))
+    proto.graph.output[0].name = "second"
+    with pytest.raises(ExportError, match="infinity"):
+        quantize(proto.SerializeToString(), "int8", [[1, 2, 3]])
 
 
 def test_what_is_observed_is_what_a_plain_run_gives(graph_of):

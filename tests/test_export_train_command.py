@@ -236,7 +236,9 @@ def test_mistakes_end_in_one_line(model, texts, tmp_path):
     work = ("--work", tmp_path / "w")
     assert "cannot be trained" in failed(graph, "--data", texts, *work, "--out", out)
     assert "too few" in failed(model, "--data", few, *work, "--out", out, "--max-length", 32)
-    assert "up to 64 tokens" in failed(model, "--data", texts, *work, "--out", out)
+    assert "1 to 64 tokens" in failed(
+        model, "--data", texts, *work, "--out", out, "--max-length", 65
+    )
     assert "No such file" in failed(model, "--data", tmp_path / "none", *work, "--out", out)
     assert "its folder does not exist" in failed(
         model, "--data", texts, *work, "--out", tmp_path / "no" / "x.fala"

@@ -123,12 +123,14 @@ def train(
             raise ExportError("interrupted; the same command with --resume continues") from error
         if not isinstance(backbone, Bundle):
             save_model(backbone, work / "model")
+    path = Path(source)
     options = ExportOptions(
-        name=name or Path(source).stem,
+        name=name or (path.stem if path.is_file() else path.name),
         precision=precision,
         min_cosine=min_cosine,
         max_length=max_length,
         ort=ort,
+        keep_speed=False,  # the same recipe gives the same bytes
     )
     summary = write_trained(trained, out, options)
     if as_json:

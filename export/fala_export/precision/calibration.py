@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fala.errors import ExportError
 from fala_export.precision.calibration_texts import calibration_texts
+from fala_export.training.progress import progress
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -91,6 +92,9 @@ def observe(
         widths: Length of the last axis of each inner value to watch, by name.
         sequences: Token ids.
         moments: Whether to gather second moments too.
+
+    Raises:
+        ExportError: A value is not finite.
     """
     seen: dict[str, Seen] = {}
     group: list[str] = []
@@ -111,17 +115,21 @@ def _observe(
     peaks: dict[str, NDArray[np.float32]] = {}
     sums: dict[str, NDArray[np.float32]] = {}
     tokens: dict[str, int] = {}
-    for ids, mask in _batches(sequences):
-        values = session.run(names, {"input_ids": ids, "attention_mask": mask})
-        for name, value in zip(names, values, strict=True):
-            per_token = value.shape[:-1] == mask.shape
-            rows = value[mask == 1] if per_token else value.reshape(-1, value.shape[-1])
-            peak = np.abs(rows).max(axis=0)
-            peaks[name] = np.maximum(peaks.get(name, peak), peak)
-            if moments:
-                product = rows.T @ rows
-                sums[name] = sums[name] + product if name in sums else product
-                tokens[name] = tokens.get(name, 0) + len(rows)
+    with progress("calibrating", len(sequences)) as bar:
+        for ids, mask in _batches(sequences):
+            values = session.run(names, {"input_ids": ids, "attention_mask": mask})
+            for name, value in zip(names, values, strict=True):
+                per_token = value.shape[:-1] == mask.shape
+                rows = value[mask == 1] if per_token else value.reshape(-1, value.shape[-1])
+                peak = np.abs(rows).max(axis=0)
+                peaks[name] = np.maximum(peaks.get(name, peak), peak)
+                if moments:
+                    product = rows.T @ rows
+                    sums[name] = sums[name] + product if name in sums else product
+                    tokens[name] = tokens.get(name, 0) + len(rows)
+            bar.update(len(ids))
+    if not all(np.isfinite(peak).all() for peak in peaks.values()):
+        raise ExportError("the model gives NaN or infinity inside: it cannot be quantized")
     return {
         name: Seen(peaks[name], sums.pop(name) / np.float32(tokens[name]) if moments else None)
         for name in names

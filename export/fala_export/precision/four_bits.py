@@ -142,14 +142,23 @@ def _multipliers(
 
 
 def _inverse_root(moment: NDArray[np.float32]) -> NDArray[np.float64]:
-    """The upper triangle U with U'U = (moment + damping)^-1."""
+    """The upper triangle U with U'U = (moment + damping)^-1.
+
+    With R upper and RR' = moment + damping, U is R's inverse; and R is the Cholesky factor of the
+    matrix whose rows and columns stand in reverse, reversed itself.
+    """
     from scipy import linalg
 
-    damped = moment.astype(np.float64)
-    diagonal = np.diag_indices_from(damped)
-    damped[diagonal] += max(_DAMPING * float(np.trace(damped)) / len(damped), _LEAST_DAMPING)
-    inverse = linalg.cho_solve(linalg.cho_factor(damped), np.eye(len(damped)))
-    root: NDArray[np.float64] = linalg.cholesky(inverse)
+    reverse = moment[::-1, ::-1].astype(np.float64)
+    mean = float(np.trace(reverse)) / len(reverse)
+    damping = max(_DAMPING * mean, _LEAST_DAMPING)
+    while True:
+        try:
+            lower = linalg.cholesky(reverse + damping * np.eye(len(reverse)), lower=True)
+            break
+        except linalg.LinAlgError:  # sums in float32, of columns that are large and nearly alike
+            damping *= 10
+    root: NDArray[np.float64] = linalg.lapack.dtrtri(lower[::-1, ::-1])[0]
     return root
 
 

@@ -26,6 +26,7 @@ from fala_export.precision import four_bits
 from fala_export.precision.calibration import Seen, observe
 from fala_export.precision.graph_edit import GraphEdit
 from fala_export.precision.smoothing import SharedFactors
+from fala_export.training.progress import progress
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -80,6 +81,9 @@ def use_integers(model: bytes, sequences: Sequence[Sequence[int]], *, four: bool
 
     Returns:
         The serialized model.
+
+    Raises:
+        ExportError: A value inside the model is not finite.
     """
     edit = GraphEdit(model)
     varying = edit.varying()
@@ -88,13 +92,15 @@ def use_integers(model: bytes, sequences: Sequence[Sequence[int]], *, four: bool
     widths = {name: len(_matrix(edit, weight)) for name, weight in inputs.items()}
     rewriter = _Rewriter(edit, products, observe(model, widths, sequences, moments=four), four)
     outputs = {node.output[0] for node in products}
-    for node in edit.source:
-        if node.output[0] in outputs:
-            rewriter.product(node)
-        elif _is_lookup(edit, node):
-            rewriter.lookup(node)
-        else:
-            edit.keep(node)
+    with progress("rounding weights", len(products)) as bar:
+        for node in edit.source:
+            if node.output[0] in outputs:
+                rewriter.product(node)
+                bar.update(1)
+            elif _is_lookup(edit, node):
+                rewriter.lookup(node)
+            else:
+                edit.keep(node)
     return edit.finish()
 
 

@@ -33,7 +33,8 @@ def quantize(model: bytes, precision: str, sequences: Sequence[Sequence[int]]) -
         The serialized model.
 
     Raises:
-        ExportError: No such precision, or no sequence to calibrate on.
+        ExportError: No such precision, no sequence to calibrate on, or a value inside the model is
+            not finite.
     """
     if precision not in PRECISIONS:
         raise ExportError(f"no precision {precision!r}; there are {', '.join(PRECISIONS)}")

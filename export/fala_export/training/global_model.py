@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import click
+
 from fala import Bundle, fit_head
 from fala.backbones import Backbone
 from fala.bundle_format import WORD_VECTORS
@@ -19,7 +21,7 @@ from fala_export.models.encoder import Encoder
 from fala_export.training.classifier import ClassifierBatches, ClassifierModule
 from fala_export.training.figures import measure
 from fala_export.training.learners import Learner, TransformerLearner, WordLearner
-from fala_export.training.loop import Batches, History, LoopSettings, train_module
+from fala_export.training.loop import Batches, History, LoopSettings, open_work, train_module
 from fala_export.training.matcher import MatcherBatches, MatcherModule
 from fala_export.training.opened import Opened
 from fala_export.training.progress import progress
@@ -79,8 +81,6 @@ def train(
     """
     learner = _learner(source, rows, max_length)
     division = divide(rows.rows, settings.seed, validation=True)
-    before = _embed(learner, [*division.training, *division.held_out])
-    start = _closed_form(learner, division.training, rows.labels, before)
     loop = _loop_settings(learner.settings, settings)
     recipe = {
         "task": rows.task,
@@ -89,6 +89,9 @@ def train(
         "max_length": learner.max_length,
         "batch": settings.batch,
     }
+    open_work(loop, work, seed=settings.seed, recipe=recipe, resume=resume)
+    before = _embed(learner, [*division.training, *division.held_out])
+    start = _closed_form(learner, division.training, rows.labels, before)
     module, batches, validation = _objective(learner, division, rows, start, settings)
     history = train_module(
         module, batches, loop, work,
@@ -178,6 +181,7 @@ def _loop_settings(own: LoopSettings, asked: TrainingSettings) -> LoopSettings:
 def _closed_form(
     backbone: Backbone, rows: Sequence[Row], labels: Sequence[str], embeddings: dict[str, Vectors]
 ) -> Head:
+    click.echo(f"fitting a head to {len(rows)} rows in closed form", err=True)
     return fit_head(
         backbone,
         [row.example for row in rows],

@@ -66,12 +66,15 @@ class Learner(ABC):
         ids = self.token_ids(texts)
         order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
         result = np.empty((len(ids), self.dimension), dtype=np.float32)
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.module.to(device)
         with torch.inference_mode(), progress("embedding texts", len(order)) as bar:
             for start in range(0, len(order), _BATCH):
                 chosen = order[start : start + _BATCH]
                 rows, mask = pad([ids[index] for index in chosen], self.pad_id)
-                result[chosen] = self.module(rows, mask).numpy()
+                result[chosen] = self.module(rows.to(device), mask.to(device)).cpu().numpy()
                 bar.update(len(chosen))
+        self.module.cpu()
         return result
 
 

@@ -66,6 +66,22 @@ class History:
     validation: dict[int, float]
 
 
+def open_work(
+    settings: LoopSettings, folder: Path, *, seed: int, recipe: Mapping[str, Any], resume: bool
+) -> Path | None:
+    """Open the folder of a training: what ``train_module`` does first.
+
+    Whoever has long preparations calls it before them, so that a refusal does not wait.
+
+    Returns:
+        The checkpoint to continue from; None starts anew.
+
+    Raises:
+        ExportError: See ``checkpoints.open_work``.
+    """
+    return checkpoints.open_work(folder, {**recipe, **asdict(settings), "seed": seed}, resume)
+
+
 def train_module(
     module: nn.Module,
     batches: Batches,
@@ -97,14 +113,13 @@ def train_module(
             weights.
 
     Raises:
-        ExportError: The folder cannot be used (see ``checkpoints.open_work``), or is full, or the
-            training diverges or needs more memory than there is.
+        ExportError: The folder cannot be used (see ``open_work``), or is full, or the training
+            diverges or needs more memory than there is.
     """
     # Imported here: this alone takes seconds.
     from fala_export.training.trainer import run, validation_losses
 
-    recipe = {**recipe, **asdict(settings), "seed": seed}
-    checkpoint = checkpoints.open_work(folder, recipe, resume)
+    checkpoint = open_work(settings, folder, seed=seed, recipe=recipe, resume=resume)
     start = {name: value.clone() for name, value in module.state_dict().items()}
     try:
         state = run(module, batches, validation, settings, folder, seed, checkpoint)

@@ -75,5 +75,6 @@ def save_model(encoder: Encoder, folder: Path) -> None:
 
 def _write_words(source: WordLearner, out: Path, options: ExportOptions) -> dict[str, Any]:
     words, vectors = source.table()
+    details = {**source.manifest.details, **options.details}
     precision = source.manifest.precision
-    return write_vectors(out, words, vectors, precision, name=options.name, details=options.details)
+    return write_vectors(out, words, vectors, precision, name=options.name, details=details)
