@@ -22,8 +22,9 @@ _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 class OnnxEncoder:
     """A transformer encoder in an ONNX graph with one output of shape (n, dim).
 
-    A model in int8 quantizes activations by batch, so a text's embedding depends in its last
-    digits (about 1e-3) on the texts that it is encoded with.
+    A model that quantizes activations by batch, as onnxruntime's own quantizer makes it, gives a
+    text an embedding that depends in its last digits (about 1e-3) on the texts that it is encoded
+    with. What ``fala-export`` quantizes does not.
 
     Args:
         model: The ONNX file's bytes.
