@@ -32,7 +32,10 @@ MIN_COSINE = click.option(
     help="Mean cosine to float32 below which nothing is written.",
 )
 ORT = click.option(
-    "--ort", is_flag=True, help="Store the model in ONNX Runtime's format, with its operators."
+    "--ort",
+    is_flag=True,
+    help="Store the model in ONNX Runtime's format, with its operators; "
+    "fp16 and int4 save little there.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 
