@@ -74,26 +74,26 @@ def compare_logits(
 
 
 def speed(
-    float_model: bytes, model: bytes, batches: Sequence[Mapping[str, NDArray[np.int64]]]
+    float_model: bytes, model: bytes, passes: Sequence[Mapping[str, NDArray[np.int64]]]
 ) -> dict[str, float]:
     """Time a model against itself in float32, on one thread, in turns.
 
     Args:
         float_model: The ONNX graph in float32.
         model: The same in another precision.
-        batches: What to run; one batch takes a few milliseconds to a second.
+        passes: The inputs of forward passes, one text or a batch each.
 
     Returns:
         ``ratio``: how many times as fast the model is, the median over rounds in which both run;
         and the milliseconds a text of both, the fastest of the rounds.
     """
     sessions = [_one_thread(part) for part in (float_model, model)]
-    texts = sum(len(batch["input_ids"]) for batch in batches)
+    texts = sum(len(feeds["input_ids"]) for feeds in passes)
     rounds: list[list[float]] = []
     began = time.monotonic()
     # The first round warms up.
     while len(rounds) < 2 or (len(rounds) <= _ROUNDS and time.monotonic() - began < _SECONDS):
-        rounds.append([_seconds(session, batches) for session in sessions])
+        rounds.append([_seconds(session, passes) for session in sessions])
     times = np.array(rounds[1:])
     best = 1000 * times.min(axis=0) / texts
     return {
@@ -103,12 +103,10 @@ def speed(
     }
 
 
-def _seconds(
-    session: InferenceSession, batches: Sequence[Mapping[str, NDArray[np.int64]]]
-) -> float:
+def _seconds(session: InferenceSession, passes: Sequence[Mapping[str, NDArray[np.int64]]]) -> float:
     began = time.perf_counter()
-    for batch in batches:
-        session.run(None, batch)
+    for feeds in passes:
+        session.run(None, feeds)
     return time.perf_counter() - began
 
 
