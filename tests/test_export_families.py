@@ -98,7 +98,7 @@ def test_a_text_of_the_longest_length_runs_and_one_token_more_does_not(
     if longest < LENGTH:
         with pytest.raises((IndexError, RuntimeError)):
             encoder.encode(TEXTS, longest + 1)
-    with pytest.raises(ExportError, match=f"up to {longest} tokens"):
+    with pytest.raises(ExportError, match=f"1 to {longest} tokens"):
         export(folder, tmp_path / "y.fala", max_length=longest + 1)
 
 
