@@ -28,10 +28,12 @@ def check(conversion):
     assert not test & {row.judged for row in conversion.rows if row.split != "test"}
     by_user = {}
     for row in conversion.rows:
-        assert (row.user is None) == (row.split == "public")
-        by_user.setdefault(row.user, []).append(row)
-    for rows in by_user.values():
-        if rows[0].user is not None:
+        assert row.user is not None or row.split == "public"
+        by_user.setdefault(None if row.split == "public" else row.user, []).append(row)
+    named = {row.user for row in by_user.get(None, ())} - {None}
+    assert not named & by_user.keys()
+    for user, rows in by_user.items():
+        if user is not None:
             assert len({row.judged for row in rows}) == len(rows)
     return by_user
 

@@ -98,9 +98,15 @@ def test_public_rows_can_be_a_draw():
     public = check(drawn)[None]
     assert len(public) == 12
     assert [row for row in check(every)[None] if row in public] == public  # in the same order
-    assert [row for row in drawn.rows if row.user] == [row for row in every.rows if row.user]
+    ours, theirs = ([row for row in part.rows if row.split != "public"] for part in (drawn, every))
+    assert ours == theirs
     assert drawn.left_out.counts()["public labels beyond --public"] == 2 * 28 - 12
     assert convert(docs, users=2, seed=1, public=12).rows != drawn.rows
+
+
+def test_the_public_has_names():
+    public = check(convert(documents(40, "u", "v", "w", "x"), users=2, seed=0))[None]
+    assert {row.user for row in public} == {"w", "x"}
 
 
 @pytest.mark.parametrize(

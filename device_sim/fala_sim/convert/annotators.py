@@ -88,7 +88,7 @@ def convert(
     chosen = sorted(counts, key=lambda annotator: (-counts[annotator], annotator))[:users]
     held_out = _choose_test(documents, chosen, seed)
 
-    others: list[tuple[str, int]] = []  # a million, of which some may be drawn: not rows yet
+    others: list[tuple[str, str, int]] = []  # a million, of which some may be drawn: not rows yet
     tested = 0
     train: dict[str, list[TextRow]] = {user: [] for user in chosen}
     test: dict[str, list[TextRow]] = {user: [] for user in chosen}
@@ -98,7 +98,7 @@ def convert(
                 if number in held_out:
                     tested += 1
                 else:
-                    others.append((document.text, label))
+                    others.append((annotator, document.text, label))
             elif number in held_out:
                 test[annotator].append(TextRow(annotator, "test", document.text, label))
             else:
@@ -115,7 +115,8 @@ def convert(
                 f"user {user!r} labelled too few documents ({counts[user]}) to divide into train "
                 "and test; take fewer users"
             )
-    shared = [TextRow(None, "public", text, label) for text, label in others]
+    # Named, too: a vendor keeps some annotators out of the training, to judge it by.
+    shared = [TextRow(annotator, "public", text, label) for annotator, text, label in others]
     rows = [*shared, *(row for user in chosen for row in train[user] + test[user])]
     check_public(rows, users)
     return Conversion(rows, left_out)

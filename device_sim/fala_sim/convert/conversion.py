@@ -21,13 +21,13 @@ class TextRow:
     """One row of a classification data set, in the order of keys that the file has.
 
     Attributes:
-        user: None in public rows.
+        user: Who labelled it.
         split: ``"public"``, ``"train"`` or ``"test"``.
         text: The document.
         label: Its class.
     """
 
-    user: str | None
+    user: str
     split: str
     text: str
     label: int
@@ -144,7 +144,10 @@ class Conversion:
         users: dict[str, list[Row]] = {}
         public: list[Row] = []
         for row in self.rows:
-            (public if row.user is None else users.setdefault(row.user, [])).append(row)
+            if row.user is None or row.split == "public":
+                public.append(row)
+            else:
+                users.setdefault(row.user, []).append(row)
         return {
             "users": {user: _counts(rows) for user, rows in users.items()},
             "public": _counts(public),

@@ -9,6 +9,9 @@ from typing import Any
 
 import click
 
+_MODELS = {"frozen": "frozen backbone", "trained": "trained"}
+_METRICS = ("auc", "f1", "accuracy")
+
 OUT = click.option(
     "--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="Bundle to write."
 )
@@ -49,6 +52,8 @@ def show(summary: Mapping[str, Any], as_json: bool) -> None:
     for key, value in summary.items():
         if key == "parity":
             _show_parity(value)
+        elif key == "training":
+            _show_training(value)
         elif key == "cost":
             operations = ", ".join(
                 f"{count / 1e9:.3g} at {length}" for length, count in value["flops"].items()
@@ -78,6 +83,31 @@ def _show_parity(parity: Mapping[str, Any]) -> None:
             f"{head['worst_logit_error']} at worst (deviation {head['logit_deviation']}); "
             f"{head['label_flips']} of {head['examples']} labels flip"
         )
+
+
+def _show_training(training: Mapping[str, Any]) -> None:
+    data, figures = training["data"], training["figures"]
+    click.echo(f"  trained on {data['training']['rows']} rows")
+    if not figures:
+        click.echo("  too few rows to keep users out, so no figures")
+        return
+    kept = data["held_out"]
+    click.echo(
+        f"  measured on {kept['rows']} rows of held-out {training['divided_by']}, about "
+        f"{kept['documents']} documents that are in nobody's training rows:"
+    )
+    click.echo(f"  {'':<16}  all rows: AUC     F1  accuracy   mean user: AUC     F1  accuracy")
+    for model, title in _MODELS.items():
+        if model in figures:
+            cells = [
+                "-" if value is None else f"{value:.4f}"
+                for part in ("pooled", "mean_over_users")
+                for value in (figures[model][part][metric] for metric in _METRICS)
+            ]
+            click.echo(
+                f"  {title:<16}  {cells[0]:>13} {cells[1]:>6}  {cells[2]:>8}   "
+                f"{cells[3]:>14} {cells[4]:>6}  {cells[5]:>8}"
+            )
 
 
 def show_all(summaries: Sequence[Mapping[str, Any]], as_json: bool) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -27,9 +26,7 @@ if TYPE_CHECKING:
     from fala_export.models.encoder import Encoder
 
 _DEFAULTS = TrainingSettings()
-_TITLES = {"frozen": "frozen backbone", "trained": "trained"}
 _FOR_MODELS = ("pooling", "revision", "max_length", "precision", "min_cosine", "ort")
-_METRICS = ("auc", "f1", "accuracy")
 
 
 @click.command()
@@ -133,11 +130,7 @@ def train(
         keep_speed=False,  # the same recipe gives the same bytes
     )
     summary = write_trained(trained, out, options)
-    if as_json:
-        show(summary, as_json=True)
-        return
-    show({key: value for key, value in summary.items() if key != "training"}, as_json=False)
-    _show_figures(summary["training"])
+    show(summary, as_json)
 
 
 def _load(source: str, pooling: str | None, revision: str | None, seed: int) -> Encoder | Bundle:
@@ -161,28 +154,3 @@ def _given(*names: str) -> str | None:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             return spelled[name]
     return None
-
-
-def _show_figures(training: Mapping[str, Any]) -> None:
-    data, figures = training["data"], training["figures"]
-    click.echo(f"  trained on {data['training']['rows']} rows")
-    if not figures:
-        click.echo("  too few rows to keep users out, so no figures")
-        return
-    kept = data["held_out"]
-    click.echo(
-        f"  measured on {kept['rows']} rows of held-out {training['divided_by']}, about "
-        f"{kept['documents']} documents that are in nobody's training rows:"
-    )
-    click.echo(f"  {'':<16}  all rows: AUC     F1  accuracy   mean user: AUC     F1  accuracy")
-    for model, title in _TITLES.items():
-        if model in figures:
-            cells = [
-                "-" if value is None else f"{value:.4f}"
-                for part in ("pooled", "mean_over_users")
-                for value in (figures[model][part][metric] for metric in _METRICS)
-            ]
-            click.echo(
-                f"  {title:<16}  {cells[0]:>13} {cells[1]:>6}  {cells[2]:>8}   "
-                f"{cells[3]:>14} {cells[4]:>6}  {cells[5]:>8}"
-            )
