@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,12 +95,13 @@ def load(source: str, pooling: str | None = None, revision: str | None = None) -
     Raises:
         ExportError: As there, or the extra is missing.
     """
-    try:
-        from fala_export.models.encoder import load_encoder
+    # Looked for before anything is fetched: the base install has a hub client of another version.
+    for package in ("torch", "transformers", "optimum", "onnx"):
+        if find_spec(package) is None:
+            raise ExportError(f"install fala[export] to load a transformer ({package} is missing)")
+    from fala_export.models.encoder import load_encoder
 
-        return load_encoder(source, pooling, revision)
-    except ImportError as error:
-        raise ExportError(f"install fala[export] to load a transformer ({error})") from error
+    return load_encoder(source, pooling, revision)
 
 
 def convert(encoder: Encoder, options: ExportOptions, examples: Sequence[Example]) -> Export:
