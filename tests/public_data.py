@@ -1,4 +1,4 @@
-"""Public rows of both tasks for tests, made so that a tiny model can learn something."""
+"""Texts and public rows of both tasks for tests, such that a tiny model can learn something."""
 
 import json
 
@@ -49,3 +49,16 @@ def write_rows(path, rows):
     """Write rows as JSON lines; gives the path."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+NOUNS = ["camera", "film", "senate", "harbour", "song", "battery", "winter", "doctor"]
+VERBS = ["praised", "broke", "saw", "bought", "lost", "heard"]
+
+
+def sentences(count, seed):
+    """Texts of few words, no two alike."""
+    rng = np.random.default_rng(seed)
+    return [
+        f"The {rng.choice(NOUNS)} {rng.choice(VERBS)} the {rng.choice(NOUNS)} {number} times."
+        for number in range(count)
+    ]

@@ -28,21 +28,9 @@ from fala_export.distillation.targets import figures, projection
 from fala_export.distillation.teacher import Teacher
 from fala_export.distillation.texts import Texts, read_texts
 from fala_export.distillation.trimming import trim_vocabulary
-from fala_export.distillation.vocabulary import Vocabulary
-from fala_export.distillation.wordpiece import train_wordpiece
 from fala_export.training.public_rows import divide, load_public_rows
 from families import FAMILIES, write_model
-
-NOUNS = ["camera", "film", "senate", "harbour", "song", "battery", "winter", "doctor"]
-VERBS = ["praised", "broke", "saw", "bought", "lost", "heard"]
-
-
-def sentences(count, seed):
-    rng = np.random.default_rng(seed)
-    return [
-        f"The {rng.choice(NOUNS)} {rng.choice(VERBS)} the {rng.choice(NOUNS)} {number} times."
-        for number in range(count)
-    ]
+from public_data import sentences
 
 
 @pytest.fixture(scope="module")
@@ -88,80 +76,6 @@ def rows(tmp_path):
 
 def run(*arguments):
     return CliRunner().invoke(main, ["distill", *map(str, arguments)])
-
-
-def test_training_a_vocabulary_repeats_in_another_process(texts):
-    code = (
-        "import sys; from fala_export.distillation.wordpiece import train_wordpiece;"
-        "print(train_wordpiece(sys.stdin.read().splitlines(), 120).to_str())"
-    )
-    here = train_wordpiece(texts.training, 120)
-    there = subprocess.run(
-        [sys.executable, "-c", code],
-        input="\n".join(texts.training),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    assert there.stdout.strip() == here.to_str()
-    assert here.get_vocab_size() == 120
-    assert [here.id_to_token(number) for number in range(4)] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-    assert len(json.loads(here.to_str())["added_tokens"]) == 4
-
-
-def test_trimming_keeps_the_embeddings_of_texts_of_kept_pieces(tmp_path, encoder, texts):
-    common = sentences(30, 4)[:3]
-    used = Texts(common * 30, texts.held_out, common)
-    settings = Distillation(trim=90, epochs=0)
-    student = distil(Teacher(encoder, tmp_path), used, settings, tmp_path, 0).encoder
-    assert student.module.transformer.config.vocab_size == 90
-    np.testing.assert_array_equal(student.encode(common, 64), encoder.encode(common, 64))
-    assert not np.allclose(student.encode(texts.held_out, 64), encoder.encode(texts.held_out, 64))
-
-
-def test_a_trimmed_vocabulary_still_spells_every_word(encoder, texts):
-    whole = Vocabulary(encoder.tokenizer, encoder.pad_id)
-    trimmed, kept = trim_vocabulary(encoder.tokenizer, whole.encode(texts.training, 64), 90)
-    from tokenizers import Tokenizer
-
-    before, after = (Tokenizer.from_str(part.decode()) for part in (encoder.tokenizer, trimmed))
-    assert after.get_vocab_size() == len(kept) == 90
-    for piece, number in after.get_vocab().items():
-        assert before.token_to_id(piece) == kept[number]
-    rare = "Zebra-quartz!"
-    assert len(after.encode(rare).ids) >= len(before.encode(rare).ids)
-    for text in [*texts.training, *texts.held_out]:
-        cut = after.encode(text)
-        assert "[UNK]" not in cut.tokens
-        assert (cut.tokens[0], cut.tokens[-1]) == ("[CLS]", "[SEP]")
-        assert after.decode(cut.ids) == before.decode(before.encode(text).ids)
-
-
-@pytest.mark.parametrize("kind", ["bert", "template", "sequence"])
-def test_trimming_renumbers_special_tokens_wherever_they_are(kind):
-    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
-
-    pieces = ["unused", "a", "##b", "ab", "[UNK]", "never", "[SEP]", "[CLS]", "[PAD]", "abab"]
-    tokenizer = Tokenizer(
-        models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]")
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = ["[SEP]", "[CLS]", "[PAD]", "[MASK]"]  # the last is no piece of the model's
-    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special])
-    bert = processors.BertProcessing(("[SEP]", 6), ("[CLS]", 7))
-    template = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 7), ("[SEP]", 6)]
-    )
-    chosen = {"bert": bert, "template": template}
-    tokenizer.post_processor = chosen.get(kind) or processors.Sequence([template])
-    trimmed, kept = trim_vocabulary(tokenizer.to_str().encode(), [[3]], 8)
-    assert kept == [1, 2, 3, 4, 6, 7, 8, 10]
-    smaller = Tokenizer.from_str(trimmed.decode())
-    assert smaller.encode("ab a [MASK] abab").tokens == [
-        "[CLS]", "ab", "a", "[MASK]", "[UNK]", "[SEP]",
-    ]  # fmt: skip
-    assert smaller.encode("ab [MASK]").ids == [5, 2, 7, 4]
 
 
 def test_the_layers_of_a_copied_student_are_the_teachers(tmp_path, encoder, texts):
