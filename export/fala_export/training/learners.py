@@ -109,7 +109,8 @@ class TransformerLearner(Learner):
         # No embedding needs it, and where the model's files lack it, it is random at every load.
         if getattr(encoder.module.transformer, "pooler", None) is not None:
             encoder.module.transformer.pooler = None
-        super().__init__(encoder.module, encoder.pad_id, LoopSettings(epochs=4, learning_rate=5e-5))
+        # Four epochs reach no lower a loss on validation users than two, in twice the time.
+        super().__init__(encoder.module, encoder.pad_id, LoopSettings(epochs=2, learning_rate=5e-5))
         self.encoder = encoder
         self.max_length = max_length
         self._tokenizer = Tokenizer.from_str(encoder.tokenizer.decode())
