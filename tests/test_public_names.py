@@ -28,7 +28,10 @@ def test_the_public_door():
         "PersonalModel",
         "Report",
         "RowError",
+        "Selection",
         "fit_head",
+        "fit_personal",
+        "select",
         "write_bundle",
         "write_release",
     ]

@@ -12,7 +12,8 @@ from fala.errors import BudgetError, DataError
 from fala.examples import Match, unique_texts
 from fala.heads import Head
 from fala.objective import Evidence
-from fala.replacement import Budget, Knowledge, Report, carried_logits, personal_fit, replace
+from fala.personal import carried_logits, fit_personal, personal_fit
+from fala.replacement import Budget, Knowledge, Report, replace
 
 DIMENSION = 6
 
@@ -308,3 +309,25 @@ def test_a_head_of_zeros_has_a_prior():
         head, Evidence.of(head.features(inputs), labels=head.label_shares(["0", "1"] * 5))
     )
     assert np.isfinite(solved.theta).all() and np.isfinite(solved.bias).all()
+
+
+def test_a_personal_model_from_embeddings():
+    """The paper's matrix and ours, at a penalty that the caller chose."""
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(40, 6)).astype(np.float32)
+    head = Head("classification", ("no", "yes"), rng.normal(size=(1, 6)), np.array([0.3]))
+    old = inputs @ rng.normal(size=(6, 1)) + 1.0
+    features = head.features(inputs)[:, 0]
+    theta = np.linalg.solve(
+        features.T @ features / 40 + 0.1 * np.eye(6), features.T @ (old[:, 0] - 0.3) / 40
+    )
+    paper = fit_personal(head, inputs, logits=old, prior="zero", lambda_=0.1)
+    np.testing.assert_allclose(paper.theta[0], theta, rtol=1e-4, atol=1e-5)
+    assert paper.bias == head.bias
+    held = fit_personal(head, inputs, labels=(old > 1).astype(float), lambda_=1e9)
+    np.testing.assert_allclose(held.theta, 1, atol=1e-6)
+    assert not np.allclose(fit_personal(head, inputs, labels=(old > 1).astype(float)).theta, 1)
+    with pytest.raises(DataError, match="vendor, zero"):
+        fit_personal(head, inputs, logits=old, prior="none")
+    with pytest.raises(DataError, match="neither"):
+        fit_personal(head, inputs)

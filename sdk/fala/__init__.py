@@ -24,7 +24,9 @@ from fala.errors import (
 )
 from fala.examples import Match
 from fala.heads import Head, PersonalModel
+from fala.personal import fit_personal
 from fala.replacement import Budget, Report
+from fala.selection import Selection, select
 from fala.vendor import fit_head
 
 __all__ = [
@@ -52,7 +54,10 @@ __all__ = [
     "PersonalModel",
     "Report",
     "RowError",
+    "Selection",
     "fit_head",
+    "fit_personal",
+    "select",
     "write_bundle",
     "write_release",
 ]

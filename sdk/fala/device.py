@@ -27,15 +27,13 @@ from fala.errors import (
 from fala.examples import Example, check_examples, texts_of, unique_texts
 from fala.heads import PersonalModel
 from fala.objective import Evidence
+from fala.personal import Prior, carried_logits, personal_fit
 from fala.replacement import (
     Budget,
     Knowledge,
     Objective,
-    Prior,
     Progress,
     Report,
-    carried_logits,
-    personal_fit,
 )
 from fala.slots import (
     BUNDLES,

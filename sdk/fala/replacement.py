@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from dataclasses import replace as replace_fields
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -21,7 +20,8 @@ from fala.blas_threads import one_blas_thread
 from fala.errors import BudgetError, DataError
 from fala.examples import Example, texts_of
 from fala.heads import Head, PersonalModel, Vectors
-from fala.objective import Evidence, Fit, cross_entropy, fit
+from fala.objective import Evidence, Fit, cross_entropy
+from fala.personal import Prior, carried_logits, personal_fit
 from fala.selection import Selection, select
 
 #: Texts encoded between two looks at the clock: a few of the encoder's batches.
@@ -29,15 +29,7 @@ CHUNK = 256
 #: Labelled representatives, and of each label, below which labels do not judge a model.
 MIN_LABELLED, MIN_OF_A_LABEL = 10, 3
 
-#: Least share of the mean squared weight that a coordinate's penalty has.
-MIN_PENALTY = 1e-3
-
-#: Weight of an old logit beside labels: the square then curves as the cross-entropy of one label
-#: does at an undecided document (1/4, against the square's 2), so each counts as much as the other.
-LOGIT_WEIGHT = 1 / 8
-
 Objective = Literal["mse", "ce", "mse+ce"]
-Prior = Literal["vendor", "zero"]
 Progress = Callable[[str, int, int], None]
 
 
@@ -320,46 +312,6 @@ def _forward(
         if progress is not None:
             progress("forward", done, len(texts))
     return embeddings
-
-
-def carried_logits(
-    vendor: NDArray[np.floating], old: NDArray[np.floating], old_vendor: NDArray[np.floating]
-) -> NDArray[np.float64]:
-    """Targets for the new model: its vendor's logits, moved by what was personal in the old ones.
-
-    The old personal model's logit is the old vendor's plus what the user changed. A prior at the
-    new vendor's model asks how to change that model, so the second part alone is carried over;
-    taking the logit whole would also pull the new backbone back to the old one's mistakes.
-
-    Args:
-        vendor: Logits of the new vendor's own model, shape (n, C).
-        old: The old personal model's, shape (n, C).
-        old_vendor: The old vendor's own, shape (n, C).
-    """
-    return np.asarray(np.asarray(vendor, np.float64) + old - old_vendor)
-
-
-def personal_fit(head: Head, evidence: Evidence, prior: Prior = "vendor") -> Fit:
-    """Fit theta and b to a user's evidence.
-
-    Args:
-        head: The vendor's head.
-        evidence: Old logits, labels, or both; beside labels a logit has ``LOGIT_WEIGHT``.
-        prior: ``"vendor"``: theta0 = 1, b free, and P = diag(w^2), scaled to mean 1, so that J
-            penalises how far the head's weights theta * w move from the vendor's w; a coordinate
-            that the vendor hardly uses is not held back more than the others. ``"zero"``: the
-            paper's theta0 = 0, P = I and fixed b.
-    """
-    if evidence.labels is not None:
-        evidence = replace_fields(evidence, logit_weights=LOGIT_WEIGHT * evidence.logit_weights)
-    if prior == "zero":
-        with one_blas_thread():
-            return fit(evidence, prior_mean=0.0, start_bias=head.bias, fixed_bias=True)
-    square = np.mean(head.weight.astype(np.float64) ** 2, axis=0)
-    mean = square.mean()
-    precision = np.maximum(square / mean, MIN_PENALTY) if mean else np.ones_like(square)
-    with one_blas_thread():
-        return fit(evidence, precision=precision, start_bias=head.bias)
 
 
 def _evidence(

@@ -1,0 +1,99 @@
+"""What a replacement costs, counted and measured while it happens."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass
+class Stage:
+    """One stage of a replacement.
+
+    Attributes:
+        seconds: Wall time.
+        cpu_seconds: Processor time of all the process's threads.
+        peak_memory: The process's high-water mark of resident memory at the stage's end, in bytes;
+            0 where the operating system does not tell.
+        forward_passes: Texts through the new backbone.
+        backward_passes: Texts whose gradients went back through the new backbone.
+        forward_flops: Floating point operations of what runs forward, and of solving and choosing;
+            a multiply-add is two.
+        backward_flops: Those of gradients.
+    """
+
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    peak_memory: int = 0
+    forward_passes: int = 0
+    backward_passes: int = 0
+    forward_flops: float = 0.0
+    backward_flops: float = 0.0
+
+
+@dataclass
+class Meter:
+    """The cost of one replacement, by stage.
+
+    Attributes:
+        stages: In the order in which they began.
+        start_memory: Resident memory when the replacement began, in bytes: the interpreter, its
+            libraries and the user's data.
+        stored_bytes: What the replaced model keeps on the device for this user, beside the
+            vendor's release.
+        batch: What one training batch costs, as the paper's Table 1 counts: forward and backward
+            FLOPs, and how many examples are in it; None where nothing is trained by batches.
+    """
+
+    stages: dict[str, Stage] = field(default_factory=dict)
+    start_memory: int = 0
+    stored_bytes: int = 0
+    batch: dict[str, float] | None = None
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[Stage]:
+        """Time a stage; one that is entered again goes on counting."""
+        stage = self.stages.setdefault(name, Stage())
+        if not self.start_memory:
+            self.start_memory = memory("VmRSS")
+        wall, cpu = time.perf_counter(), time.process_time()
+        try:
+            yield stage
+        finally:
+            stage.seconds += time.perf_counter() - wall
+            stage.cpu_seconds += time.process_time() - cpu
+            stage.peak_memory = max(stage.peak_memory, memory("VmHWM"))
+
+    def fields(self) -> dict[str, Any]:
+        """The cost as a record has it, with its totals."""
+        stages = {name: asdict(stage) for name, stage in self.stages.items()}
+        total: dict[str, float] = {
+            name: sum(stage[name] for stage in stages.values())
+            for name in Stage.__dataclass_fields__
+        }
+        total["peak_memory"] = max((stage["peak_memory"] for stage in stages.values()), default=0)
+        return {
+            "stages": stages,
+            "total": total,
+            "start_memory": self.start_memory,
+            "stored_bytes": self.stored_bytes,
+            "batch": self.batch,
+        }
+
+
+def memory(name: str) -> int:
+    """A figure of Linux's own account of this process, in bytes; 0 on other systems.
+
+    ``VmHWM`` starts anew with a process; ``getrusage`` would pass on its parent's peak.
+    """
+    if sys.platform != "linux":
+        return 0
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    return 0

@@ -1,0 +1,53 @@
+"""The one door of every method: ``fit(situation, settings) -> scores``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar, Protocol, TypeAlias
+
+from fala_sim.situation import Example, Logits, Situation
+
+Settings: TypeAlias = "dict[str, float | int | str]"
+
+
+class Scores(Protocol):
+    """A user's model after the replacement."""
+
+    def __call__(self, examples: Sequence[Example]) -> Logits:
+        """Logits (n, C) of n examples. What they cost is not the replacement's cost."""
+
+
+class Method(ABC):
+    """A way to make a user's model on the new backbone.
+
+    Attributes:
+        name: In records and on the command line.
+        title: In tables.
+        trained: It trains the transformer: minutes, and torch.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    trained: ClassVar[bool] = False
+
+    def grid(self, situation: Situation) -> Sequence[Settings]:
+        """The settings among which validation users choose: none, or ``EFFORT`` of them."""
+        return ({},)
+
+    @abstractmethod
+    def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:
+        """Replace the backbone for one user; what it costs goes to ``situation.meter``.
+
+        Raises:
+            fala.DataError: If the method cannot be used on this data, saying why.
+        """
+
+    def search(self, situation: Situation) -> Iterator[tuple[Settings, Scores]]:
+        """Fit all of the grid, in turn; one that shares work between settings does its own."""
+        for settings in self.grid(situation):
+            yield settings, self.fit(situation, settings)
+
+
+#: How many settings each tuned method may try on the validation users: the same effort for all.
+EFFORT = 12

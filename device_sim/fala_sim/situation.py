@@ -1,0 +1,110 @@
+"""One user at the moment when the vendor's new backbone arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala import Head, Match, PersonalModel
+from fala_sim.meter import Meter
+
+Example: TypeAlias = "str | Match"
+Vectors: TypeAlias = NDArray[np.float32]
+Logits: TypeAlias = NDArray[np.float64]
+
+
+class Encode(Protocol):
+    """The new backbone as a user's device has it; every text costs a forward pass."""
+
+    def __call__(self, texts: Sequence[str], meter: Meter) -> dict[str, Vectors]:
+        """Embeddings (d,) by text, counted in the stage ``"forward"``."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """A vendor's release, and what the laboratory knows of it.
+
+    Attributes:
+        name: The backbone's name.
+        path: The bundle, with its head.
+        head: The vendor's global head.
+        embeddings: Embeddings (d,) of all the data set's texts, which cost the laboratory nothing:
+            for scoring, for searches and where only quality is asked. What a device pays for goes
+            through ``Situation.encode``.
+        flops: FLOPs of one forward pass by length in tokens; empty for word vectors.
+    """
+
+    name: str
+    path: Path
+    head: Head
+    embeddings: Mapping[str, Vectors]
+    flops: Mapping[int, float]
+
+    def inputs(self, examples: Sequence[Example]) -> Vectors:
+        """The head's inputs of n examples, shape (n, d)."""
+        return self.head.inputs(examples, self.embeddings)
+
+
+@dataclass(frozen=True)
+class User:
+    """One user's examples.
+
+    Attributes:
+        name: As in the data set.
+        train: What the device knows.
+        train_labels: Their labels' names.
+        test: Held out, in nobody's training data.
+        test_labels: Their labels' names.
+    """
+
+    name: str
+    train: Sequence[Example]
+    train_labels: Sequence[str]
+    test: Sequence[Example]
+    test_labels: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a method is given.
+
+    Attributes:
+        user: Whose model is replaced.
+        old: The release that the device has.
+        new: The release that comes.
+        personal: The old personal model, fitted by the device's own ``learn`` on all train
+            examples.
+        transformer: Folder of the new backbone as Hugging Face has it, for what trains it; None
+            where the laboratory was given a bundle only.
+        encode: The new backbone on the device.
+        seed: Of every random choice.
+        meter: Counts what this replacement costs.
+    """
+
+    user: User
+    old: Release
+    new: Release
+    personal: PersonalModel
+    transformer: Path | None
+    encode: Encode
+    seed: int
+    meter: Meter = field(default_factory=Meter)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels' names, in the order of the logits."""
+        return self.new.head.labels
+
+    def label_shares(self) -> NDArray[np.float64]:
+        """The train labels as class shares, shape (n, C); C is 1 for two labels."""
+        return self.new.head.label_shares(self.user.train_labels)
+
+    def old_logits(self, examples: Sequence[Example] | None = None) -> Logits:
+        """The old personal model's logits, of the train examples if none are given, (n, C)."""
+        inputs = self.old.inputs(self.user.train if examples is None else examples)
+        return self.personal.logits(inputs).astype(np.float64)
