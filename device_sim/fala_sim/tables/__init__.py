@@ -1,0 +1,1 @@
+"""Tables from records: nothing here runs a model."""
