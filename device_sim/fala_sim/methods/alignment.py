@@ -1,0 +1,110 @@
+"""Serving the old personal model on the new backbone through a map between embedding spaces."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala_sim.meter import Stage
+from fala_sim.methods.frozen import FrozenMethod, distinct_texts, vendor_scores
+from fala_sim.methods.method import Scores
+from fala_sim.situation import Example, Logits, Situation, Vectors
+
+
+@dataclass(frozen=True)
+class Map:
+    """Takes new embeddings x to the old space: ``x A + t``.
+
+    Attributes:
+        matrix: A, shape (new dimension, old dimension).
+        offset: t, shape (old dimension,).
+        unit: Whether x is first scaled to length one.
+    """
+
+    matrix: Vectors
+    offset: Vectors
+    unit: bool = False
+
+    def __call__(self, embeddings: Vectors) -> Vectors:
+        """Map embeddings (n, new dimension) to shape (n, old dimension)."""
+        rows = unit_rows(embeddings) if self.unit else embeddings
+        return np.asarray(rows @ self.matrix + self.offset, dtype=np.float32)
+
+
+class Alignment(FrozenMethod):
+    """A map from the new space to the old one, and the old personal model behind it.
+
+    The direction is Drift-Adapter's (Vejendla, "Drift-Adapter: a practical approach to near
+    zero-downtime embedding model upgrades in vector databases", EMNLP 2025), where a query in the
+    new space is mapped to the old one, in which the old index stays: here the old personal head is
+    what stays. The pairs are the user's own distinct train texts: the old embeddings are on the
+    device, the new ones cost a forward pass each. A matcher's texts are mapped one by one, before
+    u * v is taken in the old space.
+
+    Nothing of the vendor's new head is used. With fewer than two distinct texts there is no map,
+    and the answer is the vendor's new model.
+    """
+
+    @abstractmethod
+    def fit_map(
+        self,
+        new: NDArray[np.float64],
+        old: NDArray[np.float64],
+        settings: Mapping[str, float | int | str],
+        stage: Stage,
+    ) -> Map:
+        """Fit the map.
+
+        Args:
+            new: New embeddings of n texts, shape (n, new dimension).
+            old: Old embeddings of the same texts, shape (n, old dimension).
+            settings: One of the grid.
+            stage: Where FLOPs are counted.
+        """
+
+    def fit_embedded(
+        self,
+        situation: Situation,
+        embeddings: Mapping[str, Vectors],
+        settings: Mapping[str, float | int | str],
+    ) -> Scores:
+        """Fit the map on all of the user's texts."""
+        texts = distinct_texts(situation.user.train)
+        if len(texts) < 2:
+            return vendor_scores(situation)
+        new = np.stack([embeddings[text] for text in texts]).astype(np.float64)
+        old = np.stack([situation.old.embeddings[text] for text in texts]).astype(np.float64)
+        with situation.meter.stage("solve") as stage:
+            fitted = self.fit_map(new, old, settings, stage)
+        # The map, and the old head with its personal matrix folded in. A classifier could fold the
+        # map in as well, and keep a vector.
+        head = situation.old.head
+        kept = head.weight.size + head.bias.size + (0 if head.query is None else head.query.size)
+        situation.meter.stored_bytes = 4 * (fitted.matrix.size + fitted.offset.size + kept)
+        return _MappedScores(situation, fitted)
+
+
+@dataclass(frozen=True)
+class _MappedScores:
+    situation: Situation
+    map: Map
+
+    def __call__(self, examples: Sequence[Example]) -> Logits:
+        texts = distinct_texts(examples)
+        if not texts:
+            return self.situation.old_logits(examples)
+        new = np.stack([self.situation.new.embeddings[text] for text in texts])
+        mapped = dict(zip(texts, self.map(new), strict=True))
+        inputs = self.situation.old.head.inputs(examples, mapped)
+        return self.situation.personal.logits(inputs).astype(np.float64)
+
+
+def unit_rows(rows: NDArray[Any]) -> NDArray[Any]:
+    """Rows scaled to length one; a zero row stays."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.where(lengths > 0, lengths, 1))

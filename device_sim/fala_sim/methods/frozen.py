@@ -1,0 +1,99 @@
+"""What the methods share that leave the backbone as it is: texts forward once, then arithmetic."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fala import Match, PersonalModel
+from fala_sim.matrix_tuning import BATCH, gradient_flops
+from fala_sim.methods.method import Method, Scores, Settings
+from fala_sim.situation import Example, Logits, Release, Situation, Vectors
+from fala_sim.solve_flops import logits_flops
+
+
+class FrozenMethod(Method):
+    """A method that passes every train text through the new backbone once, and trains no layer."""
+
+    def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:
+        """Encode all train texts on the device, each once, and go on with their embeddings."""
+        texts = distinct_texts(situation.user.train)
+        embeddings = situation.encode(texts, situation.meter) if texts else {}
+        return self.fit_embedded(situation, embeddings, settings)
+
+    @abstractmethod
+    def fit_embedded(
+        self,
+        situation: Situation,
+        embeddings: Mapping[str, Vectors],
+        settings: Mapping[str, float | int | str],
+    ) -> Scores:
+        """Everything after the forward passes.
+
+        Args:
+            situation: The user's.
+            embeddings: The new backbone's, of all train texts.
+            settings: One of the grid.
+        """
+
+    def search(self, situation: Situation) -> Iterator[tuple[Settings, Scores]]:
+        """Fit all of the grid to embeddings that are known: only quality is asked."""
+        for settings in self.grid(situation):
+            yield settings, self.fit_embedded(situation, situation.new.embeddings, settings)
+
+
+@dataclass(frozen=True)
+class ModelScores:
+    """The logits of a personal model on a release's backbone."""
+
+    release: Release
+    model: PersonalModel
+
+    def __call__(self, examples: Sequence[Example]) -> Logits:
+        """Logits (n, C) of n examples."""
+        return self.model.logits(self.release.inputs(examples)).astype(np.float64)
+
+
+def vendor_scores(situation: Situation) -> ModelScores:
+    """The vendor's new model as it comes: the answer where there is nothing to learn from."""
+    return ModelScores(situation.new, situation.new.head.vendor_model())
+
+
+def distinct_texts(examples: Iterable[Example]) -> list[str]:
+    """The distinct texts of some examples, in order of first appearance."""
+    return list(dict.fromkeys(text for example in examples for text in _texts(example)))
+
+
+def classes_of(situation: Situation) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Positions of the train labels among the labels, shape (n,)."""
+    position = {label: index for index, label in enumerate(situation.labels)}
+    return np.array([position[label] for label in situation.user.train_labels], dtype=np.int64)
+
+
+def matrix_bytes(situation: Situation) -> int:
+    """Bytes of a theta and a b in float32, or of a head's w and b."""
+    weight = situation.new.head.weight
+    return 4 * (weight.size + len(weight))
+
+
+def batch_cost(situation: Situation) -> dict[str, float]:
+    """One training batch as the paper's Table 1 counts, where only the top layer has gradients.
+
+    The table counts a batch's texts through the backbone although they pass only once in all; so
+    does this, by the mean over the user's examples.
+    """
+    examples = situation.user.train
+    classes, dimension = situation.new.head.weight.shape
+    forward = situation.new.forward_flops(text for example in examples for text in _texts(example))
+    return {
+        "examples": BATCH,
+        "forward_flops": BATCH * forward / len(examples) + logits_flops(BATCH, classes, dimension),
+        "backward_flops": gradient_flops(BATCH, 1, classes, dimension),
+    }
+
+
+def _texts(example: Example) -> tuple[str, ...]:
+    return (*example.history, example.candidate) if isinstance(example, Match) else (example,)

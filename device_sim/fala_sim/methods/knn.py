@@ -1,0 +1,74 @@
+"""k nearest neighbours on the new embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from fala_sim.methods.alignment import unit_rows
+from fala_sim.methods.frozen import FrozenMethod, classes_of, vendor_scores
+from fala_sim.methods.method import Scores, Settings
+from fala_sim.situation import Example, Logits, Release, Situation, Vectors
+
+
+class Knn(FrozenMethod):
+    """The labels of the user's most similar train examples, and nothing of any model.
+
+    Similarity is the cosine of the head's inputs: of embeddings, or of u * v for a matcher. The k
+    nearest share k votes by ``softmax(cosine / temperature)``; one further vote is split evenly
+    over the labels, so that no share is 0. With examples of fewer than two labels it is the
+    vendor's model: neighbours could give one answer only.
+    """
+
+    name = "knn"
+    title = "k nearest neighbours"
+
+    def grid(self, situation: Situation) -> Sequence[Settings]:
+        """Four k by three temperatures; at the highest all k votes are nearly equal."""
+        return [
+            {"k": k, "temperature": temperature}
+            for k in (10, 30, 100, 300)
+            for temperature in (1.0, 0.3, 0.1)
+        ]
+
+    def fit_embedded(
+        self,
+        situation: Situation,
+        embeddings: Mapping[str, Vectors],
+        settings: Mapping[str, float | int | str],
+    ) -> Scores:
+        """Keep the train examples' directions."""
+        classes = classes_of(situation)
+        if len(np.unique(classes)) < 2:
+            return vendor_scores(situation)
+        with situation.meter.stage("keep"):
+            inputs = situation.new.head.inputs(situation.user.train, embeddings)
+            rows = unit_rows(inputs).astype(np.float32)
+            votes = np.eye(len(situation.labels))[classes]
+        situation.meter.stored_bytes = 4 * (rows.size + len(classes))
+        k = min(int(settings["k"]), len(rows))
+        return _NeighbourScores(situation.new, rows, votes, k, float(settings["temperature"]))
+
+
+@dataclass(frozen=True)
+class _NeighbourScores:
+    """Attributes: rows, unit vectors (n, d); votes, one-hot labels (n, number of labels)."""
+
+    release: Release
+    rows: Vectors
+    votes: NDArray[np.float64]
+    k: int
+    temperature: float
+
+    def __call__(self, examples: Sequence[Example]) -> Logits:
+        cosines = unit_rows(self.release.inputs(examples)) @ self.rows.T
+        nearest = np.argpartition(-cosines, self.k - 1, axis=1)[:, : self.k]
+        near = np.take_along_axis(cosines, nearest, axis=1).astype(np.float64)
+        weights = softmax(near / self.temperature, axis=1) * self.k
+        counts = np.einsum("mk,mkc->mc", weights, self.votes[nearest])
+        shares: Logits = np.log(counts + 1 / self.votes.shape[1])
+        return shares[:, 1:] - shares[:, :1] if shares.shape[1] == 2 else shares

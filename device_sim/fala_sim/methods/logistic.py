@@ -1,0 +1,73 @@
+"""A logistic head on the user's labels alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fala_sim.methods.frozen import FrozenMethod, classes_of, matrix_bytes, vendor_scores
+from fala_sim.methods.method import Scores, Settings
+from fala_sim.situation import Example, Logits, Release, Situation, Vectors
+from fala_sim.solve_flops import logits_flops
+
+_MOST_STEPS = 1000
+
+
+class Logistic(FrozenMethod):
+    """Logistic regression with a ridge penalty, from nothing: neither a head nor old logits.
+
+    With examples of fewer than two labels there is nothing to separate, and it is the vendor's
+    model.
+    """
+
+    name = "logistic"
+    title = "Logistic head"
+
+    def grid(self, situation: Situation) -> Sequence[Settings]:
+        """Twelve values of scikit-learn's C, for inputs of mean squared length 1."""
+        return [{"C": round(10 ** (step / 2), 4)} for step in range(-4, 8)]
+
+    def fit_embedded(
+        self,
+        situation: Situation,
+        embeddings: Mapping[str, Vectors],
+        settings: Mapping[str, float | int | str],
+    ) -> Scores:
+        """Fit by scikit-learn's L-BFGS."""
+        from sklearn.linear_model import LogisticRegression  # slow to load
+
+        classes = classes_of(situation)
+        if len(np.unique(classes)) < 2:
+            return vendor_scores(situation)
+        inputs = situation.new.head.inputs(situation.user.train, embeddings).astype(np.float64)
+        with situation.meter.stage("solve") as stage:
+            scale = 1 / (np.sqrt(np.mean(np.sum(inputs**2, axis=1))) or 1.0)
+            model = LogisticRegression(C=float(settings["C"]), max_iter=_MOST_STEPS)
+            model.fit(inputs * scale, classes)
+            # A step is at least one loss and one gradient.
+            work = logits_flops(int(model.n_iter_[0]) * len(inputs), *model.coef_.shape)
+            stage.forward_flops += work
+            stage.backward_flops += work
+        situation.meter.stored_bytes = matrix_bytes(situation)
+        return _LogisticScores(situation.new, model, float(scale), len(classes))
+
+
+@dataclass(frozen=True)
+class _LogisticScores:
+    release: Release
+    model: Any
+    scale: float
+    train: int
+
+    def __call__(self, examples: Sequence[Example]) -> Logits:
+        inputs = self.release.inputs(examples).astype(np.float64) * self.scale
+        labels = len(self.release.head.labels)
+        if labels == 2:
+            return np.asarray(self.model.decision_function(inputs))[:, None]
+        # A label that the user never gave has the share that one vote beside all others would.
+        logits = np.full((len(inputs), labels), -np.log(self.train + labels))
+        logits[:, self.model.classes_] = self.model.predict_log_proba(inputs)
+        return logits

@@ -1,0 +1,76 @@
+"""Orthogonal Procrustes alignment of the new space to the old one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from fala_sim.meter import Stage
+from fala_sim.methods.alignment import Alignment, Map, unit_rows
+from fala_sim.methods.method import Settings
+from fala_sim.situation import Situation
+from fala_sim.solve_flops import procrustes_flops
+
+
+class Procrustes(Alignment):
+    """The rotation R that takes new embeddings X nearest to the old ones Y.
+
+    R = U V' of the singular value decomposition X'Y = U S V' (Schönemann, "A generalized solution
+    of the orthogonal Procrustes problem", Psychometrika 31, 1966). Spaces of unequal dimension are
+    made equal by zeros, which is the thin decomposition: R then keeps orthonormal columns (or
+    rows, where the old space is the larger).
+    """
+
+    name = "procrustes"
+    title = "Procrustes"
+
+    def grid(self, situation: Situation) -> Sequence[Settings]:
+        """Means taken out or not, lengths taken out or not, and three ways to scale.
+
+        ``"diagonal"`` scales each old coordinate, as Drift-Adapter does after its maps; ``"one"``
+        all of them alike.
+        """
+        return [
+            {"centre": centre, "unit": unit, "scale": scale}
+            for centre in (0, 1)
+            for unit in (0, 1)
+            for scale in ("none", "one", "diagonal")
+        ]
+
+    def fit_map(
+        self,
+        new: NDArray[np.float64],
+        old: NDArray[np.float64],
+        settings: Mapping[str, float | int | str],
+        stage: Stage,
+    ) -> Map:
+        """Fit R, and the scale after it by least squares."""
+        if unit := bool(settings["unit"]):
+            # The old head expects the lengths that it knows: the mean one stands for them.
+            new, old = unit_rows(new), unit_rows(old) * np.linalg.norm(old, axis=1).mean()
+        new_mean, old_mean = np.zeros(new.shape[1]), np.zeros(old.shape[1])
+        if settings["centre"]:
+            new_mean, old_mean = new.mean(axis=0), old.mean(axis=0)
+        x, y = new - new_mean, old - old_mean
+        left, _, right = scipy.linalg.svd(x.T @ y, full_matrices=False)
+        matrix = left @ right
+        matrix = matrix * _scale(str(settings["scale"]), x @ matrix, y)
+        stage.forward_flops += procrustes_flops(len(new), new.shape[1], old.shape[1])
+        offset = old_mean - new_mean @ matrix
+        return Map(matrix.astype(np.float32), offset.astype(np.float32), unit)
+
+
+def _scale(
+    kind: str, rotated: NDArray[np.float64], old: NDArray[np.float64]
+) -> float | NDArray[np.float64]:
+    """Least squares factors of rotated embeddings: 1, one for all, or one for each coordinate."""
+    if kind == "none":
+        return 1.0
+    axis = None if kind == "one" else 0
+    squares = np.sum(rotated**2, axis=axis)
+    # A coordinate that never moves needs no factor.
+    fitted = np.sum(rotated * old, axis=axis) / np.where(squares > 0, squares, 1)
+    return np.asarray(fitted)

@@ -1,0 +1,63 @@
+"""Top layer fine tuning: the task-specific layer alone, by gradient (the paper's section 4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fala import Head
+from fala_sim.matrix_tuning import tune
+from fala_sim.methods.frozen import (
+    FrozenMethod,
+    ModelScores,
+    batch_cost,
+    matrix_bytes,
+    vendor_scores,
+)
+from fala_sim.methods.method import Scores, Settings
+from fala_sim.situation import Situation, Vectors
+
+
+class Top(FrozenMethod):
+    """The vendor's w and b, tuned on the user's labels by Adam.
+
+    A matcher's attention query stays the vendor's. Without an example it is the vendor's model.
+    """
+
+    name = "top"
+    title = "Top"
+
+    def grid(self, situation: Situation) -> Sequence[Settings]:
+        """Four learning rates by three numbers of epochs."""
+        return [
+            {"learning_rate": rate, "epochs": epochs}
+            for rate in (3e-4, 1e-3, 3e-3, 1e-2)
+            for epochs in (3, 10, 30)
+        ]
+
+    def fit_embedded(
+        self,
+        situation: Situation,
+        embeddings: Mapping[str, Vectors],
+        settings: Mapping[str, float | int | str],
+    ) -> Scores:
+        """Tune w and b on all train examples."""
+        if not situation.user.train:
+            return vendor_scores(situation)
+        head = situation.new.head
+        with situation.meter.stage("tune") as stage:
+            weight, bias = tune(
+                head.inputs(situation.user.train, embeddings),
+                situation.label_shares(),
+                theta=head.weight,
+                bias=head.bias,
+                weight=1.0,
+                learning_rate=float(settings["learning_rate"]),
+                epochs=int(settings["epochs"]),
+                seed=situation.seed,
+                stage=stage,
+                tune_bias=True,
+            )
+        situation.meter.batch = batch_cost(situation)
+        situation.meter.stored_bytes = matrix_bytes(situation)
+        tuned = Head(head.task, head.labels, weight, bias, head.query)
+        return ModelScores(situation.new, tuned.vendor_model())

@@ -1,0 +1,53 @@
+"""FLOPs of selection and of closed-form solves, by their shapes; a multiply-add is two.
+
+Leading terms only: what is linear in n, in C or in d alone is left out. Counts of decompositions
+are those of Golub and Van Loan, "Matrix Computations", 4th edition (2013).
+"""
+
+from __future__ import annotations
+
+
+def logits_flops(examples: int, classes: int, dimension: int) -> float:
+    """N examples through C rows of a head: 2 n C d."""
+    return 2.0 * examples * classes * dimension
+
+
+def clustering_flops(examples: int, dimension: int, clusters: int) -> float:
+    """Correlation clustering by KwikBucks: 4 n^2 d + 2 n K d.
+
+    All cosines for the nearest neighbours (2 n^2 d), those of the drawn vertices to each other for
+    the pivots (2 n^2 d), and those of all vertices to the K pivots. Strong queries are look-ups.
+    """
+    return 4.0 * examples**2 * dimension + 2.0 * examples * clusters * dimension
+
+
+def ridge_flops(examples: int, classes: int, dimension: int) -> float:
+    """A ridge solve by one eigendecomposition a class: C (2 m^2 M + 9 m^3).
+
+    m is the smaller of n and d, M the larger: the Gram matrix of the smaller side, then its
+    eigenvalues and eigenvectors (section 8.3: about 9 m^3).
+    """
+    small, large = sorted((examples, dimension))
+    return classes * (2.0 * small**2 * large + 9.0 * small**3)
+
+
+def procrustes_flops(pairs: int, new_dimension: int, old_dimension: int) -> float:
+    """An orthogonal map from n pairs: 2 n d d' + 6 M m^2 + 20 m^3 + 2 d d' m.
+
+    The cross product of both sides, its thin singular value decomposition (section 8.6: 6 M m^2 +
+    20 m^3, m the smaller dimension, M the larger), and the product of the singular vectors.
+    """
+    small, large = sorted((new_dimension, old_dimension))
+    product = 2.0 * new_dimension * old_dimension
+    return product * pairs + 6.0 * large * small**2 + 20.0 * small**3 + product * small
+
+
+def affine_flops(pairs: int, new_dimension: int, old_dimension: int, rank: int) -> float:
+    """A reduced-rank ridge regression: 2 n d (d + d') + d^3 / 3 + 4 d^2 d' + 9 d'^3 + 4 d d' r.
+
+    Both cross products, a Cholesky factor and d' solves with it, the (d', d') matrix of the fitted
+    values (2 d d'^2 is the smaller of its two orders, and taken as 2 d^2 d'), its eigenvectors, and
+    the projection on r of them.
+    """
+    d, e = new_dimension, old_dimension
+    return 2.0 * pairs * d * (d + e) + d**3 / 3 + 4.0 * d**2 * e + 9.0 * e**3 + 4.0 * d * e * rank
