@@ -1,0 +1,23 @@
+"""Full: every parameter of the new backbone and its head is trained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fala_sim.methods.trained import Trained
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class Full(Trained):
+    """Fine-tuning of all parameters, the paper's most expensive baseline."""
+
+    name = "full"
+    title = "Full"
+    rates = (2e-5, 5e-5, 2e-4)
+
+    @staticmethod
+    def adapt(model: nn.Module) -> nn.Module:
+        """Leave all of the model to be trained."""
+        return model.requires_grad_(True)

@@ -1,0 +1,38 @@
+"""LoRA: low-rank differences of the attention's queries and values are trained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from fala import DataError
+from fala_sim.methods.trained import Trained
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class Lora(Trained):
+    """LoRA (Hu et al., ICLR 2022) of rank 8 and alpha 16, and the head."""
+
+    name = "lora"
+    title = "LoRA"
+    rates = (2e-4, 5e-4, 2e-3)
+
+    @staticmethod
+    def adapt(model: nn.Module) -> nn.Module:
+        """Freeze the model and add the differences, which are zero at first.
+
+        Raises:
+            DataError: If the kind of model is not one whose queries and values are known.
+        """
+        from peft import LoraConfig, get_peft_model
+
+        # Which layers are the queries and values of a kind of model is the library's knowledge.
+        try:
+            return cast(
+                "nn.Module", get_peft_model(cast(Any, model), LoraConfig(r=8, lora_alpha=16))
+            )
+        except ValueError as error:
+            raise DataError(
+                f"LoRA cannot train this kind of transformer ({error}); leave lora out"
+            ) from error

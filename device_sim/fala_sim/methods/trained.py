@@ -1,0 +1,79 @@
+"""What the methods that train the transformer share: their search, their cost, their scores."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from fala import DataError
+from fala_sim.methods.method import EFFORT, Method, Scores, Settings
+from fala_sim.situation import Situation
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from fala_sim.training import Training
+
+
+class Trained(Method):
+    """Training by gradients on the user's labels, from the vendor's model on.
+
+    Attributes:
+        rates: Learning rates among which validation users choose.
+    """
+
+    trained = True
+    rates: ClassVar[tuple[float, ...]]
+
+    @staticmethod
+    @abstractmethod
+    def adapt(model: nn.Module) -> nn.Module:
+        """Mark what trains in a ``transformers`` encoder, and add what the method adds."""
+
+    def grid(self, situation: Situation) -> Sequence[Settings]:
+        """Every learning rate with every number of epochs."""
+        epochs = range(1, EFFORT // len(self.rates) + 1)
+        return [{"learning_rate": rate, "epochs": n} for rate in self.rates for n in epochs]
+
+    def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:
+        """Train with one setting.
+
+        Stages: ``"load"`` (the model into memory) and ``"train"``. The meter's ``batch`` is one
+        batch of 16 texts of 128 tokens, or of what the model takes where that is less.
+
+        Raises:
+            DataError: If there is no transformer to train, or the method cannot train it.
+        """
+        training = self._begin(situation, float(settings["learning_rate"]))
+        for _ in range(int(settings["epochs"])):
+            training.epoch()
+        training.count_flops()
+        return training.scores
+
+    def search(self, situation: Situation) -> Iterator[tuple[Settings, Scores]]:
+        """Train once by learning rate, and give the model after each epoch.
+
+        The scores are of the model as it is: use them before the next are asked for, which train
+        the same model further. After n epochs they are those of ``fit`` with n epochs.
+
+        Raises:
+            DataError: As ``fit``.
+        """
+        training: Training | None = None
+        for settings in self.grid(situation):
+            if training is None or settings["epochs"] == 1:
+                training = self._begin(situation, float(settings["learning_rate"]))
+            training.epoch()
+            yield settings, training.scores
+
+    def _begin(self, situation: Situation, rate: float) -> Training:
+        if situation.transformer is None:
+            raise DataError(
+                f"method {self.name} trains the transformer itself, and {situation.new.name} came "
+                "as a bundle only; give the folder that the bundle was made from, or leave "
+                f"{self.name} out"
+            )
+        from fala_sim.training import Training
+
+        return Training(situation, situation.transformer, self.adapt, rate)
