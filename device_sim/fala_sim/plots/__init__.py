@@ -1,0 +1,1 @@
+"""Plots from records: nothing here runs a model."""

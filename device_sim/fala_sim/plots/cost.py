@@ -1,0 +1,133 @@
+"""What a whole replacement costs, by method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from fala_sim.plots.axes import log_axis, name_rows
+from fala_sim.plots.style import INK, OURS, Plot, draw, look, slug
+from fala_sim.records import Record
+from fala_sim.statistics import Figure, over_users, total_cost
+from fala_sim.tables.records import Setting, by_method, title
+from fala_sim.tables.table import Value, number
+
+#: Figures further apart than this factor are drawn on a logarithmic scale.
+LOG_FROM = 20.0
+
+
+def flops(record: Record) -> float | None:
+    """FLOPs of a whole replacement, forward and backward, selection and solution included."""
+    total = (record.get("cost") or {}).get("total")
+    return float(total["forward_flops"] + total["backward_flops"]) if total else None
+
+
+def times(ratio: float) -> str:
+    """How many times."""
+    if ratio >= 10:
+        return f"{ratio:,.0f}×"
+    return f"{ratio:.1f}×" if ratio >= 0.95 else f"{ratio:.2g}×"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One currency.
+
+    Attributes:
+        name: In files.
+        title: On the axis, with the unit.
+        figure: Of a record.
+        unit: What one unit of the axis is in the record's.
+    """
+
+    name: str
+    title: str
+    figure: Figure
+    unit: float = 1.0
+
+
+MEASURES = (
+    Measure("flops", "FLOPs", flops),
+    Measure("passes", "Forward passes", total_cost("forward_passes")),
+    Measure("seconds", "Seconds", total_cost("seconds")),
+    Measure("memory", "Peak memory, MB", total_cost("peak_memory"), 1e6),
+)
+
+
+def cost(setting: Setting, records: Sequence[Record], measure: Measure) -> Plot | None:
+    """A bar for every method that costs anything: the mean over users.
+
+    Args:
+        setting: The data set and the backbones.
+        records: Of replacements in this setting.
+        measure: What is counted.
+
+    Returns:
+        The plot; None where no record has the figure.
+    """
+    groups = {name: group for name, group in by_method(records) if _costs(group)}
+    values = {
+        name: value
+        for name, group in groups.items()
+        if (value := over_users(group, measure.figure).value())
+    }
+    paid = [value.mean for value in values.values() if value.mean > 0]
+    if not paid:
+        return None
+    logarithmic = max(paid) > LOG_FROM * min(paid)
+    start = 10.0 ** math.floor(math.log10(min(paid) / measure.unit)) if logarithmic else 0.0
+    ours = values[OURS].mean if OURS in values else 0.0
+
+    def paint(axes: Axes) -> None:
+        for row, (name, value) in enumerate(values.items()):
+            mean = value.mean / measure.unit
+            colour = look(name).colour
+            if value.mean > 0:
+                axes.barh(row, mean - start, left=start, height=0.68, color=colour,
+                          alpha=1 if name == OURS else 0.75)  # fmt: skip
+                if value.low is not None and value.high is not None:
+                    axes.plot([max(value.low / measure.unit, start), value.high / measure.unit],
+                              [row, row], color=INK, linewidth=0.9)  # fmt: skip
+            axes.annotate(_text(value, measure, ours, name), (1.01, row),
+                          xycoords=("axes fraction", "data"), va="center_baseline", fontsize=7.5,
+                          fontweight="bold" if name == OURS else "normal",
+                          annotation_clip=False)  # fmt: skip
+        if logarithmic:
+            log_axis(axes, "x")
+            axes.set_xlim(left=start)
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(4))
+            axes.set_xlim(left=0)
+        name_rows(axes, [title(name, groups[name]) for name in values], list(values))
+        axes.set_xlabel(f"{measure.title} (log scale)" if logarithmic else measure.title)
+
+    scale = "The scale is logarithmic: a bar's length is not in proportion. " if logarithmic else ""
+    ratios = "After each figure: how many times FaLA's it is. " if ours else ""
+    return Plot(
+        f"cost-{slug(setting.data)}-{measure.name}",
+        f"{measure.title} of a replacement, {setting.data}",
+        f"{measure.title} of one user's whole replacement on {setting.data}, selection and "
+        "solution included: means over users; black lines are 95% bootstrap intervals. "
+        f"{ratios}{scale}Methods that cost nothing are left out.",
+        f"{measure.title} on {setting.data}: "
+        + "; ".join(
+            f"{title(name, groups[name])} {_text(value, measure, ours, name)}"
+            for name, value in values.items()
+        ),
+        draw(0.55 + 0.24 * len(values), paint),
+    )
+
+
+def _costs(records: Sequence[Record]) -> bool:
+    return any(measure.figure(record) for record in records for measure in MEASURES)
+
+
+def _text(value: Value, measure: Measure, ours: float, name: str) -> str:
+    text = number(value.mean / measure.unit)
+    if not ours or name == OURS or not value.mean:
+        return text
+    return f"{text} ({times(value.mean / ours)})"
