@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -37,22 +37,21 @@ class OverUsers:
     missing: tuple[str, ...] = ()
 
     def value(self, *, deviation: bool = True) -> Value | None:
-        """Mean, deviation and interval over users; None without a user.
-
-        The deviation is the sample's, with n - 1 in the denominator.
-        """
+        """Mean, deviation and interval over users; None without a user."""
         if not self.values:
             return None
-        values = np.array(list(self.values.values()))
-        low, high = interval(values.tolist()) or (None, None)
-        return Value(
-            float(values.mean()),
-            float(values.std(ddof=1)) if deviation and values.size > 1 else None,
-            low,
-            high,
-            values.size,
-            len(self.missing),
-        )
+        value = replace(describe(list(self.values.values())), missing=len(self.missing))
+        return value if deviation else replace(value, deviation=None)
+
+
+def describe(values: Sequence[float]) -> Value:
+    """Mean, deviation and interval of n users' values, n at least 1.
+
+    The deviation is the sample's, with n - 1 in the denominator.
+    """
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    low, high = interval(values) or (None, None)
+    return Value(float(np.mean(values)), deviation, low, high, len(values))
 
 
 def over_users(records: Iterable[Record], figure: Figure) -> OverUsers:
@@ -109,18 +108,35 @@ class Comparison:
     smallest_p: float
 
 
-def compare(first: Mapping[str, float], second: Mapping[str, float]) -> Comparison | None:
-    """Test a method against another on the same users; None where they share no user.
+def compare(first: Sequence[Record], second: Sequence[Record], figure: Figure) -> Comparison | None:
+    """Test a method against another on the same users; None where they share none.
 
-    All signs are tried up to thirteen users, and drawn at random for more.
+    Only seeds that a user has of both are looked at: another seed is another division of the
+    user's data. All signs are tried up to thirteen users, and drawn at random for more.
+
+    Args:
+        first: The method's records, of one data set or of several.
+        second: The other's.
+        figure: What is compared.
     """
-    differences = {user: first[user] - second[user] for user in first if user in second}
-    value = OverUsers(differences).value()
-    if value is None:
+    others = {_place(record): figure(record) for record in second}
+    seeds: dict[tuple[str, str], list[float]] = {}
+    for record in first:
+        ours, theirs = figure(record), others.get(_place(record))
+        if ours is not None and theirs is not None:
+            user = (record["data"], record["user"])
+            seeds.setdefault(user, []).append(ours - theirs)
+    if not seeds:
         return None
+    differences = [math.fsum(values) / len(values) for values in seeds.values()]
+    value = describe(differences)
     smallest = min(1.0, max(2 / 2**value.n, 2 / (RESAMPLES + 1)))
-    above = sum(1 for difference in differences.values() if difference > 0)
-    return Comparison(value, above, _sign_flips(list(differences.values())), smallest)
+    above = sum(1 for difference in differences if difference > 0)
+    return Comparison(value, above, _sign_flips(differences), smallest)
+
+
+def _place(record: Record) -> tuple[str, str, int]:
+    return record["data"], record["user"], record["seed"]
 
 
 def _sign_flips(differences: list[float]) -> float:
@@ -173,3 +189,16 @@ def flip_rate(against: str, sign: str = "negative") -> Figure:
 def total_cost(name: str) -> Figure:
     """A total of a record's cost, such as ``"forward_passes"`` or ``"seconds"``."""
     return lambda record: (record.get("cost") or {}).get("total", {}).get(name)
+
+
+def total_flops(record: Record) -> float | None:
+    """FLOPs of a whole replacement: selection, forward, solution, training."""
+    forward = total_cost("forward_flops")(record)
+    backward = total_cost("backward_flops")(record)
+    return None if forward is None or backward is None else forward + backward
+
+
+def memory_growth(record: Record) -> float | None:
+    """Bytes by which a replacement's peak of memory is above where it began; None if unmeasured."""
+    peak = total_cost("peak_memory")(record)
+    return max(0, peak - record["cost"]["start_memory"]) if peak else None

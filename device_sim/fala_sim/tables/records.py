@@ -7,28 +7,31 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fala import DataError
+from fala_sim.methods.catalogue import CATALOGUE
 from fala_sim.records import Kind, Record
 from fala_sim.statistics import Figure, over_users, score
 from fala_sim.tables.table import NOT_RUN, Cell, Value
 
-#: Methods by name with their titles, in the order of tables.
-METHODS = {
-    "old": "Old personal model",
+MB = 1e6
+
+#: Titles of methods without a record: a record tells its own.
+TITLES = {
+    "old": "Old personal",
     "global": "Global",
     "full": "Full",
-    "top": "Top",
     "adapter": "Adapter",
     "lora": "LoRA",
+    "top": "Top",
+    "logistic": "Logistic",
     "knn": "Nearest neighbours",
-    "logistic": "Logistic head",
     "procrustes": "Procrustes",
     "affine": "Low-rank affine",
-    "fala-paper": "FaLA, the paper's",
-    "fala": "FaLA, as shipped",
+    "fala-paper": "FaLA, paper",
+    "fala": "FaLA",
 }
 
-#: What a new method is measured against: not ours, and not the model that is replaced.
-BASELINES = tuple(name for name in METHODS if name not in ("old", "fala-paper", "fala"))
+#: Ours, and the model that is replaced; all others are baselines.
+NO_BASELINES = ("old", "fala-paper", "fala")
 
 #: Metrics by name with their titles.
 METRICS = {"auc": "AUC", "f1": "F1", "accuracy": "accuracy"}
@@ -82,6 +85,15 @@ class Records:
         return found
 
 
+def replacements(records: Records) -> list[Record]:
+    """The replacements of users' backbones, without variants.
+
+    Raises:
+        DataError: If there is none.
+    """
+    return [record for record in records.need("replacement") if not record.get("variant")]
+
+
 def by_setting(records: Sequence[Record]) -> Iterator[tuple[Setting, list[Record]]]:
     """Each setting's records, settings in the order of their names."""
     for setting in sorted({Setting.of(record) for record in records}):
@@ -91,24 +103,24 @@ def by_setting(records: Sequence[Record]) -> Iterator[tuple[Setting, list[Record
 def by_method(
     records: Sequence[Record], expected: Sequence[str] = ()
 ) -> Iterator[tuple[str, list[Record]]]:
-    """Each method's records of one setting, in the order of ``METHODS``.
+    """Each method's records of one setting, in the catalogue's order.
 
     Args:
         records: Of one setting, without variants.
         expected: Methods that come up with an empty list where they were not run.
     """
-    found: dict[str, list[Record]] = {name: [] for name in METHODS if name in expected}
+    found: dict[str, list[Record]] = {name: [] for name in expected}
     for record in records:
         found.setdefault(record["method"], []).append(record)
-    ranks = list(METHODS)
-    for name in sorted(found, key=lambda name: ranks.index(name) if name in METHODS else 99):
+    order = list(CATALOGUE)
+    for name in sorted(found, key=lambda name: order.index(name) if name in order else len(order)):
         yield name, found[name]
 
 
 def title(method: str, records: Sequence[Record] = ()) -> str:
-    """A method's name in tables: its own records' word for it if it is none of ``METHODS``."""
-    own = next((record["title"] for record in records if record.get("title")), method)
-    return METHODS.get(method, own)
+    """A method's name in tables: its own records' word for it, if they have one."""
+    known = TITLES.get(method, method)
+    return next((record["title"] for record in records if record.get("title")), known)
 
 
 def score_cells(records: Sequence[Record], metrics: Sequence[str] = tuple(METRICS)) -> list[Cell]:
@@ -121,12 +133,50 @@ def mean(records: Sequence[Record], figure: Figure) -> Value | str | None:
     return over_users(records, figure).value() if records else NOT_RUN
 
 
+def plain_mean(records: Sequence[Record], figure: Figure, unit: float = 1.0) -> Cell:
+    """As ``mean``, the number alone, in a unit."""
+    cell = mean(records, figure)
+    return cell.mean / unit if isinstance(cell, Value) else cell
+
+
+def comparable(records: Sequence[Record]) -> list[Record]:
+    """Records of the seeds that all methods of their setting have.
+
+    Another seed is another division of the users' data, and methods that train a transformer may
+    have been run on the first only.
+    """
+    kept: list[Record] = []
+    for _, own in by_setting(records):
+        seeds = [{record["seed"] for record in group} for _, group in by_method(own)]
+        shared = set.intersection(*seeds) or set.union(*seeds)
+        kept += [record for record in own if record["seed"] in shared]
+    return kept
+
+
 def described(records: Sequence[Record]) -> str:
     """Which data, backbones, users and seeds records are of, as a caption says it."""
     settings = []
     for setting, own in by_setting(records):
         users = len({record["user"] for record in own})
-        settings.append(f"{setting.data} ({setting.task}; {setting.backbones}; {users} users)")
+        word = "user" if users == 1 else "users"
+        settings.append(f"{setting.data} ({setting.task}; {setting.backbones}; {users} {word})")
     seeds = sorted({record["seed"] for record in records})
     word = "seed" if len(seeds) == 1 else "seeds"
     return f"Data: {', '.join(settings)}; {word} {', '.join(map(str, seeds))}."
+
+
+def made(records: Sequence[Record]) -> str:
+    """When, on what machine and by which version records were made, as a caption says it."""
+    dates = sorted({record["date"][:10] for record in records if "date" in record})
+    provenances = [record["provenance"] for record in records if "provenance" in record]
+    machines = sorted({_machine(own["machine"]) for own in provenances})
+    commits = sorted({own["commit"] + "+" * own["changed"] for own in provenances})
+    when = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "on an unknown date"
+    return (
+        f"Measured {when} on {' and '.join(machines) or 'an unknown machine'}, "
+        f"fala at {', '.join(commits) or 'an unknown commit'}."
+    )
+
+
+def _machine(machine: Record) -> str:
+    return f"{machine['cpu']}, {machine['cores']} cores, {machine['memory'] / 2**30:.0f} GiB"

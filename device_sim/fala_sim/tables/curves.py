@@ -1,0 +1,170 @@
+"""Learning curves, users whom a device hardly knows yet, and chains of replacements."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from fala_sim.records import Record
+from fala_sim.statistics import Figure, describe, over_users, score
+from fala_sim.tables.records import (
+    METRICS,
+    Records,
+    by_method,
+    by_setting,
+    described,
+    mean,
+    title,
+)
+from fala_sim.tables.table import Cell, Table
+
+#: Train examples of a user whom a device hardly knows.
+COLD = ("0", "5", "10", "20")
+
+
+def curves(records: Records) -> Table:
+    """Mean AUC by the number of examples that the device had.
+
+    Raises:
+        DataError: If no learning curve was run.
+    """
+    runs = records.need("curve")
+    sizes = sorted({record["variant"] for record in runs}, key=size)
+    rows: list[tuple[Cell, ...]] = []
+    for setting, own in by_setting(runs):
+        for name, group in by_method(own):
+            cells = [
+                mean([record for record in group if record["variant"] == one], score("auc"))
+                for one in sizes
+            ]
+            rows.append((setting.data, setting.new, title(name, group), *cells))
+    return Table(
+        "curves",
+        "Learning curves",
+        f"{described(runs)} AUC by the number of train examples that the device had when the new "
+        "backbone came: mean over users ± deviation [95 % bootstrap interval over users]. Users "
+        "with fewer examples than a column says are not in it.",
+        ("data", "new", "method", *(f"{one} examples" for one in sizes)),
+        rows,
+    )
+
+
+def cold(records: Records) -> Table:
+    """What a replacement does for users of whom the device knows little or nothing.
+
+    Raises:
+        DataError: If no learning curve was run.
+    """
+    runs = records.need("curve")
+    # The vendor's model is the same whatever the device has learnt.
+    vendor = {
+        _place(record): auc
+        for record in (*records.of("replacement"), *runs)
+        if record["method"] == "global" and (auc := score("auc")(record)) is not None
+    }
+    rows: list[tuple[Cell, ...]] = []
+    for setting, own in by_setting(runs):
+        for name, group in by_method(own):
+            if name == "global":
+                continue
+            for one in COLD:
+                here = [record for record in group if record["variant"] == one]
+                gains = over_users(
+                    here,
+                    lambda record: (
+                        None
+                        if (auc := score("auc")(record)) is None or _place(record) not in vendor
+                        else auc - vendor[_place(record)]
+                    ),
+                ).values
+                if not gains:
+                    continue
+                losses = [-gain for gain in gains.values() if gain < 0]
+                rows.append(
+                    (
+                        setting.data,
+                        setting.new,
+                        title(name, group),
+                        int(one),
+                        len(gains),
+                        len(losses) / len(gains),
+                        sum(losses) / len(losses) if losses else None,
+                        max(losses, default=None),
+                        describe(list(gains.values())),
+                    )
+                )
+    return Table(
+        "cold",
+        "Cold users: against the vendor's model",
+        f"{described(runs)} Each user's AUC less the AUC of the vendor's new model as it is, which "
+        "a user loses nothing by staying with. Share below: users who are worse off, by how much "
+        "on average and at most; difference: mean over all users ± deviation [95 % bootstrap "
+        "interval].",
+        ("data", "new", "method", "examples", "users", "share below", "mean loss below",
+         "largest loss", "difference in AUC"),
+        rows,
+        () if rows else ("Not run: no user has an AUC of a method and of the vendor's model.",),
+    )  # fmt: skip
+
+
+def chains(records: Records) -> Table:
+    """What survives of a personal model through several replacements.
+
+    Raises:
+        DataError: If no chain was run.
+    """
+    runs = records.need("chain")
+    rows: list[tuple[Cell, ...]] = []
+    for setting, own in by_setting(runs):
+        for name, group in by_method(own):
+            steps = max(len(record["steps"]) for record in group)
+            for place in range(steps):
+                here = [
+                    {**record, "step": record["steps"][place]}
+                    for record in group
+                    if len(record["steps"]) > place
+                ]
+                backbones = dict.fromkeys(record["step"]["backbone"] for record in here)
+                rows.append(
+                    (
+                        setting.data,
+                        title(name, group),
+                        place,
+                        " or ".join(backbones),
+                        *(mean(here, _step("scores", metric)) for metric in METRICS),
+                        mean(here, _step("vendor", "auc")),
+                        _decisions(here),
+                    )
+                )
+    return Table(
+        "chains",
+        "Chains of replacements",
+        f"{described(runs)} One device through several backbones in turn, by step: 0 is what it "
+        "learnt first. Scores of the personal model, and AUC of the vendor's model of the same "
+        "backbone: mean over users ± deviation [95 % bootstrap interval over users]. Decisions: "
+        "for how many users the device carried the personal model over, or fell back to the "
+        "vendor's.",
+        ("data", "method", "step", "backbone", *METRICS.values(), "vendor's AUC", "decisions"),
+        rows,
+    )
+
+
+def size(variant: str) -> float:
+    """The number of examples that a learning curve's variant stands for; "all" comes last."""
+    return math.inf if variant == "all" else int(variant)
+
+
+def _place(record: Record) -> tuple[str, str, str, int]:
+    return record["data"], record["new"], record["user"], record["seed"]
+
+
+def _step(what: str, metric: str) -> Figure:
+    return lambda record: record["step"].get(what, {}).get(metric)
+
+
+def _decisions(records: Sequence[Record]) -> str | None:
+    found = Counter(
+        record["step"]["decision"] for record in records if "decision" in record["step"]
+    )
+    return ", ".join(f"{decision} {count}" for decision, count in found.items()) or None
