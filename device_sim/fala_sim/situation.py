@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -36,7 +36,9 @@ class Release:
         embeddings: Embeddings (d,) of all the data set's texts, which cost the laboratory nothing:
             for scoring, for searches and where only quality is asked. What a device pays for goes
             through ``Situation.encode``.
-        flops: FLOPs of one forward pass by length in tokens; empty for word vectors.
+        flops: FLOPs of one forward pass by length in tokens, from the graph's own shapes; empty
+            for word vectors.
+        tokens: Length of every text in tokens, cut as the backbone cuts it.
     """
 
     name: str
@@ -44,6 +46,16 @@ class Release:
     head: Head
     embeddings: Mapping[str, Vectors]
     flops: Mapping[int, float]
+    tokens: Mapping[str, int] = field(default_factory=dict)
+
+    def forward_flops(self, texts: Iterable[str]) -> float:
+        """FLOPs of passing some texts through the backbone one by one, without padding."""
+        if len(self.flops) < 3:
+            return 0.0
+        # Exact: a transformer's cost is a quadratic of the length.
+        lengths = np.array([self.tokens[text] for text in texts], dtype=np.float64)
+        curve = np.polyfit(list(self.flops), list(self.flops.values()), 2)
+        return float(np.polyval(curve, lengths).sum())
 
     def inputs(self, examples: Sequence[Example]) -> Vectors:
         """The head's inputs of n examples, shape (n, d)."""

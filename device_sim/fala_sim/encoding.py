@@ -1,0 +1,53 @@
+"""The new backbone as methods get it: run for real where cost is asked, else from what is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fala import Backbone, Bundle
+from fala_sim.meter import Meter
+from fala_sim.situation import Release, Vectors
+
+
+class DeviceEncoder:
+    """Loads the release and runs it, as a user's device would; each text once.
+
+    Args:
+        release: The new release.
+    """
+
+    def __init__(self, release: Release) -> None:
+        self._release = release
+        self._backbone: Backbone | None = None
+        self._have: dict[str, Vectors] = {}
+
+    def __call__(self, texts: Sequence[str], meter: Meter) -> dict[str, Vectors]:
+        """Embeddings by text; what is new is counted and timed."""
+        if self._backbone is None:
+            with meter.stage("load"):
+                self._backbone = Bundle.open(self._release.path).backbone()
+        missing = [text for text in dict.fromkeys(texts) if text not in self._have]
+        with meter.stage("forward") as stage:
+            if missing:
+                vectors = self._backbone.encode(missing)
+                self._have.update(zip(missing, vectors, strict=True))
+            stage.forward_passes += len(missing)
+            stage.forward_flops += self._release.forward_flops(missing)
+        return {text: self._have[text] for text in texts}
+
+
+class KnownEncoder:
+    """Gives the embeddings that the laboratory has; counts passes, and takes no time.
+
+    Args:
+        release: The new release.
+    """
+
+    def __init__(self, release: Release) -> None:
+        self._release = release
+
+    def __call__(self, texts: Sequence[str], meter: Meter) -> dict[str, Vectors]:
+        """Embeddings by text."""
+        with meter.stage("forward") as stage:
+            stage.forward_passes += len(set(texts))
+        return {text: self._release.embeddings[text] for text in texts}

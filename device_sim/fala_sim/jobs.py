@@ -1,0 +1,250 @@
+"""What the laboratory runs, one function a job; each writes its records and gives nothing back.
+
+A job has a process of its own, so that its memory is its own; everything here is called there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from fala import Device, PersonalModel
+from fala_sim.encoding import DeviceEncoder, KnownEncoder
+from fala_sim.meter import Meter
+from fala_sim.methods.catalogue import find_method
+from fala_sim.methods.fala_shipped import Replaced
+from fala_sim.methods.method import Scores, Settings
+from fala_sim.quality import figures, flips
+from fala_sim.records import Key, write_record
+from fala_sim.releases import Prepared, load
+from fala_sim.situation import Release, Situation, User
+
+#: Train examples that a device has when the new backbone arrives, for learning curves; None: all.
+SIZES = (0, 5, 10, 20, 50, 200, None)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One process's work.
+
+    Attributes:
+        kind: The kind of the records that it writes.
+        place: What was prepared for its division; see ``fala_sim.releases``.
+        results: The run's folder.
+        data: The data set.
+        method: The method; "" for jobs of several.
+        user: The user; "" for jobs of none.
+        seed: The division's.
+        settings: Chosen settings by method.
+    """
+
+    kind: str
+    place: Path
+    results: Path
+    data: str
+    method: str
+    user: str
+    seed: int
+    settings: Mapping[str, Settings]
+
+
+def search(job: Job) -> None:
+    """Try a method's whole grid on one validation user."""
+    start = time.perf_counter()
+    prepared = load(job.place)
+    method = find_method(job.method)
+    user = _user(prepared, job.user)
+    situation = _situation(prepared, user, job.seed, known=True)
+    tried = [
+        {"settings": settings, "scores": _figures(situation, scores, user)}
+        for settings, scores in method.search(situation)
+    ]
+    content = _about(prepared, user) | {"title": method.title, "tried": tried}
+    content["seconds"] = time.perf_counter() - start
+    write_record(job.results, Key("search", job.data, job.method, job.user, job.seed), content)
+
+
+def replacement(job: Job) -> None:
+    """Replace one user's backbone by one method, and measure what it costs."""
+    start = time.perf_counter()
+    prepared = load(job.place)
+    method = find_method(job.method)
+    user = _user(prepared, job.user)
+    situation = _situation(prepared, user, job.seed, known=False)
+    settings = dict(job.settings.get(job.method, {}))
+    scores = method.fit(situation, settings)
+    # Before anything else is loaded to score it.
+    cost = situation.meter.fields()
+    content = _about(prepared, user) | {"title": method.title, "settings": settings}
+    content |= _scored(prepared, situation, scores, user)
+    content["cost"] = cost
+    if isinstance(scores, Replaced):
+        content["report"] = scores.report.to_dict()
+    if not method.trained or method.name == "full":
+        # A trained model reads the others' documents again; of those one is enough for figures.
+        content["cross"] = {
+            other.name: _figures(situation, scores, other)
+            for other in prepared.division.users
+            if other.name != user.name
+        }
+    content["seconds"] = time.perf_counter() - start
+    write_record(job.results, Key("replacement", job.data, job.method, job.user, job.seed), content)
+
+
+def curve(job: Job) -> None:
+    """One user's learning curve: a method with the first few of the train examples only."""
+    prepared = load(job.place)
+    method = find_method(job.method)
+    whole = _user(prepared, job.user)
+    order = np.random.default_rng(job.seed).permutation(len(whole.train))
+    for size in SIZES:
+        variant = "all" if size is None else str(size)
+        key = Key("curve", job.data, job.method, job.user, job.seed, variant)
+        if key.path(job.results).exists() or (size or 0) > len(whole.train):
+            continue
+        start = time.perf_counter()
+        # In their own order: a matcher's examples are in order of time.
+        chosen = np.sort(order[:size])
+        user = replace(
+            whole,
+            train=[whole.train[i] for i in chosen],
+            train_labels=[whole.train_labels[i] for i in chosen],
+        )
+        situation = _situation(prepared, user, job.seed, known=True)
+        scores = method.fit(situation, dict(job.settings.get(job.method, {})))
+        content = _about(prepared, user) | {"title": method.title}
+        content |= _scored(prepared, situation, scores, user)
+        content["seconds"] = time.perf_counter() - start
+        write_record(job.results, key, content)
+
+
+def ablation(job: Job) -> None:
+    """One user's rows of the paper's Tables 3 to 7."""
+    from fala_sim.ablations import ablations
+
+    prepared = load(job.place)
+    user = _user(prepared, job.user)
+    situation = _situation(prepared, user, job.seed, known=True)
+    start = time.perf_counter()
+    for variant, scores, extra in ablations(situation, dict(job.settings.get("fala-paper", {}))):
+        key = Key("ablation", job.data, "fala-paper", job.user, job.seed, variant)
+        if not key.path(job.results).exists():
+            content = _about(prepared, user) | _scored(prepared, situation, scores, user) | extra
+            content["seconds"] = time.perf_counter() - start
+            write_record(job.results, key, content)
+        start = time.perf_counter()
+
+
+def chain(job: Job, through: Sequence[Path]) -> None:
+    """One user's device through several replacements in turn.
+
+    Args:
+        job: Its place has the first release as ``old``.
+        through: What was prepared with each next release as ``new``.
+    """
+    start = time.perf_counter()
+    prepared = load(job.place)
+    user = _user(prepared, job.user)
+    steps: list[dict[str, Any]] = []
+
+    def step(release: Release, model: PersonalModel, more: Mapping[str, Any]) -> None:
+        inputs = release.inputs(user.test)
+        truth, labels = user.test_labels, release.head.labels
+        personal = model.logits(inputs).astype(np.float64)
+        vendor = release.head.vendor_model().logits(inputs).astype(np.float64)
+        steps.append(
+            {
+                "backbone": release.name,
+                "scores": figures(personal, truth, labels),
+                "vendor": figures(vendor, truth, labels),
+                **more,
+            }
+        )
+
+    with (
+        TemporaryDirectory(prefix="fala-") as folder,
+        Device.create(Path(folder) / "device", prepared.old.path) as device,
+    ):
+        device.learn(user.train, user.train_labels)
+        step(prepared.old, device.model, {})
+        for place in through:
+            release = load(place).new
+            report = device.replace(release.path, seed=job.seed)
+            passes = report.forward_passes
+            step(release, device.model, {"decision": report.decision, "forward_passes": passes})
+    content = _about(prepared, user) | {"steps": steps}
+    content["seconds"] = time.perf_counter() - start
+    write_record(job.results, Key("chain", job.data, "fala", job.user, job.seed), content)
+
+
+def flops(job: Job) -> None:
+    """The paper's Table 1: one training batch of BERT-base and RoBERTa-base."""
+    from fala_sim.torch_flops import table1
+
+    start = time.perf_counter()
+    rows = table1()
+    content = {"rows": rows, "seconds": time.perf_counter() - start}
+    write_record(job.results, Key("flops", "none", "table1", "all", 0), content)
+
+
+def _situation(prepared: Prepared, user: User, seed: int, *, known: bool) -> Situation:
+    new = prepared.new
+    return Situation(
+        user=user,
+        old=prepared.old,
+        new=new,
+        personal=_personal(prepared.old, user),
+        transformer=prepared.transformer,
+        encode=KnownEncoder(new) if known else DeviceEncoder(new),
+        seed=seed,
+        meter=Meter(),
+    )
+
+
+def _personal(old: Release, user: User) -> PersonalModel:
+    """The old personal model: what a device with the old release learns."""
+    with (
+        TemporaryDirectory(prefix="fala-") as folder,
+        Device.create(Path(folder) / "device", old.path) as device,
+    ):
+        if user.train:
+            device.learn(user.train, user.train_labels)
+        return device.model
+
+
+def _user(prepared: Prepared, name: str) -> User:
+    return next(user for user in prepared.division.users if user.name == name)
+
+
+def _about(prepared: Prepared, user: User) -> dict[str, Any]:
+    return {
+        "task": prepared.division.task,
+        "old": prepared.old.name,
+        "new": prepared.new.name,
+        "train": len(user.train),
+        "test": len(user.test),
+        "public": len(prepared.division.public),
+    }
+
+
+def _figures(situation: Situation, scores: Scores, user: User) -> dict[str, float | None]:
+    return figures(scores(user.test), user.test_labels, situation.labels)
+
+
+def _scored(prepared: Prepared, situation: Situation, scores: Scores, user: User) -> dict[str, Any]:
+    logits = scores(user.test)
+    truth, labels = user.test_labels, situation.labels
+    vendor = prepared.new.head.vendor_model().logits(prepared.new.inputs(user.test))
+    return {
+        "scores": figures(logits, truth, labels),
+        "flips": {
+            "old": flips(logits, situation.old_logits(user.test), truth, labels),
+            "vendor": flips(logits, vendor.astype(np.float64), truth, labels),
+        },
+    }

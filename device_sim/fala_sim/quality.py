@@ -1,0 +1,76 @@
+"""How good scores are on held-out rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala_sim.situation import Logits
+
+Figures = dict[str, float | None]
+
+
+def figures(logits: Logits, truth: Sequence[str], labels: Sequence[str]) -> Figures:
+    """AUC, F1 and accuracy.
+
+    With two labels AUC and F1 are the second label's; with more they are means over the labels.
+
+    Args:
+        logits: Shape (n, C).
+        truth: n labels' names.
+        labels: All labels' names, in the order of the logits.
+
+    Returns:
+        ``auc`` (None where the rows are of one label), ``f1`` and ``accuracy``.
+    """
+    # Late: it takes a second to load, and a hundred megabytes that no method needs.
+    from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
+
+    positions = _positions(truth, labels)
+    decided = decisions(logits)
+    binary = len(labels) == 2
+    average = "binary" if binary else "macro"
+    seen = len(set(positions.tolist()))
+    area = None
+    if binary and seen == 2:
+        area = float(roc_auc_score(positions, logits[:, 0]))
+    elif not binary and seen == len(labels):
+        # One label against the rest, by its logit less the others' as a probability.
+        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+        shares /= shares.sum(axis=1, keepdims=True)
+        area = float(roc_auc_score(positions, shares, multi_class="ovr"))
+    return {
+        "auc": area,
+        "f1": float(f1_score(positions, decided, average=average, zero_division=0.0)),
+        "accuracy": float(accuracy_score(positions, decided)),
+    }
+
+
+def flips(
+    logits: Logits, before: Logits, truth: Sequence[str], labels: Sequence[str]
+) -> dict[str, int]:
+    """Decisions that a change of model made wrong (negative) or right (positive).
+
+    Args:
+        logits: The new model's, shape (n, C).
+        before: Those of the model it is compared with, shape (n, C).
+        truth: n labels' names.
+        labels: All labels' names.
+    """
+    positions = _positions(truth, labels)
+    now, then = decisions(logits) == positions, decisions(before) == positions
+    return {"negative": int((then & ~now).sum()), "positive": int((now & ~then).sum())}
+
+
+def decisions(logits: Logits) -> NDArray[np.int64]:
+    """The decided label's position, shape (n,), of logits (n, C)."""
+    if logits.shape[1] == 1:
+        return (logits[:, 0] > 0).astype(np.int64)
+    return np.asarray(logits.argmax(axis=1), dtype=np.int64)
+
+
+def _positions(truth: Sequence[str], labels: Sequence[str]) -> NDArray[np.int64]:
+    position = {label: index for index, label in enumerate(labels)}
+    return np.array([position[label] for label in truth], dtype=np.int64)
