@@ -1,0 +1,204 @@
+"""Statistics over a few users, against values known by hand."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from fala_sim.statistics import (
+    compare,
+    flip_rate,
+    holm,
+    interval,
+    memory_growth,
+    over_users,
+    score,
+    total_flops,
+)
+
+AUC = score("auc")
+
+
+def records(aucs, seeds=(0,), data="films", **fields):
+    """One record for each user and seed; ``aucs`` by user."""
+    return [
+        {"data": data, "user": user, "seed": seed, "scores": {"auc": auc}, **fields}
+        for user, auc in aucs.items()
+        for seed in seeds
+    ]
+
+
+def test_mean_and_deviation_over_users():
+    value = over_users(records({"a": 0.5, "b": 0.7, "c": 0.9}), AUC).value()
+    assert value.mean == pytest.approx(0.7)
+    assert value.deviation == pytest.approx(0.2)
+    assert (value.n, value.missing) == (3, 0)
+    assert value.low < 0.7 < value.high
+    assert value.low >= 0.5 and value.high <= 0.9
+
+
+def test_a_users_seeds_are_averaged_before_users():
+    one = records({"a": 0.9}, seeds=(0, 1, 2)) + records({"b": 0.5})
+    value = over_users(one, AUC).value()
+    assert value.mean == pytest.approx(0.7)  # not (3 x 0.9 + 0.5) / 4
+    assert value.n == 2
+    assert over_users(records({"a": 0.2}) + records({"a": 0.6}, (1,)), AUC).values == {
+        "a": pytest.approx(0.4)
+    }
+
+
+def test_three_equal_seeds_are_as_one():
+    aucs = {"a": 0.5, "b": 0.7, "c": 0.8}
+    several = over_users(records(aucs, (0, 1, 2)), AUC)
+    assert several.values == pytest.approx(over_users(records(aucs), AUC).values)
+    assert several.value().n == 3
+
+
+def test_a_missing_auc_is_left_out_and_counted():
+    found = over_users(records({"a": 0.5, "b": None, "c": 0.7, "d": math.nan}), AUC)
+    assert found.missing == ("b", "d")
+    value = found.value()
+    assert (value.mean, value.n, value.missing) == (pytest.approx(0.6), 2, 2)
+
+
+def test_a_user_with_one_good_seed_counts():
+    found = over_users(records({"a": None}) + records({"a": 0.6}, (1,)), AUC)
+    assert (found.values, found.missing) == ({"a": 0.6}, ())
+
+
+def test_nobody_has_no_mean():
+    assert over_users([], AUC).value() is None
+    assert over_users(records({"a": None}), AUC).value() is None
+
+
+def test_one_user_has_no_deviation_and_no_interval():
+    value = over_users(records({"a": 0.8}), AUC).value()
+    assert (value.mean, value.deviation, value.low, value.high, value.n) == (
+        0.8,
+        None,
+        None,
+        None,
+        1,
+    )
+
+
+@pytest.mark.parametrize("users", [0, 1, 2])
+def test_under_three_users_there_is_no_interval(users):
+    assert interval([0.5] * users) is None
+
+
+def test_intervals_are_the_same_every_time_and_narrow_with_users():
+    values = np.random.default_rng(3).normal(0.7, 0.1, 40).tolist()
+    assert interval(values) == interval(values)
+    low, high = interval(values)
+    few_low, few_high = interval(values[:5])
+    assert high - low < few_high - few_low
+    # Of many users it is the normal interval: mean ± 1.96 standard errors.
+    error = np.std(values) / math.sqrt(40)
+    assert low == pytest.approx(np.mean(values) - 1.96 * error, abs=error / 8)
+    assert high == pytest.approx(np.mean(values) + 1.96 * error, abs=error / 8)
+
+
+def test_equal_users_have_an_interval_of_no_width():
+    assert interval([0.5] * 5) == (0.5, 0.5)
+
+
+def test_five_users_all_better_have_p_two_of_thirty_two():
+    ours = records({name: 0.8 + place / 100 for place, name in enumerate("abcde")})
+    found = compare(ours, records(dict.fromkeys("abcde", 0.7)), AUC)
+    assert found.p == found.smallest_p == 2 / 32
+    assert found.above == 5
+    assert found.difference.mean == pytest.approx(0.12)
+
+
+@pytest.mark.parametrize("users", [2, 3, 6])
+def test_p_is_that_of_all_signs(users):
+    differences = np.random.default_rng(users).normal(0.02, 0.05, users)
+    ours = records({str(place): 0.5 + value for place, value in enumerate(differences)})
+    theirs = records({str(place): 0.5 for place in range(users)})
+    means = [np.mean(differences * signs) for signs in itertools.product((1, -1), repeat=users)]
+    expected = np.mean(np.abs(means) >= abs(np.mean(differences)) - 1e-12)
+    assert compare(ours, theirs, AUC).p == pytest.approx(expected)
+
+
+def test_p_does_not_depend_on_the_order_of_methods():
+    first = records({"a": 0.6, "b": 0.9, "c": 0.7, "d": 0.5})
+    second = records({"a": 0.5, "b": 0.7, "c": 0.75, "d": 0.45})
+    one, other = compare(first, second, AUC), compare(second, first, AUC)
+    assert one.p == other.p
+    assert one.difference.mean == pytest.approx(-other.difference.mean)
+    assert (one.above, other.above) == (3, 1)
+
+
+def test_the_same_figures_have_p_one():
+    same = records({"a": 0.6, "b": 0.9, "c": 0.7})
+    assert compare(same, same, AUC).p == 1
+
+
+def test_one_user_proves_nothing():
+    found = compare(records({"a": 0.9}), records({"a": 0.1}), AUC)
+    assert (found.p, found.smallest_p) == (1, 1)
+
+
+def test_many_users_are_drawn_and_stay_above_the_smallest_p():
+    ours = records({str(user): 0.9 for user in range(40)})
+    theirs = records({str(user): 0.5 + user / 1000 for user in range(40)})
+    found = compare(ours, theirs, AUC)
+    assert found.p == found.smallest_p == pytest.approx(2 / 10_000)
+
+
+def test_only_shared_users_and_seeds_are_compared():
+    ours = records({"a": 0.9, "b": 0.8, "c": 0.1}) + records({"a": 0.3}, (1,))
+    theirs = records({"a": 0.7, "b": 0.7, "d": 0.2})
+    found = compare(ours, theirs, AUC)
+    assert found.difference.n == 2
+    assert found.difference.mean == pytest.approx(0.15)
+    assert compare(ours, records({"z": 0.5}), AUC) is None
+
+
+def test_users_of_two_data_sets_with_one_name_are_two_users():
+    ours = records({"a": 0.9}) + records({"a": 0.8}, data="news")
+    theirs = records({"a": 0.7}) + records({"a": 0.7}, data="news")
+    assert compare(ours, theirs, AUC).difference.n == 2
+
+
+def test_a_missing_auc_is_in_no_comparison():
+    ours, theirs = records({"a": 0.9, "b": 0.8}), records({"a": 0.7, "b": None})
+    assert compare(ours, theirs, AUC).difference.n == 1
+
+
+def test_holm_by_hand():
+    assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx(
+        {"a": 0.03, "c": 0.06, "b": 0.06}
+    )
+    assert holm({"a": 0.6, "b": 0.9}) == {"a": 1, "b": 1}
+    assert holm({"a": 0.03}) == {"a": 0.03}
+    assert holm({}) == {}
+
+
+def test_flip_rates():
+    record = {
+        "test": 200,
+        "flips": {
+            "old": {"negative": 10, "positive": 30},
+            "vendor": {"negative": 4, "positive": 0},
+        },
+    }
+    assert flip_rate("old")(record) == 0.05
+    assert flip_rate("old", "positive")(record) == 0.15
+    assert flip_rate("vendor")(record) == 0.02
+    assert flip_rate("vendor", "positive")(record) == 0
+    assert flip_rate("old")({"test": 200}) is None
+    assert flip_rate("old")({"test": 0, "flips": record["flips"]}) is None
+
+
+def test_costs_of_a_record():
+    total = {"forward_flops": 3e9, "backward_flops": 5e9, "peak_memory": 700}
+    record = {"cost": {"total": total, "start_memory": 200}}
+    assert total_flops(record) == 8e9
+    assert memory_growth(record) == 500
+    assert total_flops({}) is None
+    assert memory_growth({}) is None
+    # No account of memory on this system.
+    assert memory_growth({"cost": {"total": {"peak_memory": 0}, "start_memory": 0}}) is None
