@@ -68,7 +68,7 @@ class FalaPaper(FrozenMethod):
         return ModelScores(situation.new, model)
 
 
-def medoids(situation: Situation, inputs: Vectors, top_k: int, least: int = 0) -> NDArray[np.int64]:
+def medoids(situation: Situation, inputs: Vectors, top_k: int) -> NDArray[np.int64]:
     """One example of each correlation cluster, the largest cluster's first, shape (K,)."""
     n, dimension = inputs.shape
     # Nearly all pairs of a small user would be "+": the paper's 250 are a quarter of its users'

@@ -32,7 +32,7 @@ class Knn(FrozenMethod):
         return [
             {"k": k, "temperature": temperature}
             for k in (10, 30, 100, 300)
-            for temperature in (1.0, 0.3, 0.1)
+            for temperature in (0.3, 0.1, 0.05)
         ]
 
     def fit_embedded(

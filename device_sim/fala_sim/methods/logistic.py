@@ -28,7 +28,7 @@ class Logistic(FrozenMethod):
 
     def grid(self, situation: Situation) -> Sequence[Settings]:
         """Twelve values of scikit-learn's C, for inputs of mean squared length 1."""
-        return [{"C": round(10 ** (step / 2), 4)} for step in range(-4, 8)]
+        return [{"C": round(10 ** (step / 3), 4)} for step in range(-6, 6)]
 
     def fit_embedded(
         self,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from fala import Head
 from fala_sim.matrix_tuning import tune
 from fala_sim.methods.frozen import (
@@ -27,10 +29,14 @@ class Top(FrozenMethod):
     title = "Top"
 
     def grid(self, situation: Situation) -> Sequence[Settings]:
-        """Four learning rates by three numbers of epochs."""
+        """Four learning rates by three numbers of epochs.
+
+        A rate is a multiple of the mean |w|: a matcher's w is fifty times a classifier's, because
+        u * v is so small, and one rate for both would tune neither.
+        """
         return [
             {"learning_rate": rate, "epochs": epochs}
-            for rate in (3e-4, 1e-3, 3e-3, 1e-2)
+            for rate in (1e-3, 3e-3, 1e-2, 3e-2)
             for epochs in (3, 10, 30)
         ]
 
@@ -44,6 +50,7 @@ class Top(FrozenMethod):
         if not situation.user.train:
             return vendor_scores(situation)
         head = situation.new.head
+        rate = float(settings["learning_rate"]) * (float(np.abs(head.weight).mean()) or 1.0)
         with situation.meter.stage("tune") as stage:
             weight, bias = tune(
                 head.inputs(situation.user.train, embeddings),
@@ -51,7 +58,7 @@ class Top(FrozenMethod):
                 theta=head.weight,
                 bias=head.bias,
                 weight=1.0,
-                learning_rate=float(settings["learning_rate"]),
+                learning_rate=rate,
                 epochs=int(settings["epochs"]),
                 seed=situation.seed,
                 stage=stage,

@@ -1,0 +1,277 @@
+import numpy as np
+import pytest
+
+from bundles import WORDS, write_word_vectors
+from fala import Bundle, Head, PersonalModel, fit_personal, write_release
+from fala_sim.encoding import DeviceEncoder
+from fala_sim.matrix_tuning import tune
+from fala_sim.meter import Stage
+from fala_sim.methods import fala_paper
+from fala_sim.methods.catalogue import find_method
+from fala_sim.methods.method import EFFORT
+from fala_sim.quality import decisions, figures
+from fala_sim.situation import Release, Situation, User
+from situations import NEW_DIMENSION, OLD_DIMENSION, situation
+
+NAMES = ("top", "fala-paper", "procrustes", "affine", "knn", "logistic")
+CASES = (("classification", 2), ("classification", 3), ("matching", 2))
+
+SETTINGS = {
+    "top": {"learning_rate": 0.03, "epochs": 30},
+    "fala-paper": {"top_k": 10, "lambda": 0.1, "learning_rate": 0.01},
+    "procrustes": {"centre": 0, "unit": 0, "scale": "none"},
+    "affine": {"rank": OLD_DIMENSION, "ridge": 0.1},
+    "knn": {"k": 10, "temperature": 0.1},
+    "logistic": {"C": 10.0},
+}
+
+
+def accuracy(where, logits):
+    return figures(logits, where.user.test_labels, where.labels)["accuracy"]
+
+
+def vendor_logits(where, examples):
+    return where.new.head.vendor_model().logits(where.new.inputs(examples))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("task", "labels"), CASES)
+def test_learns_a_planted_preference(name, task, labels):
+    better = []
+    for seed in range(2):
+        where = situation(task, labels, train=300, seed=seed)
+        scores = find_method(name).fit(where, SETTINGS[name])
+        vendor = accuracy(where, vendor_logits(where, where.user.test))
+        better.append(accuracy(where, scores(where.user.test)) - vendor)
+    assert np.mean(better) > 0.05
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("task", "labels"), CASES)
+def test_answers_as_the_vendor_without_examples(name, task, labels):
+    where = situation(task, labels, train=0)
+    scores = find_method(name).fit(where, SETTINGS[name])
+    expected = vendor_logits(where, where.user.test)
+    np.testing.assert_array_equal(scores(where.user.test), expected)
+    assert where.meter.fields()["total"]["forward_passes"] == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("task", "labels"), CASES)
+@pytest.mark.parametrize(("train", "one_class"), [(1, False), (2, False), (12, True)])
+def test_gives_finite_logits_whatever_little_there_is(name, task, labels, train, one_class):
+    where = situation(task, labels, train=train, test=40, one_class=one_class)
+    for settings, scores in find_method(name).search(where):
+        logits = scores(where.user.test)
+        assert logits.shape == (40, 1 if labels == 2 else labels), settings
+        assert np.isfinite(logits).all(), settings
+
+
+@pytest.mark.parametrize("name", ["knn", "logistic"])
+def test_one_label_alone_leaves_the_vendors_model(name):
+    where = situation(one_class=True)
+    scores = find_method(name).fit(where, SETTINGS[name])
+    np.testing.assert_array_equal(scores(where.user.test), vendor_logits(where, where.user.test))
+
+
+@pytest.mark.parametrize("name", ["knn", "logistic"])
+def test_a_label_never_given_is_never_the_answer(name):
+    where = situation(labels=3)
+    kept = [i for i, label in enumerate(where.user.train_labels) if label != "b"]
+    user = where.user
+    user = User(
+        user.name, [user.train[i] for i in kept], [user.train_labels[i] for i in kept],
+        user.test, user.test_labels,
+    )  # fmt: skip
+    where = Situation(user, where.old, where.new, where.personal, None, where.encode, 0)
+    scores = find_method(name).fit(where, SETTINGS[name])
+    assert set(decisions(scores(user.test)).tolist()) == {0, 2}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_has_a_grid_of_the_common_effort(name):
+    grid = find_method(name).grid(situation())
+    assert len(grid) == EFFORT
+    assert len({tuple(sorted(settings.items())) for settings in grid}) == EFFORT
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_search_costs_no_forward_pass(name):
+    where = situation(train=20)
+    tried = list(find_method(name).search(where))
+    assert len(tried) == EFFORT
+    assert "forward" not in where.meter.stages
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("task", ["classification", "matching"])
+def test_passes_every_text_forward_once(name, task):
+    where = situation(task)
+    find_method(name).fit(where, SETTINGS[name])
+    texts = set()
+    for example in where.user.train:
+        texts.update([example] if task == "classification" else [*example.history,
+                                                                 example.candidate])  # fmt: skip
+    total = where.meter.fields()["total"]
+    assert total["forward_passes"] == len(texts)
+    assert total["backward_passes"] == 0
+    assert where.meter.stored_bytes > 0
+
+
+def test_the_papers_fala_counts_selection_solve_and_tuning():
+    where = situation(train=100)
+    find_method("fala-paper").fit(where, SETTINGS["fala-paper"])
+    stages = where.meter.stages
+    assert list(stages) == ["forward", "select", "solve", "tune"]
+    assert stages["select"].forward_flops >= 4 * 100**2 * NEW_DIMENSION
+    assert stages["solve"].forward_flops > 0
+    # 30 epochs; a multiply-add is two.
+    assert stages["tune"].forward_flops == 30 * 100 * 2 * NEW_DIMENSION
+    assert stages["tune"].backward_flops > stages["tune"].forward_flops
+    assert where.meter.stored_bytes == 4 * (NEW_DIMENSION + 1)
+    batch = where.meter.batch
+    assert batch["examples"] == 32
+    assert batch["forward_flops"] == pytest.approx(32 * (8e3 + 2 * NEW_DIMENSION))
+    assert 0 < batch["backward_flops"] < batch["forward_flops"]
+
+
+@pytest.mark.parametrize(("task", "labels"), CASES)
+def test_the_papers_fala_untuned_is_equation_1(task, labels, monkeypatch):
+    monkeypatch.setattr(fala_paper, "_EPOCHS", 0)
+    where = situation(task, labels, train=60)
+    scores = find_method("fala-paper").fit(where, SETTINGS["fala-paper"])
+    inputs = where.new.inputs(where.user.train)
+    chosen = fala_paper.medoids(where, inputs, 10)
+    targets = where.old_logits([where.user.train[index] for index in chosen])
+    expected = np.empty((300, targets.shape[1]))
+    for row, (w, b) in enumerate(zip(where.new.head.weight, where.new.head.bias, strict=True)):
+        E = (inputs[chosen] * w).astype(np.float64)
+        left = E.T @ E / len(chosen) + 0.1 * np.eye(NEW_DIMENSION)
+        theta = np.linalg.solve(left, E.T @ (targets[:, row] - b) / len(chosen))
+        expected[:, row] = (where.new.inputs(where.user.test) * w) @ theta + b
+    np.testing.assert_allclose(scores(where.user.test), expected, atol=1e-5)
+
+
+def test_medoids_are_one_example_of_each_cluster():
+    where = situation(train=80)
+    inputs = where.new.inputs(where.user.train)
+    few, many = (fala_paper.medoids(where, inputs, top_k) for top_k in (20, 2))
+    assert len(set(few.tolist())) == len(few) < len(many) < 80
+
+
+def test_tuning_reaches_the_minimum_of_the_cross_entropy():
+    where = situation(train=400, labels=3)
+    inputs, shares = where.new.inputs(where.user.train), where.label_shares()
+    labels = np.random.default_rng(0).permutation(shares)  # noise: the minimum is finite
+    point = {"theta": np.zeros((3, NEW_DIMENSION)), "bias": np.zeros(3), "weight": 1.0}
+    stage = Stage()
+    for rate in (0.03, 0.003, 0.0003):
+        point["theta"], point["bias"] = tune(
+            inputs, labels, **point, learning_rate=rate, epochs=100, seed=0, stage=stage,
+            tune_bias=True,
+        )  # fmt: skip
+    z = inputs @ point["theta"].T + point["bias"]
+    share = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    assert np.abs((share - labels).T @ inputs / 400).max() < 5e-3
+    assert np.abs((share - labels).mean(axis=0)).max() < 5e-3
+
+
+def test_tuning_the_matrix_leaves_the_bias():
+    where = situation(train=50)
+    head = where.new.head
+    start = PersonalModel(head, np.ones_like(head.weight), np.array([0.7]))
+    inputs = where.new.inputs(where.user.train)
+    tuned = fala_paper.tune_matrix(where, inputs, start, 0.01)
+    assert tuned.bias.tolist() == start.bias.tolist()
+    assert not np.allclose(tuned.theta, start.theta)
+
+
+@pytest.mark.parametrize("task", ["classification", "matching"])
+@pytest.mark.parametrize("name", ["procrustes", "affine"])
+def test_a_map_between_nearly_equal_spaces_keeps_the_old_model(name, task):
+    where = situation(task, train=200)
+    scores = find_method(name).fit(where, SETTINGS[name] | {"ridge": 1e-6})
+    old = where.old_logits(where.user.test)
+    kept = np.corrcoef(scores(where.user.test)[:, 0], old[:, 0])[0, 1]
+    assert kept > 0.99
+
+
+def test_procrustes_is_scipys_where_dimensions_are_equal():
+    import scipy.linalg
+
+    random = np.random.default_rng(0)
+    new, old = random.normal(size=(2, 40, 5))
+    fitted = find_method("procrustes").fit_map(new, old, SETTINGS["procrustes"], Stage())
+    np.testing.assert_allclose(
+        fitted.matrix, scipy.linalg.orthogonal_procrustes(new, old)[0], atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(("wide", "narrow"), [(7, 4), (4, 7)])
+def test_procrustes_keeps_angles_between_unequal_dimensions(wide, narrow):
+    random = np.random.default_rng(0)
+    new, old = random.normal(size=(30, wide)), random.normal(size=(30, narrow))
+    matrix = find_method("procrustes").fit_map(new, old, SETTINGS["procrustes"], Stage()).matrix
+    gram = matrix.T @ matrix if wide > narrow else matrix @ matrix.T
+    np.testing.assert_allclose(gram, np.eye(4), atol=1e-5)
+
+
+def test_an_affine_map_of_full_rank_is_ridge_regression():
+    from sklearn.linear_model import Ridge
+
+    random = np.random.default_rng(0)
+    new, old = random.normal(size=(30, 7)), random.normal(size=(30, 4))
+    fitted = find_method("affine").fit_map(new, old, {"rank": 4, "ridge": 0.5}, Stage())
+    spread = np.sum((new - new.mean(axis=0)) ** 2) / 7
+    peer = Ridge(alpha=0.5 * spread).fit(new, old)
+    np.testing.assert_allclose(fitted(new.astype("f4")), peer.predict(new), atol=1e-5)
+
+
+def test_an_affine_map_has_the_rank_asked_for_and_the_least_error():
+    random = np.random.default_rng(0)
+    new, old = random.normal(size=(30, 7)), random.normal(size=(30, 4))
+    fitted = find_method("affine").fit_map(new, old, {"rank": 2, "ridge": 1e-9}, Stage())
+    assert np.linalg.matrix_rank(fitted.matrix, tol=1e-5) == 2
+    # Without a penalty the best map of rank 2 leaves the fitted values' last singular values.
+    x, y = new - new.mean(axis=0), old - old.mean(axis=0)
+    full = x @ np.linalg.lstsq(x, y, rcond=None)[0]
+    least = np.sum((y - full) ** 2) + np.sum(np.linalg.svd(full)[1][2:] ** 2)
+    assert np.sum((fitted(new.astype("f4")) - old) ** 2) == pytest.approx(least, rel=1e-4)
+
+
+def test_neighbours_count_the_smoothed_votes_of_the_nearest():
+    where = situation(train=50)
+    scores = find_method("knn").fit(where, {"k": 5, "temperature": 1e6})
+    inputs = where.new.inputs(where.user.train)
+    text = where.user.test[0]
+    one = where.new.embeddings[text]
+    cosines = inputs @ one / np.linalg.norm(inputs, axis=1)
+    votes = [where.user.train_labels[i] for i in np.argsort(-cosines)[:5]]
+    expected = np.log((votes.count("b") + 0.5) / (votes.count("a") + 0.5))
+    assert scores([text])[0, 0] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_works_with_a_real_bundle_end_to_end(name, tmp_path):
+    random = np.random.default_rng(0)
+    texts = [" ".join(random.choice(WORDS[1:], 4).tolist()) for _ in range(40)]
+    labels = ["b" if "good" in text or "great" in text or "love" in text else "a" for text in texts]
+    releases = []
+    for place, dimension in (("old", 8), ("new", 12)):
+        bundle = write_word_vectors(tmp_path / f"{place}-backbone", dimension=dimension)
+        weight = random.normal(size=(1, dimension)).astype("f4")
+        head = Head("classification", ("a", "b"), weight, np.zeros(1, "f4"))
+        write_release(tmp_path / place, bundle, head, {})
+        backbone = Bundle.open(tmp_path / place).backbone()
+        known = dict(zip(texts, backbone.encode(texts), strict=True))
+        releases.append(Release(place, tmp_path / place, head, known, {}))
+    old, new = releases
+    user = User("one", texts[:30], labels[:30], texts[30:], labels[30:])
+    model = fit_personal(
+        old.head, old.inputs(user.train), labels=old.head.label_shares(user.train_labels)
+    )
+    where = Situation(user, old, new, model, None, DeviceEncoder(new), 0)
+    method = find_method(name)
+    scores = method.fit(where, method.grid(where)[0])
+    assert np.isfinite(scores(user.test)).all()
+    assert where.meter.fields()["total"]["forward_passes"] == len(set(user.train))
