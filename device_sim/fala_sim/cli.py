@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fala import DataError
 from fala.cli_errors import Group
 from fala_sim.convert.commands import convert_group
+
+if TYPE_CHECKING:
+    from fala_sim.records import Kind
+    from fala_sim.tables.records import Records
+
+#: What tables are made of, where it is not replacements alone.
+_NEEDS: dict[str, tuple[Kind, ...]] = {
+    "1": ("flops", "replacement"),
+    **dict.fromkeys("34567", ("ablation", "replacement")),
+    "curves": ("curve",),
+    "cold": ("curve",),
+    "chains": ("chain",),
+    "search": ("search",),
+    "profiles": ("profile",),
+}
 
 _DATA = "md-agreement,hs-brexit,movielens"
 
@@ -41,7 +57,7 @@ def _run_options(command: Callable[..., None]) -> Callable[..., None]:
             help="The busiest people of each data set, whose models are replaced.",
         ),
         click.option(
-            "--seeds", type=click.IntRange(1), default=1, show_default=True,
+            "--seeds", type=click.IntRange(1), default=3, show_default=True,
             help="Divisions of the data. What trains a transformer is run on the first.",
         ),
         click.option(
@@ -71,28 +87,109 @@ _RESULTS = click.option(
 )  # fmt: skip
 
 
-def _run(results: Path, kinds: tuple[Any, ...], options: dict[str, Any]) -> None:
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+def _run(results: Path, kinds: Iterable[Kind], options: Mapping[str, Any]) -> None:
     from fala_sim.laboratory import Plan, check_methods, run
     from fala_sim.methods.catalogue import CATALOGUE
 
-    methods = options.pop("methods") or tuple(CATALOGUE)
+    methods = options["methods"] or tuple(CATALOGUE)
     check_methods(methods)
-    plan = Plan(results=results, methods=methods, **options)
-    failures = run(plan, kinds, lambda line: click.echo(line, err=True))
+    plan = Plan(results=results, **{**options, "methods": methods})
+    failures = run(plan, tuple(kinds), _say)
     if failures:
         raise DataError(
-            f"{len(failures)} jobs failed, the first: {failures[0]}; run the command again for "
-            "those only"
+            f"{len(failures)} jobs failed, the first: {failures[0]}; the same command runs those "
+            "again, and no others"
         )
 
 
-@main.command("run")
+def _say(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _records(results: Path) -> Records:
+    from fala_sim.records import KINDS, read_records
+    from fala_sim.tables.records import Records
+
+    return Records({kind: read_records(results, kind) for kind in KINDS})
+
+
+@main.command("all")
 @_run_options
-def run_command(results: Path, **options: object) -> None:
-    """Run everything, and write records only."""
+def all_command(results: Path, **options: object) -> None:
+    """Run everything, then write all tables, figures and the report.
+
+    What an earlier run recorded is not run again: after Ctrl-C, or a power cut, the same command
+    goes on.
+    """
     from fala_sim.records import KINDS
 
     _run(results, KINDS, options)
+    _write(results)
+
+
+@main.command("table")
+@click.argument("name")
+@_run_options
+@_JSON
+def table_command(name: str, as_json: bool, results: Path, **options: object) -> None:
+    """Print a table, after running what it lacks.
+
+    NAME is 1 to 7, as in the paper, or headline, cost, comparisons, curves, cold, chains, search
+    or profiles.
+    """
+    from fala_sim.tables.catalogue import find_table
+
+    table = find_table(name)
+    _run(results, _NEEDS.get(name, ("replacement",)), options)
+    made = table(_records(results))
+    click.echo(json.dumps(made.to_dict(), allow_nan=False) if as_json else made.text())
+
+
+@main.command("figure")
+@click.argument("number", type=click.IntRange(2, 3))
+@_run_options
+def figure_command(number: int, results: Path, **options: object) -> None:
+    """Draw figure 2 (matching) or 3 (classification) of the paper, after running what it lacks."""
+    from fala_sim.report import draw_figures
+
+    _run(results, ("replacement",), options)
+    for path in draw_figures(results, number):
+        click.echo(path)
+
+
+@main.command("report")
+@_RESULTS
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="The page. Default: report.html in --results."
+)
+def report_command(results: Path, out: Path | None) -> None:
+    """Write all records as one HTML page, with its plots as PNG beside it."""
+    from fala_sim.report import write_report
+
+    for path in write_report(results, out or results / "report.html"):
+        click.echo(path)
+
+
+def _write(results: Path) -> None:
+    from fala_sim.report import write_report
+    from fala_sim.tables.catalogue import all_tables
+
+    tables, missing = all_tables(_records(results))
+    folder = results / "tables"
+    folder.mkdir(exist_ok=True)
+    for table in tables:
+        (folder / f"{table.name}.md").write_text(table.markdown() + "\n", encoding="utf-8")
+        (folder / f"{table.name}.json").write_text(
+            json.dumps(table.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8"
+        )
+        click.echo(table.text() + "\n")
+    for line in missing:
+        _say(line)
+    for path in write_report(results, results / "report.html"):
+        _say(str(path))
 
 
 main.add_command(convert_group)

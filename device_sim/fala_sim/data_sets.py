@@ -25,6 +25,8 @@ VALIDATION_EXAMPLES = 300
 #: Texts of a history; longer ones predicted no better, and each text costs a forward pass.
 HISTORY = 10
 
+_ANOTHER = 1_000_000  # what no run asks for as its own seed
+
 _Convert = Callable[[int], Conversion]
 
 
@@ -94,7 +96,9 @@ def divide(name: str, folder: Path, *, users: int, seed: int, role: Role) -> Div
     if role == "test":
         return _gather(name, tested, [*dict.fromkeys(_users(tested))])
     held_out = {folded(row.judged) for row in tested.rows if row.split == "test"}
-    wider = convert(users + others)
+    # With another seed: with the same one, annotators who judged the same documents would be
+    # tested on the very ones that are held out.
+    wider = _reader(name, folder, seed + _ANOTHER)[0](users + others)
     own = [user for user in _users(wider) if user not in set(_users(tested))]
     rows = [row for row in wider.rows if folded(row.judged) not in held_out]
     return _gather(name, Conversion(rows, wider.left_out), own, most=VALIDATION_EXAMPLES)

@@ -183,6 +183,38 @@ def chain(job: Job, through: Sequence[Path]) -> None:
     write_record(job.results, Key("chain", job.data, "fala", job.user, job.seed), content)
 
 
+def profile(job: Job, name: str) -> None:
+    """One user's replacement, or the training of a baseline, within a device's limits.
+
+    Args:
+        job: Its method is ``"fala"``, or one that trains.
+        name: The device's profile.
+    """
+    from fala_sim.profiles.profile import find_profile
+    from fala_sim.profiles.rows import write_rows
+    from fala_sim.profiles.run import REPLACE, run_profile
+
+    start = time.perf_counter()
+    prepared = load(job.place)
+    user = _user(prepared, job.user)
+    with TemporaryDirectory(prefix="fala-") as folder:
+        came = run_profile(
+            find_profile(name),
+            prepared.old.path,
+            prepared.new.path,
+            write_rows(Path(folder) / "rows.json", user.train, user.train_labels),
+            Path(folder) / "out",
+            work=REPLACE if job.method == "fala" else job.method,
+            transformer=prepared.transformer,
+            seed=job.seed,
+        )
+    content = _about(prepared, user) | {"profile": name, **came}
+    content["title"] = find_method(job.method).title
+    content["seconds"] = time.perf_counter() - start
+    key = Key("profile", job.data, job.method, job.user, job.seed, name)
+    write_record(job.results, key, content)
+
+
 def flops(job: Job) -> None:
     """The paper's Table 1: one training batch of BERT-base and RoBERTa-base."""
     from fala_sim.torch_flops import table1

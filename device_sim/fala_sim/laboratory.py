@@ -34,7 +34,8 @@ class Plan:
         data: Data sets.
         data_dir: Where they are; None looks in the usual places.
         users: Test users of each data set.
-        seeds: How many divisions; those that train a transformer are run on the first.
+        seeds: How many divisions of the data. What trains a transformer is run on the first, as
+            are ablations, learning curves and chains.
         old: The backbone that devices have.
         new: The backbone that comes.
         methods: Which methods.
@@ -86,7 +87,7 @@ def run(plan: Plan, kinds: Sequence[Kind], say: Say) -> list[str]:
     failures: list[str] = []
     if "flops" in kinds:
         failures += run_tasks(_flops(plan), jobs=1, say=say)
-    if not {"search", "replacement", "curve", "ablation", "chain"} & set(kinds):
+    if set(kinds) == {"flops"}:
         return failures
     old, new = (find_source(name, plan.work, say) for name in (plan.old, plan.new))
     methods = [name for name in plan.methods if name not in TRAINED or new.transformer is not None]
@@ -96,8 +97,9 @@ def run(plan: Plan, kinds: Sequence[Kind], say: Say) -> list[str]:
             "are left out; name its Hugging Face folder with --new to have them"
         )
     tested = _divisions(plan, old, new, "test", say)
-    searched = _divisions(plan, old, new, "validation", say)
-    failures += run_tasks(_searches(plan, searched, methods), jobs=plan.jobs, say=say)
+    if set(kinds) & {"search", "replacement", "curve", "ablation"}:
+        searched = _divisions(plan, old, new, "validation", say)
+        failures += run_tasks(_searches(plan, searched, methods), jobs=plan.jobs, say=say)
     settings = {data: chosen_settings(plan.results, data) for data in plan.data}
     tasks: list[Task] = []
     if "replacement" in kinds:
@@ -108,7 +110,11 @@ def run(plan: Plan, kinds: Sequence[Kind], say: Say) -> list[str]:
         tasks += _curves(plan, tested, methods, settings)
     if "chain" in kinds:
         tasks += _chains(plan, tested, old, new, say)
-    return failures + run_tasks(tasks, jobs=plan.jobs, say=say)
+    failures += run_tasks(tasks, jobs=plan.jobs, say=say)
+    if "profile" in kinds:
+        # One by one: they measure this machine's speed, and take their share of its cores.
+        failures += run_tasks(_profiles(plan, tested, new), jobs=1, say=say)
+    return failures
 
 
 def chosen_settings(results: Path, data: str) -> dict[str, Settings]:
@@ -201,6 +207,8 @@ def _curves(
     settings: dict[str, dict[str, Settings]],
 ) -> Iterator[Task]:
     for division in divisions:
+        if division.seed:
+            continue
         for name in methods:
             if name in TRAINED:
                 continue
@@ -241,6 +249,19 @@ def _chains(
             yield _task(plan, partial(jobs.chain, through=through), job, [key])
 
 
+def _profiles(plan: Plan, divisions: Sequence[_Division], new: Source) -> Iterator[Task]:
+    """The busiest user of the first data set, on every device: FaLA, and full fine-tuning."""
+    from fala_sim.profiles.profile import PROFILES
+
+    division = divisions[0]
+    user = division.users[0]
+    for method in ("fala", "full") if new.transformer is not None else ("fala",):
+        for found in PROFILES:
+            job = _job(plan, "profile", division, method, user, {})
+            key = Key("profile", division.data, method, user, division.seed, found.name)
+            yield _task(plan, partial(jobs.profile, name=found.name), job, [key])
+
+
 def _flops(plan: Plan) -> Iterator[Task]:
     job = Job("flops", plan.work, plan.results, "none", "table1", "all", 0, {})
     yield _task(plan, jobs.flops, job, [Key("flops", "none", "table1", "all", 0)])
@@ -260,7 +281,8 @@ def _job(
 
 
 def _task(plan: Plan, function: Callable[..., None], job: Job, keys: Sequence[Key]) -> Task:
-    label = " ".join(filter(None, (job.kind, job.data, job.method, job.user, f"seed {job.seed}")))
+    named = (job.kind, job.data, job.method, keys[0].variant if len(keys) == 1 else "", job.user)
+    label = " ".join([*filter(None, named), f"seed {job.seed}"])
     paths = [key.path(plan.results) for key in keys]
     return Task(label, partial(function, job), paths)
 
