@@ -21,7 +21,7 @@ from fala_sim.methods.method import Scores, Settings
 from fala_sim.situation import Situation, Vectors
 from fala_sim.solve_flops import clustering_flops, ridge_flops
 
-# Past the best of every learning rate of the grid but the smallest, the paper's, on real users.
+# At the greatest learning rate of the grid, the AUC of real users is level from 10 to 30 epochs.
 _EPOCHS = 30
 
 
@@ -40,8 +40,8 @@ class FalaPaper(FrozenMethod):
     def grid(self, situation: Situation) -> Sequence[Settings]:
         """The three hyperparameters that the paper tuned (section 4.5).
 
-        Top k and lambda are its choices for either task. Its learning rate is 1e-3, for features
-        several times the length of a sentence encoder's, which want more.
+        Top k and lambda are its choices for either task. Its learning rate is the least of the
+        three: it was chosen for BERT and RoBERTa, and MiniLM's features want more.
         """
         return [
             {"top_k": top_k, "lambda": lambda_, "learning_rate": rate}

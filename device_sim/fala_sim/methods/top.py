@@ -31,8 +31,8 @@ class Top(FrozenMethod):
     def grid(self, situation: Situation) -> Sequence[Settings]:
         """Four learning rates by three numbers of epochs.
 
-        A rate is a multiple of the mean |w|: a matcher's w is fifty times a classifier's, because
-        u * v is so small, and one rate for both would tune neither.
+        A rate is a multiple of the mean |w|: a matcher's w is some forty times a classifier's,
+        because u * v is so small, and one grid would not do for both.
         """
         return [
             {"learning_rate": rate, "epochs": epochs}
