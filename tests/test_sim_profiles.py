@@ -1,0 +1,303 @@
+import errno
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+import fala
+from fala_sim.profiles.limited import judge
+from fala_sim.profiles.profile import (
+    LINPACK,
+    MIB,
+    PEAK,
+    PROFILES,
+    Figure,
+    Profile,
+    describe,
+    find_profile,
+)
+from fala_sim.profiles.quota import join, quota
+from fala_sim.profiles.rows import read_rows, write_rows
+from fala_sim.profiles.run import run_profile
+
+TEXTS = [f"{text} number {i}" for i in range(20) for text in ("a good film", "an awful film")]
+LABELS = ["0", "1"] * 20
+
+
+def profile(memory, storage=None, cores=1, speeds=None):
+    """A device of no make."""
+    return Profile(
+        "test", "Test",
+        cores=Figure(cores, "this test"),
+        memory=Figure(memory, "this test"),
+        storage=None if storage is None else Figure(storage, "this test"),
+        speeds=speeds or {},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """The two built-in backbones with heads, and a user's rows."""
+    folder = tmp_path_factory.mktemp("releases")
+    for name in ("glove", "bert"):
+        source = Path(str(resources.files("fala"))) / "builtin" / f"{name}.fala"
+        bundle = fala.Bundle.open(source)
+        head = fala.fit_head(bundle.backbone(), TEXTS, LABELS)
+        fala.write_release(folder / name, bundle, head, {})
+    return folder / "glove", folder / "bert", write_rows(folder / "rows.json", TEXTS, LABELS)
+
+
+@pytest.fixture(scope="module")
+def runs(files, tmp_path_factory):
+    """A replacement on a device where it fits, and on some where it does not."""
+    old, new, _ = files
+    devices = {
+        "fits": profile(200 * MIB, 1e9, speeds={LINPACK: Figure(0.001, "this test")}),
+        "little memory": profile(60 * MIB),
+        "no memory": profile(20 * MIB),
+        "little room": profile(512 * MIB, old.stat().st_size + new.stat().st_size / 2),
+        "no time": profile(512 * MIB),
+    }
+    folder = tmp_path_factory.mktemp("runs")
+
+    def run(item):
+        name, device = item
+        seconds = 0.2 if name == "no time" else 120.0
+        return name, folder / name, run_profile(device, *files, folder / name, seconds=seconds)
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return {name: (place, result) for name, place, result in pool.map(run, devices.items())}
+
+
+def test_a_replacement_that_fits_is_done(runs):
+    _, result = runs["fits"]
+    assert result["outcome"] == "done", result["message"]
+    assert result["measured"]["report"]["new"] == "bert"
+    assert result["measured"]["report"]["forward_passes"] == len(TEXTS)
+    assert set(result["measured"]["cost"]["stages"]) == {"create", "learn", "replace"}
+    assert 0 < result["measured"]["peak_memory"] < 400 * MIB
+    device = result["measured"]["device"]
+    assert device["whole"]
+    assert device["state"] == "answers with bert"
+
+
+def test_the_cores_are_really_limited(runs):
+    """Every thread of the process stays on the device's one core."""
+    _, result = runs["fits"]
+    assert len(result["measured"]["cores"]) == 1
+    assert result["measured"]["cores"] == result["limits"]["cores"]["cores"]
+
+
+def test_what_is_predicted_is_the_measured_by_the_speeds_ratio(runs):
+    _, result = runs["fits"]
+    (row,) = result["predicted"]
+    assert row["by"] == LINPACK
+    ratio = result["measured"]["speed"][LINPACK] / 0.001
+    for stage in ("forward", "solve"):
+        seconds = result["measured"]["report"]["seconds"][stage]
+        assert row["seconds"][stage] == pytest.approx(seconds * ratio)
+    assert "commit" not in row["seconds"]
+
+
+def test_too_little_memory_leaves_the_device_as_it_was(runs):
+    place, result = runs["little memory"]
+    assert result["outcome"] == "out of memory"
+    assert result["message"].startswith("replace: ")
+    assert "Traceback" not in result["message"]
+    assert "\n" not in result["message"]
+    assert str(place.parent) not in result["message"]
+    assert result["predicted"] is None
+    assert result["measured"]["device"]["whole"]
+    with fala.Device.open(place / "device") as device:
+        assert device.name == "glove"
+        assert device.predict(TEXTS[:2]).argmax(axis=1).tolist() == [0, 1]
+        # And with enough memory it goes on from there.
+        device.learn(["another good film"], ["0"])
+
+
+def test_less_memory_than_the_libraries_take(runs):
+    place, result = runs["no memory"]
+    assert result["outcome"] == "out of memory"
+    assert "libraries alone hold" in result["message"]
+    assert not (place / "device").exists()
+
+
+def test_too_little_storage_leaves_the_device_as_it_was(runs):
+    place, result = runs["little room"]
+    assert result["outcome"] == "no space"
+    assert result["measured"]["device"]["whole"]
+    with fala.Device.open(place / "device") as device:
+        assert device.name == "glove"
+    assert [file.name for file in (place / "device" / "bundles").iterdir()] != []
+    assert len(list((place / "device" / "bundles").iterdir())) == 1
+
+
+def test_too_slow(runs):
+    _, result = runs["no time"]
+    assert result["outcome"] == "too slow"
+    assert "not done after" in result["message"]
+
+
+def test_what_was_limited_is_said(runs):
+    limits = runs["fits"][1]["limits"]
+    assert limits["memory"]["device"] == 200 * MIB
+    assert "RLIMIT_DATA" in limits["memory"]["how"]
+    assert "RLIMIT_FSIZE" in limits["storage"]["how"]
+    assert limits["quota"]["how"].startswith(("not applied", "cgroup v2"))
+    assert runs["little memory"][1]["limits"]["storage"] is None
+
+
+def test_a_device_is_not_run_twice_in_one_folder(runs, files):
+    place, _ = runs["fits"]
+    with pytest.raises(fala.DataError, match="exists"):
+        run_profile(profile(MIB), *files, place)
+
+
+def test_work_that_trains_nothing_is_refused(files, tmp_path):
+    """In the limited process, so it comes back as an outcome."""
+    from fala_sim.profiles.trained import train
+
+    job = {"work": "global", "rows": str(files[2]), "old": str(files[0]), "new": str(files[1])}
+    with pytest.raises(fala.DataError, match="full, adapter, lora"):
+        train(job, print, print)
+
+
+def test_the_limited_process_ends_with_the_one_that_began_it():
+    """As a runner that is killed; its standard input stays open, so that it is not that."""
+    reading, writing = os.pipe()
+    code = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-m", "fala_sim.profiles.limited"], stdin=0)
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=reading, stdout=subprocess.PIPE) as parent:
+        child = int(parent.stdout.readline())
+        wait_until(lambda: waits(child))
+        parent.kill()
+    wait_until(lambda: not running(child))
+    os.close(reading)
+    os.close(writing)
+
+
+def waits(process):
+    """Whether it is asleep each time that one looks: it reads its standard input."""
+    for _ in range(6):
+        if "\nState:\tS" not in Path(f"/proc/{process}/status").read_text():
+            return False
+        time.sleep(0.05)
+    return b"limited" in Path(f"/proc/{process}/cmdline").read_bytes()
+
+
+def running(process):
+    try:
+        return "(zombie)" not in Path(f"/proc/{process}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(true, seconds=10.0):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (MemoryError(), "out of memory"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "out of memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "out of memory"),
+        (fala.BundleError("onnxruntime cannot load the model: std::bad_alloc"), "out of memory"),
+        (OSError(errno.ENOSPC, "No space left on device"), "no space"),
+        (OSError(errno.EFBIG, "File too large"), "no space"),
+        (fala.DataError("the labels do not fit"), "failed"),
+    ],
+)
+def test_errors_are_judged(error, outcome):
+    found, message = judge(error)
+    assert found == outcome
+    assert message
+
+
+def test_the_cause_is_judged_too():
+    error = fala.DeviceError("device: it cannot be written")
+    error.__cause__ = OSError(errno.EFBIG, "File too large")
+    assert judge(error)[0] == "no space"
+
+
+def test_messages_are_one_line_that_can_be_read():
+    _, message = judge(RuntimeError("bad allocation\n  at " + "somewhere " * 100))
+    assert len(message) <= 200
+    assert "\n" not in message
+
+
+def test_a_quota_is_a_group_with_its_share(tmp_path):
+    """A hierarchy as systemd delegates one to a user."""
+    mount, own = tmp_path / "cgroup", tmp_path / "self"
+    scope = mount / "user" / "session.scope"
+    scope.mkdir(parents=True)
+    own.write_text("0::/user/session.scope\n")
+    for file, text in (("cgroup.subtree_control", "cpu memory"), ("cgroup.procs", "")):
+        (scope.parent / file).write_text(text)
+    with quota(0.25, (mount,), own) as group:
+        assert group is not None
+        assert group.parent == scope.parent
+        assert (group / "cpu.max").read_text() == "25000 100000\n"
+        join(group, 123)
+        assert (group / "cgroup.procs").read_text() == "123\n"
+        for file in group.iterdir():  # the kernel's own files go with the folder
+            file.unlink()
+    assert not group.exists()
+
+
+@pytest.mark.parametrize("controllers", ["", "memory", None])
+def test_no_quota_where_none_may_be_had(tmp_path, controllers):
+    mount, own = tmp_path / "cgroup", tmp_path / "self"
+    (mount / "user" / "session.scope").mkdir(parents=True)
+    own.write_text("4:memory:/other\n0::/user/session.scope\n")
+    if controllers is not None:
+        (mount / "user" / "cgroup.subtree_control").write_text(controllers)
+        (mount / "user" / "cgroup.procs").write_text("")
+    with quota(0.25, (mount,), own) as group:
+        assert group is None
+
+
+def test_rows_come_back(tmp_path):
+    examples = ["a text", fala.Match(("one", "two"), "three"), fala.Match((), "four")]
+    assert read_rows(write_rows(tmp_path / "rows", examples, ["0", "1", "0"])) == (
+        examples,
+        ["0", "1", "0"],
+    )
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"examples": [1], "labels": ["0"]}'])
+def test_files_that_are_no_rows(tmp_path, content):
+    (tmp_path / "rows").write_text(content)
+    with pytest.raises(fala.DataError, match="rows"):
+        read_rows(tmp_path / "rows")
+
+
+def test_every_figure_has_its_source():
+    rows = describe()
+    assert len(rows) == len(PROFILES) >= 5
+    assert len({row["name"] for row in rows}) == len(rows)
+    for row in rows:
+        figures = [row["cores"], row["memory"], *row["speeds"].values()]
+        for figure in (*figures, *filter(None, [row["storage"]])):
+            assert figure["value"] > 0
+            assert "." in figure["source"]
+        assert set(row["speeds"]) <= {LINPACK, PEAK}
+
+
+def test_profiles_are_found_by_name():
+    assert find_profile("raspberry-pi-4").memory.value < 2048 * MIB
+    with pytest.raises(fala.DataError, match="raspberry-pi-4"):
+        find_profile("abacus")
