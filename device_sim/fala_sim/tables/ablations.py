@@ -15,6 +15,7 @@ from fala_sim.tables.records import (
     described,
     mean,
     score_cells,
+    without_empty,
 )
 from fala_sim.tables.table import NOT_RUN, Cell, Table
 
@@ -34,7 +35,7 @@ _OBJECTIVES = {"ce": "CE", "mse": "MSE", "mse+ce": "MSE + CE"}
 #: Table 6's models.
 _MODELS = {
     "own-labels": "own labels, no global training",
-    "fala": "FaLA, paper, with global training",
+    "fala": "FaLA (paper), with global training",
 }
 
 #: Users with a column of their own in Table 7, as in the paper.
@@ -98,13 +99,15 @@ def table_4(records: Records) -> Table:
                     ),
                 )
             )
-    return Table(
-        "table-4",
-        "Table 4: ways to initialize the personal matrix",
-        f"{described(runs)} The paper's FaLA, initialized in five ways. {_MEANS} "
-        f"{paper.DIFFERENCE}",
-        ("data", "new", "initialization", *METRICS.values(), *_paper_columns()),
-        rows,
+    return without_empty(
+        Table(
+            "table-4",
+            "Table 4: ways to initialize the personal matrix",
+            f"{described(runs)} The paper's FaLA, initialized in five ways. {_MEANS} "
+            f"{paper.DIFFERENCE}",
+            ("data", "new", "initialization", *METRICS.values(), *_paper_columns()),
+            rows,
+        )
     )
 
 
@@ -180,8 +183,8 @@ def table_6(records: Records) -> Table:
             for backbone, how, value in (
                 ("BERT", "fine-tuned, no global training", row.bert),
                 ("RoBERTa", "fine-tuned, no global training", row.roberta),
-                ("BERT", "FaLA, paper, with global training", row.bert_fala),
-                ("RoBERTa", "FaLA, paper, with global training", row.roberta_fala),
+                ("BERT", "FaLA (paper), with global training", row.bert_fala),
+                ("RoBERTa", "FaLA (paper), with global training", row.roberta_fala),
             )
         ]  # fmt: skip
     return Table(
@@ -242,7 +245,7 @@ def table_7(records: Records) -> Table:
 def _ablations(records: Records, table: str) -> list[Record]:
     found = [record for record in records.need("ablation") if _table(record) == table]
     if not found:
-        raise DataError(f"no records of {table} among the ablations; `fala-sim run` makes them")
+        raise DataError(f"no records of {table} among the ablations; `fala-sim all` makes them")
     return found
 
 

@@ -58,7 +58,7 @@ def heat_map(records: Records, data: str, method: str, metric: str = "auc") -> H
     if len(users) < 2:
         raise DataError(
             f"no models of {method} on {data} that were tested on another user: "
-            "`fala-sim run` tests those of two users or more"
+            "`fala-sim all` tests those of two users or more"
         )
     own = {(record["user"], record["seed"]): score(metric)(record) for record in runs}
 

@@ -27,11 +27,11 @@ from fala_sim.tables.records import (
     comparable,
     described,
     made,
-    mean,
     plain_mean,
     replacements,
     score_cells,
     title,
+    without_empty,
 )
 from fala_sim.tables.table import Cell, Table, Value
 
@@ -68,15 +68,15 @@ def table_2(records: Records) -> Table:
                     *score_cells(group),
                     p,
                     corrected.get(name),
-                    mean(group, flip_rate("old")),
-                    mean(group, flip_rate("vendor")),
+                    plain_mean(group, flip_rate("old")),
+                    plain_mean(group, flip_rate("vendor")),
                     plain_mean(group, total_cost("forward_passes")),
                     *_paper_2(setting.task, name),
                 )
             )
         if tests:
             notes.append(_note(setting.data, title(best, methods[best]), tests))
-    return Table(
+    return without_empty(Table(
         "table-2",
         "Table 2: all methods",
         f"{described(runs)} {_MEANS} p: two-sided sign-flip test of the AUC against the best "
@@ -92,7 +92,7 @@ def table_2(records: Records) -> Table:
         ),
         rows,
         tuple(notes),
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def comparisons(records: Records) -> Table:

@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fala import DataError
-from fala_sim.methods.catalogue import CATALOGUE
+from fala_sim.methods.catalogue import CATALOGUE, find_method
 from fala_sim.records import Kind, Record
 from fala_sim.statistics import Figure, over_users, score
-from fala_sim.tables.table import NOT_RUN, Cell, Value
+from fala_sim.tables.table import NOT_RUN, Cell, Table, Value
 
 MB = 1e6
-
-#: Titles of methods without a record: a record tells its own.
-TITLES = {
-    "old": "Old personal",
-    "global": "Global",
-    "full": "Full",
-    "adapter": "Adapter",
-    "lora": "LoRA",
-    "top": "Top",
-    "logistic": "Logistic",
-    "knn": "Nearest neighbours",
-    "procrustes": "Procrustes",
-    "affine": "Low-rank affine",
-    "fala-paper": "FaLA, paper",
-    "fala": "FaLA",
-}
 
 #: Ours, and the model that is replaced; all others are baselines.
 NO_BASELINES = ("old", "fala-paper", "fala")
@@ -118,9 +102,11 @@ def by_method(
 
 
 def title(method: str, records: Sequence[Record] = ()) -> str:
-    """A method's name in tables: its own records' word for it, if they have one."""
-    known = TITLES.get(method, method)
-    return next((record["title"] for record in records if record.get("title")), known)
+    """A method's name in tables: its own records' word for it, or the catalogue's."""
+    for record in records:
+        if record.get("title"):
+            return str(record["title"])
+    return find_method(method).title if method in CATALOGUE else method
 
 
 def score_cells(records: Sequence[Record], metrics: Sequence[str] = tuple(METRICS)) -> list[Cell]:
@@ -137,6 +123,20 @@ def plain_mean(records: Sequence[Record], figure: Figure, unit: float = 1.0) -> 
     """As ``mean``, the number alone, in a unit."""
     cell = mean(records, figure)
     return cell.mean / unit if isinstance(cell, Value) else cell
+
+
+def without_empty(table: Table) -> Table:
+    """A table without the paper's columns that have nothing to say beside these data sets."""
+    kept = [
+        place
+        for place, name in enumerate(table.header)
+        if not name.startswith("paper: ") or any(row[place] is not None for row in table.rows)
+    ]
+    return replace(
+        table,
+        header=tuple(table.header[place] for place in kept),
+        rows=[tuple(row[place] for place in kept) for row in table.rows],
+    )
 
 
 def comparable(records: Sequence[Record]) -> list[Record]:

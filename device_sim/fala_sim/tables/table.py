@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -29,19 +30,25 @@ class Value:
     missing: int = 0
 
     def __str__(self) -> str:
-        def like_the_mean(value: float) -> str:
-            return number(value) if exponent else f"{value:,.{decimals}f}"
+        parts = (self.mean, self.deviation, self.low, self.high)
+        largest = max(abs(part) for part in parts if part is not None)
 
-        text = number(self.mean)
-        exponent = "e" in text
-        decimals = len(text.partition(".")[2]) if self.mean else 3
+        def text(part: float) -> str:
+            if largest >= 1e6 or 0 < largest < 1e-4:
+                return number(part)
+            return f"{part:,.{decimals}f}"
+
+        # Three digits of the largest number, and as many decimals of the others.
+        decimals = max(0, 2 - math.floor(math.log10(largest))) if largest else 3
+        decimals = max(decimals, 3) if largest < 1 else decimals
+        words = text(self.mean)
         if self.deviation is not None:
-            text += f" ± {like_the_mean(self.deviation)}"
+            words += f" ± {text(self.deviation)}"
         if self.low is not None and self.high is not None:
-            text += f" [{like_the_mean(self.low)}, {like_the_mean(self.high)}]"
+            words += f" [{text(self.low)}, {text(self.high)}]"
         if self.missing:
-            text += f" ({self.n} of {self.n + self.missing} users)"
-        return text
+            words += f" ({self.n} of {self.n + self.missing} users)"
+        return words
 
 
 Cell: TypeAlias = Value | str | float | int | None
@@ -147,7 +154,7 @@ def cell_text(cell: Cell) -> str:
 
 
 def number(value: float | int) -> str:
-    """Three significant digits; whole numbers in full up to a million."""
+    """Three significant digits, or three decimals; whole numbers in full up to a million."""
     size = abs(value)
     if size >= 1e6:
         return f"{value:.2e}"
@@ -155,4 +162,7 @@ def number(value: float | int) -> str:
         return f"{value:,.0f}"
     if size == 0:
         return "0"
-    return f"{value:#.3g}".rstrip(".")
+    if size >= 1:
+        return f"{value:#.3g}".rstrip(".")
+    text = f"{value:.3g}"
+    return text if "e" in text else text + "0" * (3 - len(text.partition(".")[2]))
