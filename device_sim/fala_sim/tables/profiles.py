@@ -45,7 +45,8 @@ def profiles(records: Records) -> Table:
         "profiles",
         "Classes of real devices",
         f"{described(runs)} Each in a process of its own within the device's cores and memory, a "
-        "mean over users. Measured: on this machine, within these limits. Predicted: the measured "
+        "mean over users. Measured: on this machine, within these limits; a method that trains "
+        "does one epoch over a few documents here, not its whole training. Predicted: the measured "
         "seconds of computing by the ratio of this machine's speed to the device's published one, "
         "without reading and writing files; none where no speed was published.",
         ("data", "device", "method", "limit: cores", "limit: memory (MB)", "measured: outcome",
