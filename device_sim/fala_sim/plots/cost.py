@@ -12,18 +12,12 @@ from matplotlib.ticker import MaxNLocator
 from fala_sim.plots.axes import log_axis, name_rows
 from fala_sim.plots.style import INK, OURS, Plot, draw, look, slug
 from fala_sim.records import Record
-from fala_sim.statistics import Figure, over_users, total_cost
-from fala_sim.tables.records import Setting, by_method, title
+from fala_sim.statistics import Figure, memory_growth, over_users, total_cost, total_flops
+from fala_sim.tables.records import MB, Setting, by_method, title
 from fala_sim.tables.table import Value, number
 
 #: Figures further apart than this factor are drawn on a logarithmic scale.
 LOG_FROM = 20.0
-
-
-def flops(record: Record) -> float | None:
-    """FLOPs of a whole replacement, forward and backward, selection and solution included."""
-    total = (record.get("cost") or {}).get("total")
-    return float(total["forward_flops"] + total["backward_flops"]) if total else None
 
 
 def times(ratio: float) -> str:
@@ -51,10 +45,10 @@ class Measure:
 
 
 MEASURES = (
-    Measure("flops", "FLOPs", flops),
+    Measure("flops", "FLOPs", total_flops),
     Measure("passes", "Forward passes", total_cost("forward_passes")),
     Measure("seconds", "Seconds", total_cost("seconds")),
-    Measure("memory", "Peak memory, MB", total_cost("peak_memory"), 1e6),
+    Measure("memory", "Memory growth, MB", memory_growth, MB),
 )
 
 
@@ -109,6 +103,7 @@ def cost(setting: Setting, records: Sequence[Record], measure: Measure) -> Plot 
     ratios = "After each figure: how many times FaLA's it is. " if ours else ""
     return Plot(
         f"cost-{slug(setting.data)}-{measure.name}",
+        setting.data,
         f"{measure.title} of a replacement, {setting.data}",
         f"{measure.title} of one user's whole replacement on {setting.data}, selection and "
         "solution included: means over users; black lines are 95% bootstrap intervals. "

@@ -3,42 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from fala_sim.plots.style import Plot, draw, slug
+from fala_sim.tables.heat_map import HeatMap
+from fala_sim.tables.records import METRICS
+
+#: The paper's figure of each task, and the data that it shows.
+FIGURES = {"matching": 2, "classification": 3}
+PAPER_DATA = {
+    "matching": "news recommendation (MIND)",
+    "classification": "hate speech (Wikipedia Detox)",
+}
 
 
-def heat(
-    title: str,
-    caption: str,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    values: Sequence[Sequence[float | None]],
-    *,
-    name: str,
-    unit: str,
-) -> Plot:
+def heat(shown: HeatMap, task: str, method: str) -> Plot:
     """Differences in cells, coloured on both sides of zero.
 
     Args:
-        title: One line.
-        caption: What the differences are between.
-        rows: Names of the users whose models are tried.
-        columns: Names of the users on whose documents.
-        values: By row and column; None is an empty cell.
-        name: For files and for ids in a page.
-        unit: Of the values, for the colours' bar.
+        shown: What every user loses or gains with another's model.
+        task: ``"classification"`` or ``"matching"``.
+        method: The method's title.
 
     Returns:
         The plot.
     """
-    cells = np.array([[math.nan if v is None else v for v in row] for row in values], dtype=float)
+    number = FIGURES[task]
+    metric = METRICS[shown.metric]
+    cells = shown.matrix
     known = np.abs(cells[np.isfinite(cells)])
     most = float(known.max()) if known.size and known.max() > 0 else 1.0
-    small = max(4.0, min(8.0, 52 / max(cells.shape)))
+    small = max(4.0, min(8.0, 46 / len(shown.users)))
+    names = [_short(user) for user in shown.users]
 
     def paint(axes: Axes) -> None:
         mesh = axes.pcolormesh(
@@ -50,10 +48,10 @@ def heat(
                 colour = "#ffffff" if abs(value) > 0.62 * most else "#000000"
                 axes.text(column + 0.5, row + 0.5, f"{value:+.3f}", ha="center", fontsize=small,
                           va="center_baseline", color=colour)  # fmt: skip
-        axes.set_xticks(np.arange(len(columns)) + 0.5, [_short(text) for text in columns],
+        axes.set_xticks(np.arange(len(names)) + 0.5, names,
                         rotation=40, ha="right", rotation_mode="anchor")  # fmt: skip
-        axes.set_yticks(np.arange(len(rows)) + 0.5, [_short(text) for text in rows])
-        axes.set_ylim(len(rows), 0)
+        axes.set_yticks(np.arange(len(names)) + 0.5, names)
+        axes.set_ylim(len(names), 0)
         axes.set_aspect(0.62)
         axes.grid(visible=False)
         axes.tick_params(length=0)
@@ -61,19 +59,24 @@ def heat(
             spine.set_visible(False)
         axes.set_xlabel("tested on")
         axes.set_ylabel("model of")
-        axes.figure.colorbar(mesh, ax=axes, label=unit, shrink=0.8, pad=0.02)
+        axes.figure.colorbar(mesh, ax=axes, label=f"{metric}, difference", shrink=0.8, pad=0.02)
 
+    title = f"Figure {number}: each user's {method} model on the others, {shown.data}"
     return Plot(
-        slug(name),
+        f"figure-{number}-{slug(shown.data)}-{slug(shown.method)}",
+        shown.data,
         title,
-        caption,
-        f"{title}. "
+        f"{method} on {shown.data}: {metric} of each user's model (row) on each user's held-out "
+        "examples (column), less that of the user's own model on them. Red: the other's model "
+        f"does worse there. The paper's Figure {number} is of {PAPER_DATA[task]}.",
+        f"{title}: "
         + "; ".join(
-            f"model of {row} on {column}: {'not run' if value is None else f'{value:+.3f}'}"
-            for row, line in zip(rows, values, strict=True)
-            for column, value in zip(columns, line, strict=True)
+            f"model of {row} on {column} {cells[i, j]:+.3f}"
+            for i, row in enumerate(shown.users)
+            for j, column in enumerate(shown.users)
+            if i != j and math.isfinite(cells[i, j])
         ),
-        draw(1.2 + 0.36 * len(rows), paint),
+        draw(1.15 + 0.36 * len(names), paint),
     )
 
 

@@ -11,6 +11,7 @@ from fala_sim.plots.axes import legend_below
 from fala_sim.plots.style import INK, OURS, Plot, draw, look, slug
 from fala_sim.records import Record
 from fala_sim.statistics import Figure, over_users, score
+from fala_sim.tables.curves import size
 from fala_sim.tables.records import Setting, by_method, title
 from fala_sim.tables.table import Value, number
 
@@ -25,15 +26,15 @@ def learning_curves(setting: Setting, records: Sequence[Record]) -> Plot | None:
     Returns:
         The plot; None where no record has an AUC.
     """
-    sizes = sorted({record["variant"] for record in records}, key=_size)
+    sizes = sorted({record["variant"] for record in records}, key=size)
     lines: dict[str, dict[str, Value]] = {}
     titles: dict[str, str] = {}
     for name, group in by_method(records):
         line = {}
-        for size in sizes:
-            here = [record for record in group if record["variant"] == size]
+        for variant in sizes:
+            here = [record for record in group if record["variant"] == variant]
             if value := over_users(here, score("auc")).value():
-                line[size] = value
+                line[variant] = value
         if line:
             lines[name], titles[name] = line, title(name, group)
     if not lines:
@@ -42,7 +43,7 @@ def learning_curves(setting: Setting, records: Sequence[Record]) -> Plot | None:
     def paint(axes: Axes) -> None:
         for name, line in lines.items():
             colour, marker = look(name)
-            places = [sizes.index(size) for size in line]
+            places = [sizes.index(variant) for variant in line]
             axes.plot(places, [value.mean for value in line.values()], marker=marker, color=colour,
                       markersize=5, linewidth=2.4 if name == OURS else 1.2, label=titles[name],
                       zorder=3 if name == OURS else 2)  # fmt: skip
@@ -57,6 +58,7 @@ def learning_curves(setting: Setting, records: Sequence[Record]) -> Plot | None:
     users = {record["user"] for record in records}
     return Plot(
         f"curve-{slug(setting.data)}",
+        setting.data,
         f"Learning curves, {setting.data}",
         f"AUC on the held-out examples of {len(users)} users of {setting.data} by the number of "
         "examples that the device had when the new backbone came. Bands: 95% bootstrap intervals "
@@ -119,6 +121,7 @@ def chains(setting: Setting, records: Sequence[Record]) -> Plot | None:
 
     return Plot(
         f"chain-{slug(setting.data)}",
+        setting.data,
         f"A chain of replacements, {setting.data}",
         f"AUC on the held-out examples of {setting.data} after each replacement: "
         f"{' → '.join(way)}. Thick: means over users with 95% bootstrap intervals; thin: single "
@@ -131,11 +134,6 @@ def chains(setting: Setting, records: Sequence[Record]) -> Plot | None:
         ),
         draw(3.1, paint),
     )
-
-
-def _size(variant: str) -> float:
-    """A number of examples; "all" is more than any."""
-    return float(variant) if variant.isdigit() else math.inf
 
 
 def _step_auc(kind: str, place: int) -> Figure:

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 
 from fala_sim.plots.axes import legend_below, log_axis, name_rows
-from fala_sim.plots.cost import flops
 from fala_sim.plots.style import INK, MUTED, OURS, Plot, draw, look, slug
 from fala_sim.records import Record
-from fala_sim.statistics import over_users, score
+from fala_sim.statistics import over_users, score, total_flops
 from fala_sim.tables.records import METRICS, Setting, by_method, title
 from fala_sim.tables.table import Value, number
 
@@ -54,6 +53,7 @@ def quality(setting: Setting, records: Sequence[Record], metric: str) -> Plot | 
     tested = {user for each in users.values() for user in each.values}
     return Plot(
         f"quality-{slug(setting.data)}-{metric}",
+        setting.data,
         f"{METRICS[metric]} by method, {setting.data}",
         f"{METRICS[metric]} on the held-out examples of {len(tested)} users of {setting.data}. "
         "Dots: single users, averaged over seeds. Marks and numbers: the mean over users, with its "
@@ -79,7 +79,7 @@ def pareto(setting: Setting, records: Sequence[Record]) -> Plot | None:
     titles: dict[str, str] = {}
     for name, group in by_method(records):
         value = over_users(group, score("auc")).value()
-        cost = over_users(group, flops).value()
+        cost = over_users(group, total_flops).value()
         if value is not None and cost is not None:
             points[name] = cost.mean, value
             titles[name] = title(name, group)
@@ -110,6 +110,7 @@ def pareto(setting: Setting, records: Sequence[Record]) -> Plot | None:
 
     return Plot(
         f"pareto-{slug(setting.data)}",
+        setting.data,
         f"Quality against cost, {setting.data}",
         f"AUC on {setting.data} against the FLOPs of the whole replacement, means over users; "
         "vertical lines are 95% bootstrap intervals. Dashed lines: what costs nothing. Upper left "

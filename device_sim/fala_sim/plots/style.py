@@ -100,6 +100,7 @@ class Plot:
 
     Attributes:
         name: For files and for ids in a page.
+        data: The data set that it is of.
         title: One line.
         caption: What is shown, with units and what the marks mean.
         alt: What a reader who does not see it must know, with the numbers.
@@ -107,6 +108,7 @@ class Plot:
     """
 
     name: str
+    data: str
     title: str
     caption: str
     alt: str
