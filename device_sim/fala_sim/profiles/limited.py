@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import re
+import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -35,6 +36,7 @@ _NO_SPACE = re.compile(r"database or disk is full|no space left|file too large",
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LONGEST = 200  # characters of a message
+_ROUNDING = 4 * 1024**2  # by which the kernel's two accounts of a process may differ
 
 #: Examples whose answers before and after are compared.
 COMPARED = 8
@@ -73,17 +75,11 @@ def main() -> None:
             from fala_sim.profiles.trained import train
 
             train(job, tell, at)
-        tell("ended", outcome="done", message="", cores=_used_cores(), peak=memory("VmHWM"))
+        tell("ended", outcome="done", message="", **_used())
     except Exception as error:
         lift_memory()
         outcome, message = judge(error)
-        tell(
-            "ended",
-            outcome=outcome,
-            message=f"{stage}: {message}",
-            cores=_used_cores(),
-            peak=memory("VmHWM"),
-        )
+        tell("ended", outcome=outcome, message=f"{stage}: {message}", **_used())
 
 
 def _load(work: str) -> None:
@@ -111,6 +107,7 @@ def _replace(job: Job, tell: Tell, at: Callable[[str], None]) -> None:
     from fala_sim.profiles.rows import read_rows
 
     meter = Meter()
+    inherited = _inherited_peak()
     folder = Path(job["device"])
     examples, labels = read_rows(Path(job["rows"]))
     at("create")
@@ -133,11 +130,20 @@ def _replace(job: Job, tell: Tell, at: Callable[[str], None]) -> None:
         at("predict")
         tell("answers", model=device.name, answers=device.predict(compared).tolist())
     told = report.to_dict()
-    # Linux passes the peak of the process that began this one on to it; what is above the peak
-    # that this one had itself is not its own.
-    if max(report.peak_memory.values(), default=0) > memory("VmHWM"):
-        told["peak_memory"] = {}
+    told["peak_memory"] = {
+        stage: peak for stage, peak in report.peak_memory.items() if peak > inherited
+    }
     tell("measured", cost=meter.fields(), report=told)
+
+
+def _inherited_peak() -> int:
+    """What getrusage tells of the process that began this one, in bytes; 0 where it is our own.
+
+    Linux passes the high-water mark on when a program is started; a report's figures that are not
+    above it are not ours.
+    """
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return peak if peak > memory("VmHWM") + _ROUNDING else 0
 
 
 def _keep_room(job: Job, folder: Path) -> None:
@@ -145,10 +151,14 @@ def _keep_room(job: Job, folder: Path) -> None:
         limit_storage(job["storage"], folder)
 
 
-def _used_cores() -> list[int]:
-    """The cores on which some thread of this process may run."""
+def _used() -> dict[str, Any]:
+    """What this process had: cores on which some thread may run, memory, and addresses."""
     threads = [int(entry.name) for entry in Path("/proc/self/task").iterdir()]
-    return sorted(set().union(*(os.sched_getaffinity(thread) for thread in threads)))
+    return {
+        "cores": sorted(set().union(*(os.sched_getaffinity(thread) for thread in threads))),
+        "peak": memory("VmHWM"),
+        "addresses": memory("VmPeak"),
+    }
 
 
 def judge(error: BaseException) -> tuple[str, str]:

@@ -65,7 +65,8 @@ PROFILES = (
         cores=Figure(4, f"{_SBC}/issues/98 (4 at 1 GHz)"),
         memory=Figure(228 * MIB, f"{_SBC}/issues/98: 425 MiB less 197 MiB that the system used"),
         storage=Figure(10.3e9, f"{_SBC}/issues/98: 15 GB less 4.7 GB that the system used"),
-        # Its LINPACK figure in that list (Zero 2 W, 0.37) is of a matrix that fills the memory.
+        # No speed: the LINPACK figure published of its chip (Zero 2 W, 0.370 GFLOP/s) is of a
+        # matrix that nearly fills the memory.
     ),
     Profile(
         "android-low",

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import mkdtemp
 
 _PERIOD = 100_000  # microseconds, the kernel's own default
 
@@ -31,8 +32,7 @@ def quota(
     if parent is None:
         yield None
         return
-    group = parent / f"fala-sim-{os.getpid()}"
-    group.mkdir()
+    group = Path(mkdtemp(prefix="fala-sim-", dir=parent))
     try:
         (group / "cpu.max").write_text(f"{max(int(cores * _PERIOD), 1000)} {_PERIOD}\n")
         yield group

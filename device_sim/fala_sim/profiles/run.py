@@ -93,7 +93,8 @@ def run_profile(
         steps, code, said = _run(job, environment, group, seconds)
     applied = group is not None
     ended = _ended(steps, code, said, seconds)
-    for path in (device, old, new, rows):  # a record tells nothing of this machine's folders
+    # A record tells nothing of this machine's folders.
+    for path in filter(None, (device, old, new, rows, transformer)):
         ended["message"] = ended["message"].replace(str(path), path.name)
     limits = {
         **{name: value for step in _all(steps, "limited") for name, value in step.items()},
@@ -111,6 +112,7 @@ def run_profile(
         **_last(steps, "measured"),
         "start": _last(steps, "started"),
         "peak_memory": ended.pop("peak", None),
+        "peak_addresses": ended.pop("addresses", None),
         "cores": ended.pop("cores", None),
         "speed": speed,
         "device": _look(device, rows, _all(steps, "answers"), ended["outcome"], work),
