@@ -57,11 +57,12 @@ def count(model: nn.Module, texts: int, tokens: int, logits: int = 1) -> Flops:
         logits: Rows of the head, whose weights train.
     """
     config: Any = model.config
-    weight = torch.zeros((logits, config.hidden_size), device="meta", requires_grad=True)
-    ids = torch.zeros((texts, tokens), dtype=torch.long, device="meta")
-    with FlopCounterMode(display=False) as forward:
-        states = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
-        result = (states.mean(1) @ weight.T).sum()
+    with torch.device("meta"):  # for what the model itself makes on its way
+        weight = torch.zeros((logits, config.hidden_size), requires_grad=True)
+        ids = torch.zeros((texts, tokens), dtype=torch.long)
+        with FlopCounterMode(display=False) as forward:
+            states = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
+            result = (states.mean(1) @ weight.T).sum()
     with FlopCounterMode(display=False) as backward:
         torch.autograd.backward(result)
     return Flops(_by_operator(forward), _by_operator(backward))
@@ -198,7 +199,7 @@ def solve_flops(examples: int, dimension: int, lambdas: int = 33) -> int:
 
 def _adapted(model: nn.Module, adapt: Adapt) -> nn.Module:
     with torch.device("meta"):
-        return adapt(model)
+        return adapt(model).eval()  # dropout is not counted, and only takes time
 
 
 def _freeze(model: nn.Module) -> nn.Module:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fala import Head, Match
+from fala_sim.methods.frozen import distinct_texts
 from fala_sim.situation import Example, Logits, Situation
 from fala_sim.torch_flops import BATCH, TOKENS, batch_flops
 from fala_sim.transformer import Adapt, Transformer
@@ -51,7 +52,7 @@ class Network(nn.Module):
             examples: Of the head's task.
             tokens: Token ids of every text in them.
         """
-        texts = unique_texts(examples)
+        texts = distinct_texts(examples)
         vectors = self.transformer([tokens[text] for text in texts])
         row = {text: position for position, text in enumerate(texts)}
         inputs = vectors[[row[_judged(example)] for example in examples]]
@@ -108,7 +109,7 @@ class Training:
         self._optimizer = torch.optim.AdamW(self._trained, lr=rate, fused=True)
         meter.stored_bytes = sum(p.numel() * p.element_size() for p in self._trained)
         with meter.stage("train"):
-            texts = unique_texts(situation.user.train)
+            texts = distinct_texts(situation.user.train)
             self._tokens = dict(zip(texts, transformer.tokens(texts), strict=True))
             shares = situation.label_shares().astype(np.float32)
             self._shares = torch.from_numpy(shares)
@@ -129,7 +130,7 @@ class Training:
                 examples = [situation.user.train[row] for row in rows]
                 self._warm(len(batches))
                 losses.append(self._step(examples, self._shares[rows]))
-                texts = unique_texts(examples)
+                texts = distinct_texts(examples)
                 self._shapes[len(texts), max(len(self._tokens[text]) for text in texts)] += 1
                 stage.forward_passes += len(texts)
                 stage.backward_passes += len(texts)
@@ -145,7 +146,7 @@ class Training:
     def scores(self, examples: Sequence[Example]) -> Logits:
         """Logits (n, C) of the model as it is now."""
         network, head = self._network, self._situation.new.head
-        texts = unique_texts(examples)
+        texts = distinct_texts(examples)
         vectors = network.transformer.embed(texts).numpy()
         embeddings = dict(zip(texts, vectors, strict=True))
         weight, bias = (p.detach().numpy() for p in (network.weight, network.bias))
@@ -204,21 +205,10 @@ class Training:
         if not any(isinstance(example, Match) for example in train):
             rows = order.permutation(rows)
             lengths = np.array([len(self._tokens[_judged(example)]) for example in train])
-            size = _MEGABATCH * BATCH
-            runs = [rows[start : start + size] for start in range(0, len(rows), size)]
-            rows = np.concatenate([run[np.argsort(lengths[run], kind="stable")] for run in runs])
+            run = np.arange(len(rows)) // (_MEGABATCH * BATCH)
+            rows = rows[np.lexsort((lengths[rows], run))]
         batches = [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
         return [batches[position] for position in order.permutation(len(batches))]
-
-
-def unique_texts(examples: Sequence[Example]) -> list[str]:
-    """The different texts of some examples, as they first come."""
-    return list(dict.fromkeys(
-        text
-        for example in examples
-        for text in ((*example.history, example.candidate) if isinstance(example, Match)
-                     else (example,))
-    ))  # fmt: skip
 
 
 def _judged(example: Example) -> str:

@@ -49,8 +49,9 @@ class Adapter(Trained):
                 f"there are no adapters for this kind of transformer ({error}); leave adapter out"
             ) from error
         adapted = cast(Any, model)
-        adapted.add_adapter(_NAME, config=shape, set_active=True)
-        adapted.train_adapter(_NAME)
+        adapted.add_adapter(_NAME, config=shape)
+        with adapters.AdapterSetup(_NAME):  # or the library warns that none is active as yet
+            adapted.train_adapter(_NAME)
         for name, module in model.named_modules():
             # The embeddings' own norm is below every adapter: its gradient would have to go back
             # through all of the first layer, for a few numbers.

@@ -1,0 +1,122 @@
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("peft")
+pytest.importorskip("adapters")
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from fala_sim.methods.adapter import Adapter
+from fala_sim.methods.full import Full
+from fala_sim.methods.lora import Lora
+from fala_sim.torch_flops import BATCH, TOKENS, BatchFlops, count, solve_flops, table1
+from fala_sim.training import Network
+from fala_sim.transformer import Transformer, skeleton, skeleton_of
+from families import write_model
+from trained import documents, make_head, write_new
+
+LAYERS, WIDTH, FEED_FORWARD = 12, 768, 3072  # BERT-base
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return {(row.model, row.method): row.flops for row in table1()}
+
+
+def adapted(model, method):
+    with torch.device("meta"):
+        return method.adapt(model)
+
+
+def test_bert_base_costs_what_its_shape_says(rows):
+    """2 operations by weight and token, and two products of all pairs of tokens by layer."""
+    tokens = BATCH * TOKENS
+    weights = LAYERS * (4 * WIDTH**2 + 2 * WIDTH * FEED_FORWARD)
+    attention = LAYERS * 2 * 2 * tokens * TOKENS * WIDTH
+    forward, backward = rows["BERT-base", "base"].totals()
+    assert forward == 2 * weights * tokens + attention + 2 * BATCH * WIDTH
+    assert backward == pytest.approx(2 * forward, rel=0.001)
+
+
+def test_the_operators_are_told_apart(rows):
+    flops = rows["BERT-base", "base"]
+    assert flops.forward["aten.bmm"] == LAYERS * 4 * BATCH * TOKENS**2 * WIDTH
+    assert flops.backward["aten.bmm"] == 2 * flops.forward["aten.bmm"]
+    assert sum(flops.backward.values()) == flops.totals()[1]
+
+
+@pytest.mark.parametrize("model", ["BERT-base", "RoBERTa-base"])
+def test_table_1_has_the_papers_proportions(rows, model):
+    base, adapter, lora, fala = (
+        rows[model, method].totals() for method in ("base", "Adapter", "LoRA", "FaLA")
+    )
+    assert base == rows["BERT-base", "base"].totals()
+    assert adapter[0] / base[0] == pytest.approx(1.3941 / 1.3563, abs=0.002)
+    assert lora[0] / base[0] == pytest.approx(1.3613 / 1.3563, abs=0.001)
+    assert adapter[1] / adapter[0] == pytest.approx(1, abs=0.05)
+    assert lora[1] / lora[0] == pytest.approx(1, abs=0.05)
+    assert fala == (base[0], 2 * BATCH * WIDTH)
+
+
+def test_a_linear_layer_alone_costs_two_operations_a_weight(rows):
+    """The head's gradient, where nothing else trains."""
+    flops = rows["RoBERTa-base", "FaLA"]
+    assert dict(flops.backward) == {"aten.mm": 2 * BATCH * WIDTH}
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "mpnet", "deberta-v2"])
+def test_a_few_counts_give_every_batch(family, tmp_path):
+    model = adapted(skeleton(write_model(tmp_path, family)), Full)
+    flops = BatchFlops(model, longest=32, logits=3)
+    for texts, tokens in ((1, 1), (5, 7), (16, 31), (13, 32)):
+        assert flops(texts, tokens) == count(model, texts, tokens, logits=3).totals()
+
+
+def test_a_model_that_is_no_polynomial_is_counted_batch_by_batch(monkeypatch):
+    import fala_sim.torch_flops as module
+
+    class Odd:
+        def __init__(self, texts, tokens):
+            self.shape = texts, tokens
+
+        def totals(self):
+            return self.shape[0] * self.shape[1] ** 3, self.shape[1]
+
+    monkeypatch.setattr(module, "count", lambda _, texts, tokens, logits: Odd(texts, tokens))
+    assert BatchFlops(torch.nn.Identity(), longest=32)(5, 9) == (5 * 9**3, 9)
+
+
+@pytest.mark.parametrize("method", [Full, Adapter, Lora])
+def test_what_is_counted_without_numbers_is_what_runs_with_them(method, tmp_path):
+    """A real step of training, with the fused attention that training takes."""
+    head = make_head()
+    model, release = write_new(tmp_path, head)
+    transformer = Transformer.open(model, release)
+    transformer.model = method.adapt(transformer.model)
+    network = Network(transformer, head).train()
+    texts = documents(6, seed=1)[0]
+    tokens = dict(zip(texts, transformer.tokens(texts), strict=True))
+    with FlopCounterMode(display=False) as forward:
+        result = network(texts, tokens).sum()
+    with FlopCounterMode(display=False) as backward:
+        result.backward()
+    counted = count(
+        adapted(skeleton(model), method), 6, max(len(tokens[text]) for text in texts)
+    ).totals()
+    assert counted == (forward.get_total_flops(), backward.get_total_flops())
+
+
+def test_counting_holds_no_numbers():
+    from transformers import BertConfig
+
+    model = skeleton_of(BertConfig(num_hidden_layers=1))
+    assert {p.device.type for p in model.parameters()} == {"meta"}
+
+
+def test_solving_costs_less_than_one_pass_of_what_it_spares(rows):
+    """The closed form at a hundred representatives, against one training batch of BERT-base."""
+    forward, backward = rows["BERT-base", "base"].totals()
+    assert solve_flops(100, WIDTH) < (forward + backward) / 10_000
+    assert solve_flops(WIDTH + 1, WIDTH) > solve_flops(WIDTH - 1, WIDTH)

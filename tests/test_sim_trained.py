@@ -1,0 +1,290 @@
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("peft")
+pytest.importorskip("adapters")
+
+import torch
+
+from fala import DataError, Match
+from fala_sim.meter import Meter
+from fala_sim.methods.adapter import BOTTLENECK, Adapter
+from fala_sim.methods.full import Full
+from fala_sim.methods.lora import Lora
+from fala_sim.methods.method import EFFORT
+from fala_sim.training import Training
+from fala_sim.transformer import Transformer
+from families import write_model
+from trained import DIMENSION, LENGTH, documents, make_head, make_situation, matches
+
+METHODS = (Full, Adapter, Lora)
+LAYERS, FEED_FORWARD = 2, 48
+SETTINGS = {"learning_rate": 5e-3, "epochs": 12}
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    """A user with documents and a vendor's head of random weights."""
+    examples, labels = documents(64, seed=1)
+    folder = tmp_path_factory.mktemp("classifier") / "new"
+    return make_situation(folder, examples, labels, make_head(scale=0.1), documents(40, seed=2))
+
+
+@pytest.fixture(scope="module")
+def matcher(tmp_path_factory):
+    """A user with histories and a vendor's head with an attention query."""
+    examples, labels = matches(64, seed=1)
+    head = make_head("matching", query=True, scale=0.1)
+    folder = tmp_path_factory.mktemp("matcher") / "new"
+    return make_situation(folder, examples, labels, head, matches(40, seed=2))
+
+
+def fresh(situation, **changes):
+    return replace(situation, meter=Meter(), **changes)
+
+
+def loss(logits, labels):
+    sign = np.where(np.array(labels) == "1", 1.0, -1.0)
+    return float(np.logaddexp(0, -sign * logits[:, 0]).mean())
+
+
+def accuracy(logits, labels):
+    return float(np.mean((logits[:, 0] > 0) == (np.array(labels) == "1")))
+
+
+def begin(situation, method, rate=1e-3):
+    return Training(situation, situation.transformer, method.adapt, rate)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("task", ["classifier", "matcher"])
+def test_training_beats_the_vendors_model(task, method, request):
+    situation = fresh(request.getfixturevalue(task))
+    user = situation.user
+    vendor = begin(fresh(situation), method).scores
+    before = loss(vendor(user.train), user.train_labels)
+    chance = accuracy(vendor(user.test), user.test_labels)
+    scores = method().fit(situation, SETTINGS)
+    assert loss(scores(user.train), user.train_labels) < 0.7 * before
+    assert accuracy(scores(user.test), user.test_labels) > max(0.85, chance + 0.1)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_search_trains_once_by_rate_and_stops_where_fit_does(method, classifier):
+    tried = {}
+    for settings, scores in method().search(fresh(classifier)):
+        torch.rand(7)  # what others draw between epochs changes nothing
+        tried[tuple(settings.values())] = scores(classifier.user.test)
+    assert len(tried) == EFFORT
+    assert [dict(zip(("learning_rate", "epochs"), key, strict=True)) for key in tried] == list(
+        method().grid(classifier)
+    )
+    rate = method.rates[1]
+    fitted = method().fit(fresh(classifier), {"learning_rate": rate, "epochs": 2})
+    np.testing.assert_array_equal(fitted(classifier.user.test), tried[rate, 2])
+    assert not np.array_equal(tried[rate, 1], tried[rate, 2])
+
+
+def test_a_seed_gives_the_same_logits_and_another_seed_others(matcher):
+    logits = [
+        Adapter().fit(fresh(matcher, seed=seed), {"learning_rate": 1e-3, "epochs": 1})(
+            matcher.user.test
+        )
+        for seed in (0, 0, 1)
+    ]
+    np.testing.assert_array_equal(logits[0], logits[1])
+    assert np.abs(logits[0] - logits[2]).max() > 1e-6
+
+
+def test_training_leaves_torchs_own_numbers_alone(classifier):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    Lora().fit(fresh(classifier), {"learning_rate": 1e-3, "epochs": 1})
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_frozen_stays_and_what_trains_moves(method, classifier):
+    training = begin(fresh(classifier), method)
+    parameters = dict(training._network.named_parameters())
+    before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+    training.epoch()
+    training.epoch()
+    for name, parameter in parameters.items():
+        assert torch.equal(parameter, before[name]) != parameter.requires_grad, name
+    assert {"weight", "bias"} <= {n for n, p in parameters.items() if p.requires_grad}
+
+
+def test_the_device_keeps_what_trained(classifier):
+    d = DIMENSION
+    numbers = {
+        Lora: LAYERS * 2 * 2 * 8 * d,
+        Adapter: LAYERS * 2 * (2 * d * BOTTLENECK + d + BOTTLENECK + 2 * d),
+    }
+    for method, count in numbers.items():
+        situation = fresh(classifier)
+        begin(situation, method)
+        assert situation.meter.stored_bytes == 4 * (count + d + 1)
+    situation = fresh(classifier)
+    training = begin(situation, Full)
+    model = training._network.transformer.model
+    assert situation.meter.stored_bytes == 4 * (sum(p.numel() for p in model.parameters()) + d + 1)
+
+
+@pytest.mark.parametrize("task", ["classifier", "matcher"])
+def test_an_untrained_model_is_the_vendors(task, request):
+    """By the laboratory's own head, and by the one that trains."""
+    situation = fresh(request.getfixturevalue(task))
+    training, examples = begin(situation, Full), list(situation.user.train[:20])
+    texts = sorted(training._tokens)
+    vectors = training._network.transformer.embed(texts).numpy()
+    head = situation.new.head
+    inputs = head.inputs(examples, dict(zip(texts, vectors, strict=True)))
+    expected = head.vendor_model().logits(inputs)
+    np.testing.assert_allclose(training.scores(examples), expected, atol=1e-5)
+    training._network.eval()
+    with torch.no_grad():
+        trained = training._network(examples, training._tokens)
+    np.testing.assert_allclose(trained.numpy(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("query", [False, True])
+def test_a_reader_without_a_history_gets_the_bias(query, tmp_path):
+    examples = [Match((), "quick fox"), Match(("lazy dog", "brown"), "fox"), Match((), "prices")]
+    head = make_head("matching", query=query)
+    situation = make_situation(tmp_path / "new", examples, ["0", "1", "1"], head)
+    training = begin(situation, Full)
+    training._network.eval()
+    logits = training._network(examples, training._tokens)
+    np.testing.assert_allclose(logits[[0, 2], 0].detach(), [head.bias[0]] * 2, atol=1e-6)
+    np.testing.assert_allclose(logits.detach(), training.scores(examples), atol=1e-5)
+    alone = training._network(examples[:1], training._tokens)
+    np.testing.assert_allclose(alone.detach(), logits[:1].detach(), atol=1e-6)
+
+
+def test_three_labels_train_by_softmax(tmp_path):
+    examples, labels = documents(48, seed=1)
+    labels = [{"0": "a", "1": "c"}[label] for label in labels]
+    head = make_head(labels=("a", "b", "c"), scale=0.1)
+    situation = make_situation(tmp_path / "new", examples, labels, head)
+    logits = Lora().fit(situation, SETTINGS)(examples)
+    assert logits.shape == (48, 3)
+    assert np.mean(np.array(head.labels)[logits.argmax(axis=1)] == labels) > 0.9
+
+
+def test_passes_and_stages_are_counted(classifier):
+    situation = fresh(classifier)
+    Full().fit(situation, {"learning_rate": 1e-4, "epochs": 3})
+    meter = situation.meter
+    assert list(meter.stages) == ["load", "train"]
+    train = meter.stages["train"]
+    assert train.forward_passes == train.backward_passes == 3 * 64
+    assert train.seconds > 0
+    assert train.backward_flops == pytest.approx(2 * train.forward_flops, rel=0.01)
+    assert meter.batch["examples"] == 16
+    assert meter.batch["tokens"] == LENGTH
+    assert train.forward_flops < 3 * 4 * meter.batch["forward_flops"]
+
+
+def test_a_batch_of_matches_embeds_a_shared_history_once(matcher):
+    situation = fresh(matcher)
+    training = begin(situation, Lora)
+    training.epoch()
+    passes = situation.meter.stages["train"].forward_passes
+    user = situation.user
+    batches = [user.train[start : start + 16] for start in range(0, len(user.train), 16)]
+    assert passes == sum(
+        len({text for match in batch for text in (*match.history, match.candidate)})
+        for batch in batches
+    )
+    assert passes < sum(len(match.history) + 1 for match in user.train) / 2
+
+
+def test_an_epoch_has_every_document_once_among_others_of_its_length(classifier):
+    examples, labels = documents(500, seed=4)
+    situation = fresh(
+        classifier, user=replace(classifier.user, train=examples, train_labels=labels)
+    )
+    training = begin(situation, Full)
+    batches = training._batches(np.random.default_rng(0))
+    assert sorted(row for rows in batches for row in rows) == list(range(500))
+    lengths = np.array([len(training._tokens[example]) for example in examples])
+    padded = sum(len(rows) * lengths[rows].max() for rows in batches)
+    assert padded < 1.15 * lengths.sum()
+    firsts = [lengths[rows].max() for rows in batches]
+    assert firsts != sorted(firsts)
+
+
+def test_a_user_without_examples_keeps_the_vendors_model(classifier):
+    situation = fresh(classifier, user=replace(classifier.user, train=[], train_labels=[]))
+    scores = Full().fit(situation, {"learning_rate": 1e-3, "epochs": 2})
+    vendor = begin(fresh(classifier), Full).scores
+    np.testing.assert_array_equal(scores(situation.user.test), vendor(situation.user.test))
+    assert situation.meter.stages["train"].forward_passes == 0
+
+
+@pytest.mark.parametrize(
+    ("family", "pooling", "normalized"), [("bert", "mean", True), ("roberta", "cls", False)]
+)
+def test_embeddings_are_the_bundles(family, pooling, normalized, tmp_path):
+    pytest.importorskip("optimum")
+    from fala import Bundle
+    from fala_export.backbone import ExportOptions, export_encoder, load
+
+    folder = write_model(tmp_path / "model", family)
+    encoder = load(str(folder))
+    encoder.module.pooling, encoder.module.normalize = pooling, normalized
+    options = ExportOptions(name="x", precision="none", max_length=LENGTH)
+    export_encoder(encoder, tmp_path / "b.fala", options)
+    texts = ["The quick brown fox", "", "one two three " * 30, "Prices rose; nobody was surprised!"]
+    expected = Bundle.open(tmp_path / "b.fala").backbone().encode(texts)
+    transformer = Transformer.open(folder, tmp_path / "b.fala")
+    np.testing.assert_allclose(transformer.embed(texts), expected, atol=1e-4)
+    assert transformer.embed([]).shape == (0, DIMENSION)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("family", ["roberta", "electra"])
+def test_other_kinds_of_transformers_train(method, family, tmp_path):
+    examples, labels = documents(20, seed=1)
+    situation = make_situation(tmp_path / "new", examples, labels, make_head(), family=family)
+    training = begin(situation, method)
+    training.epoch()
+    logits = training.scores(examples)
+    assert np.isfinite(logits).all()
+    assert np.abs(logits - begin(situation, method).scores(examples)).max() > 1e-3
+
+
+def test_what_cannot_be_trained_is_refused_saying_why(classifier, tmp_path):
+    with pytest.raises(DataError, match="came as a bundle only; give the folder"):
+        Full().fit(fresh(classifier, transformer=None), SETTINGS)
+    with pytest.raises(DataError, match="came as a bundle only"):
+        next(Lora().search(fresh(classifier, transformer=None)))
+    with pytest.raises(DataError, match="not a transformer with its tokenizer"):
+        Full().fit(fresh(classifier, transformer=tmp_path), SETTINGS)
+    examples, labels = documents(4, seed=1)
+    plain = make_situation(tmp_path / "a", examples, labels, make_head(), details={"pad_id": 0})
+    with pytest.raises(DataError, match="the pooling is None"):
+        Full().fit(plain, SETTINGS)
+    other = make_situation(tmp_path / "b", examples, labels, make_head(), family="mpnet")
+    with pytest.raises(DataError, match="leave lora out"):
+        Lora().fit(other, SETTINGS)
+    wide = write_model(tmp_path / "wide", hidden_size=48)
+    with pytest.raises(DataError, match="48 numbers"):
+        Full().fit(fresh(classifier, transformer=wide), SETTINGS)
+
+
+def test_the_methods_themselves_load_no_torch():
+    code = (
+        "import sys; import fala_sim.methods.full, fala_sim.methods.adapter, fala_sim.methods.lora;"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"torch", "transformers", "peft", "adapters"} & set(done.stdout.split())
