@@ -20,8 +20,8 @@ Role: TypeAlias = Literal["test", "validation"]
 FOLDERS = ("data", "../shared/data")
 #: Users on whom settings are chosen; one where the data set has too few people for more.
 VALIDATION_USERS = 2
-#: Examples of a validation user: a search fits every method a dozen times.
-VALIDATION_EXAMPLES = 300
+#: Train, and test, examples of a validation user: a search fits every method a dozen times.
+VALIDATION_EXAMPLES = 150
 #: Texts of a history; longer ones predicted no better, and each text costs a forward pass.
 HISTORY = 10
 
@@ -139,8 +139,8 @@ def _gather(
                 user,
                 [_example(row) for row in rows["train"][:most]],
                 [str(row.label) for row in rows["train"][:most]],
-                [_example(row) for row in rows["test"]],
-                [str(row.label) for row in rows["test"]],
+                [_example(row) for row in rows["test"][:most]],
+                [str(row.label) for row in rows["test"][:most]],
             )
             for user, rows in own.items()
         ),

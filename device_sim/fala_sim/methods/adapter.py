@@ -26,7 +26,7 @@ class Adapter(Trained):
 
     name = "adapter"
     title = "Adapter"
-    rates = (2e-4, 5e-4, 2e-3)
+    rates = (2e-4, 5e-4, 1e-3, 2e-3)
 
     @staticmethod
     def adapt(model: nn.Module) -> nn.Module:

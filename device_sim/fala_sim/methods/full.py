@@ -15,7 +15,7 @@ class Full(Trained):
 
     name = "full"
     title = "Full"
-    rates = (2e-5, 5e-5, 2e-4)
+    rates = (2e-5, 5e-5, 1e-4, 2e-4)
 
     @staticmethod
     def adapt(model: nn.Module) -> nn.Module:

@@ -16,7 +16,7 @@ class Lora(Trained):
 
     name = "lora"
     title = "LoRA"
-    rates = (2e-4, 5e-4, 2e-3)
+    rates = (2e-4, 5e-4, 1e-3, 2e-3)
 
     @staticmethod
     def adapt(model: nn.Module) -> nn.Module:
