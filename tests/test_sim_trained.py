@@ -269,6 +269,10 @@ def test_what_cannot_be_trained_is_refused_saying_why(classifier, tmp_path):
         next(Lora().search(fresh(classifier, transformer=None)))
     with pytest.raises(DataError, match="not a transformer with its tokenizer"):
         Full().fit(fresh(classifier, transformer=tmp_path), SETTINGS)
+    broken = write_model(tmp_path / "broken")
+    (broken / "model.safetensors").write_bytes(b"no weights")
+    with pytest.raises(DataError, match="not a transformer with its tokenizer"):
+        Full().fit(fresh(classifier, transformer=broken), SETTINGS)
     examples, labels = documents(4, seed=1)
     plain = make_situation(tmp_path / "a", examples, labels, make_head(), details={"pad_id": 0})
     with pytest.raises(DataError, match="the pooling is None"):

@@ -163,11 +163,13 @@ class Training:
         logits = len(self._network.bias)
         flops = batch_flops(self._folder, self._adapt, longest, logits)
         stage = meter.stages["train"]
-        totals = np.array([(0, 0), *(np.multiply(times, flops(*shape)) for shape, times in
-                                     self._shapes.items())], np.float64).sum(axis=0)  # fmt: skip
-        stage.forward_flops, stage.backward_flops = map(float, totals)
+        stage.forward_flops = stage.backward_flops = 0.0
+        for (texts, tokens), times in self._shapes.items():
+            forward, backward = flops(texts, tokens)
+            stage.forward_flops += times * forward
+            stage.backward_flops += times * backward
         tokens = min(TOKENS, longest)
-        forward, backward = map(float, flops(BATCH, tokens))
+        forward, backward = flops(BATCH, tokens)
         meter.batch = {
             "examples": BATCH,
             "tokens": tokens,

@@ -98,7 +98,7 @@ class Transformer(nn.Module):
     def forward(self, tokens: Sequence[Sequence[int]]) -> Tensor:
         """Embed n texts given as token ids, padded to the longest: shape (n, d)."""
         length = max(map(len, tokens))
-        ids = torch.full((len(tokens), length), int(self._tokenizer.pad_token_id))
+        ids = torch.full((len(tokens), length), self._tokenizer.pad_token_id or 0)
         mask = torch.zeros((len(tokens), length), dtype=torch.long)
         for row, text in enumerate(tokens):
             ids[row, : len(text)] = torch.tensor(text)
@@ -161,7 +161,7 @@ def _reading(folder: Path) -> Iterator[None]:
     transformers_logging.set_verbosity_error()
     try:
         yield
-    except (OSError, ValueError) as error:
+    except Exception as error:  # OSError, ValueError, KeyError, safetensors' and tokenizers' own
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{folder}: not a transformer with its tokenizer: {first}") from error
     finally:
