@@ -33,22 +33,33 @@ class Measure:
 
     Attributes:
         name: In files.
-        title: On the axis, with the unit.
+        title: In words.
         figure: Of a record.
         unit: What one unit of the axis is in the record's.
+        axis: The axis's label, where the unit is not in the title.
+        meaning: What a caption adds.
     """
 
     name: str
     title: str
     figure: Figure
     unit: float = 1.0
+    axis: str = ""
+    meaning: str = ""
 
 
 MEASURES = (
     Measure("flops", "FLOPs", total_flops),
     Measure("passes", "Forward passes", total_cost("forward_passes")),
     Measure("seconds", "Seconds", total_cost("seconds")),
-    Measure("memory", "Memory growth, MB", memory_growth, MB),
+    Measure(
+        "memory",
+        "Memory growth",
+        memory_growth,
+        MB,
+        "Memory growth, MB",
+        "Growth: the process's peak above what it held when the replacement began. ",
+    ),
 )
 
 
@@ -97,7 +108,8 @@ def cost(setting: Setting, records: Sequence[Record], measure: Measure) -> Plot 
             axes.xaxis.set_major_locator(MaxNLocator(4))
             axes.set_xlim(left=0)
         name_rows(axes, [title(name, groups[name]) for name in values], list(values))
-        axes.set_xlabel(f"{measure.title} (log scale)" if logarithmic else measure.title)
+        label = measure.axis or measure.title
+        axes.set_xlabel(f"{label} (log scale)" if logarithmic else label)
 
     scale = "The scale is logarithmic: a bar's length is not in proportion. " if logarithmic else ""
     ratios = "After each figure: how many times FaLA's it is. " if ours else ""
@@ -107,8 +119,8 @@ def cost(setting: Setting, records: Sequence[Record], measure: Measure) -> Plot 
         f"{measure.title} of a replacement, {setting.data}",
         f"{measure.title} of one user's whole replacement on {setting.data}, selection and "
         "solution included: means over users; black lines are 95% bootstrap intervals. "
-        f"{ratios}{scale}Methods that cost nothing are left out.",
-        f"{measure.title} on {setting.data}: "
+        f"{measure.meaning}{ratios}{scale}Methods that cost nothing are left out.",
+        f"{measure.axis or measure.title} on {setting.data}: "
         + "; ".join(
             f"{title(name, groups[name])} {_text(value, measure, ours, name)}"
             for name, value in values.items()

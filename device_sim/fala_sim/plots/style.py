@@ -134,8 +134,9 @@ def draw(height: float, paint: Callable[[Axes], None], width: float = WIDTH) -> 
     with house_style():
         figure = Figure(figsize=(width, height), layout="constrained")
         paint(figure.add_subplot())
-        # The layout is computed here, where the fonts are the house's.
+        # The layout is computed once, and not again for each format.
         figure.draw_without_rendering()
+        figure.set_layout_engine("none")
     return figure
 
 

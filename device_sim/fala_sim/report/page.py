@@ -22,7 +22,7 @@ from fala_sim.plots.catalogue import (
 )
 from fala_sim.plots.style import Plot
 from fala_sim.records import KINDS, read_records
-from fala_sim.report.overview import findings, summary
+from fala_sim.report.overview import overview
 from fala_sim.report.provenance import provenance
 from fala_sim.tables.catalogue import TABLES
 from fala_sim.tables.records import Records, comparable, replacements, title
@@ -206,8 +206,7 @@ def _render(records: Records, parts: list[Part]) -> str:
         style=style,
         # The page may run this script and no other, whatever a record says.
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        summary=summary(runs),
-        findings=findings(runs),
+        overview=overview(runs),
         headline=_shown(TABLES["headline"](records)) if runs else None,
         parts=parts,
         provenance=provenance(records),

@@ -1,0 +1,94 @@
+"""Records of a run that never was, for what is drawn and written from records."""
+
+from fala_sim.records import Key, read_records, write_record
+from fala_sim.tables.records import Records
+
+#: A user may be named anything.
+EVIL = "<script>alert('x')</script>"
+USERS = {"Ann": 0.60, "Ben": 0.70, "$x^2$ & co": 0.75, EVIL: 0.80}
+TASKS = {"tweets": "classification", "films": "matching"}
+#: Titles, what a method adds to AUC, forward passes, FLOPs, seconds.
+METHODS = {
+    "global": ("Global", 0.0, 0, 0.0, 0.0),
+    "full": ("Full", 0.05, 400, 4e12, 80.0),
+    "fala-paper": ("FaLA (paper)", 0.02, 200, 4e11, 8.0),
+    "fala": ("FaLA", 0.04, 20, 4e10, 1.0),
+}
+
+
+def about(data, new="minilm"):
+    return {"task": TASKS[data], "old": "glove", "new": new, "train": 100, "test": 40}
+
+
+def scores(auc):
+    return {"auc": auc, "f1": auc - 0.1, "accuracy": auc}
+
+
+def cost(passes, flops, seconds):
+    total = {
+        "seconds": seconds,
+        "cpu_seconds": seconds,
+        "peak_memory": 150e6 + 1e6 * passes,
+        "forward_passes": passes,
+        "backward_passes": 0,
+        "forward_flops": flops / 4,
+        "backward_flops": 3 * flops / 4,
+    }
+    return {"stages": {}, "total": total, "start_memory": 100e6, "stored_bytes": 10, "batch": None}
+
+
+def replacement(data, method, user):
+    title, gain, passes, flops, seconds = METHODS[method]
+    auc = USERS[user] + gain
+    flips = {"negative": 1, "positive": 2}
+    return {
+        **about(data),
+        "title": title,
+        "settings": {},
+        "scores": scores(auc),
+        "flips": {"old": flips, "vendor": flips},
+        "cross": {other: scores(own - 0.05) for other, own in USERS.items() if other != user},
+        "cost": cost(passes, flops, seconds),
+    }
+
+
+def write_run(results):
+    """Write records of all kinds but "flops" and "ablation"."""
+
+    def write(kind, data, method, user, content, variant=""):
+        write_record(results, Key(kind, data, method, user, 0, variant), content)
+
+    for data in TASKS:
+        for number, user in enumerate(USERS):
+            for method in METHODS:
+                write("replacement", data, method, user, replacement(data, method, user))
+            for size, gain in (("0", 0.0), ("10", 0.01), ("all", 0.04)):
+                content = {**about(data), "title": "FaLA", "scores": scores(USERS[user] + gain)}
+                write("curve", data, "fala", user, content, size)
+            steps = [
+                {"backbone": name, "scores": scores(USERS[user] - 0.01 * place),
+                 "vendor": scores(0.6), "decision": "personal"}
+                for place, name in enumerate(("glove", "bert", "minilm", "glove"))
+            ]  # fmt: skip
+            write("chain", data, "fala", user, {**about(data), "steps": steps})
+            tried = [{"settings": {"rate": rate}, "scores": scores(rate)} for rate in (0.5, 0.6)]
+            write("search", data, "full", f"v{number}", {**about(data), "tried": tried})
+    for profile, outcome, measured, predicted in (
+        ("phone", "done", {"report": {"seconds": {"total": 2.0}}}, [{"by": "peak", "total": 7.0}]),
+        ("watch", "out of memory", {}, None),
+    ):
+        content = {
+            **about("tweets"),
+            "profile": profile,
+            "outcome": outcome,
+            "message": "" if outcome == "done" else EVIL,
+            "limits": {},
+            "measured": measured,
+            "predicted": predicted,
+        }
+        write("profile", "tweets", "fala", "Ann", content, profile)
+
+
+def read_run(results):
+    kinds = ("replacement", "curve", "chain", "search", "profile")
+    return Records({kind: read_records(results, kind) for kind in kinds})

@@ -1,0 +1,280 @@
+"""The report: what it says of the records, and that a real browser shows it without a network."""
+
+import re
+import zipfile
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from browser import open_page
+from fala import DataError
+from fala_sim.records import Key, write_record
+from fala_sim.report.overview import overview
+from fala_sim.report.page import write_report
+from sim_records import EVIL, METHODS, TASKS, USERS, cost, replacement, write_run
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    write_run(folder / "results")
+    said = []
+    files = write_report(folder / "results", folder / "out" / "report.html", said.append)
+    return files, said
+
+
+@pytest.fixture(scope="module")
+def page(written):
+    return written[0][0].read_text(encoding="utf-8")
+
+
+def records(gain=0.04, users=USERS, **costs):
+    """Replacements of one data set, FaLA's AUC by a gain above the vendor's."""
+    made = []
+    for user in users:
+        for method in METHODS:
+            content = replacement("tweets", method, user)
+            if method == "fala":
+                content["scores"]["auc"] = USERS[user] + gain
+                content["cost"] = cost(20, 4e10, 1.0) if not costs else cost(**costs)
+            made.append({**Key("replacement", "tweets", method, user, 0).fields(), **content})
+    return made
+
+
+# --- files -----------------------------------------------------------------------------------
+
+
+def test_one_page_and_its_plots(written):
+    (out, *plots), said = written
+    assert out.name == "report.html"
+    assert {plot.parent for plot in plots} == {out.parent / "plots"}
+    assert {plot.stem for plot in plots} >= {
+        "quality-tweets-auc", "quality-tweets-f1", "quality-films-auc", "figure-3-tweets-fala",
+        "figure-2-films-full", "cost-tweets-flops", "pareto-films", "curve-tweets", "chain-films",
+        "devices-tweets",
+    }  # fmt: skip
+    assert all(plot.read_bytes().startswith(b"\x89PNG") for plot in plots)
+    assert sorted(out.parent.rglob("*.*")) == sorted([out, *plots])
+    assert said
+
+
+def test_it_is_small(written):
+    assert written[0][0].stat().st_size < 2e6
+
+
+def test_no_records(tmp_path):
+    with pytest.raises(DataError, match=r"no records in .*; `fala-sim all` makes them"):
+        write_report(tmp_path, tmp_path / "report.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_not_run_is_said(page):
+    assert re.search("Not here: no records of kind .{0,10}ablation", page)
+    assert re.search("Not here: no records of kind .{0,10}flops", page)
+
+
+def test_one_kind_of_records_is_enough(tmp_path):
+    content = {"task": "matching", "old": "glove", "new": "minilm", "train": 9, "test": 5,
+               "title": "FaLA", "scores": {"auc": 0.7, "f1": 0.7, "accuracy": 0.7}}  # fmt: skip
+    write_record(tmp_path, Key("curve", "films", "fala", "Ann", 0, "10"), content)
+    out, *plots = write_report(tmp_path, tmp_path / "report.html")
+    assert [plot.stem for plot in plots] == ["curve-films"]
+    assert "No replacement by FaLA was run" in out.read_text(encoding="utf-8")
+
+
+def test_the_wheel_has_the_template(tmp_path, monkeypatch):
+    hatchling = pytest.importorskip("hatchling.build", reason="hatchling is not installed")
+    monkeypatch.chdir(Path(__file__).parents[1])
+    wheel = hatchling.build_wheel(str(tmp_path))
+    with zipfile.ZipFile(tmp_path / wheel) as archive:
+        names = set(archive.namelist())
+    assert {f"fala_sim/report/page.{kind}" for kind in ("html", "css", "js")} <= names
+
+
+# --- what stands in the page -----------------------------------------------------------------
+
+
+class Checker(HTMLParser):
+    """The page's structure."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.attributes, self.ids, self.open = [], [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attributes]
+        self.ids += [value for name, value in attributes if name == "id"]
+        if tag not in ("meta", "link", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def checked(page):
+    checker = Checker()
+    checker.feed(page)
+    assert checker.open == []
+    return checker
+
+
+def test_records_are_escaped(page, checked):
+    assert EVIL not in page
+    assert "&lt;script&gt;alert(" in page
+    assert checked.tags.count("script") == 1
+
+
+def test_nothing_is_fetched(page, checked):
+    for _, name, value in checked.attributes:
+        if name in ("src", "href", "xlink:href", "action", "data"):
+            assert value.startswith(("#", "data:"))
+    assert "@import" not in page
+    assert set(re.findall(r"url\((.)", page)) <= {"#"}
+    addresses = set(re.findall(r"https?://[^\"' <]+", page))
+    assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+
+
+def test_ids_are_one_elements_alone(checked):
+    assert len(checked.ids) == len(set(checked.ids))
+    used = [value for _, name, value in checked.attributes if name in ("href", "xlink:href")]
+    used += [
+        f"#{target}"
+        for _, _, value in checked.attributes
+        for target in re.findall(r"url\(#([^)]+)\)", value or "")
+    ]
+    assert {value[1:] for value in used if value.startswith("#")} <= set(checked.ids)
+
+
+def test_it_can_be_read_aloud(checked):
+    attributes = checked.attributes
+    assert ("html", "lang", "en") in attributes
+    assert checked.tags.count("h1") == 1
+    heads = checked.tags.count("th")
+    assert sum(1 for tag, name, _ in attributes if (tag, name) == ("th", "scope")) == heads > 0
+    assert checked.tags.count("caption") == checked.tags.count("table")
+    pictures = [value for tag, name, value in attributes if (tag, name) == ("svg", "aria-label")]
+    assert len(pictures) == checked.tags.count("figure") == checked.tags.count("svg") > 10
+    assert all(len(words) > 40 for words in pictures)
+
+
+def test_the_papers_columns_stand_apart(page):
+    heads = re.findall(r'<th scope="col" class="([^"]*)"><button type="button">([^<]*)', page)
+    assert {"paper" in names.split() for names, text in heads if text.startswith("paper:")} == {
+        True
+    }
+    assert not any("paper" in names for names, text in heads if not text.startswith("paper:"))
+
+
+def test_provenance(page):
+    for word in ("Commits", "Processor", "Memory", "numpy", "Seeds"):
+        assert f"<dt>{word}</dt>" in page
+    count = len(TASKS) * len(USERS) * (len(METHODS) + 5) + 2
+    assert f"<dd>{count}: " in page
+
+
+# --- what the overview says ------------------------------------------------------------------
+
+
+def test_the_overview_follows_the_sign():
+    assert "is higher on the one data set (by +0.040)" in overview(records(0.04))[1]
+    assert "is not higher on the one data set (by -0.030)" in overview(records(-0.03))[1]
+
+
+def test_the_overview_tells_costs_as_ratios():
+    *_, full = overview(records())
+    assert full.startswith("Against all parameters tuned: ")
+    assert "a replacement by Full takes 20× the forward passes, 100× the FLOPs" in full
+    *_, full = overview(records(passes=800, flops=8e12, seconds=160.0))
+    assert "takes 0.5× the forward passes, 0.5× the FLOPs, 0.5× the seconds" in full
+
+
+def test_the_overview_owns_to_doubt():
+    doubt = "too few to tell a difference from none"
+    assert doubt not in overview(records(0.04))[1]
+    uneven = records(0.0)
+    ours = [record for record in uneven if record["method"] == "fala"]
+    for sign, record in zip((1, -1, 1, -1), ours, strict=True):
+        record["scores"]["auc"] += 0.02 * sign
+    assert doubt in overview(uneven)[1]
+    assert doubt in overview(records(0.04, users=list(USERS)[:2]))[1]
+
+
+def test_no_claim_without_fala():
+    assert overview([record for record in records() if record["method"] != "fala"]) == []
+
+
+# --- in a browser ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shown(written, tmp_path_factory):
+    with open_page(written[0][0], tmp_path_factory.mktemp("browser")) as page:
+        yield page
+
+
+def test_a_browser_shows_it_without_network_or_error(shown):
+    fetched = [sent["request"]["url"] for sent in shown.of("Network.requestWillBeSent")]
+    assert [url for url in fetched if not url.startswith("data:")] == [fetched[0]]
+    assert fetched[0].startswith("file://")
+    assert shown.of("Runtime.exceptionThrown") == []
+    assert [said["entry"]["text"] for said in shown.of("Log.entryAdded")] == []
+    assert shown.of("Runtime.consoleAPICalled") == []
+
+
+def test_a_browser_sees_all_of_it(shown, checked):
+    for tag in ("table", "figure", "svg", "script"):
+        assert shown.evaluate(f"document.querySelectorAll('{tag}').length") == checked.tags.count(
+            tag
+        )
+    assert "alert('x')" in shown.evaluate("document.body.textContent")
+    # Every plot has a size, and letters that can be selected.
+    assert shown.evaluate("""[...document.querySelectorAll('figure svg')].every(svg =>
+        svg.getBoundingClientRect().height > 100 && svg.querySelectorAll('text').length > 5)""")
+
+
+COLUMN = """[...document.querySelectorAll('#table-table-2 tbody tr')]
+    .map(row => row.cells[COLUMN].textContent.trim().split(/\\s/)[0])"""
+
+
+def test_a_click_on_a_header_sorts(shown):
+    heads = shown.evaluate("""[...document.querySelectorAll('#table-table-2 thead th')]
+        .map(head => head.textContent)""")
+    number = heads.index("AUC")
+    column = COLUMN.replace("COLUMN", str(number))
+    head = f"document.querySelectorAll('#table-table-2 thead th')[{number}]"
+    before = shown.evaluate(column)
+    known = sorted(float(cell) for cell in before if cell != "not")
+    assert known and [float(cell) for cell in before if cell != "not"] != known
+    for order, expected in (("ascending", known), ("descending", known[::-1])):
+        shown.evaluate(f"{head}.querySelector('button').click()")
+        assert shown.evaluate(f"{head}.getAttribute('aria-sort')") == order
+        after = shown.evaluate(column)
+        # What was not run comes last, both ways.
+        assert [float(cell) for cell in after[: len(known)]] == expected
+        assert set(after[len(known) :]) <= {"not"}
+        assert len(after) == len(before)
+
+
+def test_a_phone_scrolls_down_only(shown):
+    shown.send("Emulation.setDeviceMetricsOverride", width=400, height=800, deviceScaleFactor=2,
+               mobile=True)  # fmt: skip
+    assert shown.evaluate("document.documentElement.scrollWidth") == 400
+    shown.send("Emulation.clearDeviceMetricsOverride")
+
+
+def test_the_page_runs_no_other_script(shown):
+    """Were a name to get past the escaping, the page's own policy would still stop it."""
+    assert shown.evaluate("""(() => {
+        const script = document.createElement('script');
+        script.textContent = 'window.ran = true';
+        document.body.append(script);
+        script.remove();
+        return window.ran === undefined;
+    })()""")
