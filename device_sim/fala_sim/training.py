@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,11 @@ class Network(nn.Module):
             examples: Of the head's task.
             tokens: Token ids of every text in them.
         """
-        texts = distinct_texts(examples)
-        vectors = self.transformer([tokens[text] for text in texts])
-        row = {text: position for position, text in enumerate(texts)}
+        groups = by_length(examples, tokens)
+        vectors = torch.cat(
+            [self.transformer([tokens[text] for text in group]) for group in groups]
+        )
+        row = {text: position for position, text in enumerate(chain(*groups))}
         inputs = vectors[[row[_judged(example)] for example in examples]]
         matches = [example for example in examples if isinstance(example, Match)]
         if matches:
@@ -130,10 +133,10 @@ class Training:
                 examples = [situation.user.train[row] for row in rows]
                 self._warm(len(batches))
                 losses.append(self._step(examples, self._shares[rows]))
-                texts = distinct_texts(examples)
-                self._shapes[len(texts), max(len(self._tokens[text]) for text in texts)] += 1
-                stage.forward_passes += len(texts)
-                stage.backward_passes += len(texts)
+                for group in by_length(examples, self._tokens):
+                    self._shapes[len(group), len(self._tokens[group[-1]])] += 1
+                    stage.forward_passes += len(group)
+                    stage.backward_passes += len(group)
         self._epochs += 1
         _log.info(
             "epoch %d of %s: loss %.4f, %.1f s",
@@ -211,6 +214,16 @@ class Training:
             rows = rows[np.lexsort((lengths[rows], run))]
         batches = [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
         return [batches[position] for position in order.permutation(len(batches))]
+
+
+def by_length(examples: Sequence[Example], tokens: dict[str, list[int]]) -> list[list[str]]:
+    """The distinct texts of some examples in groups of like length, the longest of each last.
+
+    A batch of matches has the texts of a history beside its candidates; padded to the longest of
+    them all, half of the work would be padding.
+    """
+    texts = sorted(distinct_texts(examples), key=lambda text: len(tokens[text]))
+    return [texts[start : start + BATCH] for start in range(0, len(texts), BATCH)]
 
 
 def _judged(example: Example) -> str:
