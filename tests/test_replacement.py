@@ -331,3 +331,16 @@ def test_a_personal_model_from_embeddings():
         fit_personal(head, inputs, logits=old, prior="none")
     with pytest.raises(DataError, match="neither"):
         fit_personal(head, inputs)
+
+
+def test_matches_share_what_their_histories_cost():
+    """The budget goes to matches that need few texts more, from the newest back."""
+    films = texts(40)
+    matches = [Match(tuple(films[i - 5 : i]), films[i]) for i in range(5, 40)]
+    head = bundles.make_head("matching", dimension=DIMENSION)
+    report, encoder = Report("a", "b"), Encoder()
+    outcome = replace(knowledge_of(matches, head), head, encoder, {}, Budget(12), report)
+    assert set(encoder.seen) == set(films[28:])
+    assert report.representatives == 7
+    assert outcome.chosen.tolist() == [34, 33, 32, 31, 30, 29, 28]
+    assert report.clusters == report.queries == 0

@@ -45,7 +45,7 @@ _SUFFIX = ".fala"
 @click.option(
     "--budget",
     type=click.IntRange(0),
-    default=200,
+    default=Budget().forward_passes,
     show_default=True,
     help="Forward passes through the new backbone, a user.",
 )

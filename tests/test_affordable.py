@@ -1,0 +1,44 @@
+"""Which texts are worth a forward pass."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fala.affordable import affordable
+
+WORDS = st.lists(st.sampled_from("abcdefghij"), max_size=5, unique=True)
+
+
+def complete(missing, taken):
+    return [example for example, texts in enumerate(missing) if set(texts) <= set(taken)]
+
+
+def test_documents_go_by_importance():
+    assert affordable([["c"], ["a"], ["b"], ["a"]], 2) == ["c", "a"]
+
+
+def test_a_history_that_is_paid_for_is_used_again():
+    history = ["h1", "h2", "h3"]
+    missing = [["x1", "x2", "x3", "x4"], [*history, "a"], [*history, "b"], [*history, "c"]]
+    assert affordable(missing[1:], 6) == [*history, "a", "b", "c"]
+    taken = affordable(missing, 8)
+    assert taken == ["x1", "x2", "x3", "x4", *history, "a"]
+    assert complete(missing, taken) == [0, 1]
+
+
+def test_what_cannot_be_completed_is_not_begun():
+    assert affordable([["a", "b", "c"]], 2) == []
+    assert affordable([["a", "b", "c"], ["d"]], 2) == ["d"]
+
+
+def test_without_a_limit_all_texts_are_taken_once():
+    assert affordable([["a", "b"], ["b", "c"], []], None) == ["a", "b", "c"]
+
+
+@given(st.lists(WORDS, max_size=12), st.integers(0, 12))
+def test_the_limit_holds_and_nothing_is_wasted(missing, limit):
+    taken = affordable(missing, limit)
+    assert len(taken) == len(set(taken)) <= limit
+    done = [missing[example] for example in complete(missing, taken)]
+    assert set(taken) == {text for texts in done for text in texts}
+    for texts in missing:  # nothing more could have been completed
+        assert set(texts) <= set(taken) or len(set(texts) - set(taken)) > limit - len(taken)
