@@ -13,8 +13,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
+from multiprocessing.connection import wait as wait_for
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 from fala import FalaError
@@ -137,9 +138,18 @@ def _receive(here: Connection) -> str | None:
         return None
 
 
+def _end_with_parent() -> None:
+    """A parent that was killed leaves no process behind that would write records later."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait_for([parent.sentinel])
+        os._exit(1)
+
+
 def _work(call: partial[Any], there: Connection) -> None:
     # Ctrl-C reaches the whole process group; the parent alone answers it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_parent, daemon=True).start()
     try:
         call()
     except FalaError as error:
