@@ -84,7 +84,8 @@ def cost(setting: Setting, records: Sequence[Record], measure: Measure) -> Plot 
     if not paid:
         return None
     logarithmic = max(paid) > LOG_FROM * min(paid)
-    start = 10.0 ** math.floor(math.log10(min(paid) / measure.unit)) if logarithmic else 0.0
+    # The shortest bar keeps a length that can be seen.
+    start = 10.0 ** math.floor(math.log10(min(paid) / measure.unit / 2)) if logarithmic else 0.0
     ours = values[OURS].mean if OURS in values else 0.0
 
     def paint(axes: Axes) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 
 from fala_sim.plots.axes import legend_below, log_axis
-from fala_sim.plots.style import INK, OURS, Plot, draw, look, slug
+from fala_sim.plots.style import INK, MUTED, Plot, draw, slug
 from fala_sim.tables.table import Cell, Table, number
 
 
@@ -28,18 +28,17 @@ def _devices(data: str, rows: list[dict[str, Cell]]) -> Plot:
     known = [value for value in (*measured, *predicted) if value]
 
     def paint(axes: Axes) -> None:
-        colour = look(OURS).colour
-        axes.plot([], [], "o", color=colour, label="measured here, within the limits")
-        axes.plot([], [], "D", color=INK, markerfacecolor="none",
+        axes.plot([], [], "o", color=INK, label="measured here, within the limits")
+        axes.plot([], [], "D", color=MUTED, markerfacecolor="none",
                   label="predicted for the device")  # fmt: skip
         for place, row in enumerate(rows):
             if row["measured: outcome"] != "done":
                 axes.annotate(str(row["measured: outcome"]), (0.02, place), va="center_baseline",
                               xycoords=("axes fraction", "data"), fontweight="bold")  # fmt: skip
             if value := measured[place]:
-                axes.plot([value], [place], "o", color=colour)
+                axes.plot([value], [place], "o", color=INK)
             if value := predicted[place]:
-                axes.plot([value], [place], "D", color=INK, markerfacecolor="none")
+                axes.plot([value], [place], "D", color=MUTED, markerfacecolor="none")
         axes.set_yticks(
             range(len(rows)), [f"{row['device']}: {row['method']}" for row in rows], fontsize=7
         )

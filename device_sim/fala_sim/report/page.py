@@ -20,7 +20,7 @@ from fala_sim.plots.catalogue import (
     device_plots,
     quality_plots,
 )
-from fala_sim.plots.style import Plot
+from fala_sim.plots.style import OURS, Plot
 from fala_sim.records import KINDS, read_records
 from fala_sim.report.overview import overview
 from fala_sim.report.provenance import provenance
@@ -30,6 +30,9 @@ from fala_sim.tables.table import Cell, Table, Value, cell_text
 
 #: Letters of the longest cell that stays in one line.
 _LONG = 30
+
+#: How tables mark columns and rows of the paper's.
+_PAPER = "paper:"
 
 Say = Callable[[str], None]
 
@@ -64,7 +67,15 @@ SECTIONS = (
 
 @dataclass(frozen=True)
 class Part:
-    """A section as the template takes it: its plots by data set, its tables, what was not run."""
+    """A section as the template takes it.
+
+    Attributes:
+        name: The anchor.
+        title: The heading.
+        plots: By data set; all under "" where each data set has one.
+        tables: Its tables.
+        missing: What was not run.
+    """
 
     name: str
     title: str
@@ -96,10 +107,11 @@ class ShownColumn:
 
 @dataclass(frozen=True)
 class ShownRow:
-    """Cells, whether they are of FaLA as shipped, and whether a data set begins with them."""
+    """Cells, whose they are (of FaLA as shipped, of the paper), and whether a data set begins."""
 
     cells: list[ShownCell]
     ours: bool
+    paper: bool
     first: bool
 
 
@@ -174,10 +186,11 @@ def _part(section: Section, records: Records, plots: list[Plot]) -> Part:
             missing.append(table)
         else:
             tables.append(_shown(table))
+    alone = len({plot.data for plot in plots}) == len(plots)
     shown: dict[str, list[ShownPlot]] = {}
     for plot in plots:
         own = ShownPlot(plot.name, plot.title, plot.caption, plot.svg())
-        shown.setdefault(plot.data, []).append(own)
+        shown.setdefault("" if alone else plot.data, []).append(own)
     return Part(section.name, section.title, shown, tables, list(dict.fromkeys(missing)))
 
 
@@ -214,7 +227,8 @@ def _render(records: Records, parts: list[Part]) -> str:
 
 
 def _shown(table: Table) -> ShownTable:
-    ours = title("fala")
+    called = title(OURS)
+    ours = [dict(zip(table.header, row, strict=True)).get("method") == called for row in table.rows]
     return ShownTable(
         table.name,
         table.title,
@@ -223,14 +237,15 @@ def _shown(table: Table) -> ShownTable:
             ShownColumn(
                 name,
                 any(isinstance(row[place], Value | float | int) for row in table.rows),
-                name.startswith("paper:"),
+                name.startswith(_PAPER),
             )
             for place, name in enumerate(table.header)
         ],
         [
             ShownRow(
                 [_cell(cell) for cell in row],
-                ours in row,
+                ours[place] and not all(ours),
+                str(row[0]).startswith(_PAPER),
                 place > 0 and row[0] != table.rows[place - 1][0],
             )
             for place, row in enumerate(table.rows)
