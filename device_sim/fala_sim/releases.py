@@ -163,6 +163,11 @@ def _release(source: Source, division: Division, work: Path, path: Path, say: Sa
         path = source.bundle
     cost = bundle.manifest.details.get("cost")
     flops = cost.get("flops", {}) if isinstance(cost, dict) else {}
+    if not flops and _TOKENIZER in bundle.manifest.files:
+        raise DataError(
+            f"{source.bundle}: does not say what a forward pass costs; export it with "
+            "`fala-export backbone` of this version"
+        )
     return Release(
         source.name,
         path,

@@ -1,0 +1,38 @@
+"""A small data set in the Le-Wi-Di task's format, whose annotators differ in what they mind."""
+
+import json
+
+import numpy as np
+
+WORDS = {
+    "rude": ["idiot", "clown", "fool", "liar"],
+    "sport": ["match", "keeper", "goal", "referee"],
+    "food": ["bread", "soup", "oven", "flour"],
+    "plain": ["today", "we", "saw", "the", "street", "and", "a", "window", "near", "our", "house"],
+}
+
+
+def write_data(folder, annotators=6, documents=90, seed=0):
+    """Write the data; everybody minds rudeness, and each annotator a topic besides."""
+    rng = np.random.default_rng(seed)
+    entries = {}
+    for number in range(documents):
+        rude, sport, food = (rng.random(3) < 0.4).tolist()
+        kinds = ["plain", "plain", *(["rude"] * rude), *(["sport"] * sport), *(["food"] * food)]
+        text = " ".join(str(rng.choice(WORDS[kind])) for kind in kinds) + f" {number}"
+        who, labels = [], []
+        for annotator in range(annotators):  # the first labels most
+            if rng.random() < 1 - annotator / (3 * annotators):
+                mind = (rude and rng.random() < 0.8) or (sport if annotator % 2 else food)
+                who.append(f"a{annotator}")
+                labels.append(str(int(mind)))
+        entries[str(number)] = {
+            "text": text,
+            "annotation task": "offensiveness detection",
+            "annotations": ",".join(labels),
+            "annotators": ",".join(who),
+            "split": "train",
+        }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "Small_train.json").write_text(json.dumps(entries), encoding="utf-8")
+    return folder

@@ -1,0 +1,189 @@
+"""Runs of the laboratory, from data to records: built-in backbones, small data, real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from fala import DataError
+from fala_sim.cli import main
+from fala_sim.data_sets import divide
+from fala_sim.records import Key, read_record, read_records, write_record
+from laboratory import write_data
+
+METHODS = "old,global,top,fala-paper,fala"
+
+
+def arguments(folder, results, *more):
+    data = f"lewidi:{folder}"
+    options = ["--data", data, "--users", "2", "--seeds", "1", "--new", "bert", "--jobs", "2"]
+    return [*options, "--methods", METHODS, "--results", str(results), *more]
+
+
+def call(*given):
+    return CliRunner().invoke(main, [str(word) for word in given], catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data") / "small")
+
+
+@pytest.fixture(scope="module")
+def results(folder, tmp_path_factory):
+    """The records that table 2 needs, from one run."""
+    results = tmp_path_factory.mktemp("results")
+    done = call("table", "2", *arguments(folder, results))
+    assert done.exit_code == 0, done.output
+    return results
+
+
+def files(results):
+    return {path: path.stat().st_mtime_ns for path in (results / "records").rglob("*.json")}
+
+
+def test_every_method_and_user_has_a_record(results):
+    found = read_records(results, "replacement")
+    assert {(r["method"], r["user"]) for r in found} == {
+        (method, user) for method in METHODS.split(",") for user in ("a0", "a1")
+    }
+    for record in found:
+        assert 0 <= record["scores"]["auc"] <= 1
+        assert record["provenance"]["machine"]["cores"] == os.cpu_count()
+        assert set(record["cross"]) == {"a0", "a1"} - {record["user"]}
+
+
+def test_costs_are_measured(results):
+    by_method = {r["method"]: r for r in read_records(results, "replacement") if r["user"] == "a0"}
+    paper, ours = by_method["fala-paper"], by_method["fala"]
+    train = paper["train"]
+    assert paper["cost"]["total"]["forward_passes"] == train
+    assert ours["cost"]["total"]["forward_passes"] == ours["report"]["forward_passes"] <= train
+    assert by_method["global"]["cost"]["total"]["forward_passes"] == 0
+    for record in (paper, ours):
+        assert record["cost"]["stages"]["forward"]["forward_flops"] > 1e6 * train
+        assert record["cost"]["total"]["seconds"] > 0
+        assert record["cost"]["total"]["peak_memory"] >= record["cost"]["start_memory"] > 1e7
+
+
+def test_settings_are_those_that_validation_users_chose(results):
+    searched = [r for r in read_records(results, "search") if r["method"] == "top"]
+    assert not {r["user"] for r in searched} & {"a0", "a1"}
+    assert all(len(r["tried"]) == 12 for r in searched)
+    means = {}
+    for record in searched:
+        for one in record["tried"]:
+            means.setdefault(json.dumps(one["settings"]), []).append(one["scores"]["auc"])
+    best = max(means, key=lambda name: sum(means[name]))
+    chosen = {json.dumps(r["settings"]) for r in read_records(results, "replacement")
+              if r["method"] == "top"}  # fmt: skip
+    assert sum(means[chosen.pop()]) == sum(means[best])
+    assert not chosen
+
+
+def test_what_is_recorded_is_not_run_again(folder, results):
+    before = files(results)
+    again = call("table", "2", *arguments(folder, results), "--json")
+    assert again.exit_code == 0
+    assert files(results) == before
+    assert json.loads(again.stdout)["name"] == "table-2"
+
+
+def test_a_lost_record_alone_is_made_again(folder, results):
+    place = Key("replacement", f"lewidi:{folder}", "global", "a1", 0).path(results)
+    kept = json.loads(place.read_text())
+    place.unlink()
+    before = files(results)
+    assert call("table", "2", *arguments(folder, results)).exit_code == 0
+    after = files(results)
+    assert after.keys() - before.keys() == {place}
+    assert {path: after[path] for path in before} == before
+    assert json.loads(place.read_text())["scores"] == kept["scores"]
+
+
+def test_a_killed_run_leaves_whole_records_and_goes_on(folder, tmp_path):
+    results = tmp_path / "results"
+    code = "from fala_sim.cli import main; main()"
+    fewer = [*arguments(folder, results), "--methods", "old,global,fala"]
+    command = [sys.executable, "-c", code, "table", "2", *fewer]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 120
+        while len(list(results.rglob("records/**/*.json"))) < 2:
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.05)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    time.sleep(1.0)  # its jobs end with it
+    kept = files(results)
+    time.sleep(1.0)
+    assert files(results) == kept
+    for path in kept:
+        json.loads(path.read_text())
+    assert call("table", "2", *fewer).exit_code == 0
+    assert len(files(results)) == 6
+    assert {path: files(results)[path] for path in kept} == kept
+
+
+def test_a_bundle_alone_cannot_be_trained(folder, results):
+    done = call("table", "2", *arguments(folder, results), "--methods", "global,lora")
+    assert done.exit_code == 0
+    assert "lora train a transformer and are left out" in done.stderr
+
+
+def test_mistakes_are_one_line(folder, tmp_path):
+    base = arguments(folder, tmp_path)
+
+    def fails(result, *words):
+        assert result.exit_code == 1
+        assert "Traceback" not in result.stderr
+        last = result.stderr.splitlines()[-1]
+        assert last.startswith("fala-sim: ")
+        for word in words:
+            assert word in last
+
+    fails(call("table", "9", *base), "no table '9'", "headline")
+    fails(call("table", "2", *base, "--methods", "magic"), "no method 'magic'", "fala-paper")
+    fails(call("table", "2", *base, "--data", "nowhere"), "no data set 'nowhere'", "md-agreement")
+    fails(call("table", "2", *base, "--data", "lewidi:/nowhere"), "/nowhere: no such folder")
+    fails(call("table", "2", *base, "--new", "nothing"), "no backbone 'nothing'", "minilm")
+    fails(call("table", "2", *base, "--data-dir", tmp_path / "none"), "no such folder")
+
+
+def test_a_record_is_never_rewritten(tmp_path):
+    key = Key("curve", "d", "m", "u", 0, "10")
+    write_record(tmp_path, key, {"scores": {"auc": 0.5}})
+    with pytest.raises(DataError, match="never rewritten"):
+        write_record(tmp_path, key, {"scores": {"auc": 0.6}})
+    assert read_record(tmp_path, key)["scores"] == {"auc": 0.5}
+    key.path(tmp_path).write_text("{")
+    with pytest.raises(DataError, match="delete it to run its job again"):
+        read_records(tmp_path, "curve")
+
+
+@pytest.mark.parametrize("role", ["test", "validation"])
+def test_no_test_document_is_in_training_data(folder, role):
+    tested = divide(f"lewidi:{folder}", folder, users=2, seed=0, role="test")
+    held_out = {text for user in tested.users for text in user.test}
+    division = divide(f"lewidi:{folder}", folder, users=2, seed=0, role=role)
+    assert not held_out & set(division.public)
+    for user in division.users:
+        assert user.train
+        assert user.test
+        assert not held_out & set(user.train)
+    if role == "validation":
+        assert {user.name for user in division.users}.isdisjoint(u.name for u in tested.users)
+        assert not held_out & {text for user in division.users for text in user.test}
+
+
+def test_few_people_are_shared_out(folder):
+    """Six annotators: one chooses settings, and one at least is the public."""
+    assert len(divide(f"lewidi:{folder}", folder, users=9, seed=0, role="test").users) == 4
+    assert len(divide(f"lewidi:{folder}", folder, users=9, seed=0, role="validation").users) == 1
