@@ -148,15 +148,46 @@ def table_command(name: str, as_json: bool, results: Path, **options: object) ->
     click.echo(json.dumps(made.to_dict(), allow_nan=False) if as_json else made.text())
 
 
+@main.command("profiles")
+@_JSON
+def profiles_command(as_json: bool) -> None:
+    """List the devices whose limits `table profiles` applies, and where their figures are from."""
+    from fala_sim.profiles.profile import describe
+
+    devices = describe()
+    if as_json:
+        click.echo(json.dumps(devices))
+        return
+    for device in devices:
+        click.echo(f"{device['name']}: {device['title']}")
+        figures = {"cores": device["cores"], "bytes an app may take": device["memory"]}
+        figures |= {"bytes of storage": device["storage"], **device["speeds"]}
+        for name, figure in figures.items():
+            if figure is not None:
+                click.echo(f"  {name}: {figure['value']:,} ({figure['source']})")
+
+
 @main.command("figure")
 @click.argument("number", type=click.IntRange(2, 3))
 @_run_options
-def figure_command(number: int, results: Path, **options: object) -> None:
-    """Draw figure 2 (matching) or 3 (classification) of the paper, after running what it lacks."""
-    from fala_sim.report import draw_figures
+def figure_command(number: int, results: Path, data: tuple[str, ...], **options: object) -> None:
+    """Draw figure 2 (matching) or 3 (classification) of the paper, after running what it lacks.
 
-    _run(results, ("replacement",), options)
-    for path in draw_figures(results, number):
+    Every user's personal model on every user's test examples, as a heat map for each data set of
+    that task, in PNG files under --results.
+    """
+    from fala_sim.plots.catalogue import draw_figure
+
+    _run(results, ("replacement",), {**options, "data": data})
+    task = "matching" if number == 2 else "classification"
+    drawn = [draw_figure(results, number, name) for name in data if _task(results, name) == task]
+    if not drawn:
+        raise DataError(f"figure {number} is of {task}, which none of {', '.join(data)} is")
+    folder = results / "plots"
+    folder.mkdir(exist_ok=True)
+    for plot in drawn:
+        path = folder / f"{plot.name}.png"
+        path.write_bytes(plot.png())
         click.echo(path)
 
 
@@ -167,14 +198,22 @@ def figure_command(number: int, results: Path, **options: object) -> None:
 )
 def report_command(results: Path, out: Path | None) -> None:
     """Write all records as one HTML page, with its plots as PNG beside it."""
-    from fala_sim.report import write_report
+    from fala_sim.report.page import write_report
 
     for path in write_report(results, out or results / "report.html"):
         click.echo(path)
 
 
+def _task(results: Path, data: str) -> str | None:
+    """A data set's task, as its records tell it."""
+    for record in _records(results).of("replacement"):
+        if record["data"] == data:
+            return str(record["task"])
+    return None
+
+
 def _write(results: Path) -> None:
-    from fala_sim.report import write_report
+    from fala_sim.report.page import write_report
     from fala_sim.tables.catalogue import all_tables
 
     tables, missing = all_tables(_records(results))
