@@ -13,7 +13,7 @@ import os
 import pickle
 import subprocess
 import sysconfig
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from fala import Backbone, Bundle, DataError, Match, fit_head, write_release
+from fala import Backbone, Bundle, DataError, fit_head, write_release
 from fala_sim.data_sets import Division, Role, divide
-from fala_sim.situation import Example, Release, Vectors
+from fala_sim.situation import Release, Vectors, distinct_texts
 
 _TOKENIZER = "backbone/tokenizer.json"
 _CHUNK = 256
@@ -145,7 +145,8 @@ def load(place: Path) -> Prepared:
 
 def _release(source: Source, division: Division, work: Path, path: Path, say: Say) -> Release:
     bundle = Bundle.open(source.bundle)
-    texts = list(dict.fromkeys(_texts(division)))
+    users = [example for user in division.users for example in (*user.train, *user.test)]
+    texts = distinct_texts([*division.public, *users])
     embeddings, tokens = _embed(bundle, source, texts, work, say)
     head = bundle.head()
     # A bundle that was trained for this very task keeps its head, as fala-replace does.
@@ -176,16 +177,6 @@ def _release(source: Source, division: Division, work: Path, path: Path, say: Sa
         {int(length): float(value) for length, value in flops.items()},
         tokens,
     )
-
-
-def _texts(division: Division) -> Iterable[str]:
-    for examples in (division.public, *(e for u in division.users for e in (u.train, u.test))):
-        for example in examples:
-            yield from _texts_of(example)
-
-
-def _texts_of(example: Example) -> tuple[str, ...]:
-    return (*example.history, example.candidate) if isinstance(example, Match) else (example,)
 
 
 def _embed(

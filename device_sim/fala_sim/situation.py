@@ -120,3 +120,13 @@ class Situation:
         """The old personal model's logits, of the train examples if none are given, (n, C)."""
         inputs = self.old.inputs(self.user.train if examples is None else examples)
         return self.personal.logits(inputs).astype(np.float64)
+
+
+def distinct_texts(examples: Iterable[Example]) -> list[str]:
+    """The distinct texts of some examples, in order of first appearance."""
+    return list(dict.fromkeys(text for example in examples for text in texts_of(example)))
+
+
+def texts_of(example: Example) -> tuple[str, ...]:
+    """The texts of one example: itself, or its history and its candidate."""
+    return (*example.history, example.candidate) if isinstance(example, Match) else (example,)

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fala import Head, Match
-from fala_sim.methods.frozen import distinct_texts
-from fala_sim.situation import Example, Logits, Situation
+from fala_sim.situation import Example, Logits, Situation, distinct_texts
 from fala_sim.torch_flops import BATCH, TOKENS, batch_flops
 from fala_sim.transformer import Adapt, Transformer
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala_sim.meter import Stage
-from fala_sim.methods.frozen import FrozenMethod, distinct_texts, vendor_scores
+from fala_sim.methods.frozen import FrozenMethod, vendor_scores
 from fala_sim.methods.method import Scores
-from fala_sim.situation import Example, Logits, Situation, Vectors
+from fala_sim.situation import Example, Logits, Situation, Vectors, distinct_texts
 
 
 @dataclass(frozen=True)

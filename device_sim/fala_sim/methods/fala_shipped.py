@@ -13,7 +13,8 @@ import numpy as np
 from fala import Device, Report
 from fala_sim.meter import Stage
 from fala_sim.methods.method import Method, Scores
-from fala_sim.situation import Example, Logits, Situation
+from fala_sim.situation import Example, Logits, Situation, distinct_texts
+from fala_sim.solve_flops import clustering_flops
 
 
 @dataclass(frozen=True)
@@ -69,31 +70,26 @@ def _count(situation: Situation, report: Report) -> None:
     """Put the report's counts into the meter.
 
     A device does not tell which of the user's texts it encoded, so their FLOPs are those of the
-    user's mean text. What choosing and solving cost depends on how many steps were taken, and
-    NumPy counts none: theirs are the stage's seconds at the speed at which one thread of this very
-    process multiplies matrices, which is more than they can have been.
+    user's mean text. Those of clustering follow from its shapes. What solving and checking cost
+    depends on how many steps were taken, and NumPy counts none: theirs are the stage's seconds at
+    the speed at which one thread of this very process multiplies matrices, which is more than they
+    can have been.
     """
     forward = situation.meter.stages.get("forward")
     if forward is not None:
-        texts = _texts(situation.user.train)
+        texts = distinct_texts(situation.user.train)
         forward.forward_passes = report.forward_passes
         mean = situation.new.forward_flops(texts) / len(texts)
         forward.forward_flops = mean * report.forward_passes
     rate = _speed()
-    for name in ("select", "solve", "check"):
+    if report.clusters and "select" in situation.meter.stages:
+        situation.meter.stages["select"].forward_flops = clustering_flops(
+            report.examples, situation.old.head.dimension, report.clusters
+        )
+    for name in ("solve", "check"):
         if name in situation.meter.stages:
             stage = situation.meter.stages[name]
             stage.forward_flops = stage.seconds * rate
-
-
-def _texts(examples: Sequence[Example]) -> list[str]:
-    texts: dict[str, None] = {}
-    for example in examples:
-        if isinstance(example, str):
-            texts[example] = None
-        else:
-            texts.update(dict.fromkeys((*example.history, example.candidate)))
-    return list(texts)
 
 
 def _speed() -> float:

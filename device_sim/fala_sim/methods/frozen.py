@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fala import Match, PersonalModel
+from fala import PersonalModel
 from fala_sim.matrix_tuning import BATCH, gradient_flops
 from fala_sim.methods.method import Method, Scores, Settings
-from fala_sim.situation import Example, Logits, Release, Situation, Vectors
+from fala_sim.situation import (
+    Example,
+    Logits,
+    Release,
+    Situation,
+    Vectors,
+    distinct_texts,
+    texts_of,
+)
 from fala_sim.solve_flops import logits_flops
 
 
@@ -62,11 +70,6 @@ def vendor_scores(situation: Situation) -> ModelScores:
     return ModelScores(situation.new, situation.new.head.vendor_model())
 
 
-def distinct_texts(examples: Iterable[Example]) -> list[str]:
-    """The distinct texts of some examples, in order of first appearance."""
-    return list(dict.fromkeys(text for example in examples for text in _texts(example)))
-
-
 def classes_of(situation: Situation) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Positions of the train labels among the labels, shape (n,)."""
     position = {label: index for index, label in enumerate(situation.labels)}
@@ -87,13 +90,10 @@ def batch_cost(situation: Situation) -> dict[str, float]:
     """
     examples = situation.user.train
     classes, dimension = situation.new.head.weight.shape
-    forward = situation.new.forward_flops(text for example in examples for text in _texts(example))
+    texts = [text for example in examples for text in texts_of(example)]
+    forward = situation.new.forward_flops(texts)
     return {
         "examples": BATCH,
         "forward_flops": BATCH * forward / len(examples) + logits_flops(BATCH, classes, dimension),
         "backward_flops": gradient_flops(BATCH, 1, classes, dimension),
     }
-
-
-def _texts(example: Example) -> tuple[str, ...]:
-    return (*example.history, example.candidate) if isinstance(example, Match) else (example,)
