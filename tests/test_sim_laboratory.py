@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -114,7 +115,7 @@ def test_a_killed_run_leaves_whole_records_and_goes_on(folder, tmp_path):
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 120
-        while len(list(results.rglob("records/**/*.json"))) < 2:
+        while len(list(results.rglob("records/**/*.json"))) < 4:
             assert time.monotonic() < deadline
             assert process.poll() is None
             time.sleep(0.05)
@@ -128,8 +129,27 @@ def test_a_killed_run_leaves_whole_records_and_goes_on(folder, tmp_path):
     for path in kept:
         json.loads(path.read_text())
     assert call("table", "2", *fewer).exit_code == 0
-    assert len(files(results)) == 6
+    assert len(files(results)) == 2 + 6  # two divisions
     assert {path: files(results)[path] for path in kept} == kept
+
+
+def test_a_folder_is_of_one_plan(folder, results):
+    done = call("table", "2", *arguments(folder, results), "--users", "3")
+    assert done.exit_code == 1
+    assert "has records with --users 2, where --users 3 is asked" in done.stderr
+
+
+def test_records_are_read_without_the_data(folder, results, tmp_path):
+    """Also where the data has gone, and nothing that was prepared from it is left."""
+    copied = tmp_path / "copied"
+    shutil.copytree(results / "records", copied / "records")
+    moved = folder.rename(tmp_path / "moved")
+    try:
+        done = call("table", "2", *arguments(folder, copied))
+    finally:
+        moved.rename(folder)
+    assert done.exit_code == 0
+    assert "FaLA" in done.stdout
 
 
 def test_a_bundle_alone_cannot_be_trained(folder, results):

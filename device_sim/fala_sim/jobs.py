@@ -34,7 +34,6 @@ class Job:
     """One process's work.
 
     Attributes:
-        kind: The kind of the records that it writes.
         place: What was prepared for its division; see ``fala_sim.releases``.
         results: The run's folder.
         data: The data set.
@@ -44,7 +43,6 @@ class Job:
         settings: Chosen settings by method.
     """
 
-    kind: str
     place: Path
     results: Path
     data: str

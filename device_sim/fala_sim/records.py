@@ -18,7 +18,9 @@ from typing import Any, Literal, TypeAlias, get_args
 from fala import DataError
 
 Record: TypeAlias = "dict[str, Any]"
-Kind: TypeAlias = Literal["search", "replacement", "curve", "ablation", "chain", "profile", "flops"]
+Kind: TypeAlias = Literal[
+    "division", "search", "replacement", "curve", "ablation", "chain", "profile", "flops"
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 #: Libraries whose versions a result may depend on.

@@ -33,12 +33,13 @@ class Task:
 
     Attributes:
         label: For progress and errors.
-        call: A function of a module, with its arguments.
+        make: Gives the call, a function of a module with its arguments; asked only where the task
+            is to be run, so what it needs is prepared then.
         records: Files that are there when it is done; with all of them it is not run again.
     """
 
     label: str
-    call: partial[Any]
+    make: Callable[[], partial[Any]]
     records: Sequence[Path]
 
     @property
@@ -65,6 +66,7 @@ def run_tasks(tasks: Iterable[Task], *, jobs: int, say: Say) -> list[str]:
     waiting = [task for task in tasks if not task.done]
     if len(waiting) < len(tasks):
         say(f"{len(tasks) - len(waiting)} of {len(tasks)} are recorded already")
+    calls = [(task.label, task.make()) for task in waiting]
     threads = max(1, (os.cpu_count() or 1) // jobs)
     before = {name: os.environ.get(name) for name in _THREADS}
     os.environ.update(dict.fromkeys(_THREADS, str(threads)))
@@ -72,7 +74,7 @@ def run_tasks(tasks: Iterable[Task], *, jobs: int, say: Say) -> list[str]:
     failures: list[str] = []
     try:
         with ThreadPoolExecutor(max_workers=jobs) as pool:
-            running = {pool.submit(_run, task, stop): task for task in waiting}
+            running = {pool.submit(_run, call, stop): label for label, call in calls}
             try:
                 _follow(running, failures, say)
             except BaseException:
@@ -89,14 +91,14 @@ def run_tasks(tasks: Iterable[Task], *, jobs: int, say: Say) -> list[str]:
     return failures
 
 
-def _follow(running: dict[Future[tuple[str, float]], Task], failures: list[str], say: Say) -> None:
+def _follow(running: dict[Future[tuple[str, float]], str], failures: list[str], say: Say) -> None:
     total = len(running)
     pending = set(running)
     while pending:
         ended, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
         for future in ended:
             error, seconds = future.result()
-            label = running[future].label
+            label = running[future]
             place = f"[{total - len(pending)}/{total}]"
             if error:
                 failures.append(f"{label}: {error}")
@@ -105,13 +107,13 @@ def _follow(running: dict[Future[tuple[str, float]], Task], failures: list[str],
                 say(f"{place} {label}: {seconds:.1f} s")
 
 
-def _run(task: Task, stop: Event) -> tuple[str, float]:
-    """Run a task in a new process; its error, or "", and its seconds."""
+def _run(call: partial[Any], stop: Event) -> tuple[str, float]:
+    """Run a call in a new process; its error, or "", and its seconds."""
     start = time.perf_counter()
     if stop.is_set():
         return "stopped", 0.0
     here, there = _CONTEXT.Pipe(duplex=False)
-    process = _CONTEXT.Process(target=_work, args=(task.call, there), daemon=True)
+    process = _CONTEXT.Process(target=_work, args=(call, there), daemon=True)
     process.start()
     there.close()
     error = None
