@@ -55,7 +55,7 @@ class Page:
             self.events.append((message["method"], message["params"]))
         return message
 
-    def wait_for(self, method, seconds=30):
+    def wait_for(self, method, seconds=120):
         end = time.monotonic() + seconds
         while all(name != method for name, _ in self.events):
             assert time.monotonic() < end, f"no {method}"
@@ -96,7 +96,7 @@ def open_page(path, profile):
         stderr=subprocess.DEVNULL,
     )
     # Whatever waits for a browser that hangs then finds the pipe closed.
-    watchdog = threading.Timer(120, process.kill)
+    watchdog = threading.Timer(300, process.kill)
     watchdog.start()
     for descriptor in (theirs_in, theirs_out, *given):
         os.close(descriptor)
@@ -118,7 +118,7 @@ def open_page(path, profile):
         watchdog.cancel()
         process.terminate()
         try:
-            process.wait(timeout=10)
+            process.wait(timeout=30)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
