@@ -115,11 +115,19 @@ def _clear(test: Comparison) -> bool:
 
 
 def _ratio(theirs: Sequence[Record], ours: Sequence[Record], figure: Figure) -> float | None:
-    """The ratio of the means; None where one was not measured, or is nothing."""
-    other, own = over_users(theirs, figure).value(), over_users(ours, figure).value()
+    """The ratio of the means over the same users; None where one was not measured or is nothing."""
+    both = _places(theirs) & _places(ours)
+    other, own = (
+        over_users([r for r in group if (r["user"], r["seed"]) in both], figure).value()
+        for group in (theirs, ours)
+    )
     if other is None or own is None or other.mean <= 0 or own.mean <= 0:
         return None
     return other.mean / own.mean
+
+
+def _places(records: Sequence[Record]) -> set[tuple[str, int]]:
+    return {(record["user"], record["seed"]) for record in records}
 
 
 def _span(ratios: Sequence[float]) -> str:
