@@ -5,6 +5,7 @@ import re
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection, QuadMesh
 from matplotlib.colors import to_hex
 
@@ -20,7 +21,7 @@ from fala_sim.plots.catalogue import (
 )
 from fala_sim.plots.cost import times
 from fala_sim.plots.quality import pareto
-from fala_sim.plots.style import LOOKS, look, slug
+from fala_sim.plots.style import LOOKS, house_style, look, slug
 from fala_sim.tables.records import Records, by_setting
 from sim_records import EVIL, METHODS, USERS, read_run, write_run
 
@@ -267,6 +268,18 @@ def test_a_name_is_no_markup(plots):
 def test_the_same_records_give_the_same_svg(records, plots):
     (again, *_) = curve_plots(records)
     assert again.svg() == plots[again.name].svg()
+
+
+@pytest.mark.parametrize("dots", [72, 200])
+def test_numbers_stay_inside_in_every_format(plots, dots):
+    for name, plot in plots.items():
+        before = plot.figure.dpi
+        plot.figure.set_dpi(dots)
+        with house_style():
+            renderer = FigureCanvasAgg(plot.figure).get_renderer()
+            ends = [text.get_window_extent(renderer).x1 for text in axes_of(plot).texts]
+        assert max(ends, default=0) <= plot.figure.bbox.width, name
+        plot.figure.set_dpi(before)
 
 
 def test_png(plots):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from fala_sim.plots.axes import log_axis, name_rows
 from fala_sim.plots.style import INK, OURS, Plot, draw, look, slug
@@ -107,6 +107,7 @@ def cost(setting: Setting, records: Sequence[Record], measure: Measure) -> Plot 
             axes.set_xlim(left=start)
         else:
             axes.xaxis.set_major_locator(MaxNLocator(4))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
             axes.set_xlim(left=0)
         name_rows(axes, [title(name, groups[name]) for name in values], list(values))
         label = measure.axis or measure.title

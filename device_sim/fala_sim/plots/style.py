@@ -62,6 +62,7 @@ _STYLE: Any = {
     "legend.fontsize": 7.5,
     "legend.frameon": False,
     "text.color": INK,
+    "text.hinting": "none",  # letters as wide in every resolution, as the layout is made once
     "text.parse_math": False,  # a user may be named $x$
     "axes.labelcolor": INK,
     "axes.edgecolor": MUTED,
