@@ -22,6 +22,9 @@ from fala_sim.tables.table import Cell, Table
 #: Train examples of a user whom a device hardly knows.
 COLD = ("0", "5", "10", "20")
 
+#: Two ways to add up the same AUC may differ so much.
+_ROUNDING = 1e-9
+
 
 def curves(records: Records) -> Table:
     """Mean AUC by the number of examples that the device had.
@@ -80,7 +83,7 @@ def cold(records: Records) -> Table:
                 ).values
                 if not gains:
                     continue
-                losses = [-gain for gain in gains.values() if gain < 0]
+                losses = [-gain for gain in gains.values() if gain < -_ROUNDING]
                 rows.append(
                     (
                         setting.data,
