@@ -57,7 +57,7 @@ def _run_options(command: Callable[..., None]) -> Callable[..., None]:
             help="The busiest people of each data set, whose models are replaced.",
         ),
         click.option(
-            "--seeds", type=click.IntRange(1), default=3, show_default=True,
+            "--seeds", type=click.IntRange(1), default=1, show_default=True,
             help="Divisions of the data. What trains a transformer is run on the first.",
         ),
         click.option(
