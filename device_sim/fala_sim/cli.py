@@ -91,11 +91,12 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 
 
 def _run(results: Path, kinds: Iterable[Kind], options: Mapping[str, Any]) -> None:
-    from fala_sim.laboratory import Plan, check_methods, run
-    from fala_sim.methods.catalogue import CATALOGUE
+    from fala_sim.laboratory import Plan, run
+    from fala_sim.methods.catalogue import CATALOGUE, find_method
 
     methods = options["methods"] or tuple(CATALOGUE)
-    check_methods(methods)
+    for name in methods:
+        find_method(name)  # a mistake in a name ends here, not after an hour
     plan = Plan(results=results, **{**options, "methods": methods})
     failures = run(plan, tuple(kinds), _say)
     if failures:
@@ -177,10 +178,12 @@ def figure_command(number: int, results: Path, data: tuple[str, ...], **options:
     that task, in PNG files under --results.
     """
     from fala_sim.plots.catalogue import draw_figure
+    from fala_sim.records import read_records
 
     _run(results, ("replacement",), {**options, "data": data})
     task = "matching" if number == 2 else "classification"
-    drawn = [draw_figure(results, number, name) for name in data if _task(results, name) == task]
+    tasks = {record["data"]: record["task"] for record in read_records(results, "replacement")}
+    drawn = [draw_figure(results, number, name) for name in data if tasks.get(name) == task]
     if not drawn:
         raise DataError(f"figure {number} is of {task}, which none of {', '.join(data)} is")
     folder = results / "plots"
@@ -202,14 +205,6 @@ def report_command(results: Path, out: Path | None) -> None:
 
     for path in write_report(results, out or results / "report.html"):
         click.echo(path)
-
-
-def _task(results: Path, data: str) -> str | None:
-    """A data set's task, as its records tell it."""
-    for record in _records(results).of("replacement"):
-        if record["data"] == data:
-            return str(record["task"])
-    return None
 
 
 def _write(results: Path) -> None:

@@ -19,6 +19,7 @@ from fala_sim.encoding import DeviceEncoder, KnownEncoder
 from fala_sim.meter import Meter
 from fala_sim.methods.catalogue import find_method
 from fala_sim.methods.fala_shipped import Replaced
+from fala_sim.methods.frozen import vendor_scores
 from fala_sim.methods.method import Scores, Settings
 from fala_sim.quality import figures, flips
 from fala_sim.records import Key, write_record
@@ -80,7 +81,7 @@ def replacement(job: Job) -> None:
     # Before anything else is loaded to score it.
     cost = situation.meter.fields()
     content = _about(prepared, user) | {"title": method.title, "settings": settings}
-    content |= _scored(prepared, situation, scores, user)
+    content |= _scored(situation, scores)
     content["cost"] = cost
     if isinstance(scores, Replaced):
         content["report"] = scores.report.to_dict()
@@ -117,7 +118,7 @@ def curve(job: Job) -> None:
         situation = _situation(prepared, user, job.seed, known=True)
         scores = method.fit(situation, dict(job.settings.get(job.method, {})))
         content = _about(prepared, user) | {"title": method.title}
-        content |= _scored(prepared, situation, scores, user)
+        content |= _scored(situation, scores)
         content["seconds"] = time.perf_counter() - start
         write_record(job.results, key, content)
 
@@ -133,7 +134,7 @@ def ablation(job: Job) -> None:
     for variant, scores, extra in ablations(situation, dict(job.settings.get("fala-paper", {}))):
         key = Key("ablation", job.data, "fala-paper", job.user, job.seed, variant)
         if not key.path(job.results).exists():
-            content = _about(prepared, user) | _scored(prepared, situation, scores, user) | extra
+            content = _about(prepared, user) | _scored(situation, scores) | extra
             content["seconds"] = time.perf_counter() - start
             write_record(job.results, key, content)
         start = time.perf_counter()
@@ -266,14 +267,14 @@ def _figures(situation: Situation, scores: Scores, user: User) -> dict[str, floa
     return figures(scores(user.test), user.test_labels, situation.labels)
 
 
-def _scored(prepared: Prepared, situation: Situation, scores: Scores, user: User) -> dict[str, Any]:
+def _scored(situation: Situation, scores: Scores) -> dict[str, Any]:
+    user = situation.user
     logits = scores(user.test)
     truth, labels = user.test_labels, situation.labels
-    vendor = prepared.new.head.vendor_model().logits(prepared.new.inputs(user.test))
     return {
         "scores": figures(logits, truth, labels),
         "flips": {
             "old": flips(logits, situation.old_logits(user.test), truth, labels),
-            "vendor": flips(logits, vendor.astype(np.float64), truth, labels),
+            "vendor": flips(logits, vendor_scores(situation)(user.test), truth, labels),
         },
     }

@@ -13,7 +13,7 @@ from fala import DataError
 from fala_sim import jobs
 from fala_sim.data_sets import Role, find_folder
 from fala_sim.jobs import SIZES, Job
-from fala_sim.methods.catalogue import CATALOGUE, FIXED, TRAINED
+from fala_sim.methods.catalogue import FIXED, TRAINED
 from fala_sim.methods.method import Settings
 from fala_sim.records import Key, Kind, Record, read_record, read_records, write_record
 from fala_sim.releases import Source, find_source, load, prepare
@@ -348,14 +348,3 @@ def _task(
         return partial(function, job, **more())
 
     return Task(" ".join(filter(None, named)), make, [key.path(plan.results) for key in keys])
-
-
-def check_methods(names: Sequence[str]) -> None:
-    """Check names of methods.
-
-    Raises:
-        DataError: If one is not known.
-    """
-    for name in names:
-        if name not in CATALOGUE:
-            raise DataError(f"no method {name!r}; one of {', '.join(CATALOGUE)}")

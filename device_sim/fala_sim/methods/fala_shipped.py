@@ -12,6 +12,7 @@ import numpy as np
 
 from fala import Device, Report
 from fala_sim.meter import Stage
+from fala_sim.methods.frozen import ModelScores
 from fala_sim.methods.method import Method, Scores
 from fala_sim.situation import Example, Logits, Situation, distinct_texts
 from fala_sim.solve_flops import clustering_flops
@@ -21,7 +22,6 @@ from fala_sim.solve_flops import clustering_flops
 class Replaced:
     """The scores of a replaced device, with its report."""
 
-    situation: Situation
     logits_of: Scores
     report: Report
 
@@ -60,10 +60,7 @@ class Shipped(Method):
         whole.seconds = max(total - named, 0.0)
         _count(situation, report)
 
-        def scores(examples: Sequence[Example]) -> Logits:
-            return model.logits(situation.new.inputs(examples)).astype(np.float64)
-
-        return Replaced(situation, scores, report)
+        return Replaced(ModelScores(situation.new, model), report)
 
 
 def _count(situation: Situation, report: Report) -> None:

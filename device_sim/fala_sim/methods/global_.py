@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-import numpy as np
-
+from fala_sim.methods.frozen import vendor_scores
 from fala_sim.methods.method import Method, Scores
-from fala_sim.situation import Example, Logits, Situation
+from fala_sim.situation import Situation
 
 
 class Global(Method):
@@ -18,9 +17,4 @@ class Global(Method):
 
     def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:
         """Take the release as it is."""
-        model = situation.new.head.vendor_model()
-
-        def scores(examples: Sequence[Example]) -> Logits:
-            return model.logits(situation.new.inputs(examples)).astype(np.float64)
-
-        return scores
+        return vendor_scores(situation)
