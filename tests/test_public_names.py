@@ -5,6 +5,7 @@ def test_the_public_door():
     """Apps are written against these names: a change here is a change for them."""
     assert fala.__all__ == [
         "Backbone",
+        "Bridge",
         "Budget",
         "BudgetError",
         "Bundle",
@@ -26,9 +27,12 @@ def test_the_public_door():
         "Manifest",
         "Match",
         "PersonalModel",
+        "PopulationPrior",
         "Report",
         "RowError",
         "Selection",
+        "add_bridge",
+        "add_prior",
         "fit_head",
         "fit_personal",
         "select",

@@ -4,7 +4,8 @@ The names below are the public door; everything else may move.
 """
 
 from fala.backbones import Backbone
-from fala.bundle import Bundle, Manifest, write_bundle, write_release
+from fala.bridge import Bridge
+from fala.bundle import Bundle, Manifest, add_bridge, add_prior, write_bundle, write_release
 from fala.device import Device, LearnReport
 from fala.errors import (
     BudgetError,
@@ -25,12 +26,14 @@ from fala.errors import (
 from fala.examples import Match
 from fala.heads import Head, PersonalModel
 from fala.personal import fit_personal
+from fala.prior import PopulationPrior
 from fala.replacement import Budget, Report
 from fala.selection import Selection, select
 from fala.vendor import fit_head
 
 __all__ = [
     "Backbone",
+    "Bridge",
     "Budget",
     "BudgetError",
     "Bundle",
@@ -52,9 +55,12 @@ __all__ = [
     "Manifest",
     "Match",
     "PersonalModel",
+    "PopulationPrior",
     "Report",
     "RowError",
     "Selection",
+    "add_bridge",
+    "add_prior",
     "fit_head",
     "fit_personal",
     "select",

@@ -15,12 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 from numpy.typing import NDArray
 
 from fala import bundle_format as layout
 from fala.archive import Entry, read_file, read_index, write_archive
 from fala.arrays import array_bytes, read_array
 from fala.backbones import Backbone, OnnxEncoder, WordVectors
+from fala.bridge import Bridge
 from fala.errors import (
     BundleDigestError,
     BundleError,
@@ -33,8 +35,17 @@ from fala.files import write_atomically
 from fala.heads import Head
 from fala.manifest import Manifest
 from fala.onnx_wire import has_external_data
+from fala.prior import PopulationPrior
 
-__all__ = ["Bundle", "Manifest", "array_bytes", "write_bundle", "write_release"]
+__all__ = [
+    "Bundle",
+    "Manifest",
+    "add_bridge",
+    "add_prior",
+    "array_bytes",
+    "write_bundle",
+    "write_release",
+]
 
 _CHUNK = 1 << 20
 
@@ -95,6 +106,8 @@ class Bundle:
                 "the ONNX model keeps weights outside its own file; export it as a single file"
             )
         bundle._head()
+        bundle._bridges()
+        bundle._prior()
         return bundle
 
     def read(self, name: str) -> bytes:
@@ -132,6 +145,28 @@ class Bundle:
         """
         with _blaming(self.path):
             return self._head()
+
+    def bridges(self) -> dict[str, Bridge]:
+        """The bridges from earlier backbones, by those backbones' digests.
+
+        Raises:
+            BundleFormatError: An array cannot be read, or does not fit the others.
+            DimensionError: A bridge does not lead to embeddings of this backbone's dimension.
+            BundleError: The bundle changed since it was opened, or is gone.
+        """
+        with _blaming(self.path):
+            return self._bridges()
+
+    def prior(self) -> PopulationPrior | None:
+        """The population prior of the head, or None where the vendor gave none.
+
+        Raises:
+            BundleFormatError: An array cannot be read, or does not fit the others.
+            DimensionError: It is made for embeddings of another dimension.
+            BundleError: The bundle changed since it was opened, or is gone.
+        """
+        with _blaming(self.path):
+            return self._prior()
 
     @property
     def backbone_digest(self) -> str:
@@ -199,6 +234,37 @@ class Bundle:
                 f"the backbone gives {manifest.dimension}"
             )
         return head
+
+    def _bridges(self) -> dict[str, Bridge]:
+        bridges: dict[str, Bridge] = {}
+        for name in self.manifest.files:
+            folder, _, file = name.rpartition("/")
+            if name.startswith(layout.BRIDGES) and file == layout.BRIDGE_FILES[0]:
+                source = folder.removeprefix(layout.BRIDGES)
+                parts = [self._floats(f"{folder}/{part}") for part in layout.BRIDGE_FILES]
+                bridge = Bridge(source, *parts)
+                if len(bridge.offset) != self.manifest.dimension:
+                    raise DimensionError(
+                        f"the bridge {source[:12]} leads to {len(bridge.offset)} dimensions, "
+                        f"the backbone has {self.manifest.dimension}"
+                    )
+                bridges[source] = bridge
+        return bridges
+
+    def _prior(self) -> PopulationPrior | None:
+        if layout.PRIOR_MEAN not in self.manifest.files:
+            return None
+        names = (layout.PRIOR_MEAN, layout.PRIOR_VARIANCE, layout.PRIOR_FACTORS)
+        prior = PopulationPrior(*(self._floats(name) for name in names))
+        if prior.dimension != self.manifest.dimension or len(self.manifest.labels) != 2:
+            raise DimensionError(
+                f"the prior is for a head of two labels on {prior.dimension} dimensions; the "
+                f"bundle has {len(self.manifest.labels)} labels on {self.manifest.dimension}"
+            )
+        return prior
+
+    def _floats(self, name: str) -> NDArray[np.float32]:
+        return self._array(name).astype(np.float32)
 
     def _array(self, name: str) -> NDArray[Any]:
         try:
@@ -270,13 +336,81 @@ def write_release(
     Raises:
         DimensionError: The head is made for another dimension.
     """
-    manifest = replace(backbone.manifest, details={**backbone.manifest.details, **details})
-    files = {
-        name: backbone.read(name)
-        for name in backbone.manifest.files
-        if not name.startswith("head/")
-    }
+    # A prior is about the head that is left behind.
+    kept = {name: value for name, value in backbone.manifest.details.items() if name != "prior"}
+    manifest = replace(backbone.manifest, details={**kept, **details})
+    files = _read_all(backbone, without=("head/", "prior/"))
     return write_bundle(path, manifest, files, head)
+
+
+def add_bridge(
+    path: str | os.PathLike[str], bundle: Bundle, bridge: Bridge, details: Mapping[str, Any]
+) -> Manifest:
+    """Write a bundle again with one more bridge; one from the same backbone is replaced.
+
+    Args:
+        path: Where to write; it may be the bundle's own file.
+        bundle: The bundle of the backbone to which the bridge leads.
+        bridge: Its numbers are stored in float16.
+        details: What to note about it, in the manifest's details under ``bridges``.
+
+    Returns:
+        The manifest as written.
+
+    Raises:
+        DimensionError: It does not lead to embeddings of this backbone's dimension.
+        BundleFormatError: A number does not fit float16.
+    """
+    folder = f"{layout.BRIDGES}{bridge.source}"
+    parts = (bridge.matrix, bridge.offset, bridge.variance)
+    with np.errstate(over="ignore"):
+        new = {
+            f"{folder}/{name}": array_bytes(part.astype(np.float16))
+            for name, part in zip(layout.BRIDGE_FILES, parts, strict=True)
+        }
+    earlier = bundle.manifest.details.get("bridges")
+    noted = {**(earlier if isinstance(earlier, dict) else {}), bridge.source: dict(details)}
+    return _write_again(path, bundle, new, {"bridges": noted})
+
+
+def add_prior(
+    path: str | os.PathLike[str], bundle: Bundle, prior: PopulationPrior, details: Mapping[str, Any]
+) -> Manifest:
+    """Write a release again with a population prior; an earlier one is replaced.
+
+    Args:
+        path: Where to write; it may be the bundle's own file.
+        bundle: The release whose head the prior is about.
+        prior: The prior.
+        details: What to note about it, in the manifest's details under ``prior``.
+
+    Returns:
+        The manifest as written.
+
+    Raises:
+        DimensionError: It is for another dimension, or the head has not two labels.
+    """
+    new = {
+        layout.PRIOR_MEAN: array_bytes(prior.mean),
+        layout.PRIOR_VARIANCE: array_bytes(prior.variance),
+        layout.PRIOR_FACTORS: array_bytes(prior.factors),
+    }
+    return _write_again(path, bundle, new, {"prior": dict(details)})
+
+
+def _write_again(
+    path: str | os.PathLike[str],
+    bundle: Bundle,
+    files: Mapping[str, bytes],
+    details: Mapping[str, Any],
+) -> Manifest:
+    manifest = replace(bundle.manifest, details={**bundle.manifest.details, **details})
+    return write_bundle(path, manifest, {**_read_all(bundle), **files})
+
+
+def _read_all(bundle: Bundle, without: tuple[str, ...] = ()) -> dict[str, bytes]:
+    names = [name for name in bundle.manifest.files if not name.startswith(without)]
+    return {name: bundle.read(name) for name in names}
 
 
 def _head_files(head: Head) -> dict[str, bytes]:

@@ -21,6 +21,12 @@ SCALES = "backbone/scales.npy"
 HEAD_WEIGHT = "head/weight.npy"
 HEAD_BIAS = "head/bias.npy"
 HEAD_QUERY = "head/query.npy"
+PRIOR_MEAN = "prior/mean.npy"
+PRIOR_VARIANCE = "prior/variance.npy"
+PRIOR_FACTORS = "prior/factors.npy"
+# A bridge lies in a folder named after the digest of the backbone that it starts from.
+BRIDGES = "bridges/"
+BRIDGE_FILES = ("matrix.npy", "offset.npy", "variance.npy")
 
 ONNX = "onnx"
 ORT = "ort"
