@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -70,6 +71,32 @@ def test_costs_are_measured(results):
         assert record["cost"]["stages"]["forward"]["forward_flops"] > 1e6 * train
         assert record["cost"]["total"]["seconds"] > 0
         assert record["cost"]["total"]["peak_memory"] >= record["cost"]["start_memory"] > 1e7
+
+
+def test_records_tell_of_the_old_model_blended_in(folder, results):
+    found = {(r["method"], r["user"]): r for r in read_records(results, "replacement")}
+    tested = divide(f"lewidi:{folder}", folder, users=2, seed=0, role="test").users
+    labels = {user.name: user.test_labels for user in tested}
+    for (method, user), record in found.items():
+        new, old = np.array(record["logits"]), np.array(record["old_logits"])
+        assert new.shape == old.shape == (record["test"],)
+        truth = np.array(labels[user]) == "1"
+        assert np.mean((new > 0) == truth) == pytest.approx(record["scores"]["accuracy"])
+        half = (new + old) / 2 > 0
+        assert record["blended"]["scores"]["accuracy"] == pytest.approx(np.mean(half == truth))
+        assert record["blended"]["flips"]["old"]["negative"] == sum(
+            (half != truth) & ((old > 0) == truth)
+        )
+        assert set(record["blends"]) == {"0.1", "0.2", "0.3", "0.5", "0.7"}
+        mostly = 0.3 * new + 0.7 * old > 0
+        assert record["blends"]["0.7"]["accuracy"] == pytest.approx(np.mean(mostly == truth))
+        if method == "old":
+            assert record["blended"]["scores"] == record["scores"]
+    assert found["global", "a0"]["blended"]["scores"] != found["global", "a0"]["scores"]
+    for record in read_records(results, "search"):
+        for one in record["tried"]:
+            assert set(one["blends"]) == {"0.1", "0.2", "0.3", "0.5", "0.7"}
+            assert all(0 <= blend["auc"] <= 1 for blend in one["blends"].values())
 
 
 def test_settings_are_those_that_validation_users_chose(results):

@@ -19,11 +19,11 @@ from fala_sim.encoding import DeviceEncoder, KnownEncoder
 from fala_sim.meter import Meter
 from fala_sim.methods.catalogue import find_method
 from fala_sim.methods.fala_shipped import Replaced
-from fala_sim.methods.frozen import vendor_scores
 from fala_sim.methods.method import Scores, Settings
-from fala_sim.quality import figures, flips
+from fala_sim.quality import figures
 from fala_sim.records import Key, write_record
 from fala_sim.releases import Prepared, load
+from fala_sim.scoring import rounded, scored, tried
 from fala_sim.situation import Release, Situation, User
 
 #: Train examples that a device has when the new backbone arrives, for learning curves; None: all.
@@ -60,11 +60,11 @@ def search(job: Job) -> None:
     method = find_method(job.method)
     user = _user(prepared, job.user)
     situation = _situation(prepared, user, job.seed, known=True)
-    tried = [
-        {"settings": settings, "scores": _figures(situation, scores, user)}
+    found = [
+        {"settings": settings} | tried(situation, scores(user.test))
         for settings, scores in method.search(situation)
     ]
-    content = _about(prepared, user) | {"title": method.title, "tried": tried}
+    content = _about(prepared, user) | {"title": method.title, "tried": found}
     content["seconds"] = time.perf_counter() - start
     write_record(job.results, Key("search", job.data, job.method, job.user, job.seed), content)
 
@@ -81,7 +81,10 @@ def replacement(job: Job) -> None:
     # Before anything else is loaded to score it.
     cost = situation.meter.fields()
     content = _about(prepared, user) | {"title": method.title, "settings": settings}
-    content |= _scored(situation, scores)
+    logits = scores(user.test)
+    content |= scored(situation, logits)
+    content["logits"] = rounded(logits)
+    content["old_logits"] = rounded(situation.old_logits(user.test))
     content["cost"] = cost
     if isinstance(scores, Replaced):
         content["report"] = scores.report.to_dict()
@@ -118,7 +121,7 @@ def curve(job: Job) -> None:
         situation = _situation(prepared, user, job.seed, known=True)
         scores = method.fit(situation, dict(job.settings.get(job.method, {})))
         content = _about(prepared, user) | {"title": method.title}
-        content |= _scored(situation, scores)
+        content |= scored(situation, scores(user.test))
         content["seconds"] = time.perf_counter() - start
         write_record(job.results, key, content)
 
@@ -134,7 +137,7 @@ def ablation(job: Job) -> None:
     for variant, scores, extra in ablations(situation, dict(job.settings.get("fala-paper", {}))):
         key = Key("ablation", job.data, "fala-paper", job.user, job.seed, variant)
         if not key.path(job.results).exists():
-            content = _about(prepared, user) | _scored(situation, scores) | extra
+            content = _about(prepared, user) | scored(situation, scores(user.test)) | extra
             content["seconds"] = time.perf_counter() - start
             write_record(job.results, key, content)
         start = time.perf_counter()
@@ -265,16 +268,3 @@ def _about(prepared: Prepared, user: User) -> dict[str, Any]:
 
 def _figures(situation: Situation, scores: Scores, user: User) -> dict[str, float | None]:
     return figures(scores(user.test), user.test_labels, situation.labels)
-
-
-def _scored(situation: Situation, scores: Scores) -> dict[str, Any]:
-    user = situation.user
-    logits = scores(user.test)
-    truth, labels = user.test_labels, situation.labels
-    return {
-        "scores": figures(logits, truth, labels),
-        "flips": {
-            "old": flips(logits, situation.old_logits(user.test), truth, labels),
-            "vendor": flips(logits, vendor_scores(situation)(user.test), truth, labels),
-        },
-    }
