@@ -28,9 +28,9 @@ def check(conversion):
     assert not test & {row.judged for row in conversion.rows if row.split != "test"}
     by_user = {}
     for row in conversion.rows:
-        assert row.user is not None or row.split == "public"
+        assert row.user
         by_user.setdefault(None if row.split == "public" else row.user, []).append(row)
-    named = {row.user for row in by_user.get(None, ())} - {None}
+    named = {row.user for row in by_user.get(None, ())}
     assert not named & by_user.keys()
     for user, rows in by_user.items():
         if user is not None:

@@ -16,6 +16,10 @@ def moments(name, count, *, passed=3):
     return result
 
 
+def by(name, moments):
+    return [(name, moment) for moment in moments]
+
+
 def divide(users, others, *, negatives=1, public=1000):
     left_out = LeftOut()
     conversion = convert(users, others, negatives=negatives, public=public, left_out=left_out)
@@ -27,7 +31,7 @@ def offers(rows, name):
 
 
 def test_the_latest_three_tenths_are_tested():
-    by_user, left_out = divide({"u": moments("u", 10)}, moments("v", 5), negatives=2)
+    by_user, left_out = divide({"u": moments("u", 10)}, by("v", moments("v", 5)), negatives=2)
     rows = by_user["u"]
     assert [row.candidate for row in split(rows, "train") if row.label] == [
         f"u opened {n}" for n in range(7)
@@ -47,8 +51,8 @@ def test_what_a_user_is_tested_on_is_judged_in_no_training_row():
     v[0] = Moment((), ["U  opened 9"], ["v early"])  # u is tested on it
     v[1] = Moment((), ["v opened 1"], ["u passed 9.0", "u passed 9.1", "v other"])
     others = [
-        Moment(("u opened 9",), ["w"], ["u opened 9", "w passed"]),  # a history may name it
-        Moment((), ["v opened 9"], ["never"]),
+        ("p", Moment(("u opened 9",), ["w"], ["u opened 9", "w passed"])),  # a history may name it
+        ("q", Moment((), ["v opened 9"], ["never"])),
     ]
     by_user, left_out = divide({"u": moments("u", 10), "v": v}, others)
     # The like that is gone takes its negative along; a negative that is gone is drawn again.
@@ -56,6 +60,7 @@ def test_what_a_user_is_tested_on_is_judged_in_no_training_row():
     assert "v early" not in {row.candidate for row in by_user["v"]}
     assert offers(by_user[None], "public") == [("w", 1), ("w passed", 0)]
     assert by_user[None][0].history == ("u opened 9",)
+    assert {row.user for row in by_user[None]} == {"p"}
     assert left_out == {
         "opened public candidates that a user is tested on": 1,
         "opened train candidates that a user is tested on": 1,
@@ -65,7 +70,7 @@ def test_what_a_user_is_tested_on_is_judged_in_no_training_row():
 def test_a_user_is_not_tested_on_what_the_train_histories_name():
     u = moments("u", 10)
     u[8] = Moment((), ["u opened 2"], ["u opened 1", "u late"])  # both offered again
-    by_user, left_out = divide({"u": u}, moments("v", 5))
+    by_user, left_out = divide({"u": u}, by("v", moments("v", 5)))
     assert ("u opened 2", 1) in offers(by_user["u"], "train")
     assert [candidate for candidate, _ in offers(by_user["u"], "test")] == [
         "u opened 7", "u passed 7.0", "u opened 9", "u passed 9.0",
@@ -80,21 +85,21 @@ def test_what_is_offered_twice_is_one_row_opened_if_ever():
         Moment((), ["again"], ["a", "d"]),
         *moments("u", 3),
     ]
-    by_user, _ = divide({"u": u}, moments("v", 5))
+    by_user, _ = divide({"u": u}, by("v", moments("v", 5)))
     train = offers(by_user["u"], "train")
     assert train[:5] == [("a", 1), ("again", 1), ("b", 1), ("c", 0), ("d", 0)]
 
 
 def test_a_moment_without_anything_opened_gives_as_many_as_one():
     u = [Moment((), [], [f"{n}.{place}" for place in range(9)]) for n in range(4)]
-    by_user, _ = divide({"u": u}, moments("v", 5), negatives=4)
+    by_user, _ = divide({"u": u}, by("v", moments("v", 5)), negatives=4)
     assert len(split(by_user["u"], "train")) == 12
     assert len(split(by_user["u"], "test")) == 4
 
 
 def test_public_rows_are_no_more_than_wanted_and_no_more_is_read():
     def others():
-        yield from moments("v", 4)
+        yield from by("v", moments("v", 4))
         raise AssertionError("read on")
 
     by_user, _ = divide({"u": moments("u", 4)}, others(), public=7)
@@ -111,5 +116,6 @@ def test_public_rows_are_no_more_than_wanted_and_no_more_is_read():
 )
 def test_too_few_moments(users, words):
     others = [Moment((), [], ["p", "q"])] if "label" in words else moments("p", 3)
+    others = by("v", others)
     with pytest.raises(DataError, match=words):
         divide(users, others)

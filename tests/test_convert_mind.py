@@ -128,11 +128,14 @@ def test_public_rows_are_a_sample_of_the_others():
     impressions = log(people=("u", *(f"p{number}" for number in range(9))))
     every, _ = divide(impressions)
     drawn, _ = divide(impressions, public=20)
-    public = [row.candidate for row in drawn.rows if row.user is None]
+    public = [row.candidate for row in drawn.rows if row.split == "public"]
     assert len(public) == 20
     assert len({name.split("x")[0] for name in public}) > 2
-    assert sum(row.user is None for row in every.rows) == 90 * 5
-    assert [row for row in drawn.rows if row.user] != []
+    for row in drawn.rows:
+        if row.split == "public":
+            assert row.candidate.startswith(f"title {row.user}x")
+    assert sum(row.split == "public" for row in every.rows) == 90 * 5
+    assert [row for row in drawn.rows if row.split != "public"] != []
     assert divide(impressions, public=20)[0].rows == drawn.rows
     assert divide(impressions, public=20, seed=1)[0].rows != drawn.rows
 

@@ -1,4 +1,5 @@
 from collections import Counter
+from unittest.mock import ANY
 
 import pytest
 
@@ -160,7 +161,10 @@ def test_real_likes():
     assert sum(map(len, ratings.values())) == 100_004
     conversion = convert(ratings, users=5, seed=0, public=3000, left_out=left_out)
     by_user = check(conversion)
-    assert len(by_user.pop(None)) == 3000
+    public = by_user.pop(None)
+    assert len(public) == 3000
+    for row in public:
+        assert not row.label or Rating(ANY, row.candidate, True) in ratings[row.user]
     for user, rows in by_user.items():
         time = {rating.film: rating.time for rating in ratings[user]}
         train, test = (

@@ -15,11 +15,10 @@ from fala_sim.convert.tables import read_lines, read_table
 @pytest.mark.parametrize("split", ["public", "train"])
 @pytest.mark.parametrize("copy", ["A text", "a  TEXT\n", "Ａ text"])
 def test_no_conversion_leaks_a_test_document(split, copy):
-    user = None if split == "public" else "v"
     with pytest.raises(DataError, match=f"in a {split} row, but user 'u' is tested on it"):
-        Conversion([TextRow(user, split, copy, 1), TextRow("u", "test", "A text", 0)])
+        Conversion([TextRow("v", split, copy, 1), TextRow("u", "test", "A text", 0)])
     with pytest.raises(DataError, match="'u' is tested on it"):
-        Conversion([MatchRow(user, split, (), copy, 1), MatchRow("u", "test", (), "A text", 0)])
+        Conversion([MatchRow("v", split, (), copy, 1), MatchRow("u", "test", (), "A text", 0)])
 
 
 def test_a_user_s_own_train_histories_do_not_name_what_is_tested():
@@ -28,7 +27,7 @@ def test_a_user_s_own_train_histories_do_not_name_what_is_tested():
         Conversion([MatchRow("u", "train", ("a  film",), "c", 1), tested])
     others = [
         MatchRow("v", "train", ("A film",), "c", 1),
-        MatchRow(None, "public", ("A film",), "d", 1),
+        MatchRow("w", "public", ("A film",), "d", 1),
     ]
     later = MatchRow("u", "test", ("A film",), "e", 1)
     assert Conversion([*others, tested, later]).counts()["test_documents"] == 2
@@ -45,7 +44,7 @@ def test_counts_are_those_of_the_rows():
     left_out.add("damaged lines of x", "line 4: torn")
     left_out.add("ratings below 4", count=7)
     left_out.add("nothing at all", count=0)
-    rows = [TextRow(None, "public", "a", label) for label in (0, 1, 2)]
+    rows = [TextRow("v", "public", "a", label) for label in (0, 1, 2)]
     rows += [
         TextRow("u", "train", "b", 2),
         TextRow("u", "test", "c", 0),

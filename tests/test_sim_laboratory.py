@@ -221,6 +221,8 @@ def test_no_test_document_is_in_training_data(folder, role):
     held_out = {text for user in tested.users for text in user.test}
     division = divide(f"lewidi:{folder}", folder, users=2, seed=0, role=role)
     assert not held_out & set(division.public)
+    assert len(division.public_users) == len(division.public)
+    assert not set(division.public_users) & {user.name for user in (*tested.users, *division.users)}
     for user in division.users:
         assert user.train
         assert user.test

@@ -40,6 +40,7 @@ class Division:
         labels: The labels' names, in order.
         public: What the vendor fits the global heads on.
         public_labels: Their labels.
+        public_users: Whose they are: a vendor learns from them how people differ.
         users: Whose models are replaced.
         left_out: What the reader left out, in words.
     """
@@ -49,6 +50,7 @@ class Division:
     labels: tuple[str, ...]
     public: Sequence[Example]
     public_labels: Sequence[str]
+    public_users: Sequence[str]
     users: tuple[User, ...]
     left_out: tuple[str, ...]
 
@@ -116,7 +118,7 @@ def _shares(name: str, users: int, people: int) -> tuple[int, int]:
 
 
 def _users(conversion: Conversion) -> list[str]:
-    return list(dict.fromkeys(str(row.user) for row in conversion.rows if row.split != "public"))
+    return list(dict.fromkeys(row.user for row in conversion.rows if row.split != "public"))
 
 
 def _gather(
@@ -134,6 +136,7 @@ def _gather(
         labels=tuple(map(str, labels)),
         public=[_example(row) for row in public],
         public_labels=[str(row.label) for row in public],
+        public_users=[row.user for row in public],
         users=tuple(
             User(
                 user,

@@ -47,14 +47,14 @@ class MatchRow:
     """One row of a matching data set, in the order of keys that the file has.
 
     Attributes:
-        user: None in public rows.
+        user: Who was offered it.
         split: ``"public"``, ``"train"`` or ``"test"``.
         history: What the user had opened by then, oldest first.
         candidate: What was offered.
         label: 1 where it was opened (liked), else 0.
     """
 
-    user: str | None
+    user: str
     split: str
     history: tuple[str, ...]
     candidate: str
@@ -110,13 +110,13 @@ class Conversion:
     left_out: LeftOut = field(default_factory=LeftOut)
 
     def __post_init__(self) -> None:
-        held_out: dict[str, str | None] = {}  # with one of the users who are tested on it
-        own: dict[str | None, set[str]] = {}
+        held_out: dict[str, str] = {}  # with one of the users who are tested on it
+        own: dict[str, set[str]] = {}
         for row in self.rows:
             if row.split == "test":
                 held_out[folded(row.judged)] = row.user
                 own.setdefault(row.user, set()).add(folded(row.judged))
-        histories: set[tuple[str | None, tuple[str, ...]]] = set()
+        histories: set[tuple[str, tuple[str, ...]]] = set()
         for row in self.rows:
             if row.split == "test":
                 continue
@@ -144,7 +144,7 @@ class Conversion:
         users: dict[str, list[Row]] = {}
         public: list[Row] = []
         for row in self.rows:
-            if row.user is None or row.split == "public":
+            if row.split == "public":
                 public.append(row)
             else:
                 users.setdefault(row.user, []).append(row)

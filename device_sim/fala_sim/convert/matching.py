@@ -51,7 +51,7 @@ class Moment:
 
 def convert(
     users: Mapping[str, Sequence[Moment]],
-    others: Iterable[Moment],
+    others: Iterable[tuple[str, Moment]],
     *,
     negatives: int,
     public: int,
@@ -61,7 +61,7 @@ def convert(
 
     Args:
         users: Each user's moments, oldest first.
-        others: Other people's moments in random order; read until there are enough.
+        others: Other people's names and moments in random order; read until there are enough.
         negatives: How many candidates that were passed go with each that was opened; a moment in
             which nothing was opened gives as many as one.
         public: At most so many public rows.
@@ -86,8 +86,8 @@ def convert(
 
     rows: list[MatchRow] = []
     tested = 0
-    for moment in others:
-        rows += _judge(None, "public", [moment], negatives, held_out)
+    for user, moment in others:
+        rows += _judge(user, "public", [moment], negatives, held_out)
         tested += _count_opened([moment], held_out)
         if len(rows) >= public:
             break
@@ -111,7 +111,7 @@ def convert(
 
 
 def _judge(
-    user: str | None,
+    user: str,
     split: str,
     moments: Iterable[Moment],
     negatives: int,

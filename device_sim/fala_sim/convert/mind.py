@@ -188,7 +188,7 @@ def convert(
             user: [moment(each) for each in sorted(impressions, key=lambda each: each.time)]
             for user, impressions in own.items()
         },
-        map(moment, sample),
+        ((each.user, moment(each)) for each in sample),
         negatives=negatives,
         public=public,
         left_out=left_out,

@@ -164,7 +164,7 @@ def convert(
             user: [moment(user, place) for place in range(len(likes[user]))]
             for user in busiest[:users]
         },
-        (moment(user, place) for user, place in public_likes),
+        ((user, moment(user, place)) for user, place in public_likes),
         negatives=negatives,
         public=public,
         left_out=left_out,
