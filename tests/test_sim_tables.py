@@ -532,3 +532,53 @@ def test_heat_map_pairs_seeds_and_marks_what_is_missing():
 def test_heat_map_needs_two_users():
     with pytest.raises(DataError, match="no models of full on tweets"):
         heat_map(Records({"replacement": [crossed("Ann", 0.9, {"Ben": 0.6})]}), "tweets", "full")
+
+
+# --- the old personal model blended in ---------------------------------------------------------
+
+
+def blended(method, gains, **fields):
+    """Replacements whose AUC is higher by ``gains[weight]`` with the old model blended in."""
+    records = replaced(method, settings={"rate": 1}, **fields)
+    for record in records:
+        flips = {"negative": 5, "positive": 1}
+        record["blends"] = {
+            weight: scores(record["scores"]["auc"] + gain)
+            | {"flips": {"old": flips, "vendor": flips}}
+            for weight, gain in gains.items()
+        }
+    return records
+
+
+def searched(method, aucs, settings):
+    """A search whose validation user has these AUCs by weight, with these settings."""
+    tried = {"settings": settings, "scores": scores(0.5)}
+    tried["blends"] = {weight: scores(auc) for weight, auc in aucs.items()}
+    return about("Val", method=method, kind="search", tried=[tried])
+
+
+def test_peers_have_a_row_with_the_old_model_by_the_weight_that_validation_chose():
+    gains = {"0.1": 0.01, "0.3": 0.03, "0.5": 0.05}
+    runs = [record for name in ("old", "global", "top", "fala") for record in blended(name, gains)]
+    searches = [
+        searched("top", {"0.1": 0.6, "0.3": 0.7, "0.5": 0.65}, {"rate": 1}),
+        searched("top", {"0.1": 0.9, "0.3": 0.1, "0.5": 0.1}, {"rate": 2}),  # not the chosen ones
+    ]
+    records = Records({"replacement": runs, "search": searches})
+    table = find_table("2")(records)
+    shown = [
+        name for name in column(table, "method") if name not in column(table, "method", AUC=NOT_RUN)
+    ]
+    assert shown == ["Old personal", "Global", "Global + old", "Top", "Top + old", "FaLA"]
+    assert cell(table, "AUC", method="Top + old").mean == pytest.approx(0.70 + 0.03)
+    assert cell(table, "AUC", method="Global + old").mean == pytest.approx(0.70 + 0.05)
+    assert cell(table, "negative flips, old", method="Top + old") == 5 / 200
+    # A blend may be the best baseline.
+    assert cell(table, "p", method="Global + old") == "best baseline"
+    against = find_table("comparisons")(records)
+    assert cell(against, "difference in AUC", against="Top + old").mean == pytest.approx(-0.03)
+
+
+def test_records_of_before_blends_have_no_second_row():
+    table = find_table("2")(Records({"replacement": replaced("top")}))
+    assert "Top + old" not in column(table, "method")

@@ -119,8 +119,9 @@ def curve(job: Job) -> None:
             train_labels=[whole.train_labels[i] for i in chosen],
         )
         situation = _situation(prepared, user, job.seed, known=True)
-        scores = method.fit(situation, dict(job.settings.get(job.method, {})))
-        content = _about(prepared, user) | {"title": method.title}
+        settings = dict(job.settings.get(job.method, {}))
+        scores = method.fit(situation, settings)
+        content = _about(prepared, user) | {"title": method.title, "settings": settings}
         content |= scored(situation, scores(user.test))
         content["seconds"] = time.perf_counter() - start
         write_record(job.results, key, content)

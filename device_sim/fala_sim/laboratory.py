@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-
-import numpy as np
+from statistics import fmean
 
 from fala import DataError
 from fala_sim import jobs
@@ -18,6 +17,7 @@ from fala_sim.methods.method import Settings
 from fala_sim.records import Key, Kind, Record, read_record, read_records, write_record
 from fala_sim.releases import Source, find_source, load, prepare
 from fala_sim.runner import Task, run_tasks
+from fala_sim.statistics import selection_score
 
 Say = Callable[[str], None]
 
@@ -162,11 +162,11 @@ def chosen_settings(results: Path, data: str) -> dict[str, Settings]:
         if record["data"] == data:
             method = tried.setdefault(record["method"], {})
             for one in record["tried"]:
-                auc, accuracy = one["scores"]["auc"], one["scores"]["accuracy"]
-                score = accuracy if auc is None else auc
-                method.setdefault(repr(one["settings"]), (one["settings"], []))[1].append(score)
+                scores = method.setdefault(repr(one["settings"]), (one["settings"], []))[1]
+                if (score := selection_score(one)) is not None:
+                    scores.append(score)
     return {
-        name: max(options.values(), key=lambda option: float(np.mean(option[1])))[0]
+        name: max(options.values(), key=lambda option: fmean(option[1]))[0]
         for name, options in tried.items()
     }
 

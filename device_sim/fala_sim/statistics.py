@@ -171,6 +171,12 @@ def score(name: str) -> Figure:
     return lambda record: record.get("scores", {}).get(name)
 
 
+def selection_score(record: Record) -> float | None:
+    """What settings are chosen by: AUC, or accuracy where a user has none."""
+    auc = score("auc")(record)
+    return score("accuracy")(record) if auc is None else auc
+
+
 def flip_rate(against: str, sign: str = "negative") -> Figure:
     """The share of a user's test examples that the replacement turned.
 

@@ -27,6 +27,8 @@ CATALOGUE = {
 TRAINED = ("full", "adapter", "lora")
 #: Those with nothing to choose.
 FIXED = ("old", "global", "fala")
+#: Ours as the SDK ships it.
+OURS = ("fala",)
 
 
 def find_method(name: str) -> Method:

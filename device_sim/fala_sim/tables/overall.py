@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fala_sim.methods.catalogue import CATALOGUE
+from fala_sim.methods.catalogue import CATALOGUE, OURS
 from fala_sim.records import Record
 from fala_sim.statistics import (
     Comparison,
@@ -18,9 +18,10 @@ from fala_sim.statistics import (
     total_flops,
 )
 from fala_sim.tables import paper
+from fala_sim.tables.blends import WORDS, with_blends
 from fala_sim.tables.records import (
+    BLENDED,
     MB,
-    NO_BASELINES,
     Records,
     by_method,
     by_setting,
@@ -38,6 +39,9 @@ from fala_sim.tables.table import Cell, Table, Value
 #: Rows of the headline.
 _HEADLINE = ("old", "global", "full", "lora", "adapter", "fala-paper", "fala")
 
+#: Ours, the paper's, and the model that is replaced; all others are baselines.
+_NO_BASELINES = ("old", "fala-paper", "fala-paper" + BLENDED, *OURS)
+
 _MEANS = "Scores: mean over users ± deviation [95 % bootstrap interval over users]."
 
 
@@ -47,7 +51,7 @@ def table_2(records: Records) -> Table:
     Raises:
         DataError: If no replacement was run.
     """
-    runs = replacements(records)
+    runs = with_blends(records, replacements(records))
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []
     for setting, own in by_setting(runs):
@@ -79,10 +83,10 @@ def table_2(records: Records) -> Table:
     return without_empty(Table(
         "table-2",
         "Table 2: all methods",
-        f"{described(runs)} {_MEANS} p: two-sided sign-flip test of the AUC against the best "
-        "baseline (of the highest mean AUC on these very users) over the same users and seeds, "
-        "and with Holm's correction over all methods of the data set. Negative flips: share of "
-        "test examples that were right before and are wrong after, against the old personal model "
+        f"{described(runs)} {_MEANS} {WORDS} p: two-sided sign-flip test of the AUC against the "
+        "best baseline (of the highest mean AUC on these very users) over the same users and "
+        "seeds, and with Holm's correction over all methods of the data set. Negative flips: share "
+        "of test examples that were right before and are wrong after, against the old personal model "
         f"and against the vendor's new one. {paper.DIFFERENCE}",
         (
             "data", "new", "method", "seeds", "AUC", "F1", "accuracy", "p", "p (Holm)",
@@ -101,7 +105,7 @@ def comparisons(records: Records) -> Table:
     Raises:
         DataError: If no replacement was run.
     """
-    runs = replacements(records)
+    runs = with_blends(records, replacements(records))
     rows: list[tuple[Cell, ...]] = []
     parts = [(setting.data, setting.new, own) for setting, own in by_setting(runs)]
     for new in sorted({record["new"] for record in runs}):
@@ -122,7 +126,7 @@ def comparisons(records: Records) -> Table:
     return Table(
         "comparisons",
         "FaLA as shipped against each other method",
-        f"{described(runs)} Difference in AUC, FaLA's less the other's: mean over users ± "
+        f"{described(runs)} {WORDS} Difference in AUC, FaLA's less the other's: mean over users ± "
         "deviation [95 % bootstrap interval], over the users and seeds that both have; for how "
         "many users FaLA is higher; p of a two-sided sign-flip test, with Holm's correction over "
         "the data set's rows, and the smallest p that so many users can give.",
@@ -168,7 +172,7 @@ def headline(records: Records) -> Table:
 
 def _best_baseline(records: list[Record]) -> str:
     """The baseline of the highest mean AUC, of those that were run for the most users."""
-    baselines = [record for record in records if record["method"] not in NO_BASELINES]
+    baselines = [record for record in records if record["method"] not in _NO_BASELINES]
     best, highest = "", (0, 0.0)
     for name, group in by_method(comparable(baselines)):
         value = over_users(group, score("auc")).value()

@@ -14,8 +14,8 @@ from fala_sim.tables.table import NOT_RUN, Cell, Table, Value
 
 MB = 1e6
 
-#: Ours, and the model that is replaced; all others are baselines.
-NO_BASELINES = ("old", "fala-paper", "fala")
+#: At the end of a method's name where the old personal model is blended in.
+BLENDED = "+old"
 
 #: Metrics by name with their titles.
 METRICS = {"auc": "AUC", "f1": "F1", "accuracy": "accuracy"}
@@ -97,7 +97,12 @@ def by_method(
     for record in records:
         found.setdefault(record["method"], []).append(record)
     order = list(CATALOGUE)
-    for name in sorted(found, key=lambda name: order.index(name) if name in order else len(order)):
+
+    def place(name: str) -> tuple[int, bool]:
+        plain = name.removesuffix(BLENDED)
+        return order.index(plain) if plain in order else len(order), plain != name
+
+    for name in sorted(found, key=place):
         yield name, found[name]
 
 

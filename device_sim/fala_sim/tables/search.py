@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from fala_sim.statistics import over_users
+from fala_sim.statistics import over_users, selection_score
 from fala_sim.tables.records import Records, by_method, by_setting, described, title
 from fala_sim.tables.table import Cell, Table
 
@@ -29,7 +29,7 @@ def search(records: Records) -> Table:
             scores = {
                 words: value.mean
                 for words, attempts in tried.items()
-                if (value := over_users(attempts, _chosen_by).value()) is not None
+                if (value := over_users(attempts, selection_score).value()) is not None
             }
             used = {
                 _words(record["settings"])
@@ -64,11 +64,6 @@ def search(records: Records) -> Table:
          "best AUC", "worst AUC"),
         rows,
     )  # fmt: skip
-
-
-def _chosen_by(record: Mapping[str, dict[str, float | None]]) -> float | None:
-    scores = record["scores"]
-    return scores["accuracy"] if scores["auc"] is None else scores["auc"]
 
 
 def _words(settings: Mapping[str, object]) -> str:
