@@ -86,8 +86,9 @@ def table_2(records: Records) -> Table:
         f"{described(runs)} {_MEANS} {WORDS} p: two-sided sign-flip test of the AUC against the "
         "best baseline (of the highest mean AUC on these very users) over the same users and "
         "seeds, and with Holm's correction over all methods of the data set. Negative flips: share "
-        "of test examples that were right before and are wrong after, against the old personal model "
-        f"and against the vendor's new one. {paper.DIFFERENCE}",
+        "of test examples that were right before and are wrong after, against the old personal "
+        "model and against the vendor's new one. "
+        f"{paper.DIFFERENCE}",
         (
             "data", "new", "method", "seeds", "AUC", "F1", "accuracy", "p", "p (Holm)",
             "negative flips, old", "negative flips, vendor", "forward passes",
