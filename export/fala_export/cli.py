@@ -6,6 +6,7 @@ import click
 
 from fala.cli_errors import Group
 from fala_export.commands.backbone import backbone
+from fala_export.commands.bridge import bridge
 from fala_export.commands.builtin import builtin
 from fala_export.commands.distill import distill
 from fala_export.commands.inspect import inspect
@@ -20,5 +21,5 @@ def main() -> None:
     """Turn models into bundles for FaLA's devices."""
 
 
-for command in (backbone, word_vectors, train, release, distill, inspect, builtin):
+for command in (backbone, word_vectors, train, release, distill, bridge, inspect, builtin):
     main.add_command(command)

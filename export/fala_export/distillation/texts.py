@@ -41,7 +41,7 @@ def read_texts(paths: Sequence[Path]) -> Texts:
     """
     texts: dict[str, None] = {}
     for path in paths:
-        lines = _lines(path)
+        lines = read_lines(path)
         if not lines:
             raise ExportError(f"{path}: no text in it; a file of texts has one a line")
         texts.update(dict.fromkeys(lines))
@@ -57,7 +57,12 @@ def read_texts(paths: Sequence[Path]) -> Texts:
     return Texts(training, held_out, training)
 
 
-def _lines(path: Path) -> list[str]:
+def read_lines(path: Path) -> list[str]:
+    """Read the lines that are not blank of a UTF-8 file, plain or ``.gz``.
+
+    Raises:
+        ExportError: The file cannot be read as text.
+    """
     try:
         raw = path.read_bytes()
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")

@@ -1,0 +1,1 @@
+"""Bridges: from an earlier backbone's embeddings to a new one's."""

@@ -1,0 +1,184 @@
+"""Learning the linear map between two backbones' spaces; its form is chosen on held-out text.
+
+No document is looked at twice: the moments of the training documents give every fit, and those of
+the held-out ones every error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fala.errors import ExportError
+from fala.heads import Vectors
+from fala_export.bridging.forms import Ridge, errors_by_rank, procrustes
+from fala_export.bridging.moments import Centre, Matrix, Moments
+
+PROCRUSTES, REDUCED_RANK, RIDGE = "procrustes", "reduced rank", "ridge"
+
+#: Strengths of a ridge: how many documents of mean variance its pull to zero weighs. From next to
+#: nothing to more than most texts have, in half decades.
+STRENGTHS = tuple(10 ** (power / 2) for power in range(-4, 13))
+
+_HELD_OUT = 0.2  # share of the documents
+_NEAR = 1.001  # errors within this factor of the least are near enough for a simpler map
+_SPARE = 20  # training documents beyond those that a map of full rank fits exactly
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A form at one strength and rank, learned without the held-out documents.
+
+    Attributes:
+        form: ``"procrustes"``, ``"reduced rank"`` or ``"ridge"``.
+        strength: Of the ridge, see ``STRENGTHS``; Procrustes has none.
+        rank: Rank of the map.
+        explained: Share of the held-out documents' variance over all coordinates of the new
+            space that it explains; predicting the training mean explains 0.
+    """
+
+    form: str
+    strength: float | None
+    rank: int
+    explained: float
+
+
+@dataclass(frozen=True)
+class LearnedMap:
+    """A map from old embeddings to new ones: new = old @ matrix + offset, roughly.
+
+    Attributes:
+        matrix: Shape (d_old, d_new); learned on all documents.
+        offset: Shape (d_new,).
+        variance: Mean squared error of each coordinate on held-out documents, (d_new,), by the
+            map of the same form that was learned without them.
+        chosen: The form that it has.
+        trials: Every form at its best; simplest first.
+        documents: How many it was learned on.
+        held_out: How many of them chose the form.
+    """
+
+    matrix: Vectors
+    offset: Vectors
+    variance: Vectors
+    chosen: Trial
+    trials: tuple[Trial, ...]
+    documents: int
+    held_out: int
+
+
+def check_enough(documents: int, dimension: int) -> None:
+    """Check that there are enough documents for a map from a space of some dimension.
+
+    Raises:
+        ExportError: There are not.
+    """
+    fewest = math.ceil((dimension + _SPARE) / (1 - _HELD_OUT))
+    if documents < fewest:
+        raise ExportError(
+            f"{documents} distinct documents are too few: a bridge from {dimension} dimensions "
+            f"takes at least {fewest}, and a good one thousands"
+        )
+
+
+def learn_map(
+    old: Vectors, new: Vectors, seed: int = 0, step: Callable[[], object] = lambda: None
+) -> LearnedMap:
+    """Learn the map from old embeddings to new ones of the same documents.
+
+    A fifth of the documents, drawn at random, chooses form, strength and rank by squared error;
+    of those within 0.1 % of the least, the simplest. What was chosen is then fitted on all.
+
+    Args:
+        old: Shape (n, d_old), of distinct documents.
+        new: Shape (n, d_new), of the same.
+        seed: Draws the held-out documents.
+        step: Called after each of ``STRENGTHS``.
+
+    Raises:
+        ExportError: There are too few documents, or a backbone embeds all of them alike.
+    """
+    count, dimension = old.shape
+    check_enough(count, dimension)
+    order = np.random.default_rng(seed).permutation(count)
+    held_out, training = np.split(order, [round(_HELD_OUT * count)])
+    centre = Centre.of(old, new, training)
+    known = Moments.of(old, new, training, centre)
+    unknown = Moments.of(old, new, held_out, centre)
+    for moments in (known, unknown):
+        _check_varied(moments)
+    trials = _try_all(known, unknown, step)
+    chosen = _near_best(trials)[0]
+    variance = unknown.errors(_fit(known, chosen)) / unknown.documents
+
+    centre = Centre.of(old, new, order)
+    matrix = _fit(Moments.of(old, new, order, centre), chosen)
+    return LearnedMap(
+        matrix=matrix.astype(np.float32),
+        offset=(centre.new - centre.old @ matrix).astype(np.float32),
+        variance=variance.astype(np.float32),
+        chosen=chosen,
+        trials=trials,
+        documents=count,
+        held_out=unknown.documents,
+    )
+
+
+def _check_varied(moments: Moments) -> None:
+    for name, variance in (("old", moments.old.trace()), ("new", moments.new.sum())):
+        if variance <= 0:
+            raise ExportError(
+                f"the {name} backbone embeds all documents alike; "
+                "is the text in a language that it knows?"
+            )
+
+
+def _try_all(
+    known: Moments, unknown: Moments, step: Callable[[], object]
+) -> tuple[Trial, Trial, Trial]:
+    """Every form at its best, simplest first."""
+    total = float(unknown.new.sum())
+
+    def explained(matrix: Matrix) -> float:
+        return 1 - float(unknown.errors(matrix).sum()) / total
+
+    full = min(known.cross.shape)
+    rotated = Trial(PROCRUSTES, None, full, explained(procrustes(known)))
+    penalized: list[Trial] = []
+    reduced: list[Trial] = []
+    ridge = Ridge(known)
+    for strength in STRENGTHS:
+        fit = ridge.fit(strength)
+        penalized.append(Trial(RIDGE, strength, full, explained(fit)))
+        errors = errors_by_rank(unknown, fit, ridge.directions(strength))
+        shares = (1 - errors / total).tolist()
+        reduced += [
+            Trial(REDUCED_RANK, strength, rank, share) for rank, share in enumerate(shares, start=1)
+        ]
+        step()
+    return rotated, _simplest(reduced), _simplest(penalized)
+
+
+def _near_best(trials: Sequence[Trial]) -> list[Trial]:
+    """Those of some trials that are near the one of least squared error, in order."""
+    least = 1 - max(trial.explained for trial in trials)
+    return [trial for trial in trials if 1 - trial.explained <= _NEAR * least]
+
+
+def _simplest(trials: Sequence[Trial]) -> Trial:
+    """Of a form's trials that are near the best, that of least rank, then of most penalty."""
+    return min(_near_best(trials), key=lambda trial: (trial.rank, -(trial.strength or 0.0)))
+
+
+def _fit(moments: Moments, trial: Trial) -> Matrix:
+    if trial.strength is None:
+        return procrustes(moments)
+    ridge = Ridge(moments)
+    fit = ridge.fit(trial.strength)
+    if trial.form == RIDGE:
+        return fit
+    first = ridge.directions(trial.strength)[:, : trial.rank]
+    return fit @ first @ first.T

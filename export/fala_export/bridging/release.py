@@ -1,0 +1,78 @@
+"""A release with a bridge from an earlier backbone."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from fala import Bridge, Bundle, ExportError, add_bridge
+from fala_export.bridging.documents import embed, read_documents
+from fala_export.bridging.learning import STRENGTHS, Trial, check_enough, learn_map
+from fala_export.training.progress import progress
+
+_MEGABYTE = 1_000_000
+
+
+def build_bridge(
+    earlier: Path, later: Path, text: Path, out: Path, seed: int = 0
+) -> dict[str, Any]:
+    """Learn the bridge between two backbones on public text, and write it into the later's bundle.
+
+    Args:
+        earlier: Bundle of the backbone that devices have.
+        later: Bundle of the backbone that is to replace it.
+        text: Public documents, as of ``read_documents``.
+        out: The bundle to write; it may be ``later``. Left alone when anything fails.
+        seed: Draws the held-out documents.
+
+    Returns:
+        What was learned, as the manifest notes it; how many ``bridges`` the bundle now has, and
+        its size.
+
+    Raises:
+        BundleError: A file is no bundle.
+        DataError: A row of the text cannot be used.
+        ExportError: Both have the same backbone; the text cannot be read, or is too little; or
+            the bundle cannot be written.
+    """
+    if not out.parent.is_dir():
+        raise ExportError(f"{out}: its folder does not exist")
+    old, new = Bundle.open(earlier), Bundle.open(later)
+    if old.backbone_digest == new.backbone_digest:
+        raise ExportError(
+            f"{earlier} and {later} have the same backbone: its embeddings need no bridge"
+        )
+    texts = read_documents(text)
+    # Learning checks this again; here it is before the embedding, which takes minutes.
+    check_enough(len(texts), old.manifest.dimension)
+
+    vectors = embed(old.backbone(), texts, "embedding with the old backbone")
+    targets = embed(new.backbone(), texts, "embedding with the new backbone")
+    with progress("learning", len(STRENGTHS)) as bar:
+        learned = learn_map(vectors, targets, seed, step=lambda: bar.update(1))
+    bridge = Bridge(old.backbone_digest, learned.matrix, learned.offset, learned.variance)
+    details = {
+        "from": old.manifest.name,
+        **_noted(learned.chosen),
+        "documents": learned.documents,
+        "held_out": learned.held_out,
+        "trials": [_noted(trial) for trial in learned.trials],
+    }
+    before = later.stat().st_size
+    try:
+        manifest = add_bridge(out, new, bridge, details)
+    except OSError as error:
+        raise ExportError(f"{out}: cannot be written: {error.strerror or error}") from error
+    return {
+        "bundle": str(out),
+        "name": manifest.name,
+        **details,
+        "bridges": len(Bundle.open(out).bridges()),
+        "megabytes": round(out.stat().st_size / _MEGABYTE, 2),
+        "added_megabytes": round((out.stat().st_size - before) / _MEGABYTE, 3),
+    }
+
+
+def _noted(trial: Trial) -> dict[str, Any]:
+    return {**asdict(trial), "explained": round(trial.explained, 4)}
