@@ -38,6 +38,8 @@ def bridge(
     documents before it has run the new backbone on one. A bundle may carry bridges from several
     backbones, a run each; a second run for the same one replaces its bridge.
 
+    The text should be of the kind that users have: other texts lie elsewhere in both spaces.
+
     A fifth of the documents chooses the map's form and strength: of those within 0.1 % of the
     least squared error, the simplest.
     """
