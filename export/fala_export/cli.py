@@ -10,6 +10,7 @@ from fala_export.commands.bridge import bridge
 from fala_export.commands.builtin import builtin
 from fala_export.commands.distill import distill
 from fala_export.commands.inspect import inspect
+from fala_export.commands.prior import prior
 from fala_export.commands.release import release
 from fala_export.commands.train import train
 from fala_export.commands.word_vectors import word_vectors
@@ -21,5 +22,7 @@ def main() -> None:
     """Turn models into bundles for FaLA's devices."""
 
 
-for command in (backbone, word_vectors, train, release, distill, bridge, inspect, builtin):
+for command in (
+    backbone, word_vectors, train, release, distill, bridge, prior, inspect, builtin,
+):  # fmt: skip
     main.add_command(command)

@@ -1,0 +1,1 @@
+"""How public annotators differ from the vendor's head: the prior that devices start from."""

@@ -1,0 +1,179 @@
+"""Which prior devices get: the one that serves held-out annotators best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fala import PopulationPrior
+from fala.errors import DataError
+from fala_export.population.annotators import Annotator, Floats
+from fala_export.population.expectation import ROUNDS, Gaussian, estimate, isotropic
+from fala_export.population.laplace import find_mode
+
+FOLDS = 5
+TICKS = (FOLDS + 1) * ROUNDS + FOLDS  # of ``choose_prior``
+
+_ISOTROPIC = (0.1, 0.3, 1.0, 3.0, 10.0)
+# Of few rows an annotator EM overestimates the spread of the weights, but not that of the bias.
+_ESTIMATED = (0.25, 0.5, 1.0, 2.0)
+_DIRECTIONS = (0, 5, 20)
+_LEAST = 1e-4  # share of a coordinate's variance that directions leave to the diagonal
+_DIGITS = 6
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to make a prior of annotators.
+
+    Attributes:
+        directions: k, the leading directions that are kept; None is the isotropic prior.
+        factor: Of the weights' covariance; the bias keeps its own.
+    """
+
+    directions: int | None
+    factor: float
+
+    def __str__(self) -> str:
+        kind = "isotropic" if self.directions is None else f"{self.directions} directions"
+        return f"{kind} x {self.factor:g}"
+
+
+CANDIDATES = (
+    *(Candidate(None, factor) for factor in _ISOTROPIC),
+    *(Candidate(k, factor) for k in _DIRECTIONS for factor in _ESTIMATED),
+)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen.
+
+    Attributes:
+        prior: For the bundle.
+        candidate: What won.
+        cross_entropy: Of the held-out annotators' rows, by candidate.
+        vendor: The same of the vendor's head alone.
+    """
+
+    prior: PopulationPrior
+    candidate: Candidate
+    cross_entropy: dict[Candidate, float]
+    vendor: float
+
+    def details(self) -> dict[str, Any]:
+        """What to tell of it."""
+        prior = self.prior
+        spread = prior.variance[-1] + (prior.factors[:, -1] ** 2).sum()
+        return {
+            "chosen": str(self.candidate),
+            "k": len(prior.factors),
+            "factor": self.candidate.factor,
+            "bias_mean": round(float(prior.mean[-1]), _DIGITS),
+            "bias_deviation": round(float(np.sqrt(spread)), _DIGITS),
+            "held_out_cross_entropy": {
+                "vendor's head": round(self.vendor, _DIGITS),
+                **{str(key): round(value, _DIGITS) for key, value in self.cross_entropy.items()},
+            },
+        }
+
+
+def choose_prior(annotators: Sequence[Annotator], tick: Callable[[], None]) -> Choice:
+    """Estimate candidates without a fifth of the annotators, and see how they serve this fifth.
+
+    Of each held-out annotator every second row, in the order of the vendor's logits, fits a
+    personal head under the candidate; the cross-entropy is of the other rows, and the other way
+    round. Annotators count equally, as users do. The winner is estimated again from all of them.
+
+    Args:
+        annotators: The annotators.
+        tick: Called ``TICKS`` times.
+
+    Raises:
+        DataError: No candidate is better than the vendor's head alone.
+    """
+    losses: dict[Candidate, list[float]] = {candidate: [] for candidate in CANDIDATES}
+    for fold in range(FOLDS):
+        rest = [one for index, one in enumerate(annotators) if index % FOLDS != fold]
+        start = isotropic(rest)
+        fitted = estimate(rest, start, tick)
+        _add_losses(losses, annotators[fold::FOLDS], start, fitted)
+        tick()
+    entropy = {candidate: float(np.mean(values)) for candidate, values in losses.items()}
+    vendor = float(np.mean([_cross_entropy(one.logits, one.labels) for one in annotators]))
+    best = min(entropy, key=lambda candidate: entropy[candidate])
+    if not entropy[best] < vendor:
+        raise DataError(
+            f"no prior serves held-out annotators better (cross-entropy {entropy[best]:.4f}) than "
+            f"the vendor's head alone ({vendor:.4f}): these annotators do not differ in what the "
+            "head sees. Without a prior, devices use the SDK's isotropic prior"
+        )
+    start = isotropic(annotators)
+    if best.directions is not None:
+        start = estimate(annotators, start, tick)
+    return Choice(cut(start, best.directions or 0, best.factor), best, entropy, vendor)
+
+
+def cut(full: Gaussian, directions: int, factor: float) -> PopulationPrior:
+    """Cut a covariance to a diagonal and its leading directions, and scale it.
+
+    Args:
+        full: The Gaussian.
+        directions: k.
+        factor: Of the weights' covariance; the bias keeps its own.
+    """
+    variance = np.diag(full.covariance)
+    values, vectors = np.linalg.eigh(full.covariance)
+    kept = slice(max(len(values) - directions, 0), None)
+    factors = (vectors[:, kept] * np.sqrt(np.maximum(values[kept], 0))).T
+    rest = np.maximum(variance - (factors**2).sum(axis=0), _LEAST * variance)
+    scale = np.full(len(variance), np.sqrt(factor))
+    scale[-1] = 1.0
+    return PopulationPrior(
+        full.mean.astype(np.float32),
+        (scale**2 * rest).astype(np.float32),
+        (scale * factors).astype(np.float32),
+    )
+
+
+def _add_losses(
+    losses: dict[Candidate, list[float]],
+    held_out: Iterable[Annotator],
+    start: Gaussian,
+    fitted: Gaussian,
+) -> None:
+    priors = {
+        candidate: cut(
+            start if candidate.directions is None else fitted,
+            candidate.directions or 0,
+            candidate.factor,
+        )
+        for candidate in losses
+    }
+    for annotator in held_out:
+        inputs = annotator.inputs.astype(np.float64)
+        for candidate, prior in priors.items():
+            expected = annotator.logits + inputs @ prior.mean
+            along = inputs @ prior.factors.T
+            kernel = (inputs * prior.variance) @ inputs.T + along @ along.T
+            logits = _crossed(kernel, expected, annotator.labels)
+            losses[candidate].append(_cross_entropy(logits, annotator.labels))
+
+
+def _crossed(kernel: Floats, expected: Floats, labels: Floats) -> Floats:
+    """Each half's logits, by the personal head that the other half fits."""
+    logits = expected.copy()
+    for half, other in (
+        (slice(0, None, 2), slice(1, None, 2)),
+        (slice(1, None, 2), slice(0, None, 2)),
+    ):
+        mode = find_mode(kernel[half, half], expected[half], labels[half], None)
+        logits[other] += kernel[other, half] @ mode.dual
+    return logits
+
+
+def _cross_entropy(logits: Floats, labels: Floats) -> float:
+    return float(np.mean(np.logaddexp(0, logits) - labels * logits))

@@ -1,0 +1,325 @@
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from scipy.special import expit
+
+from bundles import make_head, write_onnx, write_word_vector_release
+from fala import Bundle, Match
+from fala.errors import DataError
+from fala_export.cli import main
+from fala_export.population.annotators import chunks, gather_annotators
+from fala_export.population.choice import TICKS, choose_prior, cut
+from fala_export.population.expectation import Gaussian, estimate, isotropic
+from fala_export.population.laplace import find_mode, precision_root
+from public_data import write_rows
+
+D = 6
+WEIGHT = np.array([1.5, -1.0, 0.5, 0.0, 0.0, 1.0], dtype=np.float32)
+BIAS = -0.3
+DIRECTION = np.array([0.0, 0.6, 0.0, 0.8, 0.0, 0.0])
+
+
+def population(people=100, rows=30, along=0.0, bias=0.0, mean=None, seed=0):
+    """Rows of people who differ along one direction, and in their biases: arrays, by row."""
+    rng = np.random.default_rng(seed)
+    names = np.repeat([f"person {number}" for number in range(people)], rows)
+    inputs = rng.normal(size=(people * rows, D)).astype(np.float32)
+    mean = np.zeros(D + 1) if mean is None else mean
+    weights = WEIGHT + mean[:-1] + along * rng.normal(size=(people, 1)) * DIRECTION
+    biases = BIAS + mean[-1] + bias * rng.normal(size=people)
+    logits = (inputs * weights.repeat(rows, axis=0)).sum(axis=1) + biases.repeat(rows)
+    return inputs, (rng.random(len(logits)) < expit(logits)).astype(float), names.tolist()
+
+
+def gathered(*data):
+    return gather_annotators(*data, WEIGHT, BIAS)
+
+
+def chosen(annotators):
+    ticks = []
+    choice = choose_prior(annotators, lambda: ticks.append(1))
+    assert len(ticks) == TICKS
+    return choice
+
+
+def covariance(prior):
+    return np.diag(prior.variance) + prior.factors.T @ prior.factors
+
+
+@pytest.fixture(scope="module")
+def differing():
+    mean = np.array([0.0, 0.0, 0.0, 0.0, 0.7, 0.0, 0.5])
+    return population(along=1.5, bias=1.2, mean=mean, seed=1)
+
+
+@pytest.fixture(scope="module")
+def found(differing):
+    return chosen(gathered(*differing))
+
+
+def test_a_planted_population_is_recovered(found):
+    full = covariance(found.prior)
+    _, vectors = np.linalg.eigh(full[:-1, :-1])
+    assert abs(vectors[:, -1] @ DIRECTION) > 0.98
+    assert full[-1, -1] ** 0.5 == pytest.approx(1.2, abs=0.2)
+    assert found.prior.mean[4] == pytest.approx(0.7, abs=0.15)
+    assert found.prior.mean[-1] == pytest.approx(0.5, abs=0.25)
+
+
+def test_the_planted_direction_has_nearly_the_planted_spread(differing):
+    annotators = gathered(*differing)
+    fitted = estimate(annotators, isotropic(annotators), lambda: None)
+    along = DIRECTION @ fitted.covariance[:-1, :-1] @ DIRECTION
+    assert 1.0 < along**0.5 < 1.7  # Laplace's approximation of yes and no errs downwards
+    rest = np.delete(np.diag(fitted.covariance), [1, 3, D])
+    assert rest.max() < 0.2 * along
+
+
+def test_it_serves_held_out_annotators_better_than_the_vendors_head(found):
+    assert found.candidate.directions is not None
+    assert found.cross_entropy[found.candidate] == min(found.cross_entropy.values())
+    assert found.cross_entropy[found.candidate] < found.vendor - 0.05
+    start = [value for key, value in found.cross_entropy.items() if key.directions is None]
+    assert found.cross_entropy[found.candidate] < min(start)
+
+
+def test_people_who_differ_from_the_vendor_alone_get_a_tight_prior():
+    """They are all alike, and their bias is another than the vendor's."""
+    mean = np.array([0.0] * D + [0.6])
+    annotators = gathered(*population(people=60, mean=mean, seed=2))
+    choice = chosen(annotators)
+    assert choice.cross_entropy[choice.candidate] < choice.vendor
+    assert choice.prior.mean[-1] == pytest.approx(0.6, abs=0.15)
+    ratio = np.diag(covariance(choice.prior)) / np.diag(isotropic(annotators).covariance)
+    assert ratio.max() < 0.5
+    assert ratio[-1] < 0.15
+
+
+def test_no_prior_is_chosen_where_none_is_better_than_the_vendors_head():
+    with pytest.raises(DataError, match=r"than the vendor's head alone.*isotropic prior"):
+        chosen(gathered(*population(people=40, rows=20, seed=3)))
+
+
+def test_the_order_of_rows_changes_nothing():
+    inputs, labels, names = population(people=30, along=1.5, bias=1.2, seed=1)
+    found = chosen(gathered(inputs, labels, names))
+    order = np.random.default_rng(4).permutation(len(names))
+    again = chosen(gathered(inputs[order], labels[order], [names[index] for index in order]))
+    assert again.candidate == found.candidate
+    assert again.vendor == pytest.approx(found.vendor, rel=1e-9)
+    np.testing.assert_allclose(again.prior.mean, found.prior.mean, atol=1e-5)
+    np.testing.assert_allclose(covariance(again.prior), covariance(found.prior), atol=1e-5)
+
+
+def test_details_tell_of_every_candidate(found):
+    details = json.loads(json.dumps(found.details()))
+    entropy = details["held_out_cross_entropy"]
+    assert len(entropy) == 1 + len(found.cross_entropy)
+    assert entropy[details["chosen"]] == min(entropy.values())
+    assert entropy["vendor's head"] == pytest.approx(found.vendor, abs=1e-6)
+
+
+def test_annotators_need_ten_rows():
+    inputs, labels, names = population(people=25, rows=10)
+    assert len(gathered(inputs, labels, names)) == 25
+    names[0] = None
+    assert len(gathered(inputs, labels, names)) == 24
+    few = [names[index] if index % 10 < 9 or index < 190 else None for index in range(250)]
+    with pytest.raises(DataError, match=r"18 of 25 public annotators.*needs 20.*isotropic prior"):
+        gathered(inputs, labels, few)
+
+
+def test_an_annotator_keeps_at_most_500_rows_of_all_logits():
+    inputs, labels, names = population(people=20, rows=1200)
+    for annotator in gathered(inputs, labels, names):
+        assert len(annotator.labels) == 500
+        assert (np.diff(annotator.logits) >= 0).all()
+        assert annotator.logits[0] < -4 and annotator.logits[-1] > 3
+        np.testing.assert_array_equal(annotator.inputs[:, -1], 1)
+
+
+def test_a_round_sees_every_annotator_once():
+    annotators = gathered(*population(people=100, rows=50))
+    parts = list(chunks(annotators))
+    assert [index for part in parts for index in part] == list(range(100))
+    assert len(parts) == 3
+
+
+def test_the_isotropic_prior_gives_logits_the_same_variance_at_any_scale():
+    inputs, labels, names = population(people=20, rows=10)
+    for scale in (0.01, 1.0, 50.0):
+        annotators = gathered((scale * inputs + 3).astype(np.float32), labels, names)
+        together = np.concatenate([annotator.inputs for annotator in annotators]).astype(float)
+        spread = isotropic(annotators).covariance
+        centred = together - together.mean(axis=0)
+        assert np.mean((centred @ spread * centred).sum(axis=1)) == pytest.approx(0.8, rel=1e-3)
+        assert spread[-1, -1] == 1
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
+def test_a_mode_is_where_the_gradient_vanishes(scale):
+    rng = np.random.default_rng(5)
+    inputs = rng.normal(size=(30, D)) * scale
+    labels = (rng.random(30) < 0.2).astype(float)
+    expected = 5 * rng.normal(size=30)
+    kernel = inputs @ inputs.T
+    for start in (None, rng.normal(size=30)):
+        mode = find_mode(kernel, expected, labels, start)
+        pull = inputs.T @ (labels - expit(expected + kernel @ mode.dual) - mode.dual)
+        assert np.abs(pull).max() < 1e-3 * scale * 30
+
+
+def test_the_precision_root_is_of_the_laplace_covariance():
+    rng = np.random.default_rng(6)
+    inputs = rng.normal(size=(9, 4))
+    curvature = rng.uniform(0.01, 0.25, size=9)
+    root = precision_root(inputs @ inputs.T, curvature)
+    posterior = np.linalg.inv(np.eye(4) + (inputs.T * curvature) @ inputs)
+    np.testing.assert_allclose(np.eye(4) - (root @ inputs).T @ (root @ inputs), posterior)
+
+
+def test_a_cut_keeps_variances_and_leading_directions():
+    rng = np.random.default_rng(7)
+    root = rng.normal(size=(D + 1, D + 1))
+    full = Gaussian(rng.normal(size=D + 1), root @ root.T)
+    for directions in (0, 2, 50):
+        prior = cut(full, directions, 1.0)
+        assert len(prior.factors) == min(directions, D + 1)
+        np.testing.assert_allclose(np.diag(covariance(prior)), np.diag(full.covariance), rtol=1e-3)
+    np.testing.assert_allclose(covariance(prior), full.covariance, rtol=1e-3, atol=1e-3)
+    _, vectors = np.linalg.eigh(full.covariance)
+    kept = cut(full, 1, 1.0).factors[0]
+    assert abs(kept @ vectors[:, -1]) == pytest.approx(np.linalg.norm(kept), rel=1e-5)
+
+
+def test_a_factor_is_of_the_weights_and_not_of_the_bias():
+    root = np.random.default_rng(8).normal(size=(D + 1, D + 1))
+    full = Gaussian(np.zeros(D + 1), root @ root.T)
+    whole, quarter = covariance(cut(full, 3, 1.0)), covariance(cut(full, 3, 0.25))
+    np.testing.assert_allclose(quarter[:-1, :-1], whole[:-1, :-1] / 4, rtol=1e-4)
+    np.testing.assert_allclose(quarter[-1, :-1], whole[-1, :-1] / 2, rtol=1e-4)
+    assert quarter[-1, -1] == pytest.approx(whole[-1, -1], rel=1e-5)
+
+
+FILMS = [f"{adverb} {adjective} film {noun}" for adverb in ("not", "well", "do", "is")
+         for adjective in ("good", "bad", "great", "awful", "boring")
+         for noun in ("love", "hate", "was", "made")]  # fmt: skip
+
+
+def verdicts(bundle, matching=False, people=30):
+    """Public rows of people around a release's head, whose biases differ widely."""
+    rng = np.random.default_rng(9)
+    backbone, head = bundle.backbone(), bundle.head()
+    embeddings = dict(zip(FILMS, backbone.encode(FILMS), strict=True))
+    rows = []
+    for person in range(people):
+        bias = 2 * rng.normal()
+        history = tuple(rng.choice(FILMS, 3)) if matching else ()
+        for film in rng.choice(FILMS, 15, replace=False):
+            example = Match(history, film) if matching else film
+            logit = head.vendor_model().logits(head.inputs([example], embeddings))[0, 0] + bias
+            label = int(rng.random() < expit(logit))
+            text = {"history": history, "candidate": film} if matching else {"text": film}
+            rows.append({"user": f"p{person}", "split": "public", **text, "label": label})
+    return rows
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("prior")
+
+
+@pytest.fixture(scope="module")
+def release(folder):
+    return write_word_vector_release(folder / "release.fala", make_head())
+
+
+@pytest.fixture(scope="module")
+def rows(folder, release):
+    return write_rows(folder / "rows.jsonl", verdicts(release))
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["prior", *map(str, arguments)], prog_name="fala-export")
+
+
+def failed(*arguments):
+    result = run(*arguments)
+    assert result.exit_code == 1, result.output
+    assert result.stderr.startswith("fala-export: ")
+    assert result.stderr.count("\n") == 1, result.stderr
+    return result.stderr
+
+
+def test_a_release_gets_a_prior(folder, release, rows):
+    out = folder / "with prior.fala"
+    result = run("--release", release.path, "--data", rows, "--out", out, "--json")
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout)
+    written = Bundle.open(out)
+    prior = written.prior()
+    details = written.manifest.details["prior"]
+    assert details == summary["prior"]
+    assert (details["annotators"], details["rows"]) == (30, 450)
+    assert len(prior.factors) == details["k"]
+    assert covariance(prior)[-1, -1] ** 0.5 == pytest.approx(details["bias_deviation"], abs=1e-4)
+    assert summary["bytes_added"] == out.stat().st_size - release.path.stat().st_size > 0
+    assert release.prior() is None
+    assert written.backbone_digest == release.backbone_digest
+
+
+def test_the_release_itself_is_written_again_without_out(folder, release, rows):
+    copy = folder / "copy.fala"
+    copy.write_bytes(release.path.read_bytes())
+    result = run("--release", copy, "--data", rows)
+    assert result.exit_code == 0, result.output
+    assert "450 rows of 30 annotators" in result.stdout
+    assert [line.endswith("chosen") for line in result.stdout.splitlines()].count(True) == 1
+    first = copy.read_bytes()
+    assert Bundle.open(copy).prior() is not None
+    assert run("--release", copy, "--data", rows).exit_code == 0
+    assert copy.read_bytes() == first
+
+
+def test_a_matcher_gets_a_prior(folder):
+    release = write_word_vector_release(folder / "matcher.fala", make_head("matching"))
+    rows = write_rows(folder / "matches.jsonl", verdicts(release, matching=True))
+    result = run("--release", release.path, "--data", rows)
+    assert result.exit_code == 0, result.output
+    assert Bundle.open(release.path).prior() is not None
+
+
+def test_rows_of_too_few_annotators_are_refused(folder, release):
+    named = verdicts(release, people=19)
+    rows = write_rows(folder / "few.jsonl", named)
+    before = release.path.read_bytes()
+    error = failed("--release", release.path, "--data", rows)
+    assert "19 of 19 public annotators" in error and "isotropic prior" in error
+    nameless = write_rows(folder / "nobody.jsonl", [{**row, "user": None} for row in named])
+    assert "0 of 0 public annotators" in failed("--release", release.path, "--data", nameless)
+    assert release.path.read_bytes() == before
+
+
+def test_releases_without_a_head_of_two_labels_are_refused(folder, rows):
+    bare = write_onnx(folder / "bare.fala")
+    assert "has no head" in failed("--release", bare.path, "--data", rows)
+    three = write_word_vector_release(folder / "three.fala", make_head(labels=("0", "1", "2")))
+    assert "has 3 labels" in failed("--release", three.path, "--data", rows)
+
+
+def test_rows_of_another_task_or_other_labels_are_refused(folder, release, rows):
+    matcher = write_word_vector_release(folder / "other.fala", make_head("matching"))
+    error = failed("--release", matcher.path, "--data", rows)
+    assert "rows are for classification" in error and "matching" in error
+    named = [{**row, "label": "yn"[row["label"]]} for row in verdicts(release)]
+    error = failed("--release", release.path, "--data", write_rows(folder / "yn.jsonl", named))
+    assert "line 1: label" in error and "not one of the head's: 0, 1" in error
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(folder, release, rows):
+    out = folder / "nowhere" / "out.fala"
+    assert "its folder does not exist" in failed(
+        "--release", release.path, "--data", rows, "--out", out
+    )
