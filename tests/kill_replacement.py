@@ -7,7 +7,7 @@ import threading
 import time
 from pathlib import Path
 
-from fala import device as module
+from fala import installed as module
 from fala import slots
 from fala.backbones import OnnxEncoder
 from fala.device import Device

@@ -31,6 +31,7 @@ def test_the_public_door():
         "Report",
         "RowError",
         "Selection",
+        "View",
         "add_bridge",
         "add_prior",
         "fit_head",
@@ -50,8 +51,8 @@ def test_the_door_of_a_device():
     """What the README shows of it."""
     names = {name for name in vars(fala.Device) if not name.startswith("_")}
     assert names == {
-        "can_roll_back", "close", "create", "labels", "learn", "model", "name", "open", "predict",
-        "replace", "rollback", "task",
+        "can_roll_back", "close", "create", "decide", "labels", "learn", "model", "name", "open",
+        "predict", "refine", "replace", "rollback", "task", "threshold", "view",
     }  # fmt: skip
 
 

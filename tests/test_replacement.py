@@ -258,7 +258,7 @@ def test_progress_ends_at_the_whole():
     "fields",
     [
         {"forward_passes": -1}, {"forward_passes": 1.5}, {"forward_passes": True},
-        {"forward_passes": None}, {"seconds": -1}, {"seconds": float("nan")}, {"seconds": "5"},
+        {"seconds": -1}, {"seconds": float("nan")}, {"seconds": "5"},
     ],
 )  # fmt: skip
 def test_what_is_no_budget(fields):

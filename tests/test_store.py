@@ -40,8 +40,8 @@ def rows(path, query):
         db.close()
 
 
-def test_a_fresh_file_is_of_version_1_in_wal(path, store):
-    assert rows(path, "PRAGMA user_version") == [(1,)]
+def test_a_fresh_file_is_of_version_2_in_wal(path, store):
+    assert rows(path, "PRAGMA user_version") == [(2,)]
     assert rows(path, "PRAGMA journal_mode") == [("wal",)]
 
 

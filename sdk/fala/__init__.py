@@ -4,9 +4,10 @@ The names below are the public door; everything else may move.
 """
 
 from fala.backbones import Backbone
+from fala.blend import View
 from fala.bridge import Bridge
 from fala.bundle import Bundle, Manifest, add_bridge, add_prior, write_bundle, write_release
-from fala.device import Device, LearnReport
+from fala.device import Device
 from fala.errors import (
     BudgetError,
     BundleDigestError,
@@ -25,6 +26,7 @@ from fala.errors import (
 )
 from fala.examples import Match
 from fala.heads import Head, PersonalModel
+from fala.learning import LearnReport
 from fala.personal import fit_personal
 from fala.prior import PopulationPrior
 from fala.replacement import Budget, Report
@@ -59,6 +61,7 @@ __all__ = [
     "Report",
     "RowError",
     "Selection",
+    "View",
     "add_bridge",
     "add_prior",
     "fit_head",

@@ -17,7 +17,7 @@ from fala.bundle import Bundle
 from fala.cli_errors import Command
 from fala.device import Device
 from fala.errors import DataError
-from fala.replacement import Budget, Report
+from fala.replacement import BRIDGED_PASSES, PASSES, Budget, Report
 from fala.rows import Rows, load_rows
 from fala.sample import sample_rows
 
@@ -45,8 +45,8 @@ _SUFFIX = ".fala"
 @click.option(
     "--budget",
     type=click.IntRange(0),
-    default=Budget().forward_passes,
-    show_default=True,
+    default=None,
+    show_default=f"{PASSES}, or {BRIDGED_PASSES} over a bridge",
     help="Forward passes through the new backbone, a user.",
 )
 @click.option(
@@ -75,7 +75,7 @@ def command(
     new: str,
     data: str | None,
     device: Path | None,
-    budget: int,
+    budget: int | None,
     seconds: float | None,
     users: int | None,
     seed: int,

@@ -8,66 +8,34 @@ import shutil
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala import replacement
-from fala.backbones import Backbone
+from fala.blend import View
+from fala.bridge import Bridge
 from fala.bundle import Bundle
 from fala.bundle_format import WORD_VECTORS
-from fala.errors import (
-    BundleMismatchError,
-    DataError,
-    DeviceError,
-)
-from fala.examples import Example, check_examples, texts_of, unique_texts
-from fala.heads import PersonalModel
-from fala.objective import Evidence
-from fala.personal import Prior, carried_logits, personal_fit
-from fala.replacement import (
-    Budget,
-    Knowledge,
-    Objective,
-    Progress,
-    Report,
-)
-from fala.slots import (
-    BUNDLES,
-    SLOTS,
-    bundle_digest,
-    bundle_path,
-    install,
-    model_digest,
-    open_release,
-    slot_record,
-    sweep,
-)
-from fala.store import SlotRecord, Store
+from fala.crossing import KeepOld, cross, refine
+from fala.errors import BundleMismatchError, DataError, DeviceError
+from fala.evidence import probabilities
+from fala.examples import Example, check_examples, unique_texts
+from fala.fitting import Fitted
+from fala.heads import Head, PersonalModel
+from fala.installed import Installed
+from fala.learning import LearnReport, fit_known
+from fala.memory import encode_missing, knowledge_of
+from fala.personal import Prior
+from fala.recall import reachable
+from fala.replacement import Budget, Objective, Progress, Report
+from fala.slots import BUNDLES, SLOTS, install, open_release, slot_record
+from fala.store import Store
 
 _STORE = "store.sqlite3"
-
-
-@dataclass(frozen=True)
-class LearnReport:
-    """What a device knows after learning.
-
-    Attributes:
-        examples: Examples in the store.
-        labelled: How many of them have a label.
-        fitted: Examples that the personal matrix was fitted to; 0 where there was nothing to fit.
-        lambda_: The penalty that leave-one-out chose; None where nothing was fitted.
-        loss: Leave-one-out loss at that penalty, in nats by example for labels.
-    """
-
-    examples: int
-    labelled: int
-    fitted: int
-    lambda_: float | None
-    loss: float | None
 
 
 class Device:
@@ -78,10 +46,7 @@ class Device:
     """
 
     def __init__(self, path: Path, store: Store) -> None:
-        self._path = path
-        self._store = store
-        self._loaded: Backbone | None = None
-        self._take(*self._installed(self._store.active()[0]))
+        self._installed = Installed(path, store)
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], bundle: str | os.PathLike[str]) -> Device:
@@ -140,7 +105,7 @@ class Device:
 
     def close(self) -> None:
         """Close the store. What was learned is already on the disk."""
-        self._store.close()
+        self._installed.store.close()
 
     def __enter__(self) -> Device:
         return self
@@ -156,27 +121,37 @@ class Device:
     @property
     def name(self) -> str:
         """The installed backbone's name."""
-        return self._bundle.manifest.name
+        return self._installed.now.bundle.manifest.name
 
     @property
     def task(self) -> str:
         """``"classification"`` or ``"matching"``."""
-        return self._head.task
+        return self._installed.now.model.head.task
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The labels' names, in the order of the probabilities."""
-        return self._head.labels
+        return self._installed.now.model.head.labels
 
     @property
     def model(self) -> PersonalModel:
-        """The personal model that answers."""
-        return self._model
+        """The personal model that answers, without the view beside it."""
+        return self._installed.now.model
+
+    @property
+    def view(self) -> View | None:
+        """The earlier backbone's view, whose logits are added to the model's; None without one."""
+        return self._installed.now.view if self._installed.now.blended else None
+
+    @property
+    def threshold(self) -> float:
+        """The logit above which ``decide`` decides for the second of two labels."""
+        return self._installed.now.record.threshold
 
     @property
     def can_roll_back(self) -> bool:
         """Whether an earlier model is kept."""
-        return self._store.active()[1] is not None
+        return self._installed.store.active()[1] is not None
 
     def predict(self, examples: Sequence[Example]) -> NDArray[np.float64]:
         """Probabilities of every label by the personal model.
@@ -190,10 +165,25 @@ class Device:
         Raises:
             DataError: If an example is not of the task's kind.
         """
-        examples = check_examples(examples, self.task)
-        texts = unique_texts(examples)
-        embeddings = dict(zip(texts, self._backbone.encode(texts), strict=True))
-        return self._model.probabilities(self._head.inputs(examples, embeddings))
+        z = self._installed.now.logits(check_examples(examples, self.task))
+        shares = probabilities(z.astype(np.float64))
+        return np.hstack([1 - shares, shares]) if shares.shape[1] == 1 else shares
+
+    def decide(self, examples: Sequence[Example]) -> list[str]:
+        """The label of every example, by the user's own threshold.
+
+        With two labels the threshold is the one that is expected to give the best F1 of the
+        second; where too little is known, and with more labels, the likeliest label is taken.
+
+        Args:
+            examples: n texts for a classifier, ``Match`` objects for a matcher.
+
+        Raises:
+            DataError: If an example is not of the task's kind.
+        """
+        z = self._installed.now.logits(check_examples(examples, self.task))
+        decided = z[:, 0] > self.threshold if z.shape[1] == 1 else z.argmax(axis=1)
+        return [self.labels[int(position)] for position in decided]
 
     def learn(
         self, examples: Sequence[Example], labels: Sequence[str | int | None] | None = None
@@ -216,21 +206,29 @@ class Device:
         given = [None] * len(examples) if labels is None else list(labels)
         if len(given) != len(examples):
             raise DataError(f"{len(examples)} examples, but {len(given)} labels")
-        self._head.label_shares(given)
-        stored = self._store.embeddings(self._backbone_digest)
-        missing = [text for text in unique_texts(examples) if text not in stored]
-        fresh = dict(zip(missing, self._backbone.encode(missing), strict=True)) if missing else {}
+        self._installed.now.model.head.label_shares(given)
+        now, texts = self._installed.now, unique_texts(examples)
+        fresh = {
+            now.record.backbone: encode_missing(
+                self._installed.store, now.record.backbone, now.backbone, texts
+            )
+        }
+        if now.record.view is not None and now.view_backbone is not None:
+            digest = now.record.view.backbone
+            fresh[digest] = encode_missing(self._installed.store, digest, now.view_backbone, texts)
         # Kept before the fit: whatever happens there, the user's data is safe.
-        with self._store.transaction():
-            self._store.remember(examples, [None if y is None else str(y) for y in given])
-            self._store.add_embeddings(self._backbone_digest, fresh)
-        return self._fit()
+        with self._installed.store.transaction():
+            self._installed.store.remember(examples, [None if y is None else str(y) for y in given])
+            for digest, embeddings in fresh.items():
+                self._installed.store.add_embeddings(digest, embeddings)
+        return fit_known(self._installed)
 
     def replace(
         self,
         bundle: str | os.PathLike[str],
         budget: Budget | None = None,
         *,
+        keep_old: KeepOld = "auto",
         objective: Objective = "mse+ce",
         prior: Prior = "vendor",
         seed: int = 0,
@@ -238,17 +236,23 @@ class Device:
     ) -> Report:
         """Replace the backbone and carry the personal model over.
 
-        Representatives are chosen on the old embeddings; only they pass through the new backbone.
-        The old model stays for ``rollback``. Whatever goes wrong before the last moment, the
-        device answers as before.
+        Where the release has a bridge from the old backbone, a new personal model answers before
+        any forward pass, and is then refined within the budget, as ``refine`` does. Without a
+        bridge representatives are chosen on the old embeddings; only they pass through the new
+        backbone. The old model stays for ``rollback``. Whatever goes wrong before the last
+        moment, the device answers as before, or with the model that came first.
 
         Args:
             bundle: The new release's file; it is copied.
             budget: What it may cost; None is ``Budget()``.
+            keep_old: Over a bridge, whether the old backbone's view goes on answering beside the
+                new one: ``"auto"`` where it costs no forward pass (word vectors), ``"always"``,
+                ``"never"``.
             objective: ``"mse"`` fits old logits (the paper), ``"ce"`` labels, ``"mse+ce"`` both.
+                A bridge is used by the last only.
             prior: ``"vendor"`` changes the vendor's new model as little as needed and carries
                 over what was personal in the old logits; ``"zero"`` fits the old logits whole,
-                from nothing, as the paper does.
+                from nothing, as the paper does, and without a bridge.
             seed: Seed of the clustering.
             progress: Called with a stage's name, what is done and what there is to do.
 
@@ -257,9 +261,13 @@ class Device:
 
         Raises:
             BundleError: The release cannot be trusted, or is not for this task and these labels.
+            DataError: An argument is not one of those above.
             DeviceError: The device's folder cannot be written.
         """
+        if keep_old not in get_args(KeepOld):
+            raise DataError(f"keep_old is one of {', '.join(get_args(KeepOld))}, not {keep_old!r}")
         started = time.perf_counter()
+        budget = budget or Budget()
         report = Report(old=self.name, new="")
         with report.stage("open"):
             opened, head = open_release(bundle)
@@ -269,30 +277,40 @@ class Device:
                     f"{opened.path}: for {head.task} with labels {', '.join(head.labels)}; this "
                     f"device does {self.task} with labels {', '.join(self.labels)}"
                 )
-        # The session is made while representatives are chosen, which needs the old backbone only.
-        with ThreadPoolExecutor(max_workers=1) as loader:
-            loading = loader.submit(opened.backbone)
-            with report.stage("read"):
-                ids, knowledge = self._knowledge()
-                known = self._store.embeddings(opened.backbone_digest)
-            outcome = replacement.replace(
-                knowledge,
-                head,
-                lambda texts: loading.result().encode(texts),
-                known,
-                budget or Budget(),
-                report,
-                static=opened.manifest.kind == WORD_VECTORS,
-                objective=objective,
-                prior=prior,
-                seed=seed,
-                progress=progress,
-            )
-            backbone = loading.result()  # one that does not load must not be committed
-        with report.stage("commit"):
-            carried = report.decision == "personal"
-            record, installed = self._commit(opened, outcome, ids, knowledge, carried)
-        self._take(record, installed, outcome.model, backbone)
+            bridges: list[Bridge] = []
+            if (objective, prior) == ("mse+ce", "vendor"):
+                now = self._installed.now
+                bridges = reachable(opened.bridges(), now.bundle.bridges(), now.record.backbone)
+        if bridges:
+            cross(self._installed, opened, head, bridges, keep_old, report)
+            refine(self._installed, budget, started, report, progress)
+        else:
+            self._represent(opened, head, budget, report, objective, prior, seed, progress)
+        report.threshold, report.views = self.threshold, self._installed.now.costs()
+        report.seconds["total"] = time.perf_counter() - started
+        return report
+
+    def refine(self, budget: Budget | None = None, *, progress: Progress | None = None) -> Report:
+        """Go on with the last replacement: encode more of the user's texts, and fit again.
+
+        For the app's idle time. Every batch of texts is kept, with the model fitted to it, before
+        the next: it may be interrupted, or killed, at any instant, and goes on there. It ends
+        early where a batch changed next to nothing, or all texts were encoded.
+
+        Args:
+            budget: Further forward passes and seconds; None is ``Budget()``.
+            progress: Called with a stage's name, what is done and what there is to do.
+
+        Returns:
+            What was done. ``old`` and ``new`` are the same backbone.
+
+        Raises:
+            DeviceError: The device's folder cannot be written.
+        """
+        started = time.perf_counter()
+        report = Report(old=self.name, new=self.name)
+        refine(self._installed, budget or Budget(), started, report, progress)
+        report.threshold, report.views = self.threshold, self._installed.now.costs()
         report.seconds["total"] = time.perf_counter() - started
         return report
 
@@ -303,138 +321,51 @@ class Device:
             DeviceError: If no earlier model is kept.
             BundleError: The earlier release is damaged; the device stays as it is.
         """
-        slot, previous = self._store.active()
-        if previous is None:
-            raise DeviceError(f"{self._path}: there is no earlier model to go back to")
-        installed = self._installed(previous)  # verified before it may answer
-        with self._store.transaction():
-            self._store.activate(previous, slot)
-        self._take(*installed)
+        self._installed.roll_back()
 
-    @property
-    def _backbone_digest(self) -> str:
-        return self._record.backbone
-
-    @property
-    def _backbone(self) -> Backbone:
-        # Loaded when first needed: opening a device to look at it costs no session.
-        if self._loaded is None:
-            self._loaded = self._bundle.backbone()
-        return self._loaded
-
-    def _installed(self, slot: str) -> tuple[SlotRecord, Bundle, PersonalModel]:
-        """A slot's model and its bundle, verified."""
-        record = self._store.slot(slot)
-        bundle, head = open_release(bundle_path(self._path, record.bundle))
-        if bundle_digest(bundle) != record.bundle:
-            raise DeviceError(f"{bundle.path}: not the bundle that was installed")
-        try:
-            model = PersonalModel(head, record.theta, record.bias)
-        except DataError as error:
-            raise DeviceError(f"{self._path}: slot {slot} is damaged: {error}") from error
-        return record, bundle, model
-
-    def _take(
+    def _represent(
         self,
-        record: SlotRecord,
-        bundle: Bundle,
-        model: PersonalModel,
-        backbone: Backbone | None = None,
+        opened: Bundle,
+        head: Head,
+        budget: Budget,
+        report: Report,
+        objective: Objective,
+        prior: Prior,
+        seed: int,
+        progress: Progress | None,
     ) -> None:
-        """Let a model answer; its backbone is loaded later where it is not given."""
-        self._record, self._bundle, self._model = record, bundle, model
-        self._head = model.head
-        self._loaded = backbone
-
-    def _knowledge(self) -> tuple[list[int], Knowledge]:
-        """What is known of every example that has an embedding of the active backbone."""
-        embeddings = self._store.embeddings(self._backbone_digest)
-        rows = [
-            row
-            for row in self._store.examples()
-            if all(text in embeddings for text in texts_of(row.example))
-        ]
-        examples = [row.example for row in rows]
-        inputs = self._head.inputs(examples, embeddings)
-        knowledge = Knowledge(
-            examples=examples,
-            inputs=inputs,
-            logits=self._model.logits(inputs),
-            vendor_logits=self._head.vendor_model().logits(inputs),
-            labels=self._head.label_shares([row.label for row in rows]),
-        )
-        return [row.id for row in rows], knowledge
-
-    def _fit(self) -> LearnReport:
-        """Fit the personal matrix to all labels and to the teacher's logits, and keep it."""
-        ids, knowledge = self._knowledge()
-        logits = self._taught(ids, knowledge)
-        known = knowledge.labelled | ~np.isnan(logits).any(axis=1)
-        everything = self._store.examples()
-        labelled = sum(row.label is not None for row in everything)
-        if not known.any():
-            return LearnReport(len(everything), labelled, 0, None, None)
-        solved = personal_fit(
-            self._head,
-            Evidence.of(
-                self._head.features(knowledge.inputs[known]),
-                logits=logits[known],
-                labels=knowledge.labels[known],
-            ),
-        )
-        model = PersonalModel(self._head, solved.theta, solved.bias)
-        teachers = self._record.teacher, self._record.teacher_vendor
-        record = slot_record(self._record.name, self._bundle, model, *teachers)
-        with self._store.transaction():
-            self._store.put_slot(record)
-        self._record, self._model = record, model
-        return LearnReport(len(everything), labelled, int(known.sum()), solved.lambda_, solved.loss)
-
-    def _taught(self, ids: Sequence[int], knowledge: Knowledge) -> NDArray[np.float64]:
-        """What the teacher's logits ask of this model, (n, C); NaN where there are none."""
-        targets = np.full(knowledge.labels.shape, np.nan)
-        teacher, vendor = self._record.teacher, self._record.teacher_vendor
-        if teacher is not None and vendor is not None:
-            personal, plain = self._store.logits(teacher), self._store.logits(vendor)
-            for position, row in enumerate(ids):
-                if row in personal and row in plain:
-                    targets[position] = carried_logits(
-                        knowledge.vendor_logits[position], personal[row], plain[row]
-                    )
-        return targets
-
-    def _commit(
-        self,
-        bundle: Bundle,
-        outcome: replacement.Outcome,
-        ids: Sequence[int],
-        knowledge: Knowledge,
-        carried: bool,
-    ) -> tuple[SlotRecord, Bundle]:
-        """Write the idle slot, then let it answer, in one transaction."""
-        slot = self._record.name
-        idle = next(name for name in SLOTS if name != slot)
-        teachers: tuple[str, ...] = ()
-        if carried:
-            vendor = self._head.vendor_model()
-            teachers = self._record.model, model_digest(self._bundle, vendor)
-        try:
-            installed = install(bundle, self._path)
-            record = slot_record(idle, installed, outcome.model, *teachers)
-            with self._store.transaction():
-                self._store.add_embeddings(bundle.backbone_digest, outcome.embeddings)
-                logits = (knowledge.logits, knowledge.vendor_logits)
-                for model, values in zip(teachers, logits, strict=False):
-                    self._store.add_logits(model, dict(zip(ids, values, strict=True)))
-                self._store.put_slot(record)
-                self._store.activate(idle, slot)
-                self._store.prune()
-        except OSError as error:
-            raise DeviceError(f"{self._path}: {error.strerror or error}") from error
-        finally:
-            with contextlib.suppress(DeviceError):
-                sweep(self._path, self._store.bundles())
-        return record, installed
+        """A replacement without a bridge: representatives alone speak for the user."""
+        # The session is made while representatives are chosen, which needs the old backbone only.
+        with ThreadPoolExecutor(max_workers=1) as loader:
+            loading = loader.submit(opened.backbone)
+            with report.stage("read"):
+                ids, knowledge = knowledge_of(self._installed.store, self._installed.now)
+                known = self._installed.store.embeddings(opened.backbone_digest)
+            outcome = replacement.replace(
+                knowledge,
+                head,
+                lambda texts: loading.result().encode(texts),
+                known,
+                budget,
+                report,
+                static=opened.manifest.kind == WORD_VECTORS,
+                objective=objective,
+                prior=prior,
+                seed=seed,
+                progress=progress,
+            )
+            backbone = loading.result()  # one that does not load must not be committed
+        with report.stage("commit"):
+            taught = (ids, knowledge) if report.decision == "personal" else None
+            fitted = Fitted(
+                outcome.model,
+                0.0,
+                None,
+                knowledge.vendor_logits.astype(np.float64),
+                report.lambda_,
+                None,
+            )
+            self._installed.commit(opened, backbone, fitted, taught, outcome.embeddings)
 
 
 def _empty(folder: Path, *, remove: bool) -> None:

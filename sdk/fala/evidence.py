@@ -38,6 +38,7 @@ class Evidence:
         logits: ArrayLike | None = None,
         labels: ArrayLike | None = None,
         weights: ArrayLike | None = None,
+        logit_weight: float = 1.0,
     ) -> Evidence:
         """Gather evidence; NaN marks an example without an old logit, or without a label.
 
@@ -47,6 +48,7 @@ class Evidence:
             labels: Class shares, shape (n,) or (n, C), within 0 and 1; of C > 1 classes they sum
                 to 1.
             weights: A weight by example, shape (n,), for both terms.
+            logit_weight: A further weight of all old logits.
 
         Raises:
             DataError: If a shape does not fit, a number is infinite, or shares are no shares.
@@ -63,7 +65,7 @@ class Evidence:
                 raise DataError("class shares are within 0 and 1")
             if classes > 1 and (np.abs(y[label_weights > 0].sum(axis=1) - 1) > 1e-4).any():
                 raise DataError("the shares of an example's classes sum to 1")
-        return cls(stacked, z, logit_weights, y, label_weights)
+        return cls(stacked, z, logit_weight * logit_weights, y, label_weights)
 
     def take(self, chosen: NDArray[np.bool_]) -> Evidence:
         """The evidence of some of the examples, by a mask of shape (n,)."""

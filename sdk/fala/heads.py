@@ -131,6 +131,26 @@ class PersonalModel:
         if not all(np.isfinite(part).all() for part in (self.theta, self.bias, self._folded)):
             raise DataError("the personal matrix is not finite in float32")
 
+    @property
+    def is_vendor(self) -> bool:
+        """Whether it is the vendor's own model: theta = 1 and the vendor's bias."""
+        return bool((self.theta == 1).all() and (self.bias == self.head.bias).all())
+
+    @classmethod
+    def of_weights(cls, head: Head, weight: NDArray[Any], bias: NDArray[Any]) -> PersonalModel:
+        """The personal model whose folded weights theta * w are given, shape (C, d).
+
+        Where w is 0 theta * w stays 0: a diagonal matrix cannot move it.
+
+        Raises:
+            DataError: If a shape does not fit the head, or a number is not finite.
+        """
+        with np.errstate(over="ignore"):
+            theta = np.divide(
+                weight, head.weight, out=np.ones(weight.shape), where=head.weight != 0
+            )
+        return cls(head, theta, bias)
+
     def logits(self, inputs: Vectors) -> Vectors:
         """Z of inputs (n, d), shape (n, C)."""
         return inputs @ self._folded.T + self.bias

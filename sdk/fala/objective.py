@@ -11,7 +11,7 @@ gradient is followed and no rate is chosen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -48,6 +48,7 @@ class Fit:
         lambda_: The penalty chosen.
         left_out: Leave-one-out logits at that penalty, shape (n, C).
         loss: Leave-one-out value of the data terms of J.
+        steps: Least squares problems that were solved on the way.
     """
 
     theta: Floats
@@ -55,6 +56,7 @@ class Fit:
     lambda_: float
     left_out: Floats
     loss: float
+    steps: int = 1
 
 
 def fit(
@@ -101,7 +103,7 @@ def fit(
         return part
     left_out = products(evidence.features, part.theta) + part.bias
     left_out[used] = part.left_out
-    return Fit(part.theta, part.bias, part.lambda_, left_out, part.loss)
+    return replace(part, left_out=left_out)
 
 
 def _fit_logits(
@@ -132,24 +134,32 @@ def _fit_labels(
     fixed: bool,
     lambdas: ArrayLike | None,
 ) -> Fit:
-    """Along the grid in coordinates delta, where the penalty is lambda |delta|^2."""
+    """In coordinates delta, where the penalty is lambda |delta|^2."""
     whitening = Precision(precision, evidence.features.shape[2])
     rows = whitening.whiten(evidence.features)
     search = _Search(evidence, rows, products(evidence.features, mean), fixed)
     grid = GRID * search.scale if lambdas is None else penalties(lambdas)
-    point = Solution(np.zeros(mean.shape), bias)
-    best: Fit | None = None
-    # From the strongest penalty down: each minimum starts the search for the next.
-    for lambda_ in map(float, np.sort(grid)[::-1]):
-        point, problem = search.minimize(point, lambda_)
-        left_out = search.offset + problem.leave_one_out(lambda_)
-        loss = evidence.loss(left_out)
-        if best is None or loss < best.loss * (1 - 1e-9):
-            theta = mean + whitening.unwhiten(point.theta)
-            best = Fit(theta, point.bias, lambda_, left_out, loss)
-    if best is None:
-        raise DataError("no lambda to try")
-    return best
+    found = search.walk(Solution(np.zeros(mean.shape), bias), grid)
+    return replace(found, theta=mean + whitening.unwhiten(found.theta))
+
+
+def fit_offset(evidence: Evidence, offset: Floats, lambdas: ArrayLike) -> Fit:
+    """Minimize J over delta of logits z = offset + delta . row, with the penalty lambda |delta|^2.
+
+    There is no bias beside the rows: where one is wanted, it is a column of theirs.
+
+    Args:
+        evidence: Old logits, labels, or both; every row has one. Its features are the rows.
+        offset: Logits at delta = 0, shape (n, C).
+        lambdas: The grid, shape (L,).
+
+    Returns:
+        The fit; its ``theta`` is delta.
+    """
+    _, classes, dimension = evidence.features.shape
+    search = _Search(evidence, evidence.features, offset, fixed=True)
+    start = Solution(np.zeros((classes, dimension)), np.zeros(classes))
+    return search.walk(start, penalties(lambdas))
 
 
 @dataclass(frozen=True)
@@ -178,11 +188,27 @@ class _Search:
     def logits(self, point: Solution) -> Floats:
         return self.offset + products(self.rows, point.theta) + point.bias
 
-    def minimize(self, point: Solution, lambda_: float) -> tuple[Solution, Problem]:
-        """Newton steps to the minimum of J; gives the last step's problem too."""
+    def walk(self, point: Solution, grid: Floats) -> Fit:
+        """The best point along a grid of lambdas, by leave-one-out; its theta is delta."""
+        best: Fit | None = None
+        steps = 0
+        # From the strongest penalty down: each minimum starts the search for the next.
+        for lambda_ in map(float, np.sort(grid)[::-1]):
+            point, problem, taken = self.minimize(point, lambda_)
+            steps += taken
+            left_out = self.offset + problem.leave_one_out(lambda_)
+            loss = self.evidence.loss(left_out)
+            if best is None or loss < best.loss * (1 - 1e-9):
+                best = Fit(point.theta, point.bias, lambda_, left_out, loss)
+        if best is None:
+            raise DataError("no lambda to try")
+        return replace(best, steps=steps)
+
+    def minimize(self, point: Solution, lambda_: float) -> tuple[Solution, Problem, int]:
+        """Newton steps to the minimum of J; gives the last step's problem and their number too."""
         z = self.logits(point)
         value = self.evidence.loss(z) + lambda_ * float(np.vdot(point.theta, point.theta))
-        for _ in range(_MAX_STEPS):
+        for taken in range(1, _MAX_STEPS + 1):
             weights, slope = _expansion(self.evidence, z)
             problem = self._expanded(point, z, weights, slope)
             target = problem.solve(lambda_)
@@ -202,12 +228,12 @@ class _Search:
                     break
                 share /= 2
             else:  # J no longer falls by more than rounding
-                return point, problem
+                return point, problem, taken
             point = Solution(theta, point.bias + share * step.bias)
             z, value = z + share * move, reached
             if share * float(np.abs(move).max()) <= _TOLERANCE * (1 + float(np.abs(z).max())):
                 break
-        return point, problem
+        return point, problem, taken
 
     def _expanded(self, point: Solution, z: Floats, weights: Floats, slope: Floats) -> Problem:
         """The least squares problem that touches J at logits z."""

@@ -28,6 +28,8 @@ from fala.selection import Selection, select
 
 #: Texts encoded between two looks at the clock: a few of the encoder's batches.
 CHUNK = 256
+#: Forward passes of a replacement for which no budget is given: from nothing, and over a bridge.
+PASSES, BRIDGED_PASSES = 100, 50
 #: Labelled representatives, and of each label, below which labels do not judge a model.
 MIN_LABELLED, MIN_OF_A_LABEL = 10, 3
 
@@ -40,7 +42,8 @@ class Budget:
     """What a replacement may cost.
 
     Attributes:
-        forward_passes: Texts through the new backbone, at most. Word vectors cost none.
+        forward_passes: Texts through the new backbone, at most; None is ``BRIDGED_PASSES`` where
+            the release has a bridge from the old backbone, else ``PASSES``. Word vectors cost none.
         seconds: Wall time after which no more texts are encoded; None sets no limit. A limit is
             kept by stopping before the batch that would pass it, so solving comes on top.
 
@@ -48,18 +51,25 @@ class Budget:
         BudgetError: If a number is negative or not a number.
     """
 
-    forward_passes: int = 100
+    forward_passes: int | None = None
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.forward_passes, bool) or not isinstance(self.forward_passes, int):
+        passes = self.forward_passes
+        if isinstance(passes, bool) or not isinstance(passes, int | None):
             raise BudgetError("forward_passes is a whole number")
-        if self.forward_passes < 0:
+        if passes is not None and passes < 0:
             raise BudgetError(f"forward_passes is 0 or more, not {self.forward_passes}")
         if self.seconds is not None and not (
             isinstance(self.seconds, int | float) and self.seconds >= 0
         ):
             raise BudgetError(f"seconds is 0 or more, not {self.seconds}")
+
+    def passes(self, bridged: bool) -> int:
+        """Forward passes allowed, with or without a bridge."""
+        if self.forward_passes is not None:
+            return self.forward_passes
+        return BRIDGED_PASSES if bridged else PASSES
 
 
 @dataclass
@@ -86,6 +96,16 @@ class Report:
             old logits"``, a mean over representatives; empty where nothing was solved.
         vendor_loss: Loss of the vendor's own new model.
         personal_loss: Leave-one-out loss of the solved model.
+        bridged: Examples whose input was estimated over a bridge, when the device first answered.
+        views: The views that answer, one a mapping: ``name`` of the backbone, ``weight`` of its
+            logits by class (1 for the new one), ``forward_passes`` of a prediction for each text,
+            and ``bytes`` of its bundle.
+        threshold: Logit above which ``Device.decide`` decides for the second of two labels.
+        instant: Where a bridge made a start: the decision, losses, lambda, threshold, solves and
+            seconds of the model that answered before any forward pass.
+        solves: Least squares problems that were solved, and ``columns`` of each at most.
+        columns: See ``solves``.
+        stopped: Why no more texts were encoded.
         seconds: Wall time by stage, and ``"total"``.
         peak_memory: The process's high-water mark in bytes after each stage; empty where the
             operating system does not tell.
@@ -107,6 +127,13 @@ class Report:
     measure: str = ""
     vendor_loss: float | None = None
     personal_loss: float | None = None
+    bridged: int = 0
+    views: list[dict[str, Any]] = field(default_factory=list)
+    threshold: float = 0.0
+    instant: dict[str, Any] | None = None
+    solves: int = 0
+    columns: int = 0
+    stopped: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
     peak_memory: dict[str, int] = field(default_factory=dict)
 
@@ -221,7 +248,7 @@ def replace(
     nothing = np.empty(0, dtype=np.int64)
     if not knowledge.examples:
         return Outcome(vendor, embeddings, nothing)
-    limit = None if static else budget.forward_passes
+    limit = None if static else budget.passes(bridged=False)
     with report.stage("select"):
         order = _priority(knowledge, limit, seed, report)
         missing = [
@@ -231,7 +258,7 @@ def replace(
         texts = affordable(missing, limit)
     with report.stage("forward"):
         deadline = None if budget.seconds is None else started + budget.seconds
-        embeddings = _forward(texts, encode, deadline, progress)
+        embeddings = forward(texts, encode, deadline, progress)
         report.forward_passes = 0 if static else len(embeddings)
     have = {**known, **embeddings}
     chosen = np.array(
@@ -252,10 +279,11 @@ def replace(
         evidence = _evidence(head, inputs, targets, labels, objective)
         solved = personal_fit(head, evidence, prior)
         report.lambda_ = solved.lambda_
+        report.solves, report.columns = solved.steps, solved.theta.shape[1]
     with report.stage("check"):
         better = _check(targets, labels, z, solved, report)
         old = knowledge.logits[chosen]
-        report.agreement = float(np.mean(_decisions(old) == _decisions(solved.left_out)))
+        report.agreement = float(np.mean(decisions(old) == decisions(solved.left_out)))
         model = PersonalModel(head, solved.theta, solved.bias) if better else vendor
     return Outcome(model, embeddings, chosen)
 
@@ -284,12 +312,13 @@ def _priority(
     return selection.order
 
 
-def _forward(
+def forward(
     texts: Sequence[str],
     encode: Callable[[Sequence[str]], Vectors],
     deadline: float | None,
     progress: Progress | None,
 ) -> dict[str, Vectors]:
+    """Encode texts until a deadline of ``time.perf_counter``; those that were encoded."""
     # With a deadline the first batch is small, to learn the pace; it stops where the next batch,
     # at the slowest pace seen, would pass it.
     chunk = CHUNK if deadline is None else 8
@@ -342,7 +371,7 @@ def _check(
     labelled = ~np.isnan(labels).any(axis=1)
     shares = labels[labelled]
     models = (vendor.astype(np.float64), solved.left_out)
-    if _can_judge(shares):
+    if can_judge(shares):
         report.measure, judges = "cross-entropy of labels", len(shares)
         losses = [float(cross_entropy(shares, z[labelled]).mean()) for z in models]
     else:
@@ -359,7 +388,8 @@ def _check(
     return better
 
 
-def _can_judge(shares: NDArray[np.float64]) -> bool:
+def can_judge(shares: NDArray[np.float64]) -> bool:
+    """Whether labels, as class shares (n, C), are enough to judge a model by."""
     if len(shares) < MIN_LABELLED:
         return False
     ones = shares.sum(axis=0)
@@ -367,7 +397,8 @@ def _can_judge(shares: NDArray[np.float64]) -> bool:
     return int((counts >= MIN_OF_A_LABEL).sum()) >= 2
 
 
-def _decisions(z: NDArray[np.floating]) -> NDArray[np.int64]:
+def decisions(z: NDArray[np.floating]) -> NDArray[np.int64]:
+    """The class that logits (n, C) decide for, shape (n,)."""
     return (z[:, 0] > 0).astype(np.int64) if z.shape[1] == 1 else z.argmax(axis=1)
 
 

@@ -13,7 +13,7 @@ from fala.bundle import Bundle
 from fala.errors import BundleDigestError, BundleError, BundleMismatchError
 from fala.files import write_atomically
 from fala.heads import Head, PersonalModel
-from fala.store import SlotRecord
+from fala.store import SlotRecord, ViewRecord
 
 #: The slots' names.
 SLOTS = ("a", "b")
@@ -92,6 +92,9 @@ def slot_record(
     model: PersonalModel,
     teacher: str | None = None,
     teacher_vendor: str | None = None,
+    *,
+    threshold: float = 0.0,
+    view: ViewRecord | None = None,
 ) -> SlotRecord:
     """A slot's row for an installed bundle and a personal model."""
     return SlotRecord(
@@ -103,6 +106,8 @@ def slot_record(
         model=model_digest(bundle, model),
         teacher=teacher,
         teacher_vendor=teacher_vendor,
+        threshold=threshold,
+        view=view,
     )
 
 

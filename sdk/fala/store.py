@@ -68,7 +68,37 @@ _MIGRATIONS: tuple[str, ...] = (
         previous TEXT REFERENCES slots (name)
     );
     """,
+    """
+    ALTER TABLE slots ADD COLUMN threshold REAL NOT NULL DEFAULT 0;
+    CREATE TABLE views (
+        slot TEXT PRIMARY KEY REFERENCES slots (name) ON DELETE CASCADE,
+        bundle TEXT NOT NULL,
+        backbone TEXT NOT NULL,
+        theta BLOB NOT NULL,
+        bias BLOB NOT NULL,
+        weight BLOB NOT NULL
+    ) WITHOUT ROWID;
+    """,
 )
+
+
+@dataclass(frozen=True)
+class ViewRecord:
+    """An earlier backbone's model that answers beside a slot's own.
+
+    Attributes:
+        bundle: SHA-256 of its bundle's manifest.
+        backbone: Digest of its backbone.
+        theta: Its personal matrix's diagonals, float32, shape (C, d).
+        bias: Shape (C,).
+        weight: What its logits are multiplied by, shape (C,).
+    """
+
+    bundle: str
+    backbone: str
+    theta: NDArray[np.float32]
+    bias: NDArray[np.float32]
+    weight: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -84,6 +114,8 @@ class SlotRecord:
         model: Digest of backbone, head and personal matrix, the provenance of logits.
         teacher: Digest of the personal model whose stored logits it was fitted to, if any.
         teacher_vendor: Digest of that one's vendor model, whose logits are stored beside them.
+        threshold: Logit above which the second of two labels is decided.
+        view: The earlier model that answers beside it, if any.
     """
 
     name: str
@@ -94,6 +126,8 @@ class SlotRecord:
     model: str
     teacher: str | None
     teacher_vendor: str | None
+    threshold: float = 0.0
+    view: ViewRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -229,18 +263,27 @@ class Store:
     def put_slot(self, record: SlotRecord) -> None:
         """Write a slot's personal model. In a transaction."""
         self._db.execute(
-            "INSERT OR REPLACE INTO slots VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO slots VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 record.name,
                 record.bundle,
                 record.backbone,
-                record.theta.astype("<f4").tobytes(),
-                record.bias.astype("<f4").tobytes(),
+                _blob(record.theta),
+                _blob(record.bias),
                 record.model,
                 record.teacher,
                 record.teacher_vendor,
+                record.threshold,
             ),
         )
+        view = record.view
+        self._db.execute("DELETE FROM views WHERE slot = ?", (record.name,))
+        if view is not None:
+            blobs = (_blob(view.theta), _blob(view.bias), _blob(view.weight))
+            self._db.execute(
+                "INSERT INTO views VALUES (?, ?, ?, ?, ?, ?)",
+                (record.name, view.bundle, view.backbone, *blobs),
+            )
 
     def slot(self, name: str) -> SlotRecord:
         """Read a slot's personal model.
@@ -250,20 +293,28 @@ class Store:
         """
         with self._named_errors():
             row = self._db.execute("SELECT * FROM slots WHERE name = ?", (name,)).fetchone()
+            seen = self._db.execute("SELECT * FROM views WHERE slot = ?", (name,)).fetchone()
         if row is None:
             raise DeviceError(f"{self._path}: slot {name} is empty")
-        name, bundle, backbone, theta, bias, *digests = row
+        name, bundle, backbone, theta, bias, model, teacher, teacher_vendor, threshold = row
         try:
-            offsets = np.frombuffer(bias, "<f4")
-            diagonals = np.frombuffer(theta, "<f4").reshape(len(offsets), -1)
+            view = None
+            if seen is not None:
+                view_bundle, view_backbone, view_theta, view_bias, weight = seen[1:]
+                matrix = _matrix(view_theta, view_bias)
+                view = ViewRecord(view_bundle, view_backbone, *matrix, np.frombuffer(weight, "<f4"))
+            return SlotRecord(
+                name, bundle, backbone, *_matrix(theta, bias), model, teacher, teacher_vendor,
+                threshold, view,
+            )  # fmt: skip
         except (TypeError, ValueError) as error:
             raise DeviceError(f"{self._path}: slot {name} is damaged: {error}") from error
-        return SlotRecord(name, bundle, backbone, diagonals, offsets, *digests)
 
     def bundles(self) -> set[str]:
-        """Digests of all slots' bundles."""
+        """Digests of all slots' bundles, and of their views'."""
         with self._named_errors():
-            return {digest for (digest,) in self._db.execute("SELECT bundle FROM slots")}
+            rows = self._db.execute("SELECT bundle FROM slots UNION SELECT bundle FROM views")
+            return {digest for (digest,) in rows}
 
     def activate(self, slot: str, previous: str | None) -> None:
         """Let a slot answer; ``previous`` is the one to roll back to. In a transaction."""
@@ -285,7 +336,8 @@ class Store:
     def prune(self) -> None:
         """Drop embeddings and logits that no slot can use any more. In a transaction."""
         self._db.execute(
-            "DELETE FROM embeddings WHERE backbone NOT IN (SELECT backbone FROM slots)"
+            "DELETE FROM embeddings WHERE backbone NOT IN"
+            " (SELECT backbone FROM slots UNION SELECT backbone FROM views)"
         )
         self._db.execute(
             "DELETE FROM logits WHERE model NOT IN"
@@ -321,3 +373,12 @@ class Store:
             yield
         except sqlite3.Error as error:
             raise DeviceError(f"{self._path}: {error}") from error
+
+
+def _blob(array: NDArray[np.float32]) -> bytes:
+    return array.astype("<f4").tobytes()
+
+
+def _matrix(theta: bytes, bias: bytes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    offsets = np.frombuffer(bias, "<f4")
+    return np.frombuffer(theta, "<f4").reshape(len(offsets), -1), offsets
