@@ -14,7 +14,8 @@ from fala.bundle_format import WORD_VECTORS
 from fala.fitting import Fitting
 from fala.heads import Head
 from fala.installed import Installed
-from fala.memory import Kept, kept_view, knowledge_of, recall_from, recall_now
+from fala.memory import Kept, Memory, kept_view, knowledge_of, recall_from, recall_now
+from fala.recall import Recalled
 from fala.refinement import BATCH, LEAST_MOVE, agreement, move, next_texts
 from fala.replacement import Budget, Progress, Report, forward
 
@@ -40,15 +41,15 @@ def cross(
         report: Filled in.
     """
     started = time.perf_counter()
-    now, store = installed.now, installed.store
+    now, memory = installed.now, Memory(installed.store)
     with ThreadPoolExecutor(max_workers=1) as loader:
         loading = loader.submit(opened.backbone)
         with report.stage("read"):
-            ids, knowledge = knowledge_of(store, now)
+            ids, knowledge = knowledge_of(memory, now)
             moved = knowledge.logits - knowledge.vendor_logits
             view = _view_to_keep(now, keep_old, labelled=bool(knowledge.labelled.any()))
             recalled = recall_from(
-                store, head, opened.backbone_digest, bridges, view,
+                memory, head, opened.backbone_digest, bridges, view,
                 dict(zip(ids, moved, strict=True)),
             )  # fmt: skip
         fitting = Fitting(head, opened.prior(), view, report)
@@ -58,7 +59,8 @@ def cross(
         seconds = time.perf_counter() - started
         with report.stage("load"):
             backbone = loading.result()  # one that does not load must not be committed
-    report.bridged = sum(bool(texts) for texts in recalled.missing)
+    _describe(recalled, report)
+    report.bridged = len(recalled.examples) - report.representatives
     if knowledge.examples and len(recalled.positions) == len(knowledge.examples):
         report.agreement = agreement(fitted.left_out, knowledge.logits)
     with report.stage("commit"):
@@ -91,13 +93,13 @@ def refine(
         report: Filled in.
         progress: Called after every batch.
     """
-    now, store = installed.now, installed.store
+    now, memory = installed.now, Memory(installed.store)
     earlier = installed.earlier()
     static = now.bundle.manifest.kind == WORD_VECTORS
     left = total = None if static else budget.passes(bridged=True)
     deadline = None if budget.seconds is None else started + budget.seconds
     with report.stage("read"):
-        recalled = recall_now(store, now, earlier)
+        recalled = recall_now(memory, now, earlier)
     fitting = Fitting(now.model.head, now.bundle.prior(), kept_view(now), report)
     report.stopped = "the budget is spent"
     fitted = None if left == 0 else fitting.fit(recalled)
@@ -116,7 +118,8 @@ def refine(
             left -= len(encoded)
             report.forward_passes = total - left
         with report.stage("read"):
-            recalled = recall_now(store, now, earlier, encoded)
+            memory.add(now.record.backbone, encoded)
+            recalled = recall_now(memory, now, earlier)
         before, fitted = fitted, fitting.fit(recalled)
         # The embeddings are kept with the model: what a pass cost is never paid twice.
         with report.stage("commit"):
@@ -126,6 +129,10 @@ def refine(
         if move(before.left_out, fitted.left_out) < LEAST_MOVE:
             report.stopped = "the last texts changed next to nothing"
             break
+    _describe(recalled, report)
+
+
+def _describe(recalled: Recalled, report: Report) -> None:
     report.examples = len(recalled.examples)
     report.labelled = int(recalled.labelled.sum())
     report.representatives = sum(not texts for texts in recalled.missing)

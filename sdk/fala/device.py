@@ -28,7 +28,7 @@ from fala.fitting import Fitted
 from fala.heads import Head, PersonalModel
 from fala.installed import Installed
 from fala.learning import LearnReport, fit_known
-from fala.memory import encode_missing, knowledge_of
+from fala.memory import Memory, encode_missing, knowledge_of
 from fala.personal import Prior
 from fala.recall import reachable
 from fala.replacement import Budget, Objective, Progress, Report
@@ -283,7 +283,8 @@ class Device:
                 bridges = reachable(opened.bridges(), now.bundle.bridges(), now.record.backbone)
         if bridges:
             cross(self._installed, opened, head, bridges, keep_old, report)
-            refine(self._installed, budget, started, report, progress)
+            if budget.forward_passes != 0:
+                refine(self._installed, budget, started, report, progress)
         else:
             self._represent(opened, head, budget, report, objective, prior, seed, progress)
         report.threshold, report.views = self.threshold, self._installed.now.costs()
@@ -339,7 +340,7 @@ class Device:
         with ThreadPoolExecutor(max_workers=1) as loader:
             loading = loader.submit(opened.backbone)
             with report.stage("read"):
-                ids, knowledge = knowledge_of(self._installed.store, self._installed.now)
+                ids, knowledge = knowledge_of(Memory(self._installed.store), self._installed.now)
                 known = self._installed.store.embeddings(opened.backbone_digest)
             outcome = replacement.replace(
                 knowledge,

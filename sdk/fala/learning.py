@@ -9,7 +9,7 @@ import numpy as np
 from fala.fitting import Fitted, Fitting
 from fala.heads import PersonalModel
 from fala.installed import Installed
-from fala.memory import differences_of, kept_view, knowledge_of, recall_now
+from fala.memory import Memory, differences_of, kept_view, knowledge_of, recall_now
 from fala.objective import Evidence
 from fala.personal import personal_fit
 from fala.replacement import Report
@@ -49,7 +49,7 @@ def fit_known(installed: Installed) -> LearnReport:
 def _blend(installed: Installed) -> tuple[Fitted | None, int]:
     """After a replacement over a bridge: the views together."""
     now = installed.now
-    recalled = recall_now(installed.store, now, installed.earlier())
+    recalled = recall_now(Memory(installed.store), now, installed.earlier())
     used = recalled.labelled | np.logical_not(np.isnan(recalled.rows.targets).any(axis=1))
     if not used.any():
         return None, 0
@@ -61,7 +61,7 @@ def _blend(installed: Installed) -> tuple[Fitted | None, int]:
 def _matrix(installed: Installed) -> tuple[Fitted | None, int]:
     """On one backbone alone: the personal matrix."""
     now, head = installed.now, installed.now.model.head
-    ids, knowledge = knowledge_of(installed.store, now)
+    ids, knowledge = knowledge_of(Memory(installed.store), now)
     logits = np.full(knowledge.labels.shape, np.nan)
     differences = differences_of(installed.store, now)
     for position, row in enumerate(ids):

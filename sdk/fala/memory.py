@@ -15,7 +15,7 @@ from fala.examples import texts_of
 from fala.heads import Head, PersonalModel
 from fala.recall import Recalled, Source, reachable, recall
 from fala.replacement import Knowledge
-from fala.store import Store
+from fala.store import Store, StoredExample
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,31 @@ def kept_view(now: Answering) -> Kept | None:
     return Kept(now.record.view.bundle, now.record.view.backbone, now.view.model)
 
 
+class Memory:
+    """A device's store, each part read once for one piece of work."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._examples: list[StoredExample] | None = None
+        self._embeddings: dict[str, dict[str, NDArray[np.float32]]] = {}
+
+    def examples(self) -> list[StoredExample]:
+        """All examples."""
+        if self._examples is None:
+            self._examples = self.store.examples()
+        return self._examples
+
+    def embeddings(self, backbone: str) -> dict[str, NDArray[np.float32]]:
+        """All embeddings that a backbone made, by text."""
+        if backbone not in self._embeddings:
+            self._embeddings[backbone] = self.store.embeddings(backbone)
+        return self._embeddings[backbone]
+
+    def add(self, backbone: str, embeddings: Mapping[str, NDArray[np.float32]]) -> None:
+        """Know embeddings that are not stored yet."""
+        self.embeddings(backbone).update(embeddings)
+
+
 def encode_missing(
     store: Store, digest: str, backbone: Backbone, texts: Sequence[str]
 ) -> dict[str, NDArray[np.float32]]:
@@ -54,11 +79,13 @@ def encode_missing(
     return dict(zip(missing, backbone.encode(missing), strict=True)) if missing else {}
 
 
-def knowledge_of(store: Store, now: Answering) -> tuple[list[int], Knowledge]:
+def knowledge_of(memory: Memory, now: Answering) -> tuple[list[int], Knowledge]:
     """What is known of every example that has an embedding of the active backbone, and its ids."""
-    embeddings = store.embeddings(now.record.backbone)
+    embeddings = memory.embeddings(now.record.backbone)
     rows = [
-        row for row in store.examples() if all(text in embeddings for text in texts_of(row.example))
+        row
+        for row in memory.examples()
+        if all(text in embeddings for text in texts_of(row.example))
     ]
     examples = [row.example for row in rows]
     head = now.model.head
@@ -83,58 +110,50 @@ def differences_of(store: Store, now: Answering) -> dict[int, NDArray[np.float32
 
 
 def recall_from(
-    store: Store,
+    memory: Memory,
     head: Head,
     backbone: str,
     bridges: Sequence[Bridge],
     view: Kept | None,
     differences: Mapping[int, NDArray[np.float32]],
-    fresh: Mapping[str, NDArray[np.float32]] | None = None,
 ) -> Recalled:
     """Rows of all stored examples that a backbone has seen, or that a bridge leads to it.
 
     Args:
-        store: The device's.
+        memory: What the device remembers.
         head: The backbone's head.
         backbone: Its digest.
         bridges: Those that lead to it, the worst first.
         view: The view that is to answer beside it.
         differences: What was personal in older logits, by example; asked for where there is no
             label, unless the view is personal itself and so knows it.
-        fresh: Embeddings of this backbone that are not stored yet, by text.
     """
-    stored = store.examples()
+    stored = memory.examples()
     labels = head.label_shares([row.label for row in stored])
     personal = np.full(labels.shape, np.nan)
     if view is None or not view.personal:
         for position, row in enumerate(stored):
             if row.id in differences:
                 personal[position] = differences[row.id]
-    sources = [Source(bridge, store.embeddings(bridge.source)) for bridge in bridges]
+    sources = [Source(bridge, memory.embeddings(bridge.source)) for bridge in bridges]
     return recall(
         [row.example for row in stored],
         labels,
         head,
-        {**store.embeddings(backbone), **(fresh or {})},
+        memory.embeddings(backbone),
         [source for source in sources if source.embeddings],
-        None if view is None else (view.model, store.embeddings(view.backbone)),
+        None if view is None else (view.model, memory.embeddings(view.backbone)),
         personal,
     )
 
 
-def recall_now(
-    store: Store,
-    now: Answering,
-    earlier: Answering | None,
-    fresh: Mapping[str, NDArray[np.float32]] | None = None,
-) -> Recalled:
+def recall_now(memory: Memory, now: Answering, earlier: Answering | None) -> Recalled:
     """Rows of the model that answers.
 
     Args:
-        store: The device's.
+        memory: What the device remembers.
         now: What answers.
         earlier: The slot that answered before; a bridge may lead over its backbone.
-        fresh: Embeddings that are not stored yet, by text.
     """
     bridges = now.bundle.bridges()
     if earlier is None:
@@ -142,6 +161,6 @@ def recall_now(
     else:
         reached = reachable(bridges, earlier.bundle.bridges(), earlier.record.backbone)
     return recall_from(
-        store, now.model.head, now.record.backbone, reached, kept_view(now),
-        differences_of(store, now), fresh,
+        memory, now.model.head, now.record.backbone, reached, kept_view(now),
+        differences_of(memory.store, now),
     )  # fmt: skip

@@ -92,14 +92,13 @@ def recall(
         personal: What was personal in older logits, shape (n, C), NaN for nothing: asked for where
             there is no label, see ``fala.personal.carried_logits``.
     """
-    known: list[Embeddings] = [real, *(source.embeddings for source in sources)]
+    known = set(real).union(*(source.embeddings for source in sources))
+    if view is not None:
+        known &= set(view[1])
     positions = [
         position
         for position, example in enumerate(examples)
-        if all(
-            any(text in embeddings for embeddings in known) and (view is None or text in view[1])
-            for text in texts_of(example)
-        )
+        if all(text in known for text in texts_of(example))
     ]
     chosen = [examples[position] for position in positions]
     texts = dict.fromkeys(text for example in chosen for text in texts_of(example))

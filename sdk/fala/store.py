@@ -244,8 +244,16 @@ class Store:
                 "SELECT text.text, vector FROM embeddings JOIN texts AS text"
                 " ON text.id = embeddings.text WHERE backbone = ?",
                 (backbone,),
-            )
-            return {text: np.frombuffer(blob, "<f2").astype(np.float32) for text, blob in rows}
+            ).fetchall()
+        if not rows:
+            return {}
+        try:
+            # All at once: an array for each would cost more than reading them.
+            half = np.frombuffer(b"".join(blob for _, blob in rows), "<f2")
+            vectors = half.reshape(len(rows), -1).astype(np.float32)
+        except ValueError as error:
+            raise DeviceError(f"{self._path}: its embeddings are damaged: {error}") from error
+        return dict(zip((text for text, _ in rows), vectors, strict=True))
 
     def add_logits(self, model: str, logits: Mapping[int, NDArray[np.float32]]) -> None:
         """Keep a model's logits (C,), by example. In a transaction."""
