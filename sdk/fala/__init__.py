@@ -31,7 +31,7 @@ from fala.personal import fit_personal
 from fala.prior import PopulationPrior
 from fala.replacement import Budget, Report
 from fala.selection import Selection, select
-from fala.vendor import fit_head
+from fala.vendor import fit_bridge, fit_head
 
 __all__ = [
     "Backbone",
@@ -64,6 +64,7 @@ __all__ = [
     "View",
     "add_bridge",
     "add_prior",
+    "fit_bridge",
     "fit_head",
     "fit_personal",
     "select",

@@ -7,24 +7,23 @@ is nothing on disk that could have changed between check and use.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala import bundle_format as layout
-from fala.archive import Entry, read_file, read_index, write_archive
+from fala.archive import read_file, read_index, write_archive
 from fala.arrays import array_bytes, read_array
 from fala.backbones import Backbone, OnnxEncoder, WordVectors
 from fala.bridge import Bridge
+from fala.bundle_checks import check_digest, check_file_list, digest_of, digest_over
 from fala.errors import (
-    BundleDigestError,
     BundleError,
     BundleFilesError,
     BundleFormatError,
@@ -46,8 +45,6 @@ __all__ = [
     "write_bundle",
     "write_release",
 ]
-
-_CHUNK = 1 << 20
 
 
 class Bundle:
@@ -95,10 +92,10 @@ class Bundle:
             manifest = Manifest.from_json(
                 read_file(stream, layout.MANIFEST, index[layout.MANIFEST])
             )
-            _check_file_list(set(index) - {layout.MANIFEST}, manifest)
+            check_file_list(set(index) - {layout.MANIFEST}, manifest)
             searched = {layout.ONNX_MODEL} if manifest.kind == layout.ONNX else set()
             for name in set(manifest.files) - searched:
-                _check_digest(name, _digest_of(stream, index[name]), manifest)
+                check_digest(name, digest_of(stream, index[name]), manifest)
         bundle = cls(path, manifest)
         # The model is read whole to be searched, and its digest checked as it is read.
         if searched and has_external_data(bundle._read(layout.ONNX_MODEL)):
@@ -173,13 +170,13 @@ class Bundle:
         """SHA-256 over the backbone's files and how they are read; the embeddings' provenance."""
         manifest = self.manifest
         parts = [manifest.kind, str(manifest.max_length), str(manifest.details.get("pad_id"))]
-        return _digest_over(parts, manifest.files, "backbone/")
+        return digest_over(parts, manifest.files, "backbone/")
 
     @property
     def head_digest(self) -> str:
         """SHA-256 over the head's files, task and labels."""
         parts = [str(self.manifest.task), *self.manifest.labels]
-        return _digest_over(parts, self.manifest.files, "head/")
+        return digest_over(parts, self.manifest.files, "head/")
 
     def _read(self, name: str) -> bytes:
         if name not in self.manifest.files:
@@ -187,7 +184,7 @@ class Bundle:
         with self.path.open("rb") as stream:
             entry = read_index(stream).get(name)
             data = b"" if entry is None else read_file(stream, name, entry)
-        _check_digest(name, hashlib.sha256(data).hexdigest(), self.manifest)
+        check_digest(name, hashlib.sha256(data).hexdigest(), self.manifest)
         return data
 
     def _backbone(self) -> Backbone:
@@ -436,34 +433,3 @@ def _blaming(path: str | os.PathLike[str]) -> Iterator[None]:
         raise BundleError(
             f"{os.fspath(path)}: cannot be read: {error.strerror or error}"
         ) from error
-
-
-def _digest_of(stream: BinaryIO, entry: Entry) -> str:
-    # In pieces, so that verifying takes no memory; a file that ends early has another digest.
-    digest = hashlib.sha256()
-    stream.seek(entry.offset)
-    for done in range(0, entry.size, _CHUNK):
-        digest.update(stream.read(min(_CHUNK, entry.size - done)))
-    return digest.hexdigest()
-
-
-def _check_digest(name: str, digest: str, manifest: Manifest) -> None:
-    if digest != manifest.files[name]:
-        raise BundleDigestError(
-            f"{name} is not what the vendor packed (SHA-256 differs); download the bundle again"
-        )
-
-
-def _check_file_list(present: set[str], manifest: Manifest) -> None:
-    required = set(manifest.files) | set(layout.BACKBONE_FILES[manifest.kind])
-    if manifest.task is not None:
-        required |= {layout.HEAD_WEIGHT, layout.HEAD_BIAS}
-    if missing := required - present:
-        raise BundleFilesError(f"missing from the archive: {', '.join(sorted(missing))}")
-    if extra := present - set(manifest.files):
-        raise BundleFilesError(f"not in the manifest: {', '.join(sorted(extra))}")
-
-
-def _digest_over(parts: list[str], files: Mapping[str, str], folder: str) -> str:
-    chosen = {name: digest for name, digest in files.items() if name.startswith(folder)}
-    return hashlib.sha256(json.dumps([parts, chosen], sort_keys=True).encode()).hexdigest()

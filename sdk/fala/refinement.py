@@ -15,7 +15,7 @@ from fala.whitening import Floats
 #: Texts that are encoded between two fits.
 BATCH = 25
 #: A batch that moves the examples' probabilities by less than this, on average, is the last.
-LEAST_MOVE = 0.002
+LEAST_MOVE = 0.005
 
 
 def next_texts(left_out: Floats, recalled: Recalled, limit: int | None) -> list[str]:
