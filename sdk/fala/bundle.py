@@ -261,7 +261,9 @@ class Bundle:
         return prior
 
     def _floats(self, name: str) -> NDArray[np.float32]:
-        return self._array(name).astype(np.float32)
+        # What does not fit float32 becomes infinite, which bridge and prior refuse.
+        with np.errstate(over="ignore"):
+            return self._array(name).astype(np.float32)
 
     def _array(self, name: str) -> NDArray[Any]:
         try:

@@ -1,0 +1,285 @@
+"""Bridges and population priors: their mathematics, and what a bundle makes of them."""
+
+import numpy as np
+import pytest
+
+import bundles
+from fala import bundle_format as layout
+from fala.arrays import array_bytes
+from fala.bridge import Bridge
+from fala.bundle import Bundle, add_bridge, add_prior, write_release
+from fala.errors import (
+    BundleDigestError,
+    BundleError,
+    BundleFilesError,
+    BundleFormatError,
+    DimensionError,
+)
+from fala.prior import PopulationPrior
+
+D = bundles.DIMENSION
+SOURCE = "a" * 64
+
+
+def make_bridge(source=SOURCE, d_old=5, d_new=D, seed=0):
+    random = np.random.default_rng(seed)
+    parts = random.normal(size=(d_old, d_new)), random.normal(size=d_new), random.random(d_new)
+    return Bridge(source, *(part.astype(np.float32) for part in parts))
+
+
+def make_prior(d=D, k=3, seed=0):
+    random = np.random.default_rng(seed)
+    parts = random.normal(size=d + 1), random.random(d + 1) + 1e-9, random.normal(size=(k, d + 1))
+    return PopulationPrior(*(part.astype(np.float32) for part in parts))
+
+
+@pytest.fixture
+def release(tmp_path):
+    return bundles.write_onnx_release(tmp_path / "release.fala")
+
+
+# The map
+
+
+def test_map_is_affine_and_float32():
+    bridge = make_bridge()
+    old = np.random.default_rng(1).normal(size=(7, 5)).astype(np.float32)
+    mapped = bridge.map(old)
+    assert mapped.dtype == np.float32
+    np.testing.assert_allclose(mapped, old @ bridge.matrix + bridge.offset, rtol=1e-6)
+    assert bridge.map(old[:0]).shape == (0, D)
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (5,), (3, 5, 1)])
+def test_embeddings_of_another_backbone_are_refused(shape):
+    with pytest.raises(DimensionError, match=r"\(n, 5\) expected"):
+        make_bridge().map(np.zeros(shape, np.float32))
+
+
+def test_a_chain_is_the_two_maps_in_turn():
+    first, second = make_bridge(d_new=6), make_bridge("b" * 64, d_old=6, d_new=4, seed=1)
+    chain = first.then(second)
+    assert chain.source == first.source
+    old = np.random.default_rng(2).normal(size=(9, 5)).astype(np.float32)
+    np.testing.assert_allclose(chain.map(old), second.map(first.map(old)), atol=1e-5)
+    assert chain.matrix.dtype == chain.offset.dtype == np.float32
+
+
+def test_a_chains_residuals_are_what_both_leave():
+    # Texts for which the first bridge is off by noise of its variance, and the second by its own.
+    first, second = make_bridge(d_new=6), make_bridge("b" * 64, d_old=6, d_new=4, seed=1)
+    random = np.random.default_rng(3)
+    old = random.normal(size=(100_000, 5)).astype(np.float32)
+    middle = first.map(old) + np.sqrt(first.variance) * random.normal(size=(len(old), 6))
+    new = second.map(middle.astype(np.float32))
+    new = new + np.sqrt(second.variance) * random.normal(size=new.shape)
+    chain = first.then(second)
+    np.testing.assert_allclose(np.var(new - chain.map(old), axis=0), chain.variance, rtol=0.03)
+
+
+def test_a_chain_that_does_not_meet_is_refused():
+    with pytest.raises(DimensionError, match="from 4 dimensions cannot follow one to 8"):
+        make_bridge().then(make_bridge(d_old=4))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"matrix": np.zeros(8)}, {"matrix": np.zeros((5, 7))}, {"offset": np.zeros(7)},
+        {"variance": np.zeros((1, 8))}, {"matrix": np.full((5, 8), np.nan)},
+        {"offset": np.full(8, np.inf)}, {"variance": np.full(8, -1e-9)},
+        {"variance": np.full(8, np.nan)},
+    ],
+)  # fmt: skip
+def test_what_is_no_bridge(changes):
+    bridge = make_bridge()
+    parts = {name: getattr(bridge, name) for name in ("matrix", "offset", "variance")}
+    with pytest.raises(BundleFormatError):
+        Bridge(SOURCE, **{**parts, **changes})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mean": np.zeros(8)}, {"mean": np.zeros((1, 9))}, {"variance": np.zeros(9)},
+        {"variance": np.full(9, -1.0)}, {"variance": np.full(9, np.nan)},
+        {"factors": np.zeros(9)}, {"factors": np.zeros((2, 8))}, {"factors": np.full((1, 9), np.inf)},
+        {"mean": np.full(9, np.nan)},
+    ],
+)  # fmt: skip
+def test_what_is_no_prior(changes):
+    prior = make_prior()
+    parts = {name: getattr(prior, name) for name in ("mean", "variance", "factors")}
+    with pytest.raises(BundleFormatError):
+        PopulationPrior(**{**parts, **changes})
+
+
+# In a bundle
+
+
+def test_a_bundle_without_them_opens(release):
+    assert release.bridges() == {}
+    assert release.prior() is None
+
+
+def test_a_bundle_keeps_bridges_and_prior(release):
+    files = dict(bundles.entries_of(release.path))
+    first, second, prior = make_bridge(), make_bridge("b" * 64, d_old=3, seed=1), make_prior()
+    add_bridge(release.path, release, first, {"texts": 10})
+    add_bridge(release.path, Bundle.open(release.path), second, {"texts": 20})
+    written = add_prior(release.path, Bundle.open(release.path), prior, {"people": 7})
+    bundle = Bundle.open(release.path)
+    assert bundle.manifest == written
+    assert bundle.manifest.details["bridges"] == {SOURCE: {"texts": 10}, "b" * 64: {"texts": 20}}
+    assert bundle.manifest.details["prior"] == {"people": 7}
+    assert set(bundle.bridges()) == {SOURCE, "b" * 64}
+    for made in (first, second):
+        kept = bundle.bridges()[made.source]
+        assert kept.source == made.source
+        for name in ("matrix", "offset", "variance"):
+            expected = getattr(made, name).astype(np.float16)
+            np.testing.assert_array_equal(getattr(kept, name), expected)
+            assert getattr(kept, name).dtype == np.float32
+    for name in ("mean", "variance", "factors"):
+        np.testing.assert_array_equal(getattr(bundle.prior(), name), getattr(prior, name))
+    # The rest is what it was, and embeddings that devices keep stay good.
+    assert bundle.backbone_digest == release.backbone_digest
+    assert bundle.head_digest == release.head_digest
+    now = dict(bundles.entries_of(release.path))
+    assert {name: now[name] for name in files if name != layout.MANIFEST} == {
+        name: data for name, data in files.items() if name != layout.MANIFEST
+    }
+
+
+def test_a_bridge_may_lead_to_a_backbone_without_a_head(tmp_path):
+    backbone = bundles.write_onnx(tmp_path / "backbone.fala")
+    add_bridge(tmp_path / "bridged.fala", backbone, make_bridge(), {})
+    assert Bundle.open(tmp_path / "backbone.fala").bridges() == {}
+    assert set(Bundle.open(tmp_path / "bridged.fala").bridges()) == {SOURCE}
+
+
+def test_a_bridge_of_the_same_source_is_replaced(release):
+    add_bridge(release.path, release, make_bridge(), {"texts": 10})
+    add_bridge(release.path, Bundle.open(release.path), make_bridge(d_old=3), {"texts": 20})
+    bundle = Bundle.open(release.path)
+    assert bundle.bridges()[SOURCE].matrix.shape == (3, D)
+    assert bundle.manifest.details["bridges"] == {SOURCE: {"texts": 20}}
+    add_prior(release.path, bundle, make_prior(), {"people": 1})
+    add_prior(release.path, Bundle.open(release.path), make_prior(k=0), {"people": 2})
+    bundle = Bundle.open(release.path)
+    assert bundle.prior().factors.shape == (0, D + 1)
+    assert bundle.manifest.details["prior"] == {"people": 2}
+
+
+def test_another_head_keeps_the_bridges_and_leaves_the_prior(release, tmp_path):
+    add_bridge(release.path, release, make_bridge(), {"texts": 10})
+    add_prior(release.path, Bundle.open(release.path), make_prior(), {"people": 7})
+    bundle = Bundle.open(release.path)
+    head = bundles.make_head(labels=("a", "b", "c"))
+    write_release(tmp_path / "other.fala", bundle, head, {"head": "another"})
+    other = Bundle.open(tmp_path / "other.fala")
+    assert set(other.bridges()) == {SOURCE}
+    assert other.prior() is None
+    assert other.manifest.details["bridges"] == {SOURCE: {"texts": 10}}
+    assert "prior" not in other.manifest.details
+    assert other.backbone_digest == release.backbone_digest
+
+
+def test_what_does_not_fit_is_not_written(release, tmp_path):
+    before = release.path.read_bytes()
+    large = make_bridge()
+    large.matrix[0, 0] = 1e6
+    for bridge, error, match in [
+        (make_bridge(d_new=D + 1), DimensionError, "leads to 9 dimensions, the backbone has 8"),
+        (large, BundleFormatError, "not finite"),
+    ]:
+        with pytest.raises(error, match=match):
+            add_bridge(release.path, release, bridge, {})
+    with pytest.raises(DimensionError, match="two labels on 9 dimensions"):
+        add_prior(release.path, release, make_prior(D + 1), {})
+    assert release.path.read_bytes() == before
+    three = bundles.write_onnx_release(
+        tmp_path / "three.fala", bundles.make_head(labels=("a", "b", "c"))
+    )
+    plain = bundles.write_onnx(tmp_path / "plain.fala")
+    for bundle in (three, plain):
+        with pytest.raises(DimensionError, match="prior is for a head of two labels"):
+            add_prior(tmp_path / "out.fala", bundle, make_prior(), {})
+    assert not (tmp_path / "out.fala").exists()
+
+
+FOLDER = f"{layout.BRIDGES}{SOURCE}"
+MATRIX, OFFSET, VARIANCE = (f"{FOLDER}/{name}" for name in layout.BRIDGE_FILES)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({MATRIX: b"not an array"}, BundleFormatError),
+        ({MATRIX: array_bytes(np.zeros(D, np.float16))}, BundleFormatError),
+        ({MATRIX: array_bytes(np.full((5, D), np.inf, np.float16))}, BundleFormatError),
+        ({MATRIX: array_bytes(np.full((5, D), 1e300))}, BundleFormatError),
+        ({OFFSET: array_bytes(np.zeros(D + 1, np.float16))}, BundleFormatError),
+        ({OFFSET: None}, BundleFilesError),
+        ({VARIANCE: None}, BundleFilesError),
+        ({VARIANCE: array_bytes(np.full(D, -1, np.float16))}, BundleFormatError),
+        (
+            {
+                MATRIX: array_bytes(np.zeros((5, 3), np.float16)),
+                OFFSET: array_bytes(np.zeros(3, np.float16)),
+                VARIANCE: array_bytes(np.zeros(3, np.float16)),
+            },
+            DimensionError,
+        ),
+        ({layout.PRIOR_MEAN: b""}, BundleFormatError),
+        ({layout.PRIOR_MEAN: array_bytes(np.zeros(D, np.float32))}, BundleFormatError),
+        ({layout.PRIOR_VARIANCE: array_bytes(np.zeros(D + 1, np.float32))}, BundleFormatError),
+        ({layout.PRIOR_VARIANCE: None}, BundleFilesError),
+        ({layout.PRIOR_FACTORS: None}, BundleFilesError),
+        (
+            {
+                layout.PRIOR_MEAN: array_bytes(np.zeros(D, np.float32)),
+                layout.PRIOR_VARIANCE: array_bytes(np.ones(D, np.float32)),
+                layout.PRIOR_FACTORS: array_bytes(np.zeros((2, D), np.float32)),
+            },
+            DimensionError,
+        ),
+    ],
+)
+def test_a_misshapen_one_is_refused(release, tmp_path, changes, error):
+    add_bridge(release.path, release, make_bridge(), {})
+    add_prior(release.path, Bundle.open(release.path), make_prior(), {})
+    bad = tmp_path / "bad.fala"
+    bad.write_bytes(bundles.repacked(release.path, changes))
+    with pytest.raises(BundleError) as caught:
+        Bundle.open(bad)
+    assert type(caught.value) is error
+    assert str(bad) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [MATRIX, layout.PRIOR_FACTORS])
+def test_a_flipped_bit_is_refused(release, tmp_path, name):
+    add_bridge(release.path, release, make_bridge(), {})
+    add_prior(release.path, Bundle.open(release.path), make_prior(), {})
+    data = release.path.read_bytes()
+    content = dict(bundles.entries_of(release.path))[name]
+    assert data.count(content) == 1
+    middle = data.index(content) + len(content) - 3
+    bad = tmp_path / "bad.fala"
+    bad.write_bytes(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
+    with pytest.raises(BundleDigestError, match=name):
+        Bundle.open(bad)
+
+
+def test_a_bundle_that_changed_after_it_was_opened_is_refused(release):
+    add_bridge(release.path, release, make_bridge(), {})
+    add_prior(release.path, Bundle.open(release.path), make_prior(), {})
+    bundle = Bundle.open(release.path)
+    add_bridge(release.path, bundle, make_bridge(seed=5), {})
+    with pytest.raises(BundleDigestError):
+        bundle.bridges()
+    release.path.unlink()
+    for read in (bundle.bridges, bundle.prior):
+        with pytest.raises(BundleError, match="no such file"):
+            read()
