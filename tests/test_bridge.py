@@ -103,8 +103,8 @@ def test_what_is_no_bridge(changes):
     [
         {"mean": np.zeros(8)}, {"mean": np.zeros((1, 9))}, {"variance": np.zeros(9)},
         {"variance": np.full(9, -1.0)}, {"variance": np.full(9, np.nan)},
-        {"factors": np.zeros(9)}, {"factors": np.zeros((2, 8))}, {"factors": np.full((1, 9), np.inf)},
-        {"mean": np.full(9, np.nan)},
+        {"factors": np.zeros(9)}, {"factors": np.zeros((2, 8))},
+        {"factors": np.full((1, 9), np.inf)}, {"mean": np.full(9, np.nan)},
     ],
 )  # fmt: skip
 def test_what_is_no_prior(changes):

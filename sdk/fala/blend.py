@@ -213,9 +213,11 @@ def _gaussian(
     variance = np.empty(d + 2)
     mean[d], variance[d] = VIEW_WEIGHT, VIEW_DEVIATION**2
     ends = [*range(d), d + 1]
+    # A diagonal matrix cannot move a weight that is 0: nothing may be fitted there.
+    fixed = np.flatnonzero(head.weight[index] == 0)
     if prior is None:
-        square = float(np.mean(head.weight[index].astype(np.float64) ** 2))
-        variance[:d] = SPREAD * square or 1.0
+        variance[:d] = SPREAD * np.mean(head.weight[index].astype(np.float64) ** 2)
+        variance[:d][fixed] = 0.0
         variance[-1] = BIAS_DEVIATION**2
         covariance = np.diag(variance)
         # The bias is meant at the user's mean input: omega alone does not move the mean logit.
@@ -227,5 +229,6 @@ def _gaussian(
         covariance = np.diag(variance)
         factors = prior.factors.astype(np.float64)
         covariance[np.ix_(ends, ends)] += factors.T @ factors
+        mean[fixed] = covariance[fixed] = covariance[:, fixed] = 0.0
     chosen = [position % (d + 2) for position in kept]
     return mean[chosen], covariance[np.ix_(chosen, chosen)]

@@ -131,4 +131,5 @@ def f1_threshold(logits: Floats) -> float:
     expected = np.sort(probabilities(logits)[:, 0])[::-1]
     decided = np.arange(1, len(expected) + 1)
     best = float((2 * np.cumsum(expected) / (decided + expected.sum())).max())
+    best = max(best, np.finfo(np.float64).tiny)  # probabilities so small that they are 0
     return float(np.log(best / (2 - best)))
