@@ -579,6 +579,90 @@ def test_peers_have_a_row_with_the_old_model_by_the_weight_that_validation_chose
     assert cell(against, "difference in AUC", against="Top + old").mean == pytest.approx(-0.03)
 
 
+def test_our_own_threshold_has_a_row_and_no_test_of_the_same_auc():
+    ours = replaced("fala", 0.05)
+    for record in ours:
+        turned = {"negative": 2, "positive": 1}
+        record["decided"] = record["scores"] | {
+            "f1": 0.9,
+            "flips": {"old": turned, "vendor": turned},
+        }
+    table = find_table("2")(Records({"replacement": [*ours, *replaced("top")]}))
+    own = {"method": "FaLA, own threshold"}
+    assert cell(table, "F1", **own).mean == pytest.approx(0.9)
+    assert cell(table, "negative flips, old", **own) == 2 / 200
+    assert cell(table, "p", **own) is None
+    assert cell(table, "p", method="FaLA") < 0.1
+    assert cell(table, "F1", method="FaLA").mean == pytest.approx(0.5)
+
+
 def test_records_of_before_blends_have_no_second_row():
     table = find_table("2")(Records({"replacement": replaced("top")}))
     assert "Top + old" not in column(table, "method")
+
+
+# --- our own method ----------------------------------------------------------------------------
+
+
+def budgeted(passes, gain, f1, **fields):
+    """Frontier records: AUC is ``gain`` above ``USERS``, F1 at the device's threshold ``f1``."""
+    records = replaced("fala", gain, variant=str(passes), cost=cost(passes), **fields)
+    for record in records:
+        record["decided"] = {"f1": f1, "accuracy": 0.8}
+    return records
+
+
+def test_frontier_tells_each_budgets_share_of_the_gain():
+    ends = [*replaced("global"), *replaced("fala-all", 0.10)]
+    for record in ends[len(USERS) :]:
+        record["decided"] = {"f1": 0.6, "accuracy": 0.8}
+    runs = [*budgeted(100, 0.09, 0.6), *budgeted(25, 0.08, 0.55), *budgeted(0, 0.05, 0.5)]
+    table = find_table("frontier")(Records({"replacement": ends, "frontier": runs}))
+    assert column(table, "budget (passes)") == ["Global", 0, 25, 100, "FaLA, all documents"]
+    assert column(table, "share of the gain in AUC") == pytest.approx([0, 0.5, 0.8, 0.9, 1])
+    assert column(table, "share of the gain in F1") == pytest.approx([0, 0, 0.5, 1, 1])
+    assert column(table, "forward passes") == [50, 0, 25, 100, 50]
+    assert cell(table, "F1 at zero", **{"budget (passes)": 25}).mean == 0.5
+
+
+def test_a_share_of_no_gain_or_without_its_ends():
+    runs = budgeted(0, 0.05, 0.5)
+    table = find_table("frontier")(Records({"frontier": runs}))
+    assert column(table, "share of the gain in AUC") == [NOT_RUN] * 3
+    ends = [*replaced("global"), *replaced("fala-all", -0.01)]
+    table = find_table("frontier")(Records({"replacement": ends, "frontier": runs}))
+    assert column(table, "share of the gain in AUC") == [None] * 3
+
+
+def test_verdicts_are_counted_where_the_personal_model_was_kept():
+    def judged(user, decision, gain, loss, auc=0.7):
+        ours = scores(None if auc is None else auc + gain) | {"loss": 0.5 - loss}
+        report = {"decision": decision}
+        own = {"report": report, "vendor": scores(auc) | {"loss": 0.5}, "cost": cost(50)}
+        return about(user, kind="replacement", scores=ours, **own)
+
+    runs = [
+        judged("Ann", "personal", 0.02, 0.1),
+        judged("Ben", "personal", -0.01, 0.1),
+        judged("Cem", "personal", 0.02, -0.1),
+        judged("Dee", "personal", 0.0, 0.1, auc=None),
+        judged("Eva", "vendor", 0.0, 0.0),
+    ]
+    table = find_table("verdicts")(Records({"replacement": runs}))
+    (row,) = table.rows
+    assert row[3:] == (5, 4, 3, 2, 2 / 3, 3, 3 / 4)
+    with pytest.raises(DataError, match="run it again"):
+        find_table("verdicts")(Records({"replacement": replaced("fala")}))
+
+
+def test_at_twenty_examples_users_are_counted_above_and_below():
+    gains = {"Ann": 0.02, "Ben": 0.0, "Cem": -0.004, "Dee": -0.03, "Eva": 0.01}
+    runs = [
+        *curve("fala", "20", [USERS[user] + gain for user, gain in gains.items()]),
+        *curve("fala", "50", USERS.values()),
+        *curve("global", "20", USERS.values()),
+    ]
+    table = find_table("twenty")(Records({"curve": runs}))
+    (row,) = table.rows
+    assert row[2:8] == ("FaLA", 5, 2 / 5, 2 / 5, 1, pytest.approx(0.03))
+    assert row[8].mean == pytest.approx(sum(gains.values()) / 5)

@@ -24,6 +24,8 @@ _NEEDS: dict[str, tuple[Kind, ...]] = {
     **dict.fromkeys("34567", ("ablation", "replacement")),
     "curves": ("curve",),
     "cold": ("curve",),
+    "twenty": ("curve",),
+    "frontier": ("frontier", "replacement"),
     "chains": ("chain",),
     "search": ("search",),
     "profiles": ("profile",),
@@ -138,8 +140,8 @@ def all_command(results: Path, **options: object) -> None:
 def table_command(name: str, as_json: bool, results: Path, **options: object) -> None:
     """Print a table, after running what it lacks.
 
-    NAME is 1 to 7, as in the paper, or headline, cost, comparisons, curves, cold, chains, search
-    or profiles.
+    NAME is 1 to 7, as in the paper, or headline, cost, comparisons, frontier, verdicts, curves,
+    cold, twenty, chains, search or profiles.
     """
     from fala_sim.tables.catalogue import find_table
 

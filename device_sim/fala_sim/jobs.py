@@ -14,20 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from fala import Device, PersonalModel
+from fala import Budget, Device, PersonalModel
 from fala_sim.encoding import DeviceEncoder, KnownEncoder
 from fala_sim.meter import Meter
 from fala_sim.methods.catalogue import find_method
-from fala_sim.methods.fala_shipped import Replaced
+from fala_sim.methods.fala_shipped import Replaced, replaced
 from fala_sim.methods.method import Scores, Settings
 from fala_sim.quality import figures
 from fala_sim.records import Key, write_record
 from fala_sim.releases import Prepared, load
-from fala_sim.scoring import rounded, scored, tried
+from fala_sim.scoring import rounded, scored, shipped, tried
 from fala_sim.situation import Release, Situation, User
 
 #: Train examples that a device has when the new backbone arrives, for learning curves; None: all.
 SIZES = (0, 5, 10, 20, 50, 200, None)
+#: Forward passes that FaLA is given, for its frontier.
+BUDGETS = (0, 10, 25, 50, 100, 200)
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def replacement(job: Job) -> None:
     content["old_logits"] = rounded(situation.old_logits(user.test))
     content["cost"] = cost
     if isinstance(scores, Replaced):
-        content["report"] = scores.report.to_dict()
+        content |= shipped(situation, scores, logits)
     if not method.trained or method.name == "full":
         # A trained model reads the others' documents again; of those one is enough for figures.
         content["cross"] = {
@@ -97,6 +99,26 @@ def replacement(job: Job) -> None:
         }
     content["seconds"] = time.perf_counter() - start
     write_record(job.results, Key("replacement", job.data, job.method, job.user, job.seed), content)
+
+
+def frontier(job: Job) -> None:
+    """Replace one user's backbone by FaLA at every budget of forward passes."""
+    prepared = load(job.place)
+    user = _user(prepared, job.user)
+    for passes in BUDGETS:
+        key = Key("frontier", job.data, job.method, job.user, job.seed, str(passes))
+        if key.path(job.results).exists():
+            continue
+        start = time.perf_counter()
+        situation = _situation(prepared, user, job.seed, known=False)
+        scores = replaced(situation, Budget(forward_passes=passes))
+        cost = situation.meter.fields()
+        logits = scores(user.test)
+        content = _about(prepared, user) | {"title": find_method(job.method).title}
+        content |= scored(situation, logits) | shipped(situation, scores, logits)
+        content["cost"] = cost
+        content["seconds"] = time.perf_counter() - start
+        write_record(job.results, key, content)
 
 
 def curve(job: Job) -> None:
@@ -122,7 +144,10 @@ def curve(job: Job) -> None:
         settings = dict(job.settings.get(job.method, {}))
         scores = method.fit(situation, settings)
         content = _about(prepared, user) | {"title": method.title, "settings": settings}
-        content |= scored(situation, scores(user.test))
+        logits = scores(user.test)
+        content |= scored(situation, logits)
+        if isinstance(scores, Replaced):
+            content |= shipped(situation, scores, logits)
         content["seconds"] = time.perf_counter() - start
         write_record(job.results, key, content)
 
@@ -156,10 +181,16 @@ def chain(job: Job, through: Sequence[Path]) -> None:
     user = _user(prepared, job.user)
     steps: list[dict[str, Any]] = []
 
-    def step(release: Release, model: PersonalModel, more: Mapping[str, Any]) -> None:
-        inputs = release.inputs(user.test)
-        truth, labels = user.test_labels, release.head.labels
-        personal = model.logits(inputs).astype(np.float64)
+    seen = [prepared.old]
+
+    def step(device: Device, more: Mapping[str, Any]) -> None:
+        release, truth = seen[-1], user.test_labels
+        inputs, labels = release.inputs(user.test), release.head.labels
+        personal = device.model.logits(inputs).astype(np.float64)
+        if device.view is not None:
+            weight = device.view.model.head.weight
+            earlier = next(one for one in seen if np.array_equal(one.head.weight, weight))
+            personal += device.view.logits(earlier.inputs(user.test))
         vendor = release.head.vendor_model().logits(inputs).astype(np.float64)
         steps.append(
             {
@@ -175,12 +206,12 @@ def chain(job: Job, through: Sequence[Path]) -> None:
         Device.create(Path(folder) / "device", prepared.old.path) as device,
     ):
         device.learn(user.train, user.train_labels)
-        step(prepared.old, device.model, {})
+        step(device, {})
         for place in through:
-            release = load(place).new
-            report = device.replace(release.path, seed=job.seed)
+            seen.append(load(place).new)
+            report = device.replace(seen[-1].path, seed=job.seed)
             passes = report.forward_passes
-            step(release, device.model, {"decision": report.decision, "forward_passes": passes})
+            step(device, {"decision": report.decision, "forward_passes": passes})
     content = _about(prepared, user) | {"steps": steps}
     content["seconds"] = time.perf_counter() - start
     write_record(job.results, Key("chain", job.data, "fala", job.user, job.seed), content)

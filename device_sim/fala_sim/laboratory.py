@@ -11,7 +11,7 @@ from statistics import fmean
 from fala import DataError
 from fala_sim import jobs
 from fala_sim.data_sets import Role, find_folder
-from fala_sim.jobs import SIZES, Job
+from fala_sim.jobs import BUDGETS, SIZES, Job
 from fala_sim.methods.catalogue import FIXED, TRAINED
 from fala_sim.methods.method import Settings
 from fala_sim.records import Key, Kind, Record, read_record, read_records, write_record
@@ -135,6 +135,8 @@ def run(plan: Plan, kinds: Sequence[Kind], say: Say) -> list[str]:
     tasks = []
     if "replacement" in kinds:
         tasks += _replacements(plan, vendor, tested, methods, settings)
+    if "frontier" in kinds:
+        tasks += _frontiers(plan, vendor, tested)
     if "ablation" in kinds:
         tasks += _ablations(plan, vendor, tested, settings)
     if "curve" in kinds:
@@ -196,6 +198,7 @@ def _divisions(plan: Plan, vendor: _Vendor, role: Role, say: Say) -> tuple[list[
                     ],
                     "public": len(prepared.division.public),
                     "left_out": list(prepared.division.left_out),
+                    "vendor": prepared.vendor,
                 }
                 write_record(plan.results, key, content)
                 record = content
@@ -245,6 +248,16 @@ def _replacements(
                 key = Key("replacement", division.data, name, user, division.seed)
                 chosen = settings[division.data]
                 yield _task(plan, vendor, jobs.replacement, division, [key], chosen)
+
+
+def _frontiers(plan: Plan, vendor: _Vendor, divisions: Sequence[_Division]) -> Iterator[Task]:
+    for division in divisions:
+        for user in division.users:
+            keys = [
+                Key("frontier", division.data, "fala", user, division.seed, str(passes))
+                for passes in BUDGETS
+            ]
+            yield _task(plan, vendor, jobs.frontier, division, keys, {})
 
 
 def _ablations(

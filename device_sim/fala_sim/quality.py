@@ -13,7 +13,7 @@ Figures = dict[str, float | None]
 
 
 def figures(logits: Logits, truth: Sequence[str], labels: Sequence[str]) -> Figures:
-    """AUC, F1 and accuracy.
+    """AUC, F1, accuracy and loss.
 
     With two labels AUC and F1 are the second label's; with more they are means over the labels.
 
@@ -23,7 +23,8 @@ def figures(logits: Logits, truth: Sequence[str], labels: Sequence[str]) -> Figu
         labels: All labels' names, in the order of the logits.
 
     Returns:
-        ``auc`` (None where the rows are of one label), ``f1`` and ``accuracy``.
+        ``auc`` (None where the rows are of one label), ``f1``, ``accuracy``, and ``loss``, the mean
+        cross-entropy in nats.
     """
     # Late: it takes a second to load, and a hundred megabytes that no method needs.
     from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
@@ -45,6 +46,7 @@ def figures(logits: Logits, truth: Sequence[str], labels: Sequence[str]) -> Figu
         "auc": area,
         "f1": float(f1_score(positions, decided, average=average, zero_division=0.0)),
         "accuracy": float(accuracy_score(positions, decided)),
+        "loss": _cross_entropy(logits, positions),
     }
 
 
@@ -69,6 +71,14 @@ def decisions(logits: Logits) -> NDArray[np.int64]:
     if logits.shape[1] == 1:
         return (logits[:, 0] > 0).astype(np.int64)
     return np.asarray(logits.argmax(axis=1), dtype=np.int64)
+
+
+def _cross_entropy(logits: Logits, positions: NDArray[np.int64]) -> float:
+    if logits.shape[1] == 1:
+        logits = np.hstack([np.zeros_like(logits), logits])
+    highest = logits.max(axis=1)
+    total = highest + np.log(np.exp(logits - highest[:, None]).sum(axis=1))
+    return float(np.mean(total - logits[np.arange(len(logits)), positions]))
 
 
 def _positions(truth: Sequence[str], labels: Sequence[str]) -> NDArray[np.int64]:

@@ -19,7 +19,15 @@ from fala import DataError
 
 Record: TypeAlias = "dict[str, Any]"
 Kind: TypeAlias = Literal[
-    "division", "search", "replacement", "curve", "ablation", "chain", "profile", "flops"
+    "division",
+    "search",
+    "replacement",
+    "frontier",
+    "curve",
+    "ablation",
+    "chain",
+    "profile",
+    "flops",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 

@@ -11,12 +11,13 @@ import importlib.util
 import json
 import os
 import pickle
-import subprocess
-import sysconfig
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -24,9 +25,12 @@ from tokenizers import Tokenizer
 from fala import Backbone, Bundle, DataError, fit_head, write_release
 from fala_sim.data_sets import Division, Role, divide
 from fala_sim.situation import Release, Vectors, distinct_texts
+from fala_sim.vendor import RefusedError, add_bridge, add_prior, export_backbone
 
 _TOKENIZER = "backbone/tokenizer.json"
 _CHUNK = 256
+# What is prepared has another form, or another content, than before it was 2.
+_FORM = 2
 
 Say = Callable[[str], None]
 
@@ -48,12 +52,21 @@ class Source:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A division of a data set with both releases, as every job of it needs them."""
+    """A division of a data set with both releases, as every job of it needs them.
+
+    Attributes:
+        division: Who has which examples.
+        old: The release that devices have.
+        new: The one that comes, with what the vendor learnt from the public for replacements.
+        transformer: See ``Source``; the new backbone's.
+        vendor: What the vendor learnt, or why not: ``"bridge"`` and ``"prior"``.
+    """
 
     division: Division
     old: Release
     new: Release
     transformer: Path | None
+    vendor: Mapping[str, Any]
 
 
 def find_source(name: str, work: Path, say: Say) -> Source:
@@ -83,7 +96,7 @@ def find_source(name: str, work: Path, say: Say) -> Source:
     bundle = work / f"{name}.fala"
     if not bundle.is_file():
         say(f"exporting {folder.name} to int8")
-        _export(folder, bundle, name)
+        export_backbone(folder, bundle, name)
     return Source(name, bundle, folder)
 
 
@@ -118,7 +131,7 @@ def prepare(
     Raises:
         DataError: If the data cannot be read or divided.
     """
-    digest = _digest(data, users, seed, role, *(_backbone_digest(s) for s in (old, new)))
+    digest = _digest(_FORM, data, users, seed, role, *(_backbone_digest(s) for s in (old, new)))
     place = work / f"{digest}.pickle"
     if place.is_file():
         return place
@@ -128,7 +141,8 @@ def prepare(
         _release(source, division, work, work / f"{digest}-{side}.fala", say)
         for side, source in (("old", old), ("new", new))
     ]
-    prepared = Prepared(division, releases[0], releases[1], new.transformer)
+    vendor = _learn(old, releases[1].path, division, say)
+    prepared = Prepared(division, releases[0], releases[1], new.transformer, vendor)
     temporary = place.with_suffix(f".{os.getpid()}")
     temporary.write_bytes(pickle.dumps(prepared))
     temporary.replace(place)
@@ -161,7 +175,7 @@ def _release(source: Source, division: Division, work: Path, path: Path, say: Sa
         )
         write_release(path, bundle, head, {"head": f"fitted on the public of {division.name}"})
     else:
-        path = source.bundle
+        shutil.copyfile(source.bundle, path)
     cost = bundle.manifest.details.get("cost")
     flops = cost.get("flops", {}) if isinstance(cost, dict) else {}
     if not flops and _TOKENIZER in bundle.manifest.files:
@@ -177,6 +191,23 @@ def _release(source: Source, division: Division, work: Path, path: Path, say: Sa
         {int(length): float(value) for length, value in flops.items()},
         tokens,
     )
+
+
+def _learn(old: Source, release: Path, division: Division, say: Say) -> dict[str, Any]:
+    """Put into a release what helps replacements: a bridge, and a population prior."""
+    said: dict[str, Any] = {}
+    learners = {
+        "bridge": partial(add_bridge, old.bundle, release, division),
+        "prior": partial(add_prior, release, division),
+    }
+    for name, learn in learners.items():
+        say(f"{division.name}: the vendor learns a {name} from the public")
+        try:
+            said[name] = learn()
+        except RefusedError as error:
+            say(f"{division.name}: no {name}: {error}")
+            said[name] = {"refused": str(error)}
+    return said
 
 
 def _embed(
@@ -217,19 +248,6 @@ def _lengths(bundle: Bundle, texts: Sequence[str]) -> list[int]:
     tokenizer.no_padding()
     tokenizer.enable_truncation(bundle.manifest.max_length or 512)
     return [len(encoded.ids) for encoded in tokenizer.encode_batch(list(texts))]
-
-
-def _export(folder: Path, bundle: Path, name: str) -> None:
-    # The vendor's own command: bundles cross between the houses as files.
-    command = Path(sysconfig.get_path("scripts")) / "fala-export"
-    if not command.exists():
-        raise DataError(f"{folder}: to export it, install fala with the extra [export]")
-    options = ["--out", str(bundle), "--name", name, "--quantize", "int8"]
-    done = subprocess.run(
-        [str(command), "backbone", str(folder), *options], capture_output=True, text=True
-    )
-    if done.returncode:
-        raise DataError(f"{folder}: cannot be exported: {done.stderr.strip().splitlines()[-1]}")
 
 
 def _minilm() -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fala_sim.methods.fala_shipped import Replaced
 from fala_sim.methods.frozen import vendor_scores
 from fala_sim.quality import Figures, figures, flips
 from fala_sim.situation import Logits, Situation
@@ -42,23 +43,36 @@ def scored(situation: Situation, logits: Logits) -> dict[str, Any]:
         with their flips by weight.
     """
     before = situation.old_logits(situation.user.test)
-    vendor = vendor_scores(situation)(situation.user.test)
-
-    def turned(now: Logits) -> dict[str, Any]:
-        truth, labels = situation.user.test_labels, situation.labels
-        return {
-            "old": flips(now, before, truth, labels),
-            "vendor": flips(now, vendor, truth, labels),
-        }
 
     def both(now: Logits) -> dict[str, Any]:
-        return {"scores": _figures(situation, now), "flips": turned(now)}
+        return {"scores": _figures(situation, now), "flips": _turned(situation, now)}
 
     blends: dict[str, Any] = {}
     for weight in WEIGHTS:
         mixed = blend(logits, before, weight)
-        blends[str(weight)] = _figures(situation, mixed) | {"flips": turned(mixed)}
+        blends[str(weight)] = _figures(situation, mixed) | {"flips": _turned(situation, mixed)}
     return both(logits) | {"blended": both(blend(logits, before, 0.5)), "blends": blends}
+
+
+def shipped(situation: Situation, replaced: Replaced, logits: Logits) -> dict[str, Any]:
+    """What our own method tells besides: its report, and what its verdict is checked by.
+
+    Args:
+        situation: Its user's test examples are scored.
+        replaced: The device's answer.
+        logits: Its logits of the test examples, shape (n, C).
+
+    Returns:
+        ``report``; ``vendor``, the figures of the vendor's new model on the same examples; and
+        ``decided``, figures and flips where labels are decided at the device's own threshold.
+    """
+    vendor = vendor_scores(situation)(situation.user.test)
+    own = logits - replaced.threshold
+    return {
+        "report": replaced.report.to_dict(),
+        "vendor": _figures(situation, vendor),
+        "decided": _figures(situation, own) | {"flips": _turned(situation, own)},
+    }
 
 
 def rounded(logits: Logits) -> list[Any]:
@@ -69,3 +83,10 @@ def rounded(logits: Logits) -> list[Any]:
 
 def _figures(situation: Situation, logits: Logits) -> Figures:
     return figures(logits, situation.user.test_labels, situation.labels)
+
+
+def _turned(situation: Situation, logits: Logits) -> dict[str, Any]:
+    """Flips against the old personal model and the vendor's new one."""
+    test, truth = situation.user.test, situation.user.test_labels
+    others = {"old": situation.old_logits(test), "vendor": vendor_scores(situation)(test)}
+    return {name: flips(logits, other, truth, situation.labels) for name, other in others.items()}

@@ -20,15 +20,18 @@ CATALOGUE = {
     "procrustes": ("procrustes", "Procrustes"),
     "affine": ("affine", "Affine"),
     "fala-paper": ("fala_paper", "FalaPaper"),
+    "fala-instant": ("fala_shipped", "Instant"),
+    "fala-50": ("fala_shipped", "Fifty"),
     "fala": ("fala_shipped", "Shipped"),
+    "fala-all": ("fala_shipped", "Everything"),
 }
 
 #: Those that train the transformer.
 TRAINED = ("full", "adapter", "lora")
+#: Ours as the SDK ships it, by budget.
+OURS = ("fala-instant", "fala-50", "fala", "fala-all")
 #: Those with nothing to choose.
-FIXED = ("old", "global", "fala")
-#: Ours as the SDK ships it.
-OURS = ("fala",)
+FIXED = ("old", "global", *OURS)
 
 
 def find_method(name: str) -> Method:

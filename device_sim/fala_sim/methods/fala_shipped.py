@@ -2,102 +2,169 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import ClassVar
 
 import numpy as np
 
-from fala import Device, Report
+from fala import Budget, Device, PersonalModel, Report
 from fala_sim.meter import Stage
-from fala_sim.methods.frozen import ModelScores
 from fala_sim.methods.method import Method, Scores
-from fala_sim.situation import Example, Logits, Situation, distinct_texts
-from fala_sim.solve_flops import clustering_flops
+from fala_sim.situation import Example, Logits, Situation, Vectors, distinct_texts
+from fala_sim.solve_flops import blend_flops, clustering_flops, solve_flops
+
+#: Penalties that leave-one-out tries in every fit over a bridge; each takes a solve at least.
+PENALTIES = 5
 
 
 @dataclass(frozen=True)
 class Replaced:
-    """The scores of a replaced device, with its report."""
+    """The scores of a replaced device, with its report.
 
-    logits_of: Scores
+    Attributes:
+        situation: The user's.
+        model: The personal model on the new backbone.
+        view: What the old backbone's view adds to its logits, from old inputs; None without one.
+        threshold: The logit above which the device decides for the second of two labels.
+        report: What the replacement did.
+    """
+
+    situation: Situation
+    model: PersonalModel
+    view: Callable[[Vectors], Vectors] | None
+    threshold: float
     report: Report
 
     def __call__(self, examples: Sequence[Example]) -> Logits:
         """See ``Scores``."""
-        return self.logits_of(examples)
+        logits = self.model.logits(self.situation.new.inputs(examples)).astype(np.float64)
+        if self.view is not None:
+            logits += self.view(self.situation.old.inputs(examples))
+        return logits
 
 
 class Shipped(Method):
-    """FaLA: ``Device.replace`` with nothing set."""
+    """FaLA: ``Device.replace`` with nothing set.
+
+    Attributes:
+        budget: What the replacement may cost.
+    """
 
     name = "fala"
     title = "FaLA"
+    budget: ClassVar[Budget] = Budget()
 
     def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:
         """Create a device with the old release, let it learn, and replace its backbone."""
-        user, meter = situation.user, situation.meter
-        with TemporaryDirectory(prefix="fala-") as folder:
-            place = Path(folder) / "device"
-            with Device.create(place, situation.old.path) as device:
-                if user.train:
-                    device.learn(user.train, user.train_labels)
-                before = _size(place)
-                with meter.stage("all stages") as whole:
-                    report = device.replace(situation.new.path, seed=situation.seed)
-                # The stages tell their own seconds; the whole adds processor time and memory.
-                total, whole.seconds = whole.seconds, 0.0
-                model = device.model
-                # Beside the bundle, which is the vendor's.
-                meter.stored_bytes = _size(place) - before - situation.new.path.stat().st_size
-        for name, seconds in report.seconds.items():
-            if name != "total":
-                peak = report.peak_memory.get(name, 0)
-                meter.stages[name] = Stage(seconds=seconds, peak_memory=peak)
-        named = sum(stage.seconds for stage in meter.stages.values())
-        whole.seconds = max(total - named, 0.0)
-        _count(situation, report)
+        return replaced(situation, self.budget)
 
-        return Replaced(ModelScores(situation.new, model), report)
+
+class Instant(Shipped):
+    """FaLA before the new backbone has seen a text."""
+
+    name = "fala-instant"
+    title = "FaLA, no pass"
+    budget = Budget(forward_passes=0)
+
+
+class Fifty(Shipped):
+    """FaLA with half of the passes that it takes by itself."""
+
+    name = "fala-50"
+    title = "FaLA, 50 passes"
+    budget = Budget(forward_passes=50)
+
+
+class Everything(Shipped):
+    """FaLA with all documents through the new backbone: what more passes could give at most."""
+
+    name = "fala-all"
+    title = "FaLA, all documents"
+    budget = Budget(forward_passes=sys.maxsize)
+
+
+def replaced(situation: Situation, budget: Budget) -> Replaced:
+    """Replace the backbone of a device that has learnt what the user's device has."""
+    user, meter = situation.user, situation.meter
+    with TemporaryDirectory(prefix="fala-") as folder:
+        place = Path(folder) / "device"
+        with Device.create(place, situation.old.path) as device:
+            if user.train:
+                device.learn(user.train, user.train_labels)
+            before = _size(place)
+            with meter.stage("all stages") as whole:
+                report = device.replace(situation.new.path, budget, seed=situation.seed)
+                # It stops where more texts change next to nothing; everything is everything.
+                while budget.forward_passes == sys.maxsize:
+                    more = device.refine(budget)
+                    if not more.forward_passes:
+                        break
+                    _add(report, more)
+            # The stages tell their own seconds; the whole adds processor time and memory.
+            total, whole.seconds = whole.seconds, 0.0
+            model, view, threshold = device.model, device.view, device.threshold
+            # Beside the bundle, which is the vendor's.
+            meter.stored_bytes = _size(place) - before - situation.new.path.stat().st_size
+    for name, seconds in report.seconds.items():
+        if name != "total":
+            peak = report.peak_memory.get(name, 0)
+            meter.stages[name] = Stage(seconds=seconds, peak_memory=peak)
+    named = sum(stage.seconds for stage in meter.stages.values())
+    whole.seconds = max(total - named, 0.0)
+    _count(situation, report)
+    return Replaced(situation, model, None if view is None else view.logits, threshold, report)
+
+
+def _add(report: Report, more: Report) -> None:
+    """Make one report of a replacement and what was refined after it."""
+    for name in ("decision", "reason", "lambda_", "vendor_loss", "personal_loss", "measure",
+                 "representatives", "views", "threshold", "stopped"):  # fmt: skip
+        setattr(report, name, getattr(more, name))
+    report.forward_passes += more.forward_passes
+    report.solves += more.solves
+    report.columns = max(report.columns, more.columns)
+    report.peak_memory |= more.peak_memory
+    for name, seconds in more.seconds.items():
+        report.seconds[name] = report.seconds.get(name, 0.0) + seconds
 
 
 def _count(situation: Situation, report: Report) -> None:
     """Put the report's counts into the meter.
 
     A device does not tell which of the user's texts it encoded, so their FLOPs are those of the
-    user's mean text. Those of clustering follow from its shapes. What solving and checking cost
-    depends on how many steps were taken, and NumPy counts none: theirs are the stage's seconds at
-    the speed at which one thread of this very process multiplies matrices, which is more than they
-    can have been.
+    user's mean text. Those of choosing and solving follow from their shapes.
     """
-    forward = situation.meter.stages.get("forward")
-    if forward is not None:
-        texts = distinct_texts(situation.user.train)
-        forward.forward_passes = report.forward_passes
+    stages = situation.meter.stages
+    texts = distinct_texts(situation.user.train)
+    if "forward" in stages:
+        stages["forward"].forward_passes = report.forward_passes
         mean = situation.new.forward_flops(texts) / len(texts)
-        forward.forward_flops = mean * report.forward_passes
-    rate = _speed()
-    if report.clusters and "select" in situation.meter.stages:
-        situation.meter.stages["select"].forward_flops = clustering_flops(
-            report.examples, situation.old.head.dimension, report.clusters
-        )
-    for name in ("solve", "check"):
-        if name in situation.meter.stages:
-            stage = situation.meter.stages[name]
-            stage.forward_flops = stage.seconds * rate
-
-
-def _speed() -> float:
-    """FLOPs a second of float64 matrix products in this process, the best of a few."""
-    matrix = np.ones((512, 512))
-    best = 0.0
-    for _ in range(5):
-        start = time.perf_counter()
-        matrix @ matrix
-        best = max(best, 2 * 512**3 / (time.perf_counter() - start))
-    return best
+        stages["forward"].forward_flops = mean * report.forward_passes
+    old, new = situation.old.head.dimension, situation.new.head.dimension
+    if report.clusters and "select" in stages:
+        stages["select"].forward_flops = clustering_flops(report.examples, old, report.clusters)
+    if not report.solves:
+        return
+    classes = len(situation.new.head.weight)
+    solve = stages["solve"]
+    if report.instant is None:
+        rows = report.representatives * classes
+        solve.forward_flops = report.solves * solve_flops(rows, classes * report.columns)
+        return
+    rows = report.examples * classes
+    first, columns = report.instant["solves"], report.instant["columns"]
+    for solves, size, fits in (
+        (first, columns, 1),
+        (report.solves - first, report.columns, (report.solves - first) // PENALTIES),
+    ):
+        solve.forward_flops += solves * solve_flops(rows, classes * size)
+        solve.forward_flops += fits * classes * blend_flops(report.examples, new + 2, size)
+        # Estimates of new embeddings; where the fit keeps them as products, fewer.
+        solve.forward_flops += fits * 2.0 * len(texts) * old * new
 
 
 def _size(folder: Path) -> int:

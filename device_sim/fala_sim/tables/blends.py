@@ -1,4 +1,4 @@
-"""Peers with the old personal model kept beside them, as rows of their own."""
+"""Second rows of a method: with the old personal model blended in, or its own threshold."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fala_sim.methods.catalogue import OURS
 from fala_sim.records import Record
 from fala_sim.statistics import over_users, selection_score
-from fala_sim.tables.records import BLENDED, Records, title
+from fala_sim.tables.records import BLENDED, DECIDED, Records, title
 
 #: The old model's weight where no validation users chose one.
 UNSEARCHED = "0.5"
@@ -45,6 +45,22 @@ def with_blends(records: Records, runs: Sequence[Record]) -> list[Record]:
                 "flips": blend["flips"],
             }
         )
+    return [*runs, *added]
+
+
+def with_decisions(runs: Sequence[Record]) -> list[Record]:
+    """Some runs, and our own again with labels decided at the device's own threshold."""
+    added = [
+        {
+            **record,
+            "method": record["method"] + DECIDED,
+            "title": f"{title(record['method'], [record])}, own threshold",
+            "scores": record["decided"],
+            "flips": record["decided"]["flips"],
+        }
+        for record in runs
+        if "decided" in record
+    ]
     return [*runs, *added]
 
 

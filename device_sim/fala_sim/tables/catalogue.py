@@ -7,7 +7,8 @@ from collections.abc import Callable
 from fala import DataError
 from fala_sim.tables.ablations import table_3, table_4, table_5, table_6, table_7
 from fala_sim.tables.cost import costs, table_1
-from fala_sim.tables.curves import chains, cold, curves
+from fala_sim.tables.curves import chains, cold, curves, twenty
+from fala_sim.tables.ours import frontier, verdicts
 from fala_sim.tables.overall import comparisons, headline, table_2
 from fala_sim.tables.profiles import profiles
 from fala_sim.tables.records import Records
@@ -21,6 +22,8 @@ TABLES: dict[str, Callable[[Records], Table]] = {
     "cost": costs,
     "2": table_2,
     "comparisons": comparisons,
+    "frontier": frontier,
+    "verdicts": verdicts,
     "3": table_3,
     "4": table_4,
     "5": table_5,
@@ -28,6 +31,7 @@ TABLES: dict[str, Callable[[Records], Table]] = {
     "7": table_7,
     "curves": curves,
     "cold": cold,
+    "twenty": twenty,
     "chains": chains,
     "search": search,
     "profiles": profiles,

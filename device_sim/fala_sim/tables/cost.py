@@ -120,9 +120,9 @@ def costs(records: Records) -> Table:
         f"{described(runs)} What the paper counts: FLOPs of one training batch's backward pass. "
         "All other columns: one user's whole replacement (selection, forward passes, solution, "
         "training), a mean over users; × FaLA: how many times that of FaLA as shipped. "
-        "Choosing and solving inside FaLA as shipped are counted from above: their seconds at the "
-        "speed of this machine's matrix products. Passes: texts through the new backbone, forward "
-        "and back. Peak memory is the whole process's, its growth the part above the start. "
+        "Choosing and solving inside FaLA as shipped are counted by their shapes. Passes: texts "
+        "through the new backbone, forward and back. Peak memory is the whole process's, its "
+        "growth the part above the start. "
         f"Stored: what the device keeps for this user, beside the vendor's release. {made(runs)}",
         ("data", "method", "one batch's backward FLOPs (as the paper counts)",
          "whole replacement: FLOPs", "FLOPs × FaLA", "forward passes", "backward passes",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from fala_sim.records import Record
 from fala_sim.statistics import Figure, describe, over_users, score
+from fala_sim.tables.blends import WORDS, with_blends
 from fala_sim.tables.records import (
     METRICS,
     Records,
@@ -21,6 +23,11 @@ from fala_sim.tables.table import Cell, Table
 
 #: Train examples of a user whom a device hardly knows.
 COLD = ("0", "5", "10", "20")
+
+#: What a user may lose in AUC and hardly notice.
+SMALL_LOSS = 0.005
+
+_Place: TypeAlias = "tuple[str, str, str, int]"  # data, new, user, seed
 
 #: Two ways to add up the same AUC may differ so much.
 _ROUNDING = 1e-9
@@ -60,30 +67,17 @@ def cold(records: Records) -> Table:
         DataError: If no learning curve was run.
     """
     runs = records.need("curve")
-    # The vendor's model is the same whatever the device has learnt.
-    vendor = {
-        _place(record): auc
-        for record in (*records.of("replacement"), *runs)
-        if record["method"] == "global" and (auc := score("auc")(record)) is not None
-    }
+    vendor = _vendor(records)
     rows: list[tuple[Cell, ...]] = []
     for setting, own in by_setting(runs):
         for name, group in by_method(own):
             if name == "global":
                 continue
             for one in COLD:
-                here = [record for record in group if record["variant"] == one]
-                gains = over_users(
-                    here,
-                    lambda record: (
-                        None
-                        if (auc := score("auc")(record)) is None or _place(record) not in vendor
-                        else auc - vendor[_place(record)]
-                    ),
-                ).values
+                gains = _gains([record for record in group if record["variant"] == one], vendor)
                 if not gains:
                     continue
-                losses = [-gain for gain in gains.values() if gain < -_ROUNDING]
+                losses = [-gain for gain in gains if gain < -_ROUNDING]
                 rows.append(
                     (
                         setting.data,
@@ -94,7 +88,7 @@ def cold(records: Records) -> Table:
                         len(losses) / len(gains),
                         sum(losses) / len(losses) if losses else None,
                         max(losses, default=None),
-                        describe(list(gains.values())),
+                        describe(gains),
                     )
                 )
     return Table(
@@ -106,6 +100,46 @@ def cold(records: Records) -> Table:
         "interval].",
         ("data", "new", "method", "examples", "users", "share below", "mean loss below",
          "largest loss", "difference in AUC"),
+        rows,
+        () if rows else ("Not run: no user has an AUC of a method and of the vendor's model.",),
+    )  # fmt: skip
+
+
+def twenty(records: Records) -> Table:
+    """Whom a replacement serves when the device knows twenty labelled examples.
+
+    Raises:
+        DataError: If no learning curve was run.
+    """
+    runs = [record for record in records.need("curve") if record["variant"] == "20"]
+    vendor = _vendor(records)
+    rows: list[tuple[Cell, ...]] = []
+    for setting, own in by_setting(with_blends(records, runs)):
+        for name, group in by_method(own):
+            gains = [] if name == "global" else _gains(group, vendor)
+            if gains:
+                rows.append(
+                    (
+                        setting.data,
+                        setting.new,
+                        title(name, group),
+                        len(gains),
+                        sum(gain > _ROUNDING for gain in gains) / len(gains),
+                        sum(gain < -_ROUNDING for gain in gains) / len(gains),
+                        sum(gain < -SMALL_LOSS for gain in gains),
+                        max(0.0, -min(gains)),
+                        describe(gains),
+                    )
+                )
+    return Table(
+        "twenty",
+        "At twenty labelled examples: against the vendor's model",
+        f"{described(runs)} {WORDS} Each user's AUC less the AUC of the vendor's new model as it "
+        "is, where the device had twenty labelled examples when it came. Above and below: shares "
+        f"of the users; the others are as with the vendor's. Below by more than {SMALL_LOSS}: how "
+        "many users. Difference: mean over users ± deviation [95 % bootstrap interval].",
+        ("data", "new", "method", "users", "share above", "share below",
+         f"below by more than {SMALL_LOSS}", "largest loss", "difference in AUC"),
         rows,
         () if rows else ("Not run: no user has an AUC of a method and of the vendor's model.",),
     )  # fmt: skip
@@ -158,7 +192,26 @@ def size(variant: str) -> float:
     return math.inf if variant == "all" else int(variant)
 
 
-def _place(record: Record) -> tuple[str, str, str, int]:
+def _vendor(records: Records) -> dict[_Place, float]:
+    """The AUC of the vendor's model, which is the same whatever the device has learnt."""
+    return {
+        _place(record): auc
+        for record in (*records.of("replacement"), *records.of("curve"))
+        if record["method"] == "global" and (auc := score("auc")(record)) is not None
+    }
+
+
+def _gains(records: Sequence[Record], vendor: Mapping[_Place, float]) -> list[float]:
+    """Each user's AUC above the vendor's model."""
+
+    def gain(record: Record) -> float | None:
+        auc = score("auc")(record)
+        return None if auc is None or _place(record) not in vendor else auc - vendor[_place(record)]
+
+    return list(over_users(records, gain).values.values())
+
+
+def _place(record: Record) -> _Place:
     return record["data"], record["new"], record["user"], record["seed"]
 
 

@@ -14,8 +14,9 @@ from fala_sim.tables.table import NOT_RUN, Cell, Table, Value
 
 MB = 1e6
 
-#: At the end of a method's name where the old personal model is blended in.
-BLENDED = "+old"
+#: At the end of a method's name where the old personal model is blended in, and where labels are
+#: decided at the device's own threshold.
+BLENDED, DECIDED = "+old", "+threshold"
 
 #: Metrics by name with their titles.
 METRICS = {"auc": "AUC", "f1": "F1", "accuracy": "accuracy"}
@@ -98,9 +99,9 @@ def by_method(
         found.setdefault(record["method"], []).append(record)
     order = list(CATALOGUE)
 
-    def place(name: str) -> tuple[int, bool]:
-        plain = name.removesuffix(BLENDED)
-        return order.index(plain) if plain in order else len(order), plain != name
+    def place(name: str) -> tuple[int, str]:
+        plain, _, more = name.partition("+")
+        return order.index(plain) if plain in order else len(order), more
 
     for name in sorted(found, key=place):
         yield name, found[name]

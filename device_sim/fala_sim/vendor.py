@@ -1,0 +1,121 @@
+"""The vendor's own commands, run as the vendor runs them: bundles cross the street as files."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sysconfig
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from fala import DataError, Match
+from fala_sim.data_sets import Division
+from fala_sim.situation import distinct_texts
+
+#: Public texts that a bridge is learnt on, and public rows that a prior is, at most: both are
+#: embedded again by the command, for every division.
+BRIDGE_TEXTS, PRIOR_ROWS = 4000, 8000
+
+_COMMAND = "fala-export"
+
+
+class RefusedError(Exception):
+    """A command ended with a typed mistake; its own words."""
+
+
+def export_backbone(folder: Path, bundle: Path, name: str) -> None:
+    """Make a bundle in int8 of a Hugging Face folder.
+
+    Raises:
+        DataError: If it cannot be exported.
+    """
+    options = ("--out", str(bundle), "--name", name, "--quantize", "int8")
+    try:
+        _run("backbone", str(folder), *options)
+    except RefusedError as error:
+        raise DataError(f"{folder}: cannot be exported: {error}") from error
+
+
+def add_bridge(earlier: Path, release: Path, division: Division) -> dict[str, Any]:
+    """Put a bridge from an earlier backbone into a release, learnt on texts of the public.
+
+    Args:
+        earlier: Bundle of the backbone that devices have.
+        release: The bundle, written again in its place.
+        division: Its public texts are read, and no user's.
+
+    Returns:
+        What the command says of the bridge.
+
+    Raises:
+        RefusedError: If the command refuses: the text is too little, or the backbones are the same.
+        DataError: If it fails otherwise.
+    """
+    texts = distinct_texts(division.public)
+    if len(texts) > BRIDGE_TEXTS:
+        texts = random.Random(0).sample(texts, BRIDGE_TEXTS)
+    with TemporaryDirectory(prefix="fala-") as folder:
+        file = Path(folder) / "public.txt"
+        file.write_text("".join(f"{' '.join(text.split())}\n" for text in texts), encoding="utf-8")
+        backbones = ("--from", str(earlier), "--to", str(release))
+        return _run("bridge", *backbones, "--text", str(file))
+
+
+def add_prior(release: Path, division: Division) -> dict[str, Any]:
+    """Put a population prior into a release, from the public's annotators.
+
+    Whole annotators take part, the busiest first, up to ``PRIOR_ROWS`` rows.
+
+    Args:
+        release: The bundle with its head, written again in its place.
+        division: Its public rows are read, and no user's.
+
+    Returns:
+        What the command says of the prior.
+
+    Raises:
+        RefusedError: If the command refuses: annotators are too few, or labels are more than two.
+        DataError: If it fails otherwise.
+    """
+    chosen: set[str] = set()
+    rows = 0
+    for user, count in Counter(division.public_users).most_common():
+        rows += count
+        if rows > PRIOR_ROWS:
+            break
+        chosen.add(user)
+    with TemporaryDirectory(prefix="fala-") as folder:
+        file = Path(folder) / "public.jsonl"
+        with file.open("w", encoding="utf-8") as lines:
+            for user, example, label in zip(
+                division.public_users, division.public, division.public_labels, strict=True
+            ):
+                if user in chosen:
+                    row: Mapping[str, object] = (
+                        {"history": example.history, "candidate": example.candidate}
+                        if isinstance(example, Match)
+                        else {"text": example}
+                    )
+                    about = {"user": user, "split": "public", "label": label}
+                    lines.write(json.dumps({**about, **row}) + "\n")
+        return _run("prior", "--release", str(release), "--data", str(file))
+
+
+def _run(*arguments: str) -> dict[str, Any]:
+    """Run a command of the vendor's, and read what it says of what it made."""
+    command = Path(sysconfig.get_path("scripts")) / _COMMAND
+    if not command.exists():
+        raise DataError(f"{_COMMAND} is not installed: install fala with the extra [export]")
+    done = subprocess.run([str(command), *arguments, "--json"], capture_output=True, text=True)
+    if done.returncode:
+        words = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        if done.returncode == 1 and words.startswith(f"{_COMMAND}: "):
+            raise RefusedError(words.removeprefix(f"{_COMMAND}: "))
+        raise DataError(f"{_COMMAND} {arguments[0]} failed: {words}")
+    said: dict[str, Any] = json.loads(done.stdout)
+    # Where the bundle is on this machine is nobody's business.
+    return {name: value for name, value in said.items() if name != "bundle"}

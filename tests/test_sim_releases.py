@@ -1,0 +1,189 @@
+"""What the laboratory's vendor ships: built-in backbones, small data, the vendor's commands."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fala import Budget, Bundle, DataError, Device, Match
+from fala_sim import jobs, vendor
+from fala_sim.data_sets import Division, divide
+from fala_sim.jobs import Job, _situation
+from fala_sim.methods.fala_shipped import replaced
+from fala_sim.records import read_records
+from fala_sim.releases import find_source, load, prepare
+from fala_sim.situation import User
+from laboratory import write_data
+
+
+def make(folder, work, said, old="glove", new="bert"):
+    """The place of what is prepared; what is said goes to a list."""
+    sources = [find_source(name, work, said.append) for name in (old, new)]
+    return prepare(
+        f"lewidi:{folder}", folder, work, *sources, users=2, seed=0, role="test", say=said.append
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("many"), annotators=24, documents=220)
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    return tmp_path_factory.mktemp("work")
+
+
+@pytest.fixture(scope="module")
+def place(folder, work):
+    return make(folder, work, [])
+
+
+def test_a_release_has_a_bridge_and_a_prior_from_the_public(folder, work, place):
+    made = load(place)
+    release = Bundle.open(made.new.path)
+    assert set(release.bridges()) == {Bundle.open(made.old.path).backbone_digest}
+    assert release.prior() is not None
+    backbone = Bundle.open(find_source("bert", work, print).bundle)
+    assert release.backbone_digest == backbone.backbone_digest
+    assert made.vendor["bridge"]["documents"] == len(set(made.division.public))
+    assert made.vendor["prior"]["prior"]["annotators"] == 22
+    assert str(work) not in str(made.vendor)
+    assert Bundle.open(made.old.path).bridges() == {}
+    # It is made once.
+    said = []
+    assert make(folder, work, said) == place
+    assert not said
+
+
+def job(place, results, method="fala"):
+    prepared = load(place)
+    return Job(place, results, "small", method, prepared.division.users[0].name, 0, {})
+
+
+def test_a_replaced_device_s_logits_are_what_it_predicts(place, tmp_path):
+    prepared = load(place)
+    user = prepared.division.users[0]
+    # In int8 an embedding depends on the batch that the text is in: here the device's own.
+    known = Bundle.open(prepared.new.path).backbone().encode(user.test)
+    new = replace(prepared.new, embeddings=dict(zip(user.test, known, strict=True)))
+    where = _situation(replace(prepared, new=new), user, 0, known=False)
+    ours = replaced(where, Budget(forward_passes=20))
+    assert ours.view is not None
+    logits = ours(user.test)[:, 0]
+    with Device.create(tmp_path / "device", prepared.old.path) as device:
+        device.learn(user.train, user.train_labels)
+        device.replace(prepared.new.path, Budget(forward_passes=20))
+        shares = device.predict(user.test)[:, 1]
+        assert shares == pytest.approx(1 / (1 + np.exp(-logits)), abs=1e-6)
+        decided = np.where(logits > ours.threshold, "1", "0")
+        assert device.decide(user.test) == decided.tolist()
+
+
+def test_every_budget_has_a_record_that_tells_its_cost_and_verdict(place, tmp_path):
+    jobs.frontier(job(place, tmp_path))
+    found = {int(record["variant"]): record for record in read_records(tmp_path, "frontier")}
+    assert tuple(sorted(found)) == jobs.BUDGETS
+    for passes, record in found.items():
+        assert record["cost"]["total"]["forward_passes"] <= passes
+        assert record["report"]["decision"] in ("personal", "vendor")
+        assert record["vendor"]["loss"] > 0
+        assert record["cost"]["stages"]["solve"]["forward_flops"] > 1e6
+        assert set(record["decided"]) > {"f1", "accuracy", "flips"}
+    instant, most = (found[passes]["cost"]["total"] for passes in (0, 50))
+    assert instant["forward_passes"] == 0
+    assert instant["forward_flops"] < most["forward_flops"] / 5
+    changed = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
+    jobs.frontier(job(place, tmp_path))
+    assert changed == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
+
+
+def test_all_documents_are_all_documents(place, tmp_path):
+    """Although refining by itself stops where a batch changes little."""
+    for method in ("fala-instant", "fala-all", "global"):
+        jobs.replacement(job(place, tmp_path, method))
+    found = {record["method"]: record for record in read_records(tmp_path, "replacement")}
+    everything = found["fala-all"]
+    assert everything["report"]["forward_passes"] == everything["train"]
+    assert everything["report"]["representatives"] == everything["train"]
+    assert found["fala-instant"]["report"]["forward_passes"] == 0
+    assert found["fala-instant"]["vendor"] == found["global"]["scores"]
+    assert "vendor" not in found["global"]
+
+
+def test_what_the_vendor_refuses_is_said_and_left_out(work, tmp_path):
+    said = []
+    made = load(make(write_data(tmp_path / "few", documents=40), work, said))
+    release = Bundle.open(made.new.path)
+    assert release.bridges() == {}
+    assert release.prior() is None
+    assert "too few" in made.vendor["bridge"]["refused"]
+    assert "annotators" in made.vendor["prior"]["refused"]
+    assert any("no bridge: " in line for line in said)
+
+
+def test_the_same_backbone_needs_no_bridge(work, tmp_path):
+    made = load(make(write_data(tmp_path / "same", documents=40), work, [], "bert", "bert"))
+    assert "same backbone" in made.vendor["bridge"]["refused"]
+
+
+def capture(monkeypatch):
+    """What the vendor's commands are given, by option."""
+    given = {}
+
+    def run(*arguments):
+        options = dict(zip(arguments[1::2], arguments[2::2], strict=True))
+        for name in ("--text", "--data"):
+            if name in options:
+                given[name] = Path(options[name]).read_text(encoding="utf-8").splitlines()
+        return {}
+
+    monkeypatch.setattr(vendor, "_run", run)
+    return given
+
+
+def test_no_text_of_a_user_s_teaches_the_vendor(tmp_path, monkeypatch):
+    folder = write_data(tmp_path / "data")
+    division = divide(f"lewidi:{folder}", folder, users=2, seed=0, role="test")
+    given = capture(monkeypatch)
+    vendor.add_bridge(tmp_path / "old", tmp_path / "new", division)
+    vendor.add_prior(tmp_path / "new", division)
+    public = set(division.public)
+    assert set(given["--text"]) == public
+    rows = [json.loads(line) for line in given["--data"]]
+    assert {row["text"] for row in rows} == public
+    assert {row["split"] for row in rows} == {"public"}
+    tested = {text for user in division.users for text in user.test}
+    assert not tested & public
+    assert not {row["user"] for row in rows} & {user.name for user in division.users}
+
+
+def test_at_most_so_many_texts_and_rows_of_whole_annotators(tmp_path, monkeypatch):
+    counts = {"busy": 5, "calm": 3, "idle": 1}
+    names = [name for name, count in counts.items() for _ in range(count)]
+    public = [Match((f"seen {n}",), f"film\n{n}") for n in range(len(names))]
+    user = User("u", [], [], [], [])
+    division = Division(
+        "films", "matching", ("0", "1"), public, ["1"] * len(public), names, (user,), ()
+    )
+    given = capture(monkeypatch)
+    monkeypatch.setattr(vendor, "BRIDGE_TEXTS", 7)
+    monkeypatch.setattr(vendor, "PRIOR_ROWS", 8)
+    vendor.add_bridge(tmp_path / "old", tmp_path / "new", division)
+    vendor.add_prior(tmp_path / "new", division)
+    assert len(given["--text"]) == 7
+    texts = {text for n in range(len(names)) for text in (f"seen {n}", f"film {n}")}
+    assert set(given["--text"]) < texts
+    rows = [json.loads(line) for line in given["--data"]]
+    assert [row["user"] for row in rows] == ["busy"] * 5 + ["calm"] * 3
+    assert rows[0] == {"user": "busy", "split": "public", "label": "1",
+                       "history": ["seen 0"], "candidate": "film\n0"}  # fmt: skip
+
+
+def test_a_command_that_breaks_is_no_refusal(tmp_path):
+    with pytest.raises(vendor.RefusedError, match=r"nothing\.fala"):
+        vendor._run("inspect", str(tmp_path / "nothing.fala"))
+    with pytest.raises(DataError, match="fala-export nonsense failed"):
+        vendor._run("nonsense")
