@@ -18,7 +18,7 @@ from bundles import make_head, write_onnx_release, write_word_vector_release, wr
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 BUILT_IN = resources.files("fala") / "builtin"
 METRICS = ("auc", "f1", "accuracy")
-MODELS = ["old_personal", "new_global", "fala"]
+MODELS = ["old_personal", "new_global", "instant", "fala"]
 GOOD, BAD = ("good", "great", "love", "well made"), ("bad", "awful", "hate", "boring")
 
 
@@ -54,10 +54,14 @@ def fails(done, *parts, status=1, program="fala-replace"):
 
 
 def untimed(result):
-    """A result without its seconds."""
+    """A result without its seconds, and without the bytes of files that name the data's."""
     result = json.loads(json.dumps(result))
     for figures in (*result["users"], result["mean"]):
         del figures["seconds"]
+        del figures["instant"]["seconds"]
+    for user in result["users"]:
+        for view in (*user["views"], *user["instant"]["views"]):
+            del view["bytes"]
     return result
 
 
@@ -124,13 +128,19 @@ def check_figures(figures):
         assert all(value is None or 0 <= value <= 1 for value in figures[metric].values())
 
 
-def check_result(result, budget):
-    assert {"old", "new", "data", "users", "mean"} <= set(result)
+def check_result(result, budget, bridged=True):
+    assert {"old", "new", "data", "bridge", "users", "mean"} <= set(result)
+    assert result["budget"] == budget
+    assert result["bridge"].startswith("none") != bridged
     for user in result["users"]:
         assert isinstance(user["user"], str)
         assert user["documents"] > 0
         assert 0 <= user["forward_passes"] <= budget
         assert user["decision"] in ("personal", "vendor")
+        assert (user["instant"] is not None) == bridged
+        assert (user["f1"]["instant"] is not None) == bridged
+        if bridged:
+            assert 0 < user["instant"]["seconds"] < user["seconds"]["total"]
         check_figures(user)
     check_figures(result["mean"])
     for metric in METRICS:
@@ -142,18 +152,36 @@ def check_result(result, budget):
 def test_built_in_trial_as_json():
     command = "--old", "glove", "--new", "bert", "--users", "2"
     result = result_of(*command)
-    check_result(result, 200)
+    check_result(result, 50)
     assert (result["old"], result["new"]) == ("glove", "bert")
     assert "synthetic" in result["data"]
+    assert result["bridge"] == "learned on 2000 public texts"
     assert len(result["users"]) == 2
-    assert any(user["forward_passes"] > 0 for user in result["users"])
+    for user in result["users"]:
+        assert user["forward_passes"] == 50
+        assert [view["name"] for view in user["views"]] == ["bert", "glove"]
+    # What is to be seen: an answer that beats both models at once, and a better one.
+    auc = result["mean"]["auc"]
+    assert max(auc["old_personal"], auc["new_global"]) < auc["instant"] < auc["fala"]
     assert untimed(result) == untimed(result_of(*command))
 
 
 def test_built_in_trial_as_a_table():
     done = run("--old", "glove", "--new", "bert", "--users", "1", "--budget", "20")
     assert done.returncode == 0
-    for part in ("synthetic", "AUC", "F1", "accuracy", "forwards", "decision", "\nu1 ", "\nmean "):
+    for part in (
+        "synthetic",
+        "AUC",
+        "F1",
+        "accuracy",
+        "instant",
+        "forwards",
+        "decision",
+        "bridge: learned on 2000",
+        "\nu1 ",
+        "\nmean ",
+        "glove answers beside bert",
+    ):
         assert part in done.stdout
     assert done.stderr == ""
 
@@ -173,7 +201,7 @@ def test_data_from_a_file_and_from_standard_input(tmp_path, matching):
     content = jsonl(data_rows(matching))
     (tmp_path / "rows.jsonl").write_text(content)
     read = result_of(*bundles, "--data", tmp_path / "rows.jsonl")
-    check_result(read, 200)
+    check_result(read, 50)
     assert [user["user"] for user in read["users"]] == ["u0", "u1"]
     assert [user["documents"] for user in read["users"]] == [30, 30]
     piped = result_of(*bundles, "--data", "-", stdin=content)

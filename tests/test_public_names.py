@@ -34,6 +34,7 @@ def test_the_public_door():
         "View",
         "add_bridge",
         "add_prior",
+        "fit_bridge",
         "fit_head",
         "fit_personal",
         "select",

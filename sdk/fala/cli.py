@@ -12,12 +12,12 @@ from typing import Any
 
 import click
 
-from fala import trial
+from fala import cli_text, trial
 from fala.bundle import Bundle
 from fala.cli_errors import Command
 from fala.device import Device
 from fala.errors import DataError
-from fala.replacement import BRIDGED_PASSES, PASSES, Budget, Report
+from fala.replacement import BRIDGED_PASSES, PASSES, Budget
 from fala.rows import Rows, load_rows
 from fala.sample import sample_rows
 
@@ -30,7 +30,7 @@ _SUFFIX = ".fala"
 @click.option(
     "--old", metavar="NAME|FILE", help="The backbone to replace: a built-in name or a bundle."
 )
-@click.option("--new", required=True, metavar="NAME|FILE", help="The backbone that comes.")
+@click.option("--new", metavar="NAME|FILE", help="The backbone that comes.")
 @click.option(
     "--data",
     metavar="FILE",
@@ -41,6 +41,11 @@ _SUFFIX = ".fala"
     type=click.Path(path_type=Path),
     metavar="DIR",
     help="Replace on this device folder instead of a trial.",
+)
+@click.option(
+    "--refine",
+    is_flag=True,
+    help="With --device: go on with its last replacement, in place of --new.",
 )
 @click.option(
     "--budget",
@@ -72,9 +77,10 @@ _SUFFIX = ".fala"
 @click.version_option(package_name="fala")
 def command(
     old: str | None,
-    new: str,
+    new: str | None,
     data: str | None,
     device: Path | None,
+    refine: bool,
     budget: int | None,
     seconds: float | None,
     users: int | None,
@@ -84,21 +90,38 @@ def command(
     r"""Replace the backbone under personal models, and see what survives.
 
     Without --device this is a trial: it plays the vendor, who fits global heads on the public
-    rows, and every user's device, which learns with the old backbone, is replaced within the
-    budget, and is scored on the user's own held-out rows.
+    rows and learns a bridge between the two backbones on their texts, and every user's device,
+    which learns with the old backbone, is replaced, and is scored on the user's own held-out rows.
+    Over the bridge the new model answers at once ("instant", no forward pass), and is then refined
+    within the budget ("FaLA"); without a bridge the budget buys its first answer.
+
+    F1 is by the decisions that the app shows: at the user's own threshold for the instant model
+    and FaLA, at probability 1/2 for the old and the vendor's. Accuracy is at 1/2 for all.
 
     \b
     fala-replace --old glove --new bert
     fala-replace --old glove --new bert --data users.jsonl --json
     fala-replace --device DIR --new release.fala
+    fala-replace --device DIR --refine
     """
     limits = Budget(budget, seconds)
     if device is not None:
         for name, value in {"--old": old, "--data": data, "--users": users}.items():
             if value is not None:
                 raise click.UsageError(f"{name} is for a trial; it does not go with --device")
-        _replace_on_device(device, new, limits, seed, as_json)
+        if refine and new is not None:
+            raise click.UsageError("--refine goes on with what --new brought; give one of them")
+        if refine:
+            _on_device(device, None, limits, seed, as_json)
+        elif new is not None:
+            _on_device(device, _find(new), limits, seed, as_json)
+        else:
+            raise click.UsageError("--device needs --new, the release that comes, or --refine")
         return
+    if refine:
+        raise click.UsageError("--refine needs --device, the folder to go on in")
+    if new is None:
+        raise click.UsageError("a trial needs --new, the backbone that comes")
     if old is None:
         raise click.UsageError("a trial needs --old, the backbone to replace")
     bundles = _find(old), _find(new)
@@ -148,10 +171,9 @@ def _trial(
     if users is not None and users > len(names):
         raise DataError(f"--users {users}, but the data has {len(names)} users")
     with tempfile.TemporaryDirectory(prefix="fala-") as folder:
-        old = trial.prepare(old_bundle, rows, names, Path(folder), _text_progress)
-        new = trial.prepare(new_bundle, rows, names, Path(folder), _text_progress)
+        old, new = trial.prepare(old_bundle, new_bundle, rows, names, Path(folder), _text_progress)
         if not as_json:
-            click.echo(_heading(old, new, rows, len(names), budget))
+            click.echo(cli_text.heading(old, new, rows, len(names), budget))
         results: list[dict[str, Any]] = []
         with click.progressbar(
             names, label="devices", file=sys.stderr, hidden=not sys.stderr.isatty()
@@ -166,7 +188,8 @@ def _trial(
                     "new": new.name,
                     "data": rows.source,
                     "public": len(rows.public),
-                    "budget": budget.forward_passes,
+                    "bridge": new.bridge,
+                    "budget": budget.passes(new.bridged),
                     "seed": seed,
                     "users": results,
                     "mean": trial.mean(results),
@@ -175,11 +198,11 @@ def _trial(
             )
         )
     else:
-        click.echo(_table(results))
+        click.echo(cli_text.table(results))
 
 
-def _replace_on_device(path: Path, new: str, budget: Budget, seed: int, as_json: bool) -> None:
-    bundle = _find(new)
+def _on_device(path: Path, bundle: Bundle | None, budget: Budget, seed: int, as_json: bool) -> None:
+    """Replace by a bundle, or refine where there is none."""
     with (
         Device.open(path) as device,
         click.progressbar(
@@ -191,8 +214,31 @@ def _replace_on_device(path: Path, new: str, budget: Budget, seed: int, as_json:
             bar.length = total
             bar.update(done - bar.pos)
 
-        report = device.replace(bundle.path, budget, seed=seed, progress=progress)
-    click.echo(json.dumps(report.to_dict(), allow_nan=False) if as_json else _summary(report))
+        before = device.model
+        try:
+            if bundle is None:
+                report = device.refine(budget, progress=progress)
+            else:
+                report = device.replace(bundle.path, budget, seed=seed, progress=progress)
+        except KeyboardInterrupt:
+            click.echo(_whole(device, path, changed=device.model is not before), err=True)
+            raise
+        labels = device.labels
+    click.echo(
+        json.dumps(report.to_dict(), allow_nan=False)
+        if as_json
+        else cli_text.summary(report, labels)
+    )
+
+
+def _whole(device: Device, path: Path, *, changed: bool) -> str:
+    """What an interrupted device is left as."""
+    if not changed:
+        return f"{path}: the device answers as before"
+    return (
+        f"{path}: {device.name} answers, and what it has encoded is kept; go on with "
+        f"'fala-replace --device {path} --refine'"
+    )
 
 
 def _text_progress(chunks: Iterable[list[str]], label: str, total: int) -> Iterator[list[str]]:
@@ -202,65 +248,3 @@ def _text_progress(chunks: Iterable[list[str]], label: str, total: int) -> Itera
         for chunk in chunks:
             yield chunk
             bar.update(len(chunk))
-
-
-def _heading(old: trial.Side, new: trial.Side, rows: Rows, users: int, budget: Budget) -> str:
-    heads = {
-        side.name: "its own" if side.own_head else f"fitted on {len(rows.public)} public rows"
-        for side in (old, new)
-    }
-    return (
-        f"{old.name} -> {new.name} on {rows.source}: {users} users, "
-        f"at most {budget.forward_passes} forward passes each\n"
-        f"global heads: {'; '.join(f'{name} {origin}' for name, origin in heads.items())}\n"
-    )
-
-
-_TITLES = {"auc": "AUC", "f1": "F1", "accuracy": "accuracy"}
-
-
-def _table(results: list[dict[str, Any]]) -> str:
-    mean = trial.mean(results)
-    width = max(6, *(len(user["user"]) for user in results))
-    head = f"{'':{width}} {'':>9} {'':>8} {'':>7}"
-    names = f"{'user':{width}} {'documents':>9} {'forwards':>8} {'seconds':>7}"
-    for metric in trial.METRICS:
-        head += f"  {_TITLES[metric]:^20}"
-        names += f"  {'old':>6} {'new':>6} {'FaLA':>6}"
-    lines = [head, f"{names}  decision"]
-    for user in [*results, {"user": "mean", "decision": "", **mean}]:
-        line = (
-            f"{user['user']:{width}} {user['documents']:>9.0f} {user['forward_passes']:>8.0f} "
-            f"{user['seconds']['total']:>7.2f}"
-        )
-        for metric in trial.METRICS:
-            values = (user[metric][model] for model in trial.MODELS)
-            line += " " + "".join(f"{'-' if v is None else f'{v:.3f}':>7}" for v in values)
-        lines.append(f"{line}  {user['decision']}".rstrip())
-    kept = sum(user["decision"] == "personal" for user in results)
-    lines += [
-        "",
-        "old: the old personal model; new: the vendor's new model; FaLA: the personal model after "
-        "the replacement,\nwith no backward pass. "
-        f"Carried over for {kept} of {len(results)} users; the others answer with the vendor's "
-        "new model.",
-    ]
-    return "\n".join(lines)
-
-
-def _summary(report: Report) -> str:
-    lines = [
-        f"{report.old} -> {report.new}: {report.decision} model",
-        f"why              {report.reason}",
-        f"examples         {report.examples} ({report.labelled} labelled), "
-        f"{report.representatives} representatives of {report.clusters} clusters",
-        f"forward passes   {report.forward_passes}; backward passes {report.backward_passes}",
-    ]
-    if report.agreement is not None and report.lambda_ is not None:
-        lines.append(f"agreement        {report.agreement:.1%} with the old personal model")
-        lines.append(f"lambda           {report.lambda_:.3g}, by leave-one-out")
-    lines.append(
-        "seconds          "
-        + ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in report.seconds.items())
-    )
-    return "\n".join(lines)

@@ -24,6 +24,7 @@ _GRID = np.logspace(-6, 1, 15)
 # A bridge's penalties: how many texts of mean variance the pull to zero weighs.
 _STRENGTHS = np.logspace(-2, 4, 13)
 _HELD_OUT = 0.2  # share of the texts that chooses among them
+_ALIKE = 1e-12  # share of the mean square that rounding leaves of no variance at all
 
 
 def fit_head(
@@ -130,11 +131,11 @@ def _ridge(
     """Matrix (d_old, d_new) and offset (d_new,) at every strength, from one eigendecomposition."""
     x_mean, y_mean = x.mean(axis=0), y.mean(axis=0)
     centred = x - x_mean
-    values, vectors = scipy.linalg.eigh(centred.T @ centred)
-    if not values[-1] > 0:
+    unit = np.mean(centred**2)
+    if unit <= _ALIKE * np.mean(x**2):
         raise DataError("the earlier backbone embeds all public texts alike")
+    values, vectors = scipy.linalg.eigh(centred.T @ centred)
     turned = vectors.T @ (centred.T @ (y - y_mean))
-    unit = values.sum() / x.size
     fits = []
     for strength in strengths:
         # Values of what has no variance may fall below zero by rounding.
