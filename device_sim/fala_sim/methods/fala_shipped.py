@@ -18,7 +18,7 @@ from fala_sim.situation import Example, Logits, Situation, Vectors, distinct_tex
 from fala_sim.solve_flops import blend_flops, clustering_flops, solve_flops
 
 #: Penalties that leave-one-out tries in every fit over a bridge; each takes a solve at least.
-PENALTIES = 5
+PENALTIES = 3
 
 
 @dataclass(frozen=True)
