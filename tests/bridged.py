@@ -16,12 +16,16 @@ TEXTS = sorted({" ".join(RANDOM.choice(WORDS, size=6)) for _ in range(90)})
 PROBES = [" ".join(RANDOM.choice(WORDS, size=6)) for _ in range(40)]
 PUBLIC = [" ".join(RANDOM.choice(WORDS, size=6)) for _ in range(300)]
 _TABLE = RANDOM.normal(size=(len(WORDS), DIMENSIONS["old"]))
-# How much smaller an encoder's word vectors are than the old ones: tanh hardly bends them then.
-_SCALE = 0.5
 
 
-def write_releases(folder, task="classification", labels=("0", "1"), query=False, bridges=True):
-    """Three releases by age, near linear maps of each other; bridges old -> mid -> new."""
+def write_releases(
+    folder, task="classification", labels=("0", "1"), query=False, bridges=True, scale=0.5
+):
+    """Three releases by age, near linear maps of each other; bridges old -> mid -> new.
+
+    An encoder's word vectors are smaller than the old ones by a scale: the less, the less does
+    tanh bend them.
+    """
     random = np.random.default_rng(1)
     rows = 1 if len(labels) == 2 else len(labels)
     weight = random.normal(size=(rows, DIMENSIONS["old"]))
@@ -32,15 +36,14 @@ def write_releases(folder, task="classification", labels=("0", "1"), query=False
         if task == "classification" and age != "old":
             # A matcher's u * v is not free of rotations.
             turn = turn @ np.linalg.qr(random.normal(size=(dimension, dimension)))[0]
-        scale = 1.0 if age == "old" else _SCALE
-        path = folder / f"{age}.fala"
+        path, size = folder / f"{age}.fala", 1.0 if age == "old" else scale
         if age == "old":
             write_static(path, _TABLE)
         else:
-            write_encoder(path, scale * _TABLE @ turn, age)
+            write_encoder(path, size * _TABLE @ turn, age)
         power = 2 if task == "matching" else 1
         head = Head(
-            task, labels, (weight @ turn / scale**power).astype(np.float32), bias,
+            task, labels, (weight @ turn / size**power).astype(np.float32), bias,
             np.ones(dimension, np.float32) if query else None,
         )  # fmt: skip
         write_release(path, Bundle.open(path), head, {})
@@ -85,10 +88,10 @@ def learned_bridge(source, target, texts=PUBLIC):
     return Bridge(source.backbone_digest, *(part.astype(np.float32) for part in parts))
 
 
-def add_learned_bridge(first, second):
+def add_learned_bridge(first, second, texts=PUBLIC):
     """Put the bridge between two releases' files into the second."""
     target = Bundle.open(second)
-    add_bridge(second, target, learned_bridge(Bundle.open(first), target), {})
+    add_bridge(second, target, learned_bridge(Bundle.open(first), target, texts), {})
 
 
 def planted_labels(release, examples, seed=3, strength=1.5):

@@ -1,4 +1,7 @@
-"""Replaces a device's backbone and kills itself on the way: ``DEVICE BUNDLE POINT [SECONDS]``."""
+"""Replaces a device's backbone and kills itself on the way: ``DEVICE BUNDLE POINT [SECONDS]``.
+
+With ``-`` for a bundle it refines what is installed.
+"""
 
 import os
 import signal
@@ -44,7 +47,10 @@ def main(folder, bundle, point, seconds="0"):
     device = Device.open(Path(folder))
     if point == "timer":
         threading.Timer(float(seconds), die).start()
-    device.replace(bundle, progress=progress)
+    if bundle == "-":
+        device.refine(progress=progress)
+    else:
+        device.replace(bundle, progress=progress)
     device.close()
     die()
 

@@ -101,8 +101,9 @@ def refine(
     with report.stage("read"):
         recalled = recall_now(memory, now, earlier)
     fitting = Fitting(now.model.head, now.bundle.prior(), kept_view(now), report)
-    report.stopped = "the budget is spent"
-    fitted = None if left == 0 else fitting.fit(recalled)
+    known = bool(recalled.examples)
+    report.stopped = "the budget is spent" if known else "there is nothing left to encode"
+    fitted = fitting.fit(recalled) if known and left != 0 else None
     while fitted is not None and left != 0:
         with report.stage("select"):
             texts = next_texts(fitted.left_out, recalled, left)[:BATCH]
@@ -126,6 +127,9 @@ def refine(
             installed.keep(fitted, encoded)
         if progress is not None and total is not None:
             progress("forward", report.forward_passes, total)
+        if len(encoded) < len(texts):
+            report.stopped = "the time is over"
+            break
         if move(before.left_out, fitted.left_out) < LEAST_MOVE:
             report.stopped = "the last texts changed next to nothing"
             break

@@ -280,7 +280,8 @@ class Device:
             bridges: list[Bridge] = []
             if (objective, prior) == ("mse+ce", "vendor"):
                 now = self._installed.now
-                bridges = reachable(opened.bridges(), now.bundle.bridges(), now.record.backbone)
+                reached = reachable(opened.bridges(), now.bundle.bridges(), now.record.backbone)
+                bridges = [one for one in reached if self._installed.store.embeddings(one.source)]
         if bridges:
             cross(self._installed, opened, head, bridges, keep_old, report)
             if budget.forward_passes != 0:
@@ -309,7 +310,12 @@ class Device:
             DeviceError: The device's folder cannot be written.
         """
         started = time.perf_counter()
-        report = Report(old=self.name, new=self.name)
+        report = Report(
+            old=self.name,
+            new=self.name,
+            decision="vendor" if self.model.is_vendor else "personal",
+            reason="nothing was fitted",
+        )
         refine(self._installed, budget or Budget(), started, report, progress)
         report.threshold, report.views = self.threshold, self._installed.now.costs()
         report.seconds["total"] = time.perf_counter() - started

@@ -38,7 +38,7 @@ class Installed:
         _, previous = self.store.active()
         if previous is None:
             return None
-        with contextlib.suppress(BundleError):
+        with contextlib.suppress(BundleError, DeviceError):
             return Answering.open(self.path, self.store, previous)
         return None
 
