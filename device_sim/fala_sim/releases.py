@@ -141,7 +141,8 @@ def prepare(
         _release(source, division, work, work / f"{digest}-{side}.fala", say)
         for side, source in (("old", old), ("new", new))
     ]
-    vendor = _learn(old, releases[1].path, division, say)
+    # Nothing is replaced over a bridge where settings are chosen: ours has none.
+    vendor = _learn(old, releases[1].path, division, say) if role == "test" else {}
     prepared = Prepared(division, releases[0], releases[1], new.transformer, vendor)
     temporary = place.with_suffix(f".{os.getpid()}")
     temporary.write_bytes(pickle.dumps(prepared))
