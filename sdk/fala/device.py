@@ -281,7 +281,13 @@ class Device:
             if (objective, prior) == ("mse+ce", "vendor"):
                 now = self._installed.now
                 reached = reachable(opened.bridges(), now.bundle.bridges(), now.record.backbone)
-                bridges = [one for one in reached if self._installed.store.embeddings(one.source)]
+                # A bridge from a backbone that this device never had leads nowhere.
+                bridges = [
+                    one
+                    for one in reached
+                    if one.source == now.record.backbone
+                    or self._installed.store.has_embeddings(one.source)
+                ]
         if bridges:
             cross(self._installed, opened, head, bridges, keep_old, report)
             if budget.forward_passes != 0:

@@ -255,6 +255,14 @@ class Store:
             raise DeviceError(f"{self._path}: its embeddings are damaged: {error}") from error
         return dict(zip((text for text, _ in rows), vectors, strict=True))
 
+    def has_embeddings(self, backbone: str) -> bool:
+        """Whether there is an embedding that a backbone made."""
+        with self._named_errors():
+            row = self._db.execute(
+                "SELECT 1 FROM embeddings WHERE backbone = ? LIMIT 1", (backbone,)
+            ).fetchone()
+        return row is not None
+
     def add_logits(self, model: str, logits: Mapping[int, NDArray[np.float32]]) -> None:
         """Keep a model's logits (C,), by example. In a transaction."""
         self._db.executemany(
