@@ -15,7 +15,7 @@ RANDOM = np.random.default_rng(0)
 TEXTS = sorted({" ".join(RANDOM.choice(WORDS, size=6)) for _ in range(90)})
 PROBES = [" ".join(RANDOM.choice(WORDS, size=6)) for _ in range(40)]
 PUBLIC = [" ".join(RANDOM.choice(WORDS, size=6)) for _ in range(300)]
-_TABLE = RANDOM.normal(size=(len(WORDS), DIMENSIONS["old"]))
+TABLE = RANDOM.normal(size=(len(WORDS), DIMENSIONS["old"]))
 
 
 def write_releases(
@@ -38,9 +38,9 @@ def write_releases(
             turn = turn @ np.linalg.qr(random.normal(size=(dimension, dimension)))[0]
         path, size = folder / f"{age}.fala", 1.0 if age == "old" else scale
         if age == "old":
-            write_static(path, _TABLE)
+            write_static(path, TABLE)
         else:
-            write_encoder(path, size * _TABLE @ turn, age)
+            write_encoder(path, size * TABLE @ turn, age)
         power = 2 if task == "matching" else 1
         head = Head(
             task, labels, (weight @ turn / size**power).astype(np.float32), bias,

@@ -369,6 +369,49 @@ def test_old_logits_speak_where_no_view_does(device, path, releases):
         assert np.abs(device.predict(PROBES) - before).mean() < 0.5 * vendor
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("examples", "given"),
+    [
+        (["zzz", "qqq"], ["0", "1"]), (["good"], ["1"]), (["", "good"], ["1", "0"]),
+        (["good"] * 5, ["1", "0", "1", "0", "1"]), (["good", "bad", "film"], ["1", None, None]),
+        (TEXTS[:30], ["1"] * 30), (TEXTS[:30], ["0"] * 29 + ["1"]), (TEXTS[:1], None),
+    ],
+    ids=["unknown", "one", "empty", "one text", "one label", "one class", "nearly", "no label"],
+)  # fmt: skip
+@pytest.mark.parametrize("keep_old", ["auto", "never"])
+def test_little_evidence_is_no_trouble(tmp_path, releases, examples, given, keep_old):
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        device.learn(examples, given)
+        for passes in (0, 20):
+            report = device.replace(releases["mid"], Budget(passes), keep_old=keep_old)
+            assert report.decision == "personal"
+            assert np.isfinite(device.predict(PROBES)).all() and device.threshold == 0
+            # A few labels do not run off with the model.
+            assert np.abs(device.predict(PROBES) - vendor_of(releases["mid"])).max() < 0.95
+            device.rollback()
+        device.rollback()
+        assert device.refine(Budget(20)).representatives == len(set(examples))
+        device.learn(examples[:1], given and given[:1])
+        assert np.isfinite(device.predict(PROBES)).all()
+
+
+def test_word_vectors_that_replace_word_vectors_cost_no_pass(device, path, tmp_path, releases):
+    turn = np.linalg.qr(np.random.default_rng(3).normal(size=(8, 8)))[0]
+    noise = 0.2 * np.random.default_rng(4).normal(size=bridged.TABLE.shape)
+    release = tmp_path / "static.fala"
+    bridged.write_static(release, bridged.TABLE @ turn + noise, "static")
+    head = Bundle.open(releases["old"]).head()
+    turned = Head(head.task, head.labels, head.weight @ turn, head.bias)
+    write_release(release, Bundle.open(release), turned, {})
+    bridged.add_learned_bridge(releases["old"], release)
+    report = device.replace(release)
+    assert report.instant["decision"] == report.decision == "personal"
+    assert (report.forward_passes, report.bridged) == (0, len(TEXTS))
+    assert len(embedded(path, release)) == report.representatives > 0
+    assert [view["forward_passes"] for view in report.views] == [0, 0]
+
+
 # Users of whom nothing is known
 
 
