@@ -385,13 +385,15 @@ def test_little_evidence_is_no_trouble(tmp_path, releases, examples, given, keep
         device.learn(examples, given)
         for passes in (0, 20):
             report = device.replace(releases["mid"], Budget(passes), keep_old=keep_old)
-            assert report.decision == "personal"
+            assert report.decision == ("vendor" if given is None else "personal")
             assert np.isfinite(device.predict(PROBES)).all() and device.threshold == 0
             # A few labels do not run off with the model.
             assert np.abs(device.predict(PROBES) - vendor_of(releases["mid"])).max() < 0.95
             device.rollback()
         device.rollback()
-        assert device.refine(Budget(20)).representatives == len(set(examples))
+        # Where there is nothing to fit to no pass is spent.
+        seen = 0 if given is None else len(set(examples))
+        assert device.refine(Budget(20)).representatives == seen
         device.learn(examples[:1], given and given[:1])
         assert np.isfinite(device.predict(PROBES)).all()
 
@@ -870,3 +872,42 @@ class TestKilled:
             start, took = ("old", "instant")[attempt % 2], prepared[-1]
             folder = tmp_path / str(attempt)
             self.kill(prepared, folder, start, "timer", releases["mid"], share * took)
+
+
+# What was asked for and lost once
+
+
+@pytest.mark.parametrize("count", [1, 12, 90])
+def test_documents_of_which_nothing_personal_is_known_leave_the_vendors_model(
+    tmp_path, releases, count
+):
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        device.learn(TEXTS[:count])
+        device.replace(releases["mid"], Budget(0))
+        np.testing.assert_allclose(device.predict(PROBES), vendor_of(releases["mid"]), atol=1e-3)
+
+
+@pytest.mark.parametrize("first", ["never", "auto"])
+@pytest.mark.parametrize("second", ["auto", "always", "never"])
+def test_no_label_is_lost_on_a_chain(device, releases, first, second):
+    device.replace(releases["mid"], Budget(10), keep_old=first)
+    assert device.replace(releases["new"], Budget(0), keep_old=second).examples == len(TEXTS)
+    assert device.refine(Budget(0)).examples == len(TEXTS)
+    assert device.learn([]).fitted == len(TEXTS)
+
+
+def test_no_label_is_lost_on_a_chain_of_encoders(tmp_path, releases, labels, truth):
+    turn = np.linalg.qr(np.random.default_rng(9).normal(size=(8, 8)))[0]
+    newest = tmp_path / "newest.fala"
+    bridged.write_encoder(newest, 0.5 * bridged.TABLE @ turn, "newest")
+    head = Bundle.open(releases["old"]).head()
+    turned = Head(head.task, head.labels, head.weight @ turn / 0.5, head.bias)
+    write_release(newest, Bundle.open(newest), turned, {})
+    bridged.add_learned_bridge(releases["new"], newest)
+    with Device.create(tmp_path / "device", releases["mid"]) as device:
+        device.learn(TEXTS, labels)
+        device.replace(releases["new"], Budget(20))
+        device.replace(newest, Budget(0))
+        instant = loss(device, truth)
+        assert device.refine(Budget(20)).examples == len(TEXTS)
+        assert loss(device, truth) < instant + 0.05

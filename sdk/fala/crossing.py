@@ -15,7 +15,7 @@ from fala.fitting import Fitting
 from fala.heads import Head
 from fala.installed import Installed
 from fala.memory import Kept, Memory, kept_view, knowledge_of, recall_from, recall_now
-from fala.recall import Recalled
+from fala.recall import Recalled, reachable
 from fala.refinement import BATCH, LEAST_MOVE, agreement, move, next_texts
 from fala.replacement import Budget, Progress, Report, forward
 
@@ -46,25 +46,28 @@ def cross(
         loading = loader.submit(opened.backbone)
         with report.stage("read"):
             ids, knowledge = knowledge_of(memory, now)
+            # A vendor's model has nothing personal to hand on.
+            taught = None if now.model.is_vendor else (ids, knowledge)
             moved = knowledge.logits - knowledge.vendor_logits
             view = _view_to_keep(now, keep_old, labelled=bool(knowledge.labelled.any()))
             recalled = recall_from(
                 memory, head, opened.backbone_digest, bridges, view,
-                dict(zip(ids, moved, strict=True)),
+                dict(zip(ids, moved, strict=True)) if taught else {},
             )  # fmt: skip
         fitting = Fitting(head, opened.prior(), view, report)
         fitted = fitting.fit(recalled)
-        if not knowledge.examples and now.model.is_vendor:
-            fitted = fitting.vendor("the device has no examples yet")
+        if now.model.is_vendor and not recalled.labelled.any():
+            nothing = "nothing personal is known" if recalled.examples else "no examples"
+            fitted = fitting.vendor(f"{nothing} yet")
         seconds = time.perf_counter() - started
         with report.stage("load"):
             backbone = loading.result()  # one that does not load must not be committed
     _describe(recalled, report)
     report.bridged = len(recalled.examples) - report.representatives
-    if knowledge.examples and len(recalled.positions) == len(knowledge.examples):
+    if knowledge.examples and len(fitted.left_out) == len(knowledge.examples):
         report.agreement = agreement(fitted.left_out, knowledge.logits)
     with report.stage("commit"):
-        installed.commit(opened, backbone, fitted, (ids, knowledge))
+        installed.commit(opened, backbone, fitted, taught)
     report.instant = {
         "decision": report.decision,
         "vendor_loss": report.vendor_loss,
@@ -101,9 +104,9 @@ def refine(
     with report.stage("read"):
         recalled = recall_now(memory, now, earlier)
     fitting = Fitting(now.model.head, now.bundle.prior(), kept_view(now), report)
-    known = bool(recalled.examples)
-    report.stopped = "the budget is spent" if known else "there is nothing left to encode"
-    fitted = fitting.fit(recalled) if known and left != 0 else None
+    telling = bool(recalled.telling.any())
+    report.stopped = "the budget is spent" if telling else "there is no label to fit to"
+    fitted = fitting.fit(recalled) if telling and left != 0 else None
     while fitted is not None and left != 0:
         with report.stage("select"):
             texts = next_texts(fitted.left_out, recalled, left)[:BATCH]
@@ -130,7 +133,7 @@ def refine(
         if len(encoded) < len(texts):
             report.stopped = "the time is over"
             break
-        if move(before.left_out, fitted.left_out) < LEAST_MOVE:
+        if left != 0 and move(before.left_out, fitted.left_out) < LEAST_MOVE:
             report.stopped = "the last texts changed next to nothing"
             break
     _describe(recalled, report)
@@ -149,5 +152,6 @@ def _view_to_keep(now: Answering, keep_old: KeepOld, *, labelled: bool) -> Kept 
     if now.bundle.manifest.kind == WORD_VECTORS or keep_old == "always":
         # With labels what is personal is fitted anew; without, the old model alone knows it.
         model = now.model.head.vendor_model() if labelled else now.model
-        return Kept(now.record.bundle, now.record.backbone, model)
+        bridges = reachable(now.bundle.bridges(), {}, "")
+        return Kept(now.record.bundle, now.record.backbone, model, bridges)
     return kept_view(now)

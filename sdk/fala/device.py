@@ -290,7 +290,7 @@ class Device:
                 ]
         if bridges:
             cross(self._installed, opened, head, bridges, keep_old, report)
-            if budget.forward_passes != 0:
+            if budget.forward_passes != 0 or opened.manifest.kind == WORD_VECTORS:
                 refine(self._installed, budget, started, report, progress)
         else:
             self._represent(opened, head, budget, report, objective, prior, seed, progress)

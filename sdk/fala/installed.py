@@ -116,7 +116,7 @@ class Installed:
                         store.add_logits(name, dict(zip(ids, values, strict=True)))
                 store.put_slot(record)
                 store.activate(idle, now.record.name)
-                store.prune()
+                store.prune({*bundle.bridges(), *now.bundle.bridges()})
         except OSError as error:
             raise DeviceError(f"{self.path}: {error.strerror or error}") from error
         finally:

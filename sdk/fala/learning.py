@@ -50,12 +50,11 @@ def _blend(installed: Installed) -> tuple[Fitted | None, int]:
     """After a replacement over a bridge: the views together."""
     now = installed.now
     recalled = recall_now(Memory(installed.store), now, installed.earlier())
-    used = recalled.labelled | np.logical_not(np.isnan(recalled.rows.targets).any(axis=1))
-    if not used.any():
+    if not recalled.telling.any():
         return None, 0
     name = now.bundle.manifest.name
     fitting = Fitting(now.model.head, now.bundle.prior(), kept_view(now), Report(name, name))
-    return fitting.fit(recalled), int(used.sum())
+    return fitting.fit(recalled), int(recalled.telling.sum())
 
 
 def _matrix(installed: Installed) -> tuple[Fitted | None, int]:

@@ -13,7 +13,7 @@ from fala.backbones import Backbone
 from fala.bridge import Bridge
 from fala.examples import texts_of
 from fala.heads import Head, PersonalModel
-from fala.recall import Recalled, Source, reachable, recall
+from fala.recall import Recalled, Source, mapped, reachable, recall
 from fala.replacement import Knowledge
 from fala.store import Store, StoredExample
 
@@ -26,11 +26,13 @@ class Kept:
         bundle: SHA-256 of its bundle's manifest.
         backbone: Digest of its backbone.
         model: The model.
+        bridges: Bridges that lead to its backbone, for what it has not seen itself.
     """
 
     bundle: str
     backbone: str
     model: PersonalModel
+    bridges: Sequence[Bridge] = ()
 
     @property
     def personal(self) -> bool:
@@ -40,9 +42,10 @@ class Kept:
 
 def kept_view(now: Answering) -> Kept | None:
     """The view that a slot has, also one whose weight is 0."""
-    if now.view is None or now.record.view is None:
+    if now.view is None or now.record.view is None or now.view_bundle is None:
         return None
-    return Kept(now.record.view.bundle, now.record.view.backbone, now.view.model)
+    bridges = reachable(now.view_bundle.bridges(), {}, "")
+    return Kept(now.record.view.bundle, now.record.view.backbone, now.view.model, bridges)
 
 
 class Memory:
@@ -136,13 +139,17 @@ def recall_from(
             if row.id in differences:
                 personal[position] = differences[row.id]
     sources = [Source(bridge, memory.embeddings(bridge.source)) for bridge in bridges]
+    seen = None
+    if view is not None:
+        behind = [Source(bridge, memory.embeddings(bridge.source)) for bridge in view.bridges]
+        seen = view.model, mapped(memory.embeddings(view.backbone), behind)
     return recall(
         [row.example for row in stored],
         labels,
         head,
         memory.embeddings(backbone),
         [source for source in sources if source.embeddings],
-        None if view is None else (view.model, memory.embeddings(view.backbone)),
+        seen,
         personal,
     )
 

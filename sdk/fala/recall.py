@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +45,11 @@ class Recalled:
     def labelled(self) -> NDArray[np.bool_]:
         """Which examples have a label, shape (m,)."""
         return np.logical_not(np.isnan(self.rows.labels).any(axis=1))
+
+    @property
+    def telling(self) -> NDArray[np.bool_]:
+        """Which examples have a label or a target, shape (m,)."""
+        return self.labelled | np.logical_not(np.isnan(self.rows.targets).any(axis=1))
 
 
 def reachable(
@@ -136,11 +141,29 @@ def _inputs(
         ones = np.ones((len(old), 1), dtype=np.float32)
         basis = np.vstack([last.bridge.matrix, last.bridge.offset])
         return Inputs(np.hstack([old, ones]), basis)
-    embeddings: dict[str, Vectors] = {}
+    return Inputs(head.inputs(examples, mapped(real, sources, texts)))
+
+
+def mapped(
+    real: Embeddings, sources: Sequence[Source], texts: Iterable[str] | None = None
+) -> Embeddings:
+    """Real embeddings, and estimates over bridges of those that are missing, by text.
+
+    Args:
+        real: A backbone's embeddings.
+        sources: Earlier backbones' embeddings with bridges to it; the last that knows a text
+            counts.
+        texts: Those that are wanted; None for all.
+    """
+    wanted = None if texts is None else set(texts)
+    estimates: dict[str, Vectors] = {}
     for source in sources:
-        here = [text for text in texts if text in source.embeddings and text not in real]
+        here = [
+            text
+            for text in source.embeddings
+            if text not in real and (wanted is None or text in wanted)
+        ]
         if here:
-            mapped = source.bridge.map(np.stack([source.embeddings[text] for text in here]))
-            embeddings.update(zip(here, mapped, strict=True))
-    embeddings.update((text, real[text]) for text in texts if text in real)
-    return Inputs(head.inputs(examples, embeddings))
+            vectors = source.bridge.map(np.stack([source.embeddings[text] for text in here]))
+            estimates.update(zip(here, vectors, strict=True))
+    return {**estimates, **real} if estimates else real

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -349,11 +349,20 @@ class Store:
         slot, previous = row
         return slot, previous
 
-    def prune(self) -> None:
-        """Drop embeddings and logits that no slot can use any more. In a transaction."""
+    def prune(self, sources: Iterable[str] = ()) -> None:
+        """Drop embeddings and logits that no slot can use any more. In a transaction.
+
+        Args:
+            sources: Digests of further backbones whose embeddings are of use: those from which
+                a bridge of a slot's bundle starts.
+        """
+        kept = list(sources)
+        marks = ",".join("?" * len(kept))
         self._db.execute(
             "DELETE FROM embeddings WHERE backbone NOT IN"
             " (SELECT backbone FROM slots UNION SELECT backbone FROM views)"
+            f" AND backbone NOT IN ({marks})",
+            kept,
         )
         self._db.execute(
             "DELETE FROM logits WHERE model NOT IN"
