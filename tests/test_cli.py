@@ -11,9 +11,12 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import fala
 from bundles import make_head, write_onnx_release, write_word_vector_release, write_word_vectors
+from fala.backbones import OnnxEncoder
+from fala.cli import command as cli
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 BUILT_IN = resources.files("fala") / "builtin"
@@ -114,11 +117,23 @@ def data(tmp_path):
 
 @pytest.fixture
 def device(tmp_path, tiny):
-    """A device folder with the tiny old release, which has learned."""
+    """A device folder with the tiny old release, which has learned, a fifth of it wrongly."""
     rows = data_rows()
+    labels = [row["label"] if number % 5 else 1 - row["label"] for number, row in enumerate(rows)]
     with fala.Device.create(tmp_path / "device", tiny[1]) as opened:
-        opened.learn([row["text"] for row in rows], [row["label"] for row in rows])
+        opened.learn([row["text"] for row in rows], labels)
     return tmp_path / "device"
+
+
+@pytest.fixture
+def bridged(tmp_path, tiny):
+    """The tiny new release with a bridge from the tiny old one."""
+    shutil.copy(tiny[3], tmp_path / "bridged.fala")
+    old, new = fala.Bundle.open(tiny[1]), fala.Bundle.open(tmp_path / "bridged.fala")
+    texts = [row["text"] for row in data_rows()]
+    vectors = (bundle.backbone().encode(texts) for bundle in (old, new))
+    fala.add_bridge(new.path, new, fala.fit_bridge(old.backbone_digest, *vectors), {})
+    return new.path
 
 
 def check_figures(figures):
@@ -150,8 +165,7 @@ def check_result(result, budget, bridged=True):
 
 
 def test_built_in_trial_as_json():
-    command = "--old", "glove", "--new", "bert", "--users", "2"
-    result = result_of(*command)
+    result = result_of("--old", "glove", "--new", "bert", "--users", 2)
     check_result(result, 50)
     assert (result["old"], result["new"]) == ("glove", "bert")
     assert "synthetic" in result["data"]
@@ -163,27 +177,31 @@ def test_built_in_trial_as_json():
     # What is to be seen: an answer that beats both models at once, and a better one.
     auc = result["mean"]["auc"]
     assert max(auc["old_personal"], auc["new_global"]) < auc["instant"] < auc["fala"]
-    assert untimed(result) == untimed(result_of(*command))
 
 
-def test_built_in_trial_as_a_table():
-    done = run("--old", "glove", "--new", "bert", "--users", "1", "--budget", "20")
+def test_a_trial_as_a_table(tiny, data):
+    done = run(*tiny, "--users", 1)
     assert done.returncode == 0
     for part in (
-        "synthetic",
-        "AUC",
-        "F1",
-        "accuracy",
-        "instant",
-        "forwards",
-        "decision",
-        "bridge: learned on 2000",
-        "\nu1 ",
-        "\nmean ",
-        "glove answers beside bert",
-    ):
+        "synthetic", "AUC", "F1", "accuracy", "instant", "forwards", "decision",
+        "at most 50 forward passes", "bridge: learned on 2000", "\nu1 ", "\nmean ",
+    ):  # fmt: skip
         assert part in done.stdout
     assert done.stderr == ""
+    done = run(*tiny, "--data", data, "--budget", 7)
+    assert "at most 7 forward passes" in done.stdout
+    assert "tiny vectors answers beside tiny encoder for 2 of 2 users" in done.stdout
+
+
+def test_a_trial_without_a_bridge_says_so(tiny, tmp_path):
+    (tmp_path / "few.jsonl").write_text(jsonl(data_rows(public=8)))
+    command = *tiny, "--data", tmp_path / "few.jsonl"
+    check_result(result_of(*command), 100, bridged=False)
+    done = run(*command)
+    assert "at most 100 forward passes" in done.stdout
+    assert "bridge: none: 8 distinct public texts are too few" in done.stdout
+    (row,) = [line for line in done.stdout.splitlines() if line.startswith("u0 ")]
+    assert row.split().count("-") == 4
 
 
 @pytest.mark.parametrize("budget", [0, 1, 13])
@@ -262,6 +280,10 @@ def test_a_file_that_is_no_bundle(data):
 def test_usage_errors(tiny, data, tmp_path):
     fails(run(), "--new", status=2)
     fails(run("--new", "bert"), "--old", status=2)
+    fails(run("--old", "glove"), "--new", status=2)
+    fails(run(*tiny, "--refine"), "--refine", "--device", status=2)
+    fails(run("--device", tmp_path), "--new", "--refine", status=2)
+    fails(run("--device", tmp_path, *tiny[2:], "--refine"), "--refine", "--new", status=2)
     fails(run(*tiny, "--budget", "-1"), "--budget", status=2)
     fails(run(*tiny, "--budget", "many"), "--budget", status=2)
     fails(run(*tiny, "--users", "0"), "--users", status=2)
@@ -293,6 +315,77 @@ def test_a_real_device_as_text(device, tiny):
     assert done.stdout.startswith("tiny vectors -> tiny encoder: ")
     for part in ("why", "forward passes", "backward passes 0", "seconds", "total"):
         assert part in done.stdout
+
+
+def test_a_device_answers_at_once_and_goes_on(device, bridged):
+    done = run("--device", device, "--new", bridged, "--budget", 0)
+    assert done.returncode == 0
+    with fala.Device.open(device) as opened:
+        threshold, weight = opened.threshold, opened.view.weight[0]
+    for part in (
+        "tiny vectors -> tiny encoder: personal model",
+        "\ninstant          personal model after ",
+        "\nforward passes   0;",
+        f"\nanswers          tiny encoder (0.0 MB, a forward pass a text) + {weight:.2f} x tiny "
+        "vectors (0.0 MB, no forward pass a text)\n",
+        f"\nthreshold        1 above logit {threshold:.3f}\n",
+    ):
+        assert part in done.stdout
+    report = result_of("--device", device, "--refine", "--budget", 10)
+    assert (report["old"], report["new"]) == ("tiny encoder", "tiny encoder")
+    assert report["forward_passes"] == report["representatives"] == 10
+    assert report["instant"] is None
+    done = run("--device", device, "--refine", "--budget", 10)
+    assert done.stdout.startswith("tiny encoder: personal model\n")
+    for part in ("\nforward passes   10;", " 20 through the new backbone", "\nstopped          "):
+        assert part in done.stdout
+    assert "\ninstant " not in done.stdout
+    with fala.Device.open(device) as opened:
+        assert opened.threshold != threshold
+
+
+@pytest.mark.parametrize("options", [("--refine",), ("--new", None)])
+def test_ctrl_c_keeps_what_was_encoded(device, bridged, monkeypatch, options):
+    if options == ("--refine",):
+        assert run("--device", device, "--new", bridged, "--budget", 0).returncode == 0
+    else:
+        options = "--new", bridged
+    real, calls = OnnxEncoder.encode, []
+
+    def encode(self, texts):
+        calls.append(len(texts))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(self, texts)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OnnxEncoder, "encode", encode)
+        patched.setattr("fala.crossing.LEAST_MOVE", 0)
+        done = CliRunner().invoke(cli, ["--device", str(device), *map(str, options)])
+    assert done.exit_code == 1
+    hint, last = done.stderr.splitlines()
+    assert last.endswith(": interrupted")
+    assert f"{device}: tiny encoder answers" in hint
+    assert f"--device {device} --refine" in hint
+    report = result_of("--device", device, "--refine", "--budget", 5)
+    assert report["representatives"] == calls[0] + 5
+
+
+def test_ctrl_c_before_the_change_changes_nothing(device, bridged, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("fala.crossing.knowledge_of", stop)
+        done = CliRunner().invoke(cli, ["--device", str(device), "--new", str(bridged)])
+    assert done.exit_code == 1
+    hint, last = done.stderr.splitlines()
+    assert (hint, last.endswith(": interrupted")) == (
+        f"{device}: the device answers as before",
+        True,
+    )
+    with fala.Device.open(device) as opened:
+        assert opened.name == "tiny vectors"
 
 
 def test_a_device_refuses_what_is_not_for_it(device, tmp_path):
@@ -353,8 +446,8 @@ def test_a_closed_pipe_is_no_error(tiny):
     [
         (
             "fala-replace",
-            ("--old", "--new", "--data", "--device", "--budget", "--seconds", "--users", "--seed",
-             "--json", "--version", "synthetic"),
+            ("--old", "--new", "--data", "--device", "--refine", "--budget", "--seconds",
+             "--users", "--seed", "--json", "--version", "synthetic", "threshold", "bridge"),
         ),
         ("fala-export", ("backbone", "word-vectors", "builtin", "--version")),
         ("fala-sim", ("convert",)),

@@ -124,6 +124,8 @@ def _instant(report: Report) -> str:
 
 
 def _view(view: Mapping[str, Any]) -> str:
-    weight = ", ".join(f"{value:.2f}" for value in view["weight"])
+    weights = [f"{weight:.2f}" for weight in view["weight"]]
+    own = all(weight == 1 for weight in view["weight"])
     passes = "a forward pass" if view["forward_passes"] else "no forward pass"
-    return f"{weight} x {view['name']} ({view['bytes'] / 1e6:.1f} MB, {passes} a text)"
+    name = view["name"] if own else f"{', '.join(weights)} x {view['name']}"
+    return f"{name} ({view['bytes'] / 1e6:.1f} MB, {passes} a text)"

@@ -133,8 +133,7 @@ def run_user(
         device.learn([row.example for row in train], [row.label for row in train])
         figures["old_personal"] = _scores(truth, device.model.logits(before))
         if new.bridged:
-            # No time either: word vectors, which cost no forward pass, wait for the refinement.
-            first = device.replace(new.release, Budget(0, 0), seed=seed)
+            first = device.replace(new.release, Budget(0), seed=seed)
             figures["instant"] = answers(device)
             reports = [first, device.refine(budget)]
         else:
