@@ -16,7 +16,7 @@ from fala.heads import Head
 from fala.installed import Installed
 from fala.memory import Kept, Memory, kept_view, knowledge_of, recall_from, recall_now
 from fala.recall import Recalled, reachable
-from fala.refinement import BATCH, LEAST_MOVE, agreement, move, next_texts
+from fala.refinement import BATCH, LARGEST_BATCH, LEAST_MOVE, agreement, move, next_texts
 from fala.replacement import Budget, Progress, Report, forward
 
 KeepOld = Literal["auto", "always", "never"]
@@ -107,9 +107,12 @@ def refine(
     telling = bool(recalled.telling.any())
     report.stopped = "the budget is spent" if telling else "there is no label to fit to"
     fitted = fitting.fit(recalled) if telling and left != 0 else None
+    spent = 0
     while fitted is not None and left != 0:
         with report.stage("select"):
-            texts = next_texts(fitted.left_out, recalled, left)[:BATCH]
+            # As many as before: a long refinement spends its time on texts, not on fits.
+            size = min(max(BATCH, spent), LARGEST_BATCH)
+            texts = next_texts(fitted.left_out, recalled, left)[:size]
         if not texts:
             report.stopped = "there is nothing left to encode"
             break
@@ -118,6 +121,7 @@ def refine(
         if not encoded:
             report.stopped = "the time is over"
             break
+        spent += len(encoded)
         if left is not None and total is not None:
             left -= len(encoded)
             report.forward_passes = total - left

@@ -12,8 +12,8 @@ from fala.recall import Recalled
 from fala.replacement import decisions
 from fala.whitening import Floats
 
-#: Texts that are encoded between two fits.
-BATCH = 25
+#: Texts that are encoded before the first new fit, and between two fits at most.
+BATCH, LARGEST_BATCH = 25, 200
 #: A batch that moves the examples' probabilities by less than this, on average, is the last.
 LEAST_MOVE = 0.005
 
