@@ -447,7 +447,8 @@ def test_a_closed_pipe_is_no_error(tiny):
         (
             "fala-replace",
             ("--old", "--new", "--data", "--device", "--refine", "--budget", "--seconds",
-             "--users", "--seed", "--json", "--version", "synthetic", "threshold", "bridge"),
+             "--users", "--seed", "--json", "--version", "synthetic", "threshold", "bridge",
+             "\n    fala-replace --device DIR --refine\n"),
         ),
         ("fala-export", ("backbone", "word-vectors", "builtin", "--version")),
         ("fala-sim", ("convert",)),

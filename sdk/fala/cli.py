@@ -23,9 +23,21 @@ from fala.sample import sample_rows
 
 _SUFFIX = ".fala"
 
+# The mark at the start keeps click from filling the lines.
+_EXAMPLES = """\b
+Examples:
+  fala-replace --old glove --new bert
+  fala-replace --old glove --new bert --data users.jsonl --json
+  fala-replace --device DIR --new release.fala
+  fala-replace --device DIR --refine
+"""
+
 
 @click.command(
-    "fala-replace", cls=Command, context_settings={"help_option_names": ["-h", "--help"]}
+    "fala-replace",
+    cls=Command,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_EXAMPLES,
 )
 @click.option(
     "--old", metavar="NAME|FILE", help="The backbone to replace: a built-in name or a bundle."
@@ -87,7 +99,7 @@ def command(
     seed: int,
     as_json: bool,
 ) -> None:
-    r"""Replace the backbone under personal models, and see what survives.
+    """Replace the backbone under personal models, and see what survives.
 
     Without --device this is a trial: it plays the vendor, who fits global heads on the public
     rows and learns a bridge between the two backbones on their texts, and every user's device,
@@ -97,12 +109,6 @@ def command(
 
     F1 is by the decisions that the app shows: at the user's own threshold for the instant model
     and FaLA, at probability 1/2 for the old and the vendor's. Accuracy is at 1/2 for all.
-
-    \b
-    fala-replace --old glove --new bert
-    fala-replace --old glove --new bert --data users.jsonl --json
-    fala-replace --device DIR --new release.fala
-    fala-replace --device DIR --refine
     """
     limits = Budget(budget, seconds)
     if device is not None:

@@ -33,7 +33,7 @@ MODELS = ("old_personal", "new_global", "instant", "fala")
 
 _CHUNK = 256
 
-#: Wraps the chunks of a long loop: (chunks, label, total number of texts) -> chunks.
+#: Wraps the chunks of a long loop: (chunks, label, total number of items) -> chunks.
 Progress = Callable[[Iterable[list[str]], str, int], Iterable[list[str]]]
 
 
@@ -184,12 +184,16 @@ def _side(
         embeddings.update(zip(chunk, backbone.encode(chunk), strict=True))
     if own and head is not None:
         return Side(bundle.manifest.name, bundle.path, head, embeddings, own_head=True)
-    head = fit_head(
-        backbone,
-        fitted_on,
-        [row.label for row in rows.public if row.label is not None],
-        label_names=rows.labels,
-        embeddings=embeddings,
+    # A single step, but on many rows it takes seconds.
+    (head,) = (
+        fit_head(
+            backbone,
+            fitted_on,
+            [row.label for row in rows.public if row.label is not None],
+            label_names=rows.labels,
+            embeddings=embeddings,
+        )
+        for _ in progress([["head"]], f"{bundle.manifest.name}: head", 1)
     )
     write_release(release, bundle, head, {"head": f"fitted on {rows.source}"})
     return Side(bundle.manifest.name, release, head, embeddings, own_head=False)
