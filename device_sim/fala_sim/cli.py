@@ -93,8 +93,9 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 
 
 def _run(results: Path, kinds: Iterable[Kind], options: Mapping[str, Any]) -> None:
-    from fala_sim.laboratory import Plan, run
+    from fala_sim.laboratory import run
     from fala_sim.methods.catalogue import CATALOGUE, find_method
+    from fala_sim.plan import Plan
 
     methods = options["methods"] or tuple(CATALOGUE)
     for name in methods:
