@@ -10,7 +10,7 @@ from fala import Bundle, Match
 from fala.errors import DataError
 from fala_export.cli import main
 from fala_export.population.annotators import chunks, gather_annotators
-from fala_export.population.choice import TICKS, choose_prior, cut
+from fala_export.population.choice import TICKS, _devices_loss, choose_prior, cut
 from fala_export.population.expectation import Gaussian, estimate, isotropic
 from fala_export.population.laplace import find_mode, precision_root
 from public_data import write_rows
@@ -39,7 +39,7 @@ def gathered(*data):
 
 def chosen(annotators):
     ticks = []
-    choice = choose_prior(annotators, lambda: ticks.append(1))
+    choice = choose_prior(annotators, WEIGHT, lambda: ticks.append(1))
     assert len(ticks) == TICKS
     return choice
 
@@ -82,7 +82,17 @@ def test_it_serves_held_out_annotators_better_than_the_vendors_head(found):
     assert found.cross_entropy[found.candidate] == min(found.cross_entropy.values())
     assert found.cross_entropy[found.candidate] < found.vendor - 0.05
     start = [value for key, value in found.cross_entropy.items() if key.directions is None]
-    assert found.cross_entropy[found.candidate] < min(start)
+    assert found.cross_entropy[found.candidate] < min(*start, found.devices)
+
+
+def test_devices_own_prior_is_measured_as_devices_fit_it():
+    """Where inputs lie far from 0, their own prior does not move the mean logit."""
+    inputs, labels, names = population(people=20, rows=20, bias=1.0, seed=10)
+    near = [_devices_loss(one, WEIGHT) for one in gathered(inputs, labels, names)]
+    far = gather_annotators(inputs + 7, labels, names, WEIGHT, BIAS - 7 * float(WEIGHT.sum()))
+    np.testing.assert_allclose([_devices_loss(one, WEIGHT) for one in far], near, rtol=1e-3)
+    still = [_devices_loss(one, 0 * WEIGHT) for one in far]
+    assert np.abs(np.subtract(still, near)).mean() > 0.01
 
 
 def test_people_who_differ_from_the_vendor_alone_get_a_tight_prior():
@@ -98,7 +108,7 @@ def test_people_who_differ_from_the_vendor_alone_get_a_tight_prior():
 
 
 def test_no_prior_is_chosen_where_none_is_better_than_the_vendors_head():
-    with pytest.raises(DataError, match=r"than the vendor's head alone.*isotropic prior"):
+    with pytest.raises(DataError, match=r"with the vendor's head alone.*isotropic prior"):
         chosen(gathered(*population(people=40, rows=20, seed=3)))
 
 
@@ -116,9 +126,10 @@ def test_the_order_of_rows_changes_nothing():
 def test_details_tell_of_every_candidate(found):
     details = json.loads(json.dumps(found.details()))
     entropy = details["held_out_cross_entropy"]
-    assert len(entropy) == 1 + len(found.cross_entropy)
+    assert len(entropy) == 2 + len(found.cross_entropy)
     assert entropy[details["chosen"]] == min(entropy.values())
     assert entropy["vendor's head"] == pytest.approx(found.vendor, abs=1e-6)
+    assert entropy["devices' own prior"] == pytest.approx(found.devices, abs=1e-6)
 
 
 def test_annotators_need_ten_rows():

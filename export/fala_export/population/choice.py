@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fala import PopulationPrior
+from fala.blend import BIAS_DEVIATION, SPREAD
 from fala.errors import DataError
 from fala_export.population.annotators import Annotator, Floats
 from fala_export.population.expectation import ROUNDS, Gaussian, estimate, isotropic
@@ -57,12 +59,14 @@ class Choice:
         candidate: What won.
         cross_entropy: Of the held-out annotators' rows, by candidate.
         vendor: The same of the vendor's head alone.
+        devices: The same by the prior that devices take where a release has none.
     """
 
     prior: PopulationPrior
     candidate: Candidate
     cross_entropy: dict[Candidate, float]
     vendor: float
+    devices: float
 
     def details(self) -> dict[str, Any]:
         """What to tell of it."""
@@ -76,12 +80,15 @@ class Choice:
             "bias_deviation": round(float(np.sqrt(spread)), _DIGITS),
             "held_out_cross_entropy": {
                 "vendor's head": round(self.vendor, _DIGITS),
+                "devices' own prior": round(self.devices, _DIGITS),
                 **{str(key): round(value, _DIGITS) for key, value in self.cross_entropy.items()},
             },
         }
 
 
-def choose_prior(annotators: Sequence[Annotator], tick: Callable[[], None]) -> Choice:
+def choose_prior(
+    annotators: Sequence[Annotator], weight: NDArray[np.float32], tick: Callable[[], None]
+) -> Choice:
     """Estimate candidates without a fifth of the annotators, and see how they serve this fifth.
 
     Of each held-out annotator every second row, in the order of the vendor's logits, fits a
@@ -90,10 +97,12 @@ def choose_prior(annotators: Sequence[Annotator], tick: Callable[[], None]) -> C
 
     Args:
         annotators: The annotators.
+        weight: The head's w, shape (d,).
         tick: Called ``TICKS`` times.
 
     Raises:
-        DataError: No candidate is better than the vendor's head alone.
+        DataError: No candidate is better than the vendor's head alone and than what devices take
+            where a release has no prior.
     """
     losses: dict[Candidate, list[float]] = {candidate: [] for candidate in CANDIDATES}
     for fold in range(FOLDS):
@@ -104,17 +113,19 @@ def choose_prior(annotators: Sequence[Annotator], tick: Callable[[], None]) -> C
         tick()
     entropy = {candidate: float(np.mean(values)) for candidate, values in losses.items()}
     vendor = float(np.mean([_cross_entropy(one.logits, one.labels) for one in annotators]))
+    devices = float(np.mean([_devices_loss(one, weight) for one in annotators]))
     best = min(entropy, key=lambda candidate: entropy[candidate])
-    if not entropy[best] < vendor:
+    if not entropy[best] < min(vendor, devices):
         raise DataError(
-            f"no prior serves held-out annotators better (cross-entropy {entropy[best]:.4f}) than "
-            f"the vendor's head alone ({vendor:.4f}): these annotators do not differ in what the "
-            "head sees. Without a prior, devices use the SDK's isotropic prior"
+            "no population prior serves held-out annotators better than what there is: "
+            f"cross-entropy {entropy[best]:.4f} with the best, {vendor:.4f} with the vendor's head "
+            f"alone, {devices:.4f} with the isotropic prior that devices take where a release has "
+            "none"
         )
     start = isotropic(annotators)
     if best.directions is not None:
         start = estimate(annotators, start, tick)
-    return Choice(cut(start, best.directions or 0, best.factor), best, entropy, vendor)
+    return Choice(cut(start, best.directions or 0, best.factor), best, entropy, vendor, devices)
 
 
 def cut(full: Gaussian, directions: int, factor: float) -> PopulationPrior:
@@ -161,6 +172,16 @@ def _add_losses(
             kernel = (inputs * prior.variance) @ inputs.T + along @ along.T
             logits = _crossed(kernel, expected, annotator.labels)
             losses[candidate].append(_cross_entropy(logits, annotator.labels))
+
+
+def _devices_loss(annotator: Annotator, weight: NDArray[np.float32]) -> float:
+    """As ``fala.blend`` fits without a population prior: the bias is meant at the mean input."""
+    inputs = annotator.inputs[:, :-1].astype(np.float64)
+    inputs -= inputs.mean(axis=0)
+    variance = SPREAD * np.mean(weight.astype(np.float64) ** 2)
+    kernel = variance * (inputs @ inputs.T) + BIAS_DEVIATION**2
+    logits = _crossed(kernel, annotator.logits, annotator.labels)
+    return _cross_entropy(logits, annotator.labels)
 
 
 def _crossed(kernel: Floats, expected: Floats, labels: Floats) -> Floats:

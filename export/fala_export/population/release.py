@@ -33,7 +33,7 @@ def write_prior(release: Path, data: Path, out: Path) -> dict[str, Any]:
     Raises:
         BundleMismatchError: The release has no head, or not one of two labels for these rows.
         DataError: The rows cannot be read, are of too few annotators, or no prior is better than
-            none.
+            what there is.
         RowError: A row has a label that is not the head's.
     """
     bundle = Bundle.open(release)
@@ -42,7 +42,7 @@ def write_prior(release: Path, data: Path, out: Path) -> dict[str, Any]:
     rows = load_public_rows(data)
     annotators = _annotators(bundle.backbone(), head, rows)
     with progress("estimating priors", TICKS) as bar:
-        choice = choose_prior(annotators, lambda: bar.update(1))
+        choice = choose_prior(annotators, head.weight[0], lambda: bar.update(1))
     details = {
         "method": "empirical Bayes over public annotators: EM with Laplace's approximation",
         "data": rows.digest,
