@@ -21,7 +21,6 @@ CATALOGUE = {
     "affine": ("affine", "Affine"),
     "fala-paper": ("fala_paper", "FalaPaper"),
     "fala-instant": ("fala_shipped", "Instant"),
-    "fala-50": ("fala_shipped", "Fifty"),
     "fala": ("fala_shipped", "Shipped"),
     "fala-all": ("fala_shipped", "Everything"),
 }
@@ -29,7 +28,7 @@ CATALOGUE = {
 #: Those that train the transformer.
 TRAINED = ("full", "adapter", "lora")
 #: Ours as the SDK ships it, by budget.
-OURS = ("fala-instant", "fala-50", "fala", "fala-all")
+OURS = ("fala-instant", "fala", "fala-all")
 #: Those with nothing to choose.
 FIXED = ("old", "global", *OURS)
 

@@ -71,14 +71,6 @@ class Instant(Shipped):
     budget = Budget(forward_passes=0)
 
 
-class Fifty(Shipped):
-    """FaLA with half of the passes that it takes by itself."""
-
-    name = "fala-50"
-    title = "FaLA, 50 passes"
-    budget = Budget(forward_passes=50)
-
-
 class Everything(Shipped):
     """FaLA with all documents through the new backbone: what more passes could give at most."""
 

@@ -45,7 +45,6 @@ LOOKS = {
     "affine": Look("#5a9a3a", "*"),
     "fala-paper": Look("#c78400", "d"),
     "fala-instant": Look("#c2503d", ">"),
-    "fala-50": Look("#c2503d", "H"),
     "fala": Look("#d9590a", "D"),
     "fala-all": Look("#c2503d", "8"),
 }
