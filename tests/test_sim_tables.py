@@ -616,6 +616,8 @@ def test_frontier_tells_each_budgets_share_of_the_gain():
     ends = [*replaced("global"), *replaced("fala-all", 0.10)]
     for record in ends[len(USERS) :]:
         record["decided"] = {"f1": 0.6, "accuracy": 0.8}
+    # Who has no frontier is not in its ends either.
+    ends += [*replaced("global", users={"Fay": 0.1}), *replaced("fala-all", users={"Fay": 0.1})]
     runs = [*budgeted(100, 0.09, 0.6), *budgeted(25, 0.08, 0.55), *budgeted(0, 0.05, 0.5)]
     table = find_table("frontier")(Records({"replacement": ends, "frontier": runs}))
     assert column(table, "budget (passes)") == ["Global", 0, 25, 100, "FaLA, all documents"]
@@ -623,6 +625,7 @@ def test_frontier_tells_each_budgets_share_of_the_gain():
     assert column(table, "share of the gain in F1") == pytest.approx([0, 0, 0.5, 1, 1])
     assert column(table, "forward passes") == [50, 0, 25, 100, 50]
     assert cell(table, "F1 at zero", **{"budget (passes)": 25}).mean == 0.5
+    assert cell(table, "AUC", **{"budget (passes)": "Global"}).mean == pytest.approx(0.7)
 
 
 def test_a_share_of_no_gain_or_without_its_ends():

@@ -34,12 +34,14 @@ def frontier(records: Records) -> Table:
     runs = records.need("frontier")
     rows: list[tuple[Cell, ...]] = []
     for setting, own in by_setting(runs):
+        places = {_place(record) for record in own}
         ends = {
             name: [
                 record
                 for record in records.of("replacement")
                 if record["method"] == name
                 and (record["data"], record["new"]) == (setting.data, setting.new)
+                and _place(record) in places
             ]
             for name in (_NOTHING, _EVERYTHING)
         }
