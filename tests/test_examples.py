@@ -24,7 +24,8 @@ def run(name, *arguments):
 def test_the_app_learns_is_replaced_and_predicts(tmp_path):
     printed = run("app.py", tmp_path)
     assert "glove -> bert: personal model" in printed
-    assert "20 forward passes, 0 backward passes" in printed
+    assert "0 forward passes, then 20" in printed
+    assert "rude: Nobody wants you in our street." in printed
     assert "rolled back to glove" in printed
     with fala.Device.open(tmp_path / "device") as device:
         assert device.name == "glove"
