@@ -65,20 +65,6 @@ def device(path):
         yield device
 
 
-@pytest.fixture
-def encoded(monkeypatch):
-    """Every text that passes through a transformer."""
-    seen = []
-    real = OnnxEncoder.encode
-
-    def encode(self, texts):
-        seen.extend(texts)
-        return real(self, texts)
-
-    monkeypatch.setattr(OnnxEncoder, "encode", encode)
-    return seen
-
-
 def sql(path, statement, *values):
     db = sqlite3.connect(path / "store.sqlite3")
     try:

@@ -59,20 +59,6 @@ def device(tmp_path, releases):
         yield device
 
 
-@pytest.fixture
-def encoded(monkeypatch):
-    """Every text that passes through a transformer."""
-    seen = []
-    real = OnnxEncoder.encode
-
-    def encode(self, texts):
-        seen.extend(texts)
-        return real(self, texts)
-
-    monkeypatch.setattr(OnnxEncoder, "encode", encode)
-    return seen
-
-
 def user_of(name):
     """Examples, labels and probes of one setup."""
     if name == "binary":

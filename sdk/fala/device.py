@@ -22,7 +22,7 @@ from fala.bundle import Bundle
 from fala.bundle_format import WORD_VECTORS
 from fala.crossing import KeepOld, cross, refine
 from fala.errors import BundleMismatchError, DataError, DeviceError
-from fala.evidence import probabilities
+from fala.evidence import label_probabilities
 from fala.examples import Example, check_examples, unique_texts
 from fala.fitting import Fitted
 from fala.heads import Head, PersonalModel
@@ -165,9 +165,7 @@ class Device:
         Raises:
             DataError: If an example is not of the task's kind.
         """
-        z = self._installed.now.logits(check_examples(examples, self.task))
-        shares = probabilities(z.astype(np.float64))
-        return np.hstack([1 - shares, shares]) if shares.shape[1] == 1 else shares
+        return label_probabilities(self._installed.now.logits(check_examples(examples, self.task)))
 
     def decide(self, examples: Sequence[Example]) -> list[str]:
         """The label of every example, by the user's own threshold.

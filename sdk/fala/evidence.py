@@ -109,6 +109,12 @@ def probabilities(z: NDArray[np.floating]) -> Floats:
     return np.asarray(shares, dtype=np.float64)
 
 
+def label_probabilities(z: NDArray[np.floating]) -> Floats:
+    """Probability of every label by logits (n, C), shape (n, number of labels)."""
+    shares = probabilities(z.astype(np.float64))
+    return np.hstack([1 - shares, shares]) if shares.shape[1] == 1 else shares
+
+
 def cross_entropy(labels: Floats, z: Floats) -> Floats:
     """Cross-entropy of logits (n, C) against class shares (n, C), in nats, shape (n,)."""
     if z.shape[1] == 1:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import BundleFormatError, DataError, DimensionError
-from fala.evidence import probabilities, softmax
+from fala.evidence import label_probabilities, softmax
 from fala.examples import MATCHING, Example, Match
 
 Vectors = NDArray[np.float32]
@@ -157,8 +157,7 @@ class PersonalModel:
 
     def probabilities(self, inputs: Vectors) -> NDArray[np.float64]:
         """Probability of every label, shape (n, number of labels), for inputs (n, d)."""
-        shares = probabilities(self.logits(inputs).astype(np.float64))
-        return np.hstack([1 - shares, shares]) if shares.shape[1] == 1 else shares
+        return label_probabilities(self.logits(inputs))
 
 
 def example_inputs(

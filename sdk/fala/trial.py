@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fala.bundle import Bundle, add_bridge, write_release
 from fala.device import Device
 from fala.errors import DataError
-from fala.evidence import probabilities
+from fala.evidence import label_probabilities
 from fala.examples import unique_texts
 from fala.heads import Head, Vectors
 from fala.metrics import f1, scores
@@ -203,10 +203,9 @@ def _scores(
     truth: NDArray[np.int64], logits: Vectors, threshold: float = 0.0
 ) -> dict[str, float | None]:
     """Score logits (n, C): F1 by a threshold of the one logit, accuracy at probability 1/2."""
-    shares = probabilities(logits.astype(np.float64))
-    if shares.shape[1] > 1:
-        return scores(truth, shares)
-    figures = scores(truth, np.hstack([1 - shares, shares]))
+    figures = scores(truth, label_probabilities(logits))
+    if logits.shape[1] > 1:
+        return figures
     return {**figures, "f1": f1(truth == 1, logits[:, 0] > threshold)}
 
 
