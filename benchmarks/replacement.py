@@ -21,20 +21,18 @@ import shutil
 import statistics
 import tempfile
 import time
-from importlib import resources
 from pathlib import Path
 
 import click
 
 import fala
-from fala.rows import load_rows
-from fala.sample import sample_rows
+from fala.demo.sample import sample_rows
+from fala.vendor import built_in, load_rows
 
 
 def bundle_of(name: str) -> fala.Bundle:
     """A built-in bundle, or a file."""
-    built_in = Path(str(resources.files("fala"))) / "builtin" / f"{name}.fala"
-    return fala.Bundle.open(built_in if built_in.is_file() else name)
+    return fala.Bundle.open(built_in().get(name, name))
 
 
 def documents_of(data: str | None, count: int, seed: int) -> tuple[list[str], list[int]]:

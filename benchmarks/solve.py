@@ -24,8 +24,7 @@ import numpy as np
 import scipy.linalg
 from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
 
-from fala.objective import Evidence, fit, probabilities
-from fala.ridge import GRID, Problem
+from fala.vendor import GRID, Evidence, Problem, fit, probabilities
 
 
 def interleaved(

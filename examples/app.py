@@ -2,12 +2,11 @@
 
 import sys
 import tempfile
-from importlib import resources
 from pathlib import Path
 
 import fala
+from fala.vendor import built_in
 
-BUILT_IN = Path(str(resources.files("fala") / "builtin"))
 FRIENDLY = ("What a lovely film", "Thank you for this", "I enjoyed the book", "A kind answer")
 RUDE = ("What a stupid film", "Nobody wants you here", "The book is garbage", "A vile answer")
 THINGS = ("from the library", "about the match", "on Monday", "by my neighbour", "in the news")
@@ -21,7 +20,7 @@ def sentences(starts):
 
 def make_release(name, folder):
     """The vendor's part: a global head on public rows."""
-    path, bundle = folder / f"{name}-release.fala", fala.Bundle.open(BUILT_IN / f"{name}.fala")
+    path, bundle = folder / f"{name}-release.fala", fala.Bundle.open(built_in()[name])
     labels = ["fine"] * len(sentences(FRIENDLY)) + ["rude"] * len(sentences(RUDE))
     head = fala.fit_head(bundle.backbone(), sentences(FRIENDLY + RUDE), labels)
     fala.write_release(path, bundle, head, {"head": "examples/app.py"})

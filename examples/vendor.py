@@ -7,12 +7,12 @@ The backbone may be any bundle that fala-export wrote; here it is the built-in o
 
 import sys
 import tempfile
-from importlib import resources
 from pathlib import Path
 
 import fala
+from fala.vendor import built_in
 
-BACKBONE = Path(str(resources.files("fala") / "builtin")) / "bert.fala"
+BACKBONE = built_in()["bert"]
 SUBJECTS = ("The train", "The soup", "This song", "The new phone", "My chair", "The garden")
 VERDICTS = {
     "praise": ("is wonderful", "made me happy", "is better than I hoped"),

@@ -3,11 +3,12 @@
 import numpy as np
 
 import bundles
-from fala import bundle_format as layout
-from fala.bridge import Bridge
-from fala.bundle import Bundle, add_bridge, write_bundle, write_release
+from fala.bundle import format as layout
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import add_bridge, write_bundle, write_release
 from fala.examples import Match, unique_texts
-from fala.heads import Head
+from fala.model.bridge import Bridge
+from fala.model.heads import Head
 
 DIMENSIONS = {"old": 8, "mid": 12, "new": 10}
 WORDS = bundles.WORDS[1:]

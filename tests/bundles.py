@@ -7,9 +7,12 @@ import zipfile
 
 import numpy as np
 
-from fala import bundle_format as layout
-from fala.bundle import Bundle, Manifest, array_bytes, write_bundle, write_release
-from fala.heads import Head
+from fala.bundle import format as layout
+from fala.bundle.arrays import array_bytes
+from fala.bundle.manifest import Manifest
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import write_bundle, write_release
+from fala.model.heads import Head
 
 DIMENSION = 8
 WORDS = (

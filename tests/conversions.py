@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fala.rows import gather_rows, read_rows
+from fala.vendor.rows import gather_rows, read_rows
 from fala_sim.cli import main
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"

@@ -10,11 +10,11 @@ import threading
 import time
 from pathlib import Path
 
-from fala import installed as module
-from fala import slots
 from fala.backbones import OnnxEncoder
 from fala.device import Device
-from fala.store import Store
+from fala.replacement import installed as module
+from fala.store import slots
+from fala.store.store import Store
 
 
 def die(*_, **__):

@@ -18,11 +18,11 @@ from bundles import (
     write_onnx,
     write_word_vectors,
 )
-from fala import bundle_format as layout
-from fala.arrays import read_array
 from fala.backbones import OnnxEncoder, WordVectors
+from fala.backbones.words import words
+from fala.bundle import format as layout
+from fala.bundle.arrays import read_array
 from fala.errors import BundleFormatError, DataError, DimensionError
-from fala.text import words
 
 TEXTS = ["I love this film!", "", "awful . " * 40, "zzz", "a", "the film was not good , was it"]
 

@@ -7,15 +7,15 @@ import pytest
 import scipy.optimize
 
 from bundles import make_head
-from fala import blend
-from fala.blend import Inputs, Rows, View, fit_blend
 from fala.errors import DataError
-from fala.evidence import cross_entropy, probabilities
-from fala.fitting import f1_threshold
-from fala.heads import Head, PersonalModel
-from fala.personal import LOGIT_WEIGHT
-from fala.prior import PopulationPrior
-from fala.refinement import move
+from fala.model.heads import Head, PersonalModel
+from fala.model.losses import cross_entropy, probabilities
+from fala.model.prior import PopulationPrior
+from fala.replacement.fitting import f1_threshold
+from fala.selection.next_texts import move
+from fala.solver import blend
+from fala.solver.blend import Inputs, Rows, View, fit_blend
+from fala.solver.personal import LOGIT_WEIGHT
 
 D = 5
 THREE = ("a", "b", "c")

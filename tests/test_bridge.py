@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import bundles
-from fala import bundle_format as layout
-from fala.arrays import array_bytes
-from fala.bridge import Bridge
-from fala.bundle import Bundle, add_bridge, add_prior, write_release
+from fala.bundle import format as layout
+from fala.bundle.arrays import array_bytes
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import add_bridge, add_prior, write_release
 from fala.errors import (
     BundleDigestError,
     BundleError,
@@ -15,7 +15,8 @@ from fala.errors import (
     BundleFormatError,
     DimensionError,
 )
-from fala.prior import PopulationPrior
+from fala.model.bridge import Bridge
+from fala.model.prior import PopulationPrior
 
 D = bundles.DIMENSION
 SOURCE = "a" * 64

@@ -28,10 +28,14 @@ from bundles import (
     write_word_vector_release,
     write_word_vectors,
 )
-from fala import archive as archive_module
-from fala import bundle_format as layout
-from fala.arrays import array_bytes, read_array
-from fala.bundle import Bundle, Manifest, write_bundle, write_release
+from fala.bundle import archive as archive_module
+from fala.bundle import format as layout
+from fala.bundle.arrays import array_bytes, read_array
+from fala.bundle.files import write_atomically
+from fala.bundle.manifest import Manifest
+from fala.bundle.onnx_wire import has_external_data
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import write_bundle, write_release
 from fala.errors import (
     BundleDigestError,
     BundleError,
@@ -42,8 +46,6 @@ from fala.errors import (
     DimensionError,
     ExternalDataError,
 )
-from fala.files import write_atomically
-from fala.onnx_wire import has_external_data
 
 SETTINGS = settings(
     deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -848,7 +850,10 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    for target in ("fala.bundle.Bundle._verified", "fala.archive.zipfile.ZipFile.writestr"):
+    for target in (
+        "fala.bundle.reading.Bundle.verified",
+        "fala.bundle.archive.zipfile.ZipFile.writestr",
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(target, interrupt)
             with pytest.raises(KeyboardInterrupt):

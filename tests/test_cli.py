@@ -16,10 +16,10 @@ from click.testing import CliRunner
 import fala
 from bundles import make_head, write_onnx_release, write_word_vector_release, write_word_vectors
 from fala.backbones import OnnxEncoder
-from fala.cli import command as cli
+from fala.demo.command import command as cli
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
-BUILT_IN = resources.files("fala") / "builtin"
+BUILT_IN = resources.files("fala.demo") / "builtin"
 METRICS = ("auc", "f1", "accuracy")
 MODELS = ["old_personal", "new_global", "instant", "fala"]
 GOOD, BAD = ("good", "great", "love", "well made"), ("bad", "awful", "hate", "boring")
@@ -360,7 +360,7 @@ def test_ctrl_c_keeps_what_was_encoded(device, bridged, monkeypatch, options):
 
     with monkeypatch.context() as patched:
         patched.setattr(OnnxEncoder, "encode", encode)
-        patched.setattr("fala.crossing.LEAST_MOVE", 0)
+        patched.setattr("fala.replacement.crossing.LEAST_MOVE", 0)
         done = CliRunner().invoke(cli, ["--device", str(device), *map(str, options)])
     assert done.exit_code == 1
     hint, last = done.stderr.splitlines()
@@ -376,7 +376,7 @@ def test_ctrl_c_before_the_change_changes_nothing(device, bridged, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("fala.crossing.knowledge_of", stop)
+        patched.setattr("fala.replacement.crossing.knowledge_of", stop)
         done = CliRunner().invoke(cli, ["--device", str(device), "--new", str(bridged)])
     assert done.exit_code == 1
     hint, last = done.stderr.splitlines()
@@ -480,7 +480,7 @@ def test_an_operating_system_error_is_one_line(tiny, data):
     done = subprocess.run(
         [sys.executable, "-c",
          "import tempfile; tempfile.tempdir = '/nonexistent'; import sys; "
-         "sys.argv[0] = 'fala-replace'; from fala.cli import main; main()",
+         "sys.argv[0] = 'fala-replace'; from fala.demo.command import main; main()",
          *map(str, tiny), "--data", str(data)],
         capture_output=True,
         text=True,

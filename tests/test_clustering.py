@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fala import clustering
-from fala.clustering import (
+from fala.errors import BudgetError, DataError
+from fala.selection import clustering
+from fala.selection.clustering import (
     Graph,
     Oracle,
     build_graph,
@@ -18,7 +19,6 @@ from fala.clustering import (
     pivot,
     unit_vectors,
 )
-from fala.errors import BudgetError, DataError
 
 
 def vectors(count, dim=6, seed=0):

@@ -7,7 +7,7 @@ import pytest
 
 from conversions import check, fails, real, run
 from fala.errors import DataError
-from fala.rows import gather_rows, read_rows
+from fala.vendor.rows import gather_rows, read_rows
 from fala_sim.convert.annotators import Document, convert
 from fala_sim.convert.lewidi import parse_documents, read_folder
 

@@ -16,16 +16,17 @@ import bridged
 import bundles
 from bridged import PROBES, TEXTS
 from fala.backbones import OnnxEncoder
-from fala.blend import VIEW_WEIGHT, Inputs, Rows, fit_blend
-from fala.bridge import Bridge
-from fala.bundle import Bundle, add_bridge, add_prior, write_release
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import add_bridge, add_prior, write_release
 from fala.device import Device
 from fala.errors import DataError
-from fala.heads import Head
-from fala.prior import PopulationPrior
-from fala.refinement import BATCH
-from fala.replacement import BRIDGED_PASSES, Budget
-from fala.store import _MIGRATIONS
+from fala.model.bridge import Bridge
+from fala.model.heads import Head
+from fala.model.prior import PopulationPrior
+from fala.replacement.representing import BRIDGED_PASSES, Budget
+from fala.selection.next_texts import BATCH
+from fala.solver.blend import VIEW_WEIGHT, Inputs, Rows, fit_blend
+from fala.store.store import _MIGRATIONS
 
 HALF = 45
 

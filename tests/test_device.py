@@ -14,17 +14,11 @@ import pytest
 
 import bundles
 from fala.backbones import OnnxEncoder
-from fala.bundle import Bundle
+from fala.bundle.reading import Bundle
 from fala.device import Device
-from fala.errors import (
-    BundleDigestError,
-    BundleError,
-    BundleMismatchError,
-    DataError,
-    DeviceError,
-)
+from fala.errors import BundleDigestError, BundleError, BundleMismatchError, DataError, DeviceError
 from fala.examples import Match, unique_texts
-from fala.replacement import Budget
+from fala.replacement.representing import Budget
 
 WORDS = bundles.WORDS[1:]
 RANDOM = np.random.default_rng(0)

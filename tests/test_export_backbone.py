@@ -11,7 +11,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("optimum")
 
 from encoders import POSITIONS, TEXTS, make_encoder, write_encoder
-from fala.bundle import Bundle
+from fala.bundle.reading import Bundle
 from fala.errors import ExportError
 from fala_export.backbone import ExportOptions, export_encoder, load
 
@@ -202,5 +202,5 @@ def test_without_the_extra_the_command_says_what_to_install_before_it_fetches_an
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 1
-    assert "install fala[export]" in done.stderr
+    assert "install fala-sdk[export]" in done.stderr
     assert len(done.stderr.splitlines()) == 1

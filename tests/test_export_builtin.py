@@ -8,7 +8,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("optimum")
 
 from encoders import make_encoder
-from fala.bundle import Bundle
+from fala.bundle.reading import Bundle
 from fala.errors import ExportError
 from fala_export import builtin
 from fala_export.builtin import Recipe, build_builtin

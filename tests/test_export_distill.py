@@ -14,10 +14,10 @@ pytest.importorskip("optimum")
 from click.testing import CliRunner
 
 from encoders import DIMENSION, make_encoder, write_encoder
-from fala.bundle import Bundle
+from fala.bundle.reading import Bundle
 from fala.errors import ExportError
-from fala.rows import Row
-from fala.vendor import fit_head
+from fala.vendor.fitting import fit_head
+from fala.vendor.rows import Row
 from fala_export.backbone import ExportOptions, export_encoder, load
 from fala_export.cli import main
 from fala_export.distillation import batches

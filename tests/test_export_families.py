@@ -7,7 +7,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("optimum")
 
-from fala.bundle import Bundle
+from fala.bundle.reading import Bundle
 from fala.errors import ExportError
 from fala_export.backbone import ExportOptions, export_encoder, load
 from fala_export.models.folder import save_encoder

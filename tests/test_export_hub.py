@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("optimum")
 
-from fala.bundle import Bundle
+from fala.bundle.reading import Bundle
 from fala_export.models.encoder import load_encoder
 from families import CORPUS, write_early_folder, write_model
 from hub_server import Hub, Model, files_in

@@ -11,8 +11,8 @@ pytest.importorskip("optimum")
 
 from encoders import POSITIONS, TEXTS, make_encoder
 from fala.backbones import OnnxEncoder
-from fala.bundle import Bundle
-from fala.bundle_format import ORT, ORT_MODEL, ORT_OPERATORS
+from fala.bundle.format import ORT, ORT_MODEL, ORT_OPERATORS
+from fala.bundle.reading import Bundle
 from fala.errors import BundleFormatError, ExportError
 from fala_export.backbone import ExportOptions, export_encoder
 from fala_export.ort_format import to_ort

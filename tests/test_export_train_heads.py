@@ -11,7 +11,7 @@ import torch
 from bundles import WORDS, make_head, write_word_vectors
 from encoders import DIMENSION, TEXTS, make_encoder
 from fala import Head, Match
-from fala.rows import Row
+from fala.vendor.rows import Row
 from fala_export.training.classifier import ClassifierBatches, ClassifierModule
 from fala_export.training.figures import measure
 from fala_export.training.learners import TransformerLearner, WordLearner, attentive

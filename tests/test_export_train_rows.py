@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fala.errors import DataError
 from fala.examples import Match
-from fala.rows import Row
+from fala.vendor.rows import Row
 from fala_export.training.public_rows import PublicRows, divide, document_of, load_public_rows
 
 

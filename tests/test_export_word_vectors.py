@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from bundles import write_onnx, write_word_vector_release
-from fala.bundle import Bundle
+from fala.bundle.reading import Bundle
 from fala.errors import ExportError
 from fala_export.vectors import files as vector_files
 from fala_export.vectors.lines import parse_lines

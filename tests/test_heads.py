@@ -4,7 +4,7 @@ import pytest
 from bundles import DIMENSION, make_head, write_onnx_release
 from fala.errors import DataError
 from fala.examples import CLASSIFICATION, MATCHING, Match, check_examples, texts_of, unique_texts
-from fala.heads import Head, PersonalModel
+from fala.model.heads import Head, PersonalModel
 
 rng = np.random.default_rng(0)
 TEXTS = ["one", "two", "three", "four"]

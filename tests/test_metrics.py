@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
-from fala.blas_threads import one_blas_thread
-from fala.metrics import auc, f1, scores
+from fala.solver.threads import one_blas_thread
+from fala.vendor.metrics import auc, f1, scores
 
 
 @pytest.mark.parametrize("seed", range(5))

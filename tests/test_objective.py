@@ -7,8 +7,10 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from fala.errors import DataError
-from fala.objective import Evidence, cross_entropy, fit, probabilities
-from fala.ridge import Problem
+from fala.model.losses import cross_entropy, probabilities
+from fala.solver.evidence import Evidence
+from fala.solver.objective import fit
+from fala.solver.ridge import Problem
 
 
 def draw(seed, n, d, classes=1):

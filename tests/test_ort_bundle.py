@@ -10,9 +10,10 @@ import pytest
 pytest.importorskip("onnx")
 
 from bundles import MAX_LENGTH, onnx_manifest, onnx_model, tokenizer_json
-from fala import bundle_format as layout
 from fala.backbones import OnnxEncoder
-from fala.bundle import Bundle, write_bundle
+from fala.bundle import format as layout
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import write_bundle
 from fala.errors import BundleFormatError
 
 # Runs in a process of its own: what ends the process is what is looked for.

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 import bundles
 from fala.errors import BudgetError, DataError
 from fala.examples import Match, unique_texts
-from fala.heads import Head
-from fala.objective import Evidence
-from fala.personal import carried_logits, fit_personal, personal_fit
-from fala.replacement import Budget, Knowledge, Report, replace
+from fala.model.heads import Head
+from fala.replacement.representing import Budget, Knowledge, Report, replace
+from fala.solver.evidence import Evidence
+from fala.solver.personal import carried_logits, fit_personal, personal_fit
 
 DIMENSION = 6
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fala.errors import DataError, RowError
 from fala.examples import Match
-from fala.rows import Row, Rows, gather_rows, load_rows, read_rows
+from fala.vendor.rows import Row, Rows, gather_rows, load_rows, read_rows
 
 
 def text_row(**fields):
@@ -176,7 +176,7 @@ def test_a_file_that_cannot_be_read(tmp_path, name):
 
 
 def test_importing_rows_brings_no_model_library():
-    code = "import sys, fala.rows; print({'torch', 'transformers'} & set(sys.modules))"
+    code = "import sys, fala.vendor.rows; print({'torch', 'transformers'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.stdout.strip() == "set()", result.stderr
 

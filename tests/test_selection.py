@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fala.errors import BudgetError, DataError
-from fala.selection import select
+from fala.selection.representatives import select
 
 METHODS = ["correlation", "kmeans", "random"]
 

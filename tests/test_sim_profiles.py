@@ -4,12 +4,12 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from importlib import resources
 from pathlib import Path
 
 import pytest
 
 import fala
+from fala.vendor import built_in
 from fala_sim.profiles.limited import judge
 from fala_sim.profiles.profile import (
     LINPACK,
@@ -45,7 +45,7 @@ def files(tmp_path_factory):
     """The two built-in backbones with heads, and a user's rows."""
     folder = tmp_path_factory.mktemp("releases")
     for name in ("glove", "bert"):
-        source = Path(str(resources.files("fala"))) / "builtin" / f"{name}.fala"
+        source = built_in()[name]
         bundle = fala.Bundle.open(source)
         head = fala.fit_head(bundle.backbone(), TEXTS, LABELS)
         fala.write_release(folder / name, bundle, head, {})

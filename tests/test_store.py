@@ -7,7 +7,7 @@ import pytest
 
 from fala.errors import DataError, DeviceError
 from fala.examples import Match
-from fala.store import SlotRecord, Store
+from fala.store.store import SlotRecord, Store
 
 
 def slot(name, seed=0, **fields):

@@ -8,9 +8,9 @@ from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
 import fala
 from bundles import WORDS, make_head, write_onnx, write_onnx_release, write_word_vectors
-from fala import trial
+from fala.demo import trial
 from fala.examples import unique_texts
-from fala.rows import gather_rows, read_rows
+from fala.vendor.rows import gather_rows, read_rows
 
 USERS = ["u0", "u1"]
 

@@ -6,10 +6,10 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import bundles
-from fala import vendor
 from fala.errors import DataError
 from fala.examples import Match
-from fala.vendor import fit_bridge, fit_head
+from fala.vendor import fitting as vendor
+from fala.vendor.fitting import fit_bridge, fit_head
 
 WORDS = bundles.WORDS[1:]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fala import DataError
-from fala.cli_errors import Group
+from fala.vendor.commands import Group
 from fala_sim.convert.commands import convert_group
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 #: Libraries whose versions a result may depend on.
 _LIBRARIES = (
-    "fala", "numpy", "scipy", "onnxruntime", "tokenizers", "torch", "transformers", "peft",
+    "fala-sdk", "numpy", "scipy", "onnxruntime", "tokenizers", "torch", "transformers", "peft",
     "scikit-learn",
 )  # fmt: skip
 

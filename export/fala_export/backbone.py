@@ -11,12 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fala.backbones import OnnxEncoder
-from fala.bundle import Manifest, write_bundle
-from fala.bundle_format import ONNX, ONNX_MODEL, ORT, ORT_MODEL, ORT_OPERATORS, TOKENIZER
-from fala.errors import ExportError
-from fala.examples import Example, unique_texts
-from fala.heads import Head, Vectors
+from fala import ExportError, Head, Manifest, write_bundle
+from fala.vendor import Example, OnnxEncoder, Vectors, unique_texts
+from fala.vendor.layout import ONNX, ONNX_MODEL, ORT, ORT_MODEL, ORT_OPERATORS, TOKENIZER
 from fala_export.cost import cost
 from fala_export.ort_format import to_ort
 from fala_export.parity import compare, compare_logits, speed
@@ -98,7 +95,9 @@ def load(source: str, pooling: str | None = None, revision: str | None = None) -
     # Looked for before anything is fetched: the base install has a hub client of another version.
     for package in ("torch", "transformers", "optimum", "onnx"):
         if find_spec(package) is None:
-            raise ExportError(f"install fala[export] to load a transformer ({package} is missing)")
+            raise ExportError(
+                f"install fala-sdk[export] to load a transformer ({package} is missing)"
+            )
     from fala_export.models.encoder import load_encoder
 
     return load_encoder(source, pooling, revision)

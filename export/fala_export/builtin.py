@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fala.errors import ExportError
+from fala import ExportError
 from fala_export.backbone import ExportOptions, export_encoder, load, versions
 from fala_export.corpus import CORPORA, Document, documents, hold_out, sample_texts
 from fala_export.distillation.distil import Distillation, distil
@@ -102,7 +102,7 @@ def build_builtin(
             Teacher(load_teacher(), work), sample(corpus, recipe, seed), recipe.bert, work, seed
         )
     except ImportError as error:
-        raise ExportError(f"install fala[export] to train the models ({error})") from error
+        raise ExportError(f"install fala-sdk[export] to train the models ({error})") from error
     return [
         export_word_vectors(
             vectors,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from fala.cli_errors import Group
+from fala.vendor.commands import Group
 from fala_export.commands.backbone import backbone
 from fala_export.commands.bridge import bridge
 from fala_export.commands.builtin import builtin
@@ -17,7 +17,7 @@ from fala_export.commands.word_vectors import word_vectors
 
 
 @click.group("fala-export", cls=Group)
-@click.version_option(package_name="fala")
+@click.version_option(package_name="fala-sdk")
 def main() -> None:
     """Turn models into bundles for FaLA's devices."""
 

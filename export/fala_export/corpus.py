@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from fala.errors import ExportError
+from fala import ExportError
 
 Document = list[str]
 """The sentences of one text, in order."""

@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fala.bundle import Bundle
-from fala.bundle_format import WORD_VECTORS
-from fala.errors import ExportError, FalaError
+from fala import Bundle, ExportError, FalaError
+from fala.vendor.layout import WORD_VECTORS
 
 _STATUS = Path("/proc/self/status")
 _KIBIBYTE = 1_024

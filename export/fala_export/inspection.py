@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fala.bundle import Bundle
-from fala.bundle_format import ONNX, ONNX_MODEL, TOKENIZER, VOCABULARY, WORD_VECTORS
-from fala.errors import BundleFormatError, ExportError
-from fala.text import words
+from fala import Bundle, BundleFormatError, ExportError
+from fala.vendor import words
+from fala.vendor.layout import ONNX, ONNX_MODEL, TOKENIZER, VOCABULARY, WORD_VECTORS
 from fala_export.footprint import measure
 
 #: Tokens (words, for word vectors) of the texts that a bundle's cost is given for.
@@ -88,7 +87,7 @@ def _cost(bundle: Bundle) -> dict[str, Any]:
 
         return {"cost": cost(bundle.read(ONNX_MODEL))}
     except ImportError as error:
-        return _unknown(f"install fala[export] to count it ({error})")
+        return _unknown(f"install fala-sdk[export] to count it ({error})")
     except ExportError as error:
         return _unknown(str(error))
 

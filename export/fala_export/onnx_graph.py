@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import ExportError
+from fala import ExportError
 from fala_export.quiet import quiet
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fala.errors import ExportError
+from fala import ExportError
 from fala_export.quiet import quiet
 
 _ALIGNMENT = 16  # of the largest constants in the file

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.examples import Example
-from fala.heads import Head, Vectors
+from fala import Head
+from fala.vendor import Example, Vectors
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession

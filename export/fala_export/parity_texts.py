@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fala.errors import ExportError
+from fala import ExportError
 
 _SENTENCES = """\
 The bus was late again, so we walked.

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from fala.errors import ExportError
+from fala import ExportError
 from fala_export.training.settings import TrainingSettings
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")

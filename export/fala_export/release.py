@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fala import Bundle
-from fala.errors import ExportError
+from fala import Bundle, ExportError
 from fala_export.backbone import ExportOptions, export_encoder, load
 from fala_export.recipe import BackboneTable, Recipe, WordVectorsTable
 from fala_export.training.global_model import fit_frozen, train

@@ -4,9 +4,9 @@ The names below are the public door; everything else may move.
 """
 
 from fala.backbones import Backbone
-from fala.blend import View
-from fala.bridge import Bridge
-from fala.bundle import Bundle, Manifest, add_bridge, add_prior, write_bundle, write_release
+from fala.bundle.manifest import Manifest
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import add_bridge, add_prior, write_bundle, write_release
 from fala.device import Device
 from fala.errors import (
     BudgetError,
@@ -25,13 +25,15 @@ from fala.errors import (
     RowError,
 )
 from fala.examples import Match
-from fala.heads import Head, PersonalModel
-from fala.learning import LearnReport
-from fala.personal import fit_personal
-from fala.prior import PopulationPrior
-from fala.replacement import Budget, Report
-from fala.selection import Selection, select
-from fala.vendor import fit_bridge, fit_head
+from fala.model.bridge import Bridge
+from fala.model.heads import Head, PersonalModel
+from fala.model.prior import PopulationPrior
+from fala.replacement.learning import LearnReport
+from fala.replacement.representing import Budget, Report
+from fala.selection.representatives import Selection, select
+from fala.solver.blend import View
+from fala.solver.personal import fit_personal
+from fala.vendor.fitting import fit_bridge, fit_head
 
 __all__ = [
     "Backbone",

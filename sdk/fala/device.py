@@ -15,25 +15,25 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import replacement
-from fala.blend import View
-from fala.bridge import Bridge
-from fala.bundle import Bundle
-from fala.bundle_format import WORD_VECTORS
-from fala.crossing import KeepOld, cross, refine
+from fala.bundle.format import WORD_VECTORS
+from fala.bundle.reading import Bundle
 from fala.errors import BundleMismatchError, DataError, DeviceError
-from fala.evidence import label_probabilities
 from fala.examples import Example, check_examples, unique_texts
-from fala.fitting import Fitted
-from fala.heads import Head, PersonalModel
-from fala.installed import Installed
-from fala.learning import LearnReport, fit_known
-from fala.memory import Memory, encode_missing, knowledge_of
-from fala.personal import Prior
-from fala.recall import reachable
-from fala.replacement import Budget, Objective, Progress, Report
-from fala.slots import BUNDLES, SLOTS, install, open_release, slot_record
-from fala.store import Store
+from fala.model.bridge import Bridge
+from fala.model.heads import Head, PersonalModel
+from fala.model.losses import label_probabilities
+from fala.replacement import representing as replacement
+from fala.replacement.crossing import KeepOld, cross, refine
+from fala.replacement.fitting import Fitted
+from fala.replacement.installed import Installed
+from fala.replacement.learning import LearnReport, fit_known
+from fala.replacement.memory import Memory, encode_missing, knowledge_of
+from fala.replacement.recall import reachable
+from fala.replacement.representing import Budget, Objective, Progress, Report
+from fala.solver.blend import View
+from fala.solver.personal import Prior
+from fala.store.slots import BUNDLES, SLOTS, install, open_release, slot_record
+from fala.store.store import Store
 
 _STORE = "store.sqlite3"
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fala.errors import DataError
-from fala.text import fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +71,39 @@ def check_examples(examples: Sequence[Example], task: str) -> list[Example]:
             if why := fault(text):
                 raise DataError(f"a text of example {position} {why}")
     return list(examples)
+
+
+def fault(text: object) -> str | None:
+    """Tell why something is not a text, or None if it is one.
+
+    A lone surrogate (half of an emoji that was cut in two) is in no encoding: a tokenizer or a
+    database would fail on it later, so it is refused everywhere alike.
+    """
+    if not isinstance(text, str):
+        return f"is a {type(text).__name__}, not a text (str)"
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return (
+            f"has a lone surrogate at character {error.start}; "
+            "replace it, as text.encode(errors='replace').decode() does"
+        )
+    return None
+
+
+def check_texts(texts: Sequence[str]) -> list[str]:
+    """Check that a backbone was given texts.
+
+    Returns:
+        The texts as a list.
+
+    Raises:
+        DataError: One text was passed for a sequence of them, or an item is not a text; names its
+            position.
+    """
+    if isinstance(texts, str | bytes):
+        raise DataError("expected a sequence of texts, got one; wrap it in a list")
+    for position, text in enumerate(texts):
+        if why := fault(text):
+            raise DataError(f"text {position} {why}")
+    return list(texts)

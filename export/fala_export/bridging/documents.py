@@ -8,9 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fala import Backbone, DataError, ExportError, RowError
-from fala.examples import unique_texts
-from fala.heads import Vectors
-from fala.rows import read_rows
+from fala.vendor import Vectors, read_rows, unique_texts
 from fala_export.distillation.texts import read_lines
 from fala_export.training.progress import progress
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fala.errors import ExportError
-from fala.heads import Vectors
+from fala import ExportError
+from fala.vendor import Vectors
 from fala_export.bridging.forms import Ridge, errors_by_rank, procrustes
 from fala_export.bridging.moments import Centre, Matrix, Moments
 

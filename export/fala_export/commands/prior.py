@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from fala.errors import ExportError
+from fala import ExportError
 from fala_export.commands.options import JSON
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from fala.errors import ExportError
+from fala import ExportError
 from fala_export.commands.options import JSON, show
 
 
@@ -33,7 +33,7 @@ def release(recipe: Path, out: Path | None, work: Path | None, resume: bool, as_
         from fala_export.recipe import read_recipe
         from fala_export.release import build_release
     except ImportError as error:
-        raise ExportError(f"install fala[export] to make a release ({error})") from error
+        raise ExportError(f"install fala-sdk[export] to make a release ({error})") from error
 
     try:
         summary = build_release(

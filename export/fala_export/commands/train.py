@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from fala import Bundle
-from fala.errors import ExportError
+from fala import Bundle, ExportError
 from fala_export.commands.options import (
     JSON,
     MAX_LENGTH,
@@ -104,7 +103,7 @@ def train(
         from fala_export.training.public_rows import load_public_rows
         from fala_export.training.release import save_model, write_trained
     except ImportError as error:
-        raise ExportError(f"install fala[export] to train a model ({error})") from error
+        raise ExportError(f"install fala-sdk[export] to train a model ({error})") from error
 
     rows = load_public_rows(data)
     backbone = _load(source, pooling, revision, seed)

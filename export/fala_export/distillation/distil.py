@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fala.errors import ExportError
+from fala import ExportError
 from fala_export.distillation.student import (
     average_untrained_positions,
     choose_shape,

@@ -12,8 +12,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import Backbone
-from fala.errors import ExportError
+from fala import Backbone, ExportError
 from fala_export.backbone import Export, ExportOptions, check_folder, convert, pack
 from fala_export.distillation.distil import Distillation, distil
 from fala_export.distillation.survival import Task, load_task, score, survival

@@ -11,7 +11,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import ExportError
+from fala import ExportError
 
 if TYPE_CHECKING:
     from transformers import BertModel, PretrainedConfig, PreTrainedModel

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import Backbone, fit_head
-from fala.errors import DataError
-from fala.examples import unique_texts
+from fala import Backbone, DataError, fit_head
+from fala.vendor import unique_texts
 from fala_export.training.figures import measure
 from fala_export.training.public_rows import Division, divide, document_of, load_public_rows
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fala.errors import ExportError
+from fala import ExportError
 
 _EVERY = 20  # one text of so many is held out
 _HELD_OUT = 2_000  # at most: enough for figures of three digits

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from fala.errors import ExportError
+from fala import ExportError
 
 
 def trim_vocabulary(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import ExportError
+from fala import ExportError
 from fala_export.models.folder import (
     MODULES,
     read_modules,

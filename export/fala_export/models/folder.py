@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from fala.errors import ExportError
+from fala import ExportError
 from fala_export.models.transformer_files import (
     CONFIGURATION,
     WEIGHTS,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fala.errors import ExportError
+from fala import ExportError
 from fala_export.models.folder import (
     MODULES,
     PROMPTS,

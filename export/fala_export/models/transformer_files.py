@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fala.errors import ExportError
+from fala import ExportError
 
 CONFIGURATION = "config.json"
 TOKENIZER = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import DataError
+from fala import DataError
 
 LEAST_ROWS = 10
 LEAST_ANNOTATORS = 20

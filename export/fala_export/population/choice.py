@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import PopulationPrior
-from fala.blend import BIAS_DEVIATION, SPREAD
-from fala.errors import DataError
+from fala import DataError, PopulationPrior
+from fala.vendor import BIAS_DEVIATION, SPREAD
 from fala_export.population.annotators import Annotator, Floats
 from fala_export.population.expectation import ROUNDS, Gaussian, estimate, isotropic
 from fala_export.population.laplace import find_mode

@@ -7,11 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fala import Bundle, add_prior
-from fala.backbones import Backbone
-from fala.errors import BundleMismatchError, RowError
-from fala.examples import unique_texts
-from fala.heads import Head
+from fala import Backbone, Bundle, BundleMismatchError, Head, RowError, add_prior
+from fala.vendor import unique_texts
 from fala_export.bridging.documents import embed
 from fala_export.population.annotators import Annotator, gather_annotators
 from fala_export.population.choice import TICKS, choose_prior

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import ExportError
+from fala import ExportError
 from fala_export.precision.calibration_texts import calibration_texts
 from fala_export.training.progress import progress
 

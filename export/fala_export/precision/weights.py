@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fala.errors import ExportError
+from fala import ExportError
 from fala_export.precision.graph_edit import GraphEdit
 from fala_export.precision.integers import use_integers
 

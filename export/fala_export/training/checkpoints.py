@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fala.errors import ExportError
-from fala.files import write_atomically
+from fala import ExportError
+from fala.vendor import write_atomically
 
 _PREFIX = "checkpoint-"
 _SEAL = "sealed.json"

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fala.examples import CLASSIFICATION
-from fala.heads import Head, Vectors
-from fala.rows import Row
+from fala import Head
+from fala.vendor import CLASSIFICATION, Row, Vectors
 from fala_export.training.learners import Learner
 from fala_export.training.texts import Texts, length_batches
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fala.heads import Head, Vectors
-from fala.metrics import scores
-from fala.rows import Row
+from fala import Head
+from fala.vendor import Row, Vectors, scores
 
 METRICS = ("auc", "f1", "accuracy")
 

@@ -9,13 +9,9 @@ from typing import Any
 
 import click
 
-from fala import Bundle, fit_head
-from fala.backbones import Backbone
-from fala.bundle_format import WORD_VECTORS
-from fala.errors import ExportError
-from fala.examples import MATCHING, Example, unique_texts
-from fala.heads import Head, Vectors
-from fala.rows import Row
+from fala import Backbone, Bundle, ExportError, Head, fit_head
+from fala.vendor import MATCHING, Example, Row, Vectors, unique_texts
+from fala.vendor.layout import WORD_VECTORS
 from fala_export.backbone import versions
 from fala_export.models.encoder import Encoder
 from fala_export.training.classifier import ClassifierBatches, ClassifierModule

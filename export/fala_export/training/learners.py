@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fala.bundle import Bundle
-from fala.text import words
+from fala import Bundle
+from fala.vendor import words
 from fala_export.models.encoder import Encoder
 from fala_export.models.sentence_encoder import AttentionPooling, SentenceEncoder
 from fala_export.training.loop import LoopSettings

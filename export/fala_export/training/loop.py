@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from fala.errors import ExportError
+from fala import ExportError
 from fala_export.training import checkpoints
 
 _WEIGHTS = "model.safetensors"

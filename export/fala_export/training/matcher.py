@@ -15,11 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fala.errors import DataError
-from fala.examples import MATCHING
-from fala.heads import Head, Vectors
-from fala.objective import Evidence, fit
-from fala.rows import Row
+from fala import DataError, Head
+from fala.vendor import MATCHING, Evidence, Row, Vectors, fit
 from fala_export.training.learners import Learner
 from fala_export.training.opened import Opened
 from fala_export.training.texts import Texts

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fala.examples import Match
-from fala.rows import Row
+from fala import Match
+from fala.vendor import Row
 
 NEGATIVES = 4  # candidates that were not opened, to one that was (the paper, section 4.2)
 HISTORY = 50  # latest texts of a history that a training looks at

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fala.errors import DataError
-from fala.examples import CLASSIFICATION, MATCHING, Match
-from fala.rows import Row, read_rows
+from fala import DataError, Match
+from fala.vendor import CLASSIFICATION, MATCHING, Row, read_rows
 
 _SHARE = 0.1  # of the documents: as many for validation as for the report
 _MOST = 0.15  # a user who brings the documents above this is passed over

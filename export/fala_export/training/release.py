@@ -7,8 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fala import Bundle, write_release
-from fala.errors import ExportError
+from fala import Bundle, ExportError, write_release
 from fala_export.backbone import ExportOptions, check_folder, convert, pack
 from fala_export.models.encoder import Encoder
 from fala_export.models.folder import save_encoder

@@ -29,7 +29,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from fala.errors import ExportError
+from fala import ExportError
 from fala_export.training import checkpoints
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import IO, BinaryIO
 
 import click
 
-from fala.errors import ExportError
+from fala import ExportError
 
 _GZIP = b"\x1f\x8b"
 _ZIP = (b"PK\3\4", b"PK\5\6")  # the second: without a file

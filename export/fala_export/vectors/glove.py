@@ -14,8 +14,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.files import write_atomically
-from fala.text import words
+from fala.vendor import words, write_atomically
 
 if TYPE_CHECKING:
     import torch

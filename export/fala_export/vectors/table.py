@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.arrays import read_array
-from fala.bundle import Bundle, Manifest, array_bytes, write_bundle
-from fala.bundle_format import SCALES, VECTORS, VOCABULARY, WORD_VECTORS
-from fala.errors import BundleFormatError, ExportError
+from fala import Bundle, BundleFormatError, ExportError, Manifest, write_bundle
+from fala.vendor import array_bytes, read_array
+from fala.vendor.layout import SCALES, VECTORS, VOCABULARY, WORD_VECTORS
 
 PRECISIONS = ("int8", "float16")
 

@@ -8,7 +8,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from fala.errors import ExportError
+from fala import ExportError
 from fala_export.vectors.files import open_lines
 from fala_export.vectors.lines import Header, find_dimension, find_header, parse_lines
 from fala_export.vectors.table import VectorTable, write_table

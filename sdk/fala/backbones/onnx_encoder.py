@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import BundleFormatError, DimensionError
-from fala.text import check_texts
+from fala.examples import check_texts
 
 #: Texts a run: beyond this a phone gains little speed and pays in memory.
 BATCH_SIZE = 32

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.backbones.words import words
 from fala.errors import BundleFormatError
-from fala.text import check_texts, words
+from fala.examples import check_texts
 
 _UNKNOWN_WORDS = ("<unk>", "unk")
 _BLOCK = 8192

@@ -1,0 +1,1 @@
+"""A vendor's release as one file."""

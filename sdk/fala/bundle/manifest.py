@@ -1,0 +1,154 @@
+"""The manifest: what a bundle says of itself."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, NoReturn
+
+from fala.bundle import format as layout
+from fala.errors import BundleFormatError, BundleVersionError
+from fala.examples import CLASSIFICATION, MATCHING
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a bundle says of itself.
+
+    Attributes:
+        name: The vendor's name of the backbone, for people.
+        kind: ``"onnx"``, ``"ort"`` (ONNX Runtime's own format) or ``"word-vectors"``.
+        dimension: Length of an embedding.
+        precision: How weights are stored: ``"fp32"``, ``"fp16"``, ``"int8"`` or ``"int4"`` for a
+            graph, ``"float16"`` or ``"int8"`` for word vectors.
+        max_length: Tokens of a text that are read (None: all).
+        task: ``"classification"`` or ``"matching"``; None for a backbone without a head.
+        labels: The classes' names in the order of the logits; two for a binary head and a
+            matcher, whose one logit is the second's. Empty for a backbone without a head.
+        details: Anything else worth keeping (the padding token's id, parity, provenance).
+        files: SHA-256 of every file but the manifest, by name.
+        format_version: Version of the layout, see ``fala.bundle_format``.
+    """
+
+    name: str
+    kind: str
+    dimension: int
+    precision: str
+    max_length: int | None = None
+    task: str | None = None
+    labels: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    format_version: int = layout.FORMAT_VERSION
+
+    def to_json(self) -> bytes:
+        """Serialize, with sorted keys: the same manifest gives the same bytes.
+
+        Raises:
+            BundleFormatError: Something in it has no place in JSON.
+        """
+        try:
+            return json.dumps(asdict(self), indent=2, sort_keys=True, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise BundleFormatError(f"the manifest cannot be written as JSON: {error}") from error
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Manifest:
+        """Read and check a manifest; fields that this version does not know are ignored.
+
+        Raises:
+            BundleFormatError: Not JSON, or a field is missing or not what it should be.
+            BundleVersionError: A format version that this SDK does not know.
+        """
+        raw = _parse(data)
+        version = raw.get("format_version")
+        if type(version) is not int or version != layout.FORMAT_VERSION:
+            raise BundleVersionError(
+                f"format version {version!r:.40}; this SDK reads version {layout.FORMAT_VERSION}: "
+                "update fala, or export the bundle for this version"
+            )
+        if problems := _problems(raw):
+            raise BundleFormatError(f"the manifest cannot be read: {'; '.join(problems)}")
+        known = {entry.name: raw[entry.name] for entry in fields(cls) if entry.name in raw}
+        return cls(**{**known, "labels": tuple(raw["labels"])})
+
+    @property
+    def pad_id(self) -> int:
+        """The padding token's id."""
+        return int(self.details.get("pad_id", 0))
+
+
+def _parse(data: bytes) -> dict[str, Any]:
+    if len(data) > layout.MAX_MANIFEST_BYTES:
+        raise BundleFormatError("the manifest is larger than any real one")
+    try:
+        raw = json.loads(
+            data.decode(),
+            object_pairs_hook=_distinct,
+            parse_constant=_refuse,
+            parse_float=_finite,
+            parse_int=_small,
+        )
+        # A lone surrogate passes the parser, and then fails wherever the text is written.
+        json.dumps(raw, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise BundleFormatError(f"the manifest is not JSON: {error}") from error
+    if not isinstance(raw, dict):
+        raise BundleFormatError("the manifest is not a JSON object")
+    return raw
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a key appears twice in one object")
+    return result
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _refuse(text[:40])
+
+
+def _small(text: str) -> int:
+    # Long digits take quadratic time, and overflow everything that reads them.
+    return int(text) if len(text) <= 18 else _refuse(text[:40])
+
+
+def _problems(raw: Mapping[str, Any]) -> list[str]:
+    task, labels, files, details = (raw.get(key) for key in ("task", "labels", "files", "details"))
+    max_length = raw.get("max_length")
+    pad_id = details.get("pad_id", 0) if isinstance(details, dict) else 0
+    checks = [
+        ("name is not a text", isinstance(raw.get("name"), str)),
+        # Lists, not sets: what stands here need not be hashable.
+        (f"kind is not one of {', '.join(layout.BACKBONE_FILES)}",
+         raw.get("kind") in list(layout.BACKBONE_FILES)),
+        (f"dimension is not a whole number from 1 to {layout.MAX_DIMENSION}",
+         _whole(raw.get("dimension"), 1, layout.MAX_DIMENSION)),
+        ("precision is not a text", isinstance(raw.get("precision"), str)),
+        (f"max_length is neither null nor a whole number from 1 to {layout.MAX_TOKENS}",
+         max_length is None or _whole(max_length, 1, layout.MAX_TOKENS)),
+        ("task is unknown", task in [None, CLASSIFICATION, MATCHING]),
+        ("labels are not a list of texts", isinstance(labels, list) and _texts(labels)),
+        ("labels and task do not go together", bool(labels) == (task is not None)),
+        ("details are not an object", isinstance(details, dict)),
+        ("the padding token's id is not a whole number", _whole(pad_id, 0, 2**31 - 1)),
+        ("files are not an object of texts",
+         isinstance(files, dict) and _texts(list(files.values()))),
+    ]  # fmt: skip
+    return [problem for problem, fine in checks if not fine]
+
+
+def _texts(values: list[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _whole(value: object, low: int, high: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high

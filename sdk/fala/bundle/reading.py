@@ -1,0 +1,279 @@
+"""A vendor's release as one file: an archive under a manifest of digests.
+
+Reading never extracts: every byte is checked against the manifest and parsed in memory, so there
+is nothing on disk that could have changed between check and use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.backbones import Backbone, OnnxEncoder, WordVectors
+from fala.bundle import format as layout
+from fala.bundle.archive import read_file, read_index
+from fala.bundle.arrays import read_array
+from fala.bundle.checks import check_digest, check_file_list, digest_of, digest_over
+from fala.bundle.manifest import Manifest
+from fala.bundle.onnx_wire import has_external_data
+from fala.errors import (
+    BundleError,
+    BundleFilesError,
+    BundleFormatError,
+    DimensionError,
+    ExternalDataError,
+)
+from fala.model.bridge import Bridge
+from fala.model.heads import Head
+from fala.model.prior import PopulationPrior
+
+
+class Bundle:
+    """An opened and verified bundle.
+
+    Use ``Bundle.open``. The object holds no file open and no weights; ``backbone`` and ``head``
+    read theirs, verified again, when called.
+
+    Attributes:
+        path: The bundle's file.
+        manifest: What it says of itself.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self.manifest = manifest
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Bundle:
+        """Open a bundle and verify all of it.
+
+        Args:
+            path: The bundle's file.
+
+        Raises:
+            BundleFormatError: Not a bundle, or a manifest that cannot be read.
+            BundleVersionError: A format version that this SDK does not know.
+            BundleFilesError: A missing, extra or duplicate file, or an unsafe path.
+            BundleDigestError: A file's bytes are not those that the vendor packed.
+            ExternalDataError: The ONNX model keeps weights outside its file.
+            DimensionError: The head's dimension is not the backbone's.
+            BundleError: The file is missing or cannot be read.
+        """
+        with blaming(path):
+            return cls.verified(Path(path))
+
+    @classmethod
+    def verified(cls, path: Path) -> Bundle:
+        """A bundle whose errors do not name it yet; see ``open``."""
+        with path.open("rb") as stream:
+            index = read_index(stream)
+            if layout.MANIFEST not in index:
+                raise BundleFormatError(f"not a bundle: it has no {layout.MANIFEST}")
+            if index[layout.MANIFEST].size > layout.MAX_MANIFEST_BYTES:
+                raise BundleFormatError("the manifest is larger than any real one")
+            manifest = Manifest.from_json(
+                read_file(stream, layout.MANIFEST, index[layout.MANIFEST])
+            )
+            check_file_list(set(index) - {layout.MANIFEST}, manifest)
+            searched = {layout.ONNX_MODEL} if manifest.kind == layout.ONNX else set()
+            for name in set(manifest.files) - searched:
+                check_digest(name, digest_of(stream, index[name]), manifest)
+        bundle = cls(path, manifest)
+        # The model is read whole to be searched, and its digest checked as it is read.
+        if searched and has_external_data(bundle._read(layout.ONNX_MODEL)):
+            raise ExternalDataError(
+                "the ONNX model keeps weights outside its own file; export it as a single file"
+            )
+        bundle._head()
+        bundle._bridges()
+        bundle._prior()
+        return bundle
+
+    def read(self, name: str) -> bytes:
+        """Read one file of the bundle.
+
+        Args:
+            name: A name of ``manifest.files``.
+
+        Raises:
+            BundleDigestError: The file changed since the bundle was opened.
+            BundleFilesError: The bundle has no such file.
+            BundleError: The bundle changed otherwise, or is gone.
+        """
+        with blaming(self.path):
+            return self._read(name)
+
+    def backbone(self) -> Backbone:
+        """Load the backbone.
+
+        Raises:
+            BundleFormatError: A file cannot be read as what it should be.
+            DimensionError: Its embeddings are not of the manifest's dimension.
+            BundleError: The bundle changed since it was opened, or is gone.
+        """
+        with blaming(self.path):
+            return self._backbone()
+
+    def head(self) -> Head | None:
+        """Load the vendor's head, or None where the bundle is a backbone only.
+
+        Raises:
+            DimensionError: It is made for embeddings of another dimension.
+            BundleFormatError: An array cannot be read, or does not fit the labels.
+            BundleError: The bundle changed since it was opened, or is gone.
+        """
+        with blaming(self.path):
+            return self._head()
+
+    def bridges(self) -> dict[str, Bridge]:
+        """The bridges from earlier backbones, by those backbones' digests.
+
+        Raises:
+            BundleFormatError: An array cannot be read, or does not fit the others.
+            DimensionError: A bridge does not lead to embeddings of this backbone's dimension.
+            BundleError: The bundle changed since it was opened, or is gone.
+        """
+        with blaming(self.path):
+            return self._bridges()
+
+    def prior(self) -> PopulationPrior | None:
+        """The population prior of the head, or None where the vendor gave none.
+
+        Raises:
+            BundleFormatError: An array cannot be read, or does not fit the others.
+            DimensionError: It is made for embeddings of another dimension.
+            BundleError: The bundle changed since it was opened, or is gone.
+        """
+        with blaming(self.path):
+            return self._prior()
+
+    @property
+    def backbone_digest(self) -> str:
+        """SHA-256 over the backbone's files and how they are read; the embeddings' provenance."""
+        manifest = self.manifest
+        parts = [manifest.kind, str(manifest.max_length), str(manifest.details.get("pad_id"))]
+        return digest_over(parts, manifest.files, "backbone/")
+
+    @property
+    def head_digest(self) -> str:
+        """SHA-256 over the head's files, task and labels."""
+        parts = [str(self.manifest.task), *self.manifest.labels]
+        return digest_over(parts, self.manifest.files, "head/")
+
+    def _read(self, name: str) -> bytes:
+        if name not in self.manifest.files:
+            raise BundleFilesError(f"no file {name} in this bundle")
+        with self.path.open("rb") as stream:
+            entry = read_index(stream).get(name)
+            data = b"" if entry is None else read_file(stream, name, entry)
+        check_digest(name, hashlib.sha256(data).hexdigest(), self.manifest)
+        return data
+
+    def _backbone(self) -> Backbone:
+        manifest = self.manifest
+        backbone: Backbone
+        if manifest.kind in (layout.ONNX, layout.ORT):
+            ort = manifest.kind == layout.ORT
+            backbone = OnnxEncoder(
+                self._read(layout.ORT_MODEL if ort else layout.ONNX_MODEL),
+                self._read(layout.TOKENIZER),
+                ort_format=ort,
+                max_length=manifest.max_length,
+                pad_id=manifest.pad_id,
+            )
+        else:
+            try:
+                vocabulary = self._read(layout.VOCABULARY).decode().removesuffix("\n").split("\n")
+            except UnicodeDecodeError as error:
+                raise BundleFormatError("the vocabulary is not UTF-8") from error
+            backbone = WordVectors(
+                vocabulary, self._array(layout.VECTORS), self._optional_array(layout.SCALES)
+            )
+        if backbone.dimension != manifest.dimension:
+            raise DimensionError(
+                f"the backbone's embeddings have {backbone.dimension} dimensions, "
+                f"the manifest says {manifest.dimension}"
+            )
+        return backbone
+
+    def _head(self) -> Head | None:
+        manifest = self.manifest
+        if manifest.task is None:
+            return None
+        head = Head(
+            task=manifest.task,
+            labels=manifest.labels,
+            weight=self._array(layout.HEAD_WEIGHT),
+            bias=self._array(layout.HEAD_BIAS),
+            query=self._optional_array(layout.HEAD_QUERY),
+        )
+        if head.dimension != manifest.dimension:
+            raise DimensionError(
+                f"the head takes embeddings of {head.dimension} dimensions, "
+                f"the backbone gives {manifest.dimension}"
+            )
+        return head
+
+    def _bridges(self) -> dict[str, Bridge]:
+        bridges: dict[str, Bridge] = {}
+        for name in self.manifest.files:
+            folder, _, file = name.rpartition("/")
+            if name.startswith(layout.BRIDGES) and file == layout.BRIDGE_FILES[0]:
+                source = folder.removeprefix(layout.BRIDGES)
+                parts = [self._floats(f"{folder}/{part}") for part in layout.BRIDGE_FILES]
+                bridge = Bridge(source, *parts)
+                if len(bridge.offset) != self.manifest.dimension:
+                    raise DimensionError(
+                        f"the bridge {source[:12]} leads to {len(bridge.offset)} dimensions, "
+                        f"the backbone has {self.manifest.dimension}"
+                    )
+                bridges[source] = bridge
+        return bridges
+
+    def _prior(self) -> PopulationPrior | None:
+        if layout.PRIOR_MEAN not in self.manifest.files:
+            return None
+        names = (layout.PRIOR_MEAN, layout.PRIOR_VARIANCE, layout.PRIOR_FACTORS)
+        prior = PopulationPrior(*(self._floats(name) for name in names))
+        if prior.dimension != self.manifest.dimension or len(self.manifest.labels) != 2:
+            raise DimensionError(
+                f"the prior is for a head of two labels on {prior.dimension} dimensions; the "
+                f"bundle has {len(self.manifest.labels)} labels on {self.manifest.dimension}"
+            )
+        return prior
+
+    def _floats(self, name: str) -> NDArray[np.float32]:
+        # What does not fit float32 becomes infinite, which bridge and prior refuse.
+        with np.errstate(over="ignore"):
+            return self._array(name).astype(np.float32)
+
+    def _array(self, name: str) -> NDArray[Any]:
+        try:
+            return read_array(self._read(name))
+        except BundleFormatError as error:
+            raise BundleFormatError(f"{name}: {error}") from error
+
+    def _optional_array(self, name: str) -> NDArray[Any] | None:
+        return self._array(name) if name in self.manifest.files else None
+
+
+@contextmanager
+def blaming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Name the bundle in every error that reading it raises."""
+    try:
+        yield
+    except BundleError as error:
+        raise type(error)(f"{os.fspath(path)}: {error}") from error
+    except FileNotFoundError as error:
+        raise BundleError(f"{os.fspath(path)}: no such file") from error
+    except OSError as error:
+        raise BundleError(
+            f"{os.fspath(path)}: cannot be read: {error.strerror or error}"
+        ) from error

@@ -1,0 +1,169 @@
+"""Bundles and releases, written whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fala.bundle import format as layout
+from fala.bundle.archive import write_archive
+from fala.bundle.arrays import array_bytes
+from fala.bundle.files import write_atomically
+from fala.bundle.manifest import Manifest
+from fala.bundle.reading import Bundle, blaming
+from fala.model.bridge import Bridge
+from fala.model.heads import Head
+from fala.model.prior import PopulationPrior
+
+
+def write_bundle(
+    path: str | os.PathLike[str],
+    manifest: Manifest,
+    files: Mapping[str, bytes],
+    head: Head | None = None,
+) -> Manifest:
+    """Write a bundle, whole or not at all.
+
+    The same manifest and files give the same bytes.
+
+    Args:
+        path: Where to write; replaced if it exists.
+        manifest: What the bundle is; its ``files`` and ``format_version`` are filled in.
+        files: Content by name (names in ``fala.bundle_format``), without the manifest.
+        head: The global head that makes it a release; its task, labels and files are filled in.
+
+    Returns:
+        The manifest as written.
+
+    Raises:
+        DimensionError: The head is made for another dimension.
+        BundleError: The result would not open: the file is verified before it takes its name.
+        OSError: It cannot be written.
+    """
+    if head is not None:
+        manifest = replace(manifest, task=head.task, labels=head.labels)
+        files = {**files, **_head_files(head)}
+    files = dict(sorted(files.items()))
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    manifest = replace(manifest, files=digests, format_version=layout.FORMAT_VERSION)
+    with blaming(path):
+        written = manifest.to_json()
+        manifest = Manifest.from_json(written)
+
+    def write(temporary: Path) -> None:
+        write_archive(temporary, {**files, layout.MANIFEST: written})
+        with blaming(path):
+            Bundle.verified(temporary)
+
+    write_atomically(Path(path), write)
+    return manifest
+
+
+def write_release(
+    path: str | os.PathLike[str], backbone: Bundle, head: Head, details: Mapping[str, Any]
+) -> Manifest:
+    """Write a release: a backbone's bundle with a global head.
+
+    Args:
+        path: Where to write.
+        backbone: The bundle that gives the backbone; a head in it is left behind.
+        head: The global head, made for this backbone's embeddings.
+        details: What to note about the head (its training data, say), beside the backbone's.
+
+    Returns:
+        The manifest as written.
+
+    Raises:
+        DimensionError: The head is made for another dimension.
+    """
+    # A prior is about the head that is left behind.
+    kept = {name: value for name, value in backbone.manifest.details.items() if name != "prior"}
+    manifest = replace(backbone.manifest, details={**kept, **details})
+    files = _read_all(backbone, without=("head/", "prior/"))
+    return write_bundle(path, manifest, files, head)
+
+
+def add_bridge(
+    path: str | os.PathLike[str], bundle: Bundle, bridge: Bridge, details: Mapping[str, Any]
+) -> Manifest:
+    """Write a bundle again with one more bridge; one from the same backbone is replaced.
+
+    Args:
+        path: Where to write; it may be the bundle's own file.
+        bundle: The bundle of the backbone to which the bridge leads.
+        bridge: Its numbers are stored in float16.
+        details: What to note about it, in the manifest's details under ``bridges``.
+
+    Returns:
+        The manifest as written.
+
+    Raises:
+        DimensionError: It does not lead to embeddings of this backbone's dimension.
+        BundleFormatError: A number does not fit float16.
+    """
+    folder = f"{layout.BRIDGES}{bridge.source}"
+    parts = (bridge.matrix, bridge.offset, bridge.variance)
+    with np.errstate(over="ignore"):
+        new = {
+            f"{folder}/{name}": array_bytes(part.astype(np.float16))
+            for name, part in zip(layout.BRIDGE_FILES, parts, strict=True)
+        }
+    earlier = bundle.manifest.details.get("bridges")
+    noted = {**(earlier if isinstance(earlier, dict) else {}), bridge.source: dict(details)}
+    return _write_again(path, bundle, new, {"bridges": noted})
+
+
+def add_prior(
+    path: str | os.PathLike[str], bundle: Bundle, prior: PopulationPrior, details: Mapping[str, Any]
+) -> Manifest:
+    """Write a release again with a population prior; an earlier one is replaced.
+
+    Args:
+        path: Where to write; it may be the bundle's own file.
+        bundle: The release whose head the prior is about.
+        prior: The prior.
+        details: What to note about it, in the manifest's details under ``prior``.
+
+    Returns:
+        The manifest as written.
+
+    Raises:
+        DimensionError: It is for another dimension, or the head has not two labels.
+    """
+    new = {
+        layout.PRIOR_MEAN: array_bytes(prior.mean),
+        layout.PRIOR_VARIANCE: array_bytes(prior.variance),
+        layout.PRIOR_FACTORS: array_bytes(prior.factors),
+    }
+    return _write_again(path, bundle, new, {"prior": dict(details)})
+
+
+def _write_again(
+    path: str | os.PathLike[str],
+    bundle: Bundle,
+    files: Mapping[str, bytes],
+    details: Mapping[str, Any],
+) -> Manifest:
+    manifest = replace(bundle.manifest, details={**bundle.manifest.details, **details})
+    return write_bundle(path, manifest, {**_read_all(bundle), **files})
+
+
+def _read_all(bundle: Bundle, without: tuple[str, ...] = ()) -> dict[str, bytes]:
+    names = [name for name in bundle.manifest.files if not name.startswith(without)]
+    return {name: bundle.read(name) for name in names}
+
+
+def _head_files(head: Head) -> dict[str, bytes]:
+    files = {
+        layout.HEAD_WEIGHT: array_bytes(head.weight),
+        layout.HEAD_BIAS: array_bytes(head.bias),
+    }
+    if head.query is not None:
+        files[layout.HEAD_QUERY] = array_bytes(head.query)
+    return files

@@ -1,0 +1,1 @@
+"""``fala-replace`` and what it plays with."""

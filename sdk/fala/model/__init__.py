@@ -1,0 +1,1 @@
+"""What answers: head, personal model, views, bridges, prior."""

@@ -1,0 +1,81 @@
+"""A linear map from an earlier backbone's embeddings to this one's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fala.errors import BundleFormatError, DimensionError
+from fala.model.heads import Vectors
+
+
+@dataclass(frozen=True)
+class Bridge:
+    """What the vendor learnt on public text: new embedding = old @ matrix + offset, roughly.
+
+    With it a device has an estimate of the new embedding of every text that it knows, before the
+    new backbone has seen one.
+
+    Attributes:
+        source: Digest of the earlier backbone; see ``Bundle.backbone_digest``.
+        matrix: Shape (d_old, d_new).
+        offset: Shape (d_new,).
+        variance: What the map leaves unexplained of each coordinate on held-out text, (d_new,).
+
+    Raises:
+        BundleFormatError: If the shapes do not fit each other, a number is not finite, or a
+            variance is negative.
+    """
+
+    source: str
+    matrix: Vectors
+    offset: Vectors
+    variance: Vectors
+
+    def __post_init__(self) -> None:
+        if self.matrix.ndim != 2 or not (
+            self.offset.shape == self.variance.shape == self.matrix.shape[1:]
+        ):
+            raise BundleFormatError(
+                f"a bridge's matrix {self.matrix.shape}, offset {self.offset.shape} and variance "
+                f"{self.variance.shape} do not fit each other"
+            )
+        parts = (self.matrix, self.offset, self.variance)
+        if not all(np.isfinite(part).all() for part in parts) or (self.variance < 0).any():
+            raise BundleFormatError(
+                "a bridge of numbers that are not finite, or of less than no variance"
+            )
+
+    def map(self, embeddings: Vectors) -> Vectors:
+        """Estimates (n, d_new) of new embeddings, from old ones (n, d_old).
+
+        Raises:
+            DimensionError: If the embeddings are not of the old backbone's dimension.
+        """
+        if embeddings.ndim != 2 or embeddings.shape[1] != len(self.matrix):
+            raise DimensionError(
+                f"embeddings of shape (n, {len(self.matrix)}) expected, not {embeddings.shape}"
+            )
+        return np.asarray(embeddings @ self.matrix + self.offset, dtype=np.float32)
+
+    def then(self, following: Bridge) -> Bridge:
+        """The bridge that first takes this one and then another, from this one's target.
+
+        What this one leaves unexplained passes through the other; the two residuals are taken to
+        be independent.
+
+        Raises:
+            DimensionError: If the other does not start where this one ends.
+        """
+        if len(following.matrix) != len(self.offset):
+            raise DimensionError(
+                f"a bridge from {len(following.matrix)} dimensions cannot follow one to "
+                f"{len(self.offset)}"
+            )
+        return Bridge(
+            self.source,
+            self.matrix @ following.matrix,
+            following.map(self.offset[None])[0],
+            following.variance + self.variance @ following.matrix**2,
+        )

@@ -1,0 +1,40 @@
+"""From logits to probabilities, and their losses."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+def probabilities(z: NDArray[np.floating]) -> Floats:
+    """Class shares by logits (n, C): the logistic function for one logit, else the softmax."""
+    # exp(-log(1 + exp(-z))) neither overflows nor loses digits at either end.
+    shares = np.exp(-np.logaddexp(0.0, -z)) if z.shape[1] == 1 else softmax(z)
+    return np.asarray(shares, dtype=np.float64)
+
+
+def label_probabilities(z: NDArray[np.floating]) -> Floats:
+    """Probability of every label by logits (n, C), shape (n, number of labels)."""
+    shares = probabilities(z.astype(np.float64))
+    return np.hstack([1 - shares, shares]) if shares.shape[1] == 1 else shares
+
+
+def cross_entropy(labels: Floats, z: Floats) -> Floats:
+    """Cross-entropy of logits (n, C) against class shares (n, C), in nats, shape (n,)."""
+    if z.shape[1] == 1:
+        y, logit = labels[:, 0], z[:, 0]
+        return np.asarray(y * np.logaddexp(0.0, -logit) + (1 - y) * np.logaddexp(0.0, logit))
+    return np.asarray(-(labels * _log_softmax(z)).sum(axis=1))
+
+
+def softmax(z: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Softmax over the last axis."""
+    # SciPy has one, but importing scipy.special takes longer than the rest of `import fala`.
+    return np.asarray(np.exp(_log_softmax(z)))
+
+
+def _log_softmax(z: NDArray[np.floating]) -> NDArray[np.floating]:
+    shifted = z - z.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))

@@ -1,0 +1,49 @@
+"""How people differ from the vendor's head: the Gaussian that a personal fit starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fala.errors import BundleFormatError
+from fala.model.heads import Vectors
+
+
+@dataclass(frozen=True)
+class PopulationPrior:
+    """What the vendor estimated from many public annotators, for a head of one logit.
+
+    A person's head weights are omega = theta * w and the bias b. (omega - w, b - the vendor's b)
+    is Gaussian among people, with the covariance diag(variance) + factors' factors.
+
+    Attributes:
+        mean: Shape (d + 1,), the bias last.
+        variance: Shape (d + 1,), above 0.
+        factors: Shape (k, d + 1); k may be 0.
+
+    Raises:
+        BundleFormatError: If the shapes do not fit each other, a number is not finite, or a
+            variance is not above 0.
+    """
+
+    mean: Vectors
+    variance: Vectors
+    factors: Vectors
+
+    def __post_init__(self) -> None:
+        if self.mean.ndim != 1 or not (
+            self.mean.shape == self.variance.shape == self.factors.shape[1:]
+        ):
+            raise BundleFormatError(
+                f"a prior's mean {self.mean.shape}, variance {self.variance.shape} and factors "
+                f"{self.factors.shape} do not fit each other"
+            )
+        parts = (self.mean, self.variance, self.factors)
+        if not all(np.isfinite(part).all() for part in parts) or (self.variance <= 0).any():
+            raise BundleFormatError("a prior of numbers that are not finite, or without variance")
+
+    @property
+    def dimension(self) -> int:
+        """d, the dimension of the embeddings that the head takes."""
+        return len(self.mean) - 1

@@ -1,0 +1,1 @@
+"""Which examples and texts to encode."""

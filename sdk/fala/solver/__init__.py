@@ -1,0 +1,1 @@
+"""The mathematics of a personal model: pure functions of arrays."""

@@ -1,0 +1,126 @@
+"""The two slots of a device: installed bundles as files, and their rows in the store."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from fala.bundle.files import write_atomically
+from fala.bundle.reading import Bundle
+from fala.errors import BundleDigestError, BundleError, BundleMismatchError
+from fala.model.heads import Head, PersonalModel
+from fala.store.store import SlotRecord, ViewRecord
+
+#: The slots' names.
+SLOTS = ("a", "b")
+#: The folder of a device that holds its bundles.
+BUNDLES = "bundles"
+
+
+def open_release(path: str | os.PathLike[str]) -> tuple[Bundle, Head]:
+    """Open a bundle that must have a head.
+
+    Raises:
+        BundleMismatchError: It is a backbone only.
+        BundleError: It cannot be trusted.
+    """
+    bundle = Bundle.open(path)
+    head = bundle.head()
+    if head is None:
+        raise BundleMismatchError(
+            f"{bundle.path}: a backbone without a head; a device needs a release "
+            "(fit a head with fala.fit_head and write it with fala.write_release)"
+        )
+    return bundle, head
+
+
+def bundle_digest(bundle: Bundle) -> str:
+    """SHA-256 of the manifest, and so of all that it lists."""
+    return hashlib.sha256(bundle.manifest.to_json()).hexdigest()
+
+
+def bundle_path(device: Path, digest: str) -> Path:
+    """Where a device keeps a bundle."""
+    # By content: installing a bundle never touches the file of another.
+    return device / BUNDLES / f"{digest}.fala"
+
+
+def install(bundle: Bundle, device: Path) -> Bundle:
+    """Copy a bundle to the device.
+
+    Returns:
+        The copy, verified.
+
+    Raises:
+        BundleDigestError: The source changed meanwhile.
+        OSError: The copy cannot be written.
+    """
+    digest = bundle_digest(bundle)
+    target = bundle_path(device, digest)
+    # A file of that name may have been damaged since: then it is replaced.
+    with contextlib.suppress(BundleError):
+        if bundle_digest(present := Bundle.open(target)) == digest:
+            return present
+    write_atomically(target, lambda temporary: _copy(bundle.path, temporary, digest))
+    # Verified under its temporary name, a moment ago.
+    return Bundle(target, bundle.manifest)
+
+
+def _copy(source: Path, target: Path, digest: str) -> None:
+    shutil.copyfile(source, target)
+    if bundle_digest(Bundle.open(target)) != digest:
+        raise BundleDigestError(f"{source}: the file changed while it was installed")
+
+
+def model_digest(bundle: Bundle, model: PersonalModel) -> str:
+    """SHA-256 of backbone, head and personal matrix: the provenance of logits."""
+    digest = hashlib.sha256()
+    for part in (bundle.backbone_digest, bundle.head_digest):
+        digest.update(part.encode())
+    digest.update(model.theta.astype("<f4").tobytes())
+    digest.update(model.bias.astype("<f4").tobytes())
+    return digest.hexdigest()
+
+
+def slot_record(
+    name: str,
+    bundle: Bundle,
+    model: PersonalModel,
+    teacher: str | None = None,
+    teacher_vendor: str | None = None,
+    *,
+    threshold: float = 0.0,
+    view: ViewRecord | None = None,
+) -> SlotRecord:
+    """A slot's row for an installed bundle and a personal model."""
+    return SlotRecord(
+        name=name,
+        bundle=bundle_digest(bundle),
+        backbone=bundle.backbone_digest,
+        theta=model.theta,
+        bias=model.bias,
+        model=model_digest(bundle, model),
+        teacher=teacher,
+        teacher_vendor=teacher_vendor,
+        threshold=threshold,
+        view=view,
+    )
+
+
+def sweep(device: Path, digests: Iterable[str]) -> None:
+    """Delete the bundles of no slot, and what killed processes left.
+
+    Args:
+        device: The device's folder.
+        digests: The bundles that slots use.
+    """
+    keep = {bundle_path(device, digest) for digest in digests}
+    # What cannot be deleted now (a full or read-only disk, a file in use) goes the next time.
+    with contextlib.suppress(OSError):
+        for file in (device / BUNDLES).iterdir():
+            if file not in keep:
+                file.unlink(missing_ok=True)

@@ -1,0 +1,60 @@
+"""What a vendor and the laboratory build with, beside the app's door.
+
+``fala_export`` and ``fala_sim`` import from ``fala``, from here and from this package's modules,
+and from nothing else of ``fala``.
+"""
+
+from fala.backbones import OnnxEncoder, WordVectors
+from fala.backbones.words import words
+from fala.bundle.arrays import array_bytes, read_array
+from fala.bundle.files import write_atomically
+from fala.examples import CLASSIFICATION, MATCHING, Example, unique_texts
+from fala.model.heads import Vectors
+from fala.model.losses import cross_entropy, probabilities
+from fala.selection.clustering import (
+    build_graph,
+    cluster_graph,
+    disagreements,
+    unit_vectors,
+)
+from fala.solver.blend import BIAS_DEVIATION, SPREAD
+from fala.solver.evidence import Evidence
+from fala.solver.objective import fit
+from fala.solver.ridge import GRID, Problem
+from fala.vendor.built_in import built_in
+from fala.vendor.fitting import fit_bridge, fit_head
+from fala.vendor.metrics import scores
+from fala.vendor.rows import Row, load_rows, read_rows
+
+__all__ = [
+    "BIAS_DEVIATION",
+    "CLASSIFICATION",
+    "GRID",
+    "MATCHING",
+    "SPREAD",
+    "Evidence",
+    "Example",
+    "OnnxEncoder",
+    "Problem",
+    "Row",
+    "Vectors",
+    "WordVectors",
+    "array_bytes",
+    "build_graph",
+    "built_in",
+    "cluster_graph",
+    "cross_entropy",
+    "disagreements",
+    "fit",
+    "fit_bridge",
+    "fit_head",
+    "load_rows",
+    "probabilities",
+    "read_array",
+    "read_rows",
+    "scores",
+    "unique_texts",
+    "unit_vectors",
+    "words",
+    "write_atomically",
+]

@@ -1,0 +1,12 @@
+"""The small models that come with the package: for the demo, the examples and the laboratory."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+
+def built_in() -> dict[str, Path]:
+    """The built-in backbones' bundles by name, ``"bert"`` and ``"glove"``; without heads."""
+    folder = Path(str(resources.files("fala.demo") / "builtin"))
+    return {file.stem: file for file in sorted(folder.glob("*.fala"))}

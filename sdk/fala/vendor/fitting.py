@@ -1,0 +1,178 @@
+"""What a vendor does with the SDK alone, in closed form: a global head, and a bridge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from fala.backbones import Backbone
+from fala.errors import DataError
+from fala.examples import CLASSIFICATION, MATCHING, Example, Match, check_examples, unique_texts
+from fala.model.bridge import Bridge
+from fala.model.heads import Head, Vectors, example_inputs
+from fala.solver.evidence import Evidence
+from fala.solver.objective import Fit, fit
+from fala.solver.threads import one_blas_thread
+
+# As multiples of the inputs' mean squared length. Public rows are many: the best penalties are
+# smaller than a device's.
+_GRID = np.logspace(-6, 1, 15)
+
+# A bridge's penalties: how many texts of mean variance the pull to zero weighs.
+_STRENGTHS = np.logspace(-2, 4, 13)
+_HELD_OUT = 0.2  # share of the texts that chooses among them
+_ALIKE = 1e-12  # share of the mean square that rounding leaves of no variance at all
+
+
+def fit_head(
+    backbone: Backbone,
+    examples: Sequence[Example],
+    labels: Sequence[str | int],
+    *,
+    label_names: Sequence[str] | None = None,
+    embeddings: Mapping[str, Vectors] | None = None,
+) -> Head:
+    """Fit a global head on public rows.
+
+    A classifier's w and b minimize the penalised cross-entropy (``fala.objective`` with prior 0);
+    a matcher's shrink to a multiple of the plain inner product instead, itself fitted first. The
+    penalty is chosen by leave-one-out over documents: rows of the same example are one fold.
+
+    Args:
+        backbone: What embeds the texts.
+        examples: n texts, or n ``Match`` objects.
+        labels: n labels (names, or integers that spell them).
+        label_names: The labels in the order wanted; None takes those seen, sorted.
+        embeddings: Embeddings by text, if they are already known.
+
+    Raises:
+        DataError: If there are fewer than two labels, or an example or label cannot be used.
+    """
+    task = MATCHING if examples and isinstance(examples[0], Match) else CLASSIFICATION
+    examples = check_examples(examples, task)
+    if len(labels) != len(examples):
+        raise DataError(f"{len(examples)} examples, but {len(labels)} labels")
+    seen = {str(label) for label in labels}
+    names = tuple(label_names or sorted(seen))
+    if len(names) < 2 or len(seen) < 2:
+        raise DataError("a head needs rows of two labels or more")
+    if task == MATCHING and len(names) != 2:
+        raise DataError("a matcher has two labels")
+    if embeddings is None:
+        texts = unique_texts(examples)
+        embeddings = dict(zip(texts, backbone.encode(texts), strict=True))
+    distinct = list(dict.fromkeys(examples))
+    shares, counts = _counted(examples, labels, distinct, names)
+    inputs = example_inputs(distinct, embeddings, backbone.dimension)
+    if len(names) == 2:
+        shares = shares[:, 1:]
+    start = 0.0
+    if task == MATCHING:
+        product = _fit(inputs.sum(axis=1, keepdims=True), shares, counts, 0.0)
+        start = float(product.theta[0, 0])
+    fitted = _fit(inputs, shares, counts, start)
+    return Head(task, names, fitted.theta, fitted.bias)
+
+
+def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
+    """Fit the map from an earlier backbone's embeddings to a new one's, by ridge regression.
+
+    A fifth of the texts, drawn with a fixed seed, chooses the penalty and gives the residual
+    variance; the map is then fitted again on all. ``fala-export bridge`` compares more forms of
+    map on any amount of text, and is what a vendor's release should be made with.
+
+    Args:
+        source: The earlier backbone's ``Bundle.backbone_digest``.
+        old: Its embeddings of n distinct public texts, shape (n, d_old).
+        new: The new backbone's embeddings of the same, shape (n, d_new).
+
+    Raises:
+        DataError: If there are too few texts for so many dimensions, the arrays do not fit each
+            other, a number is not finite, or the earlier backbone embeds all texts alike.
+    """
+    if old.ndim != 2 or new.ndim != 2 or len(old) != len(new):
+        raise DataError(f"embeddings of the same texts expected, not {old.shape} and {new.shape}")
+    n, dimension = old.shape
+    # So many that the training texts cannot all be mapped exactly, offset and all.
+    fewest = math.ceil((dimension + 2) / (1 - _HELD_OUT))
+    if n < fewest:
+        raise DataError(
+            f"{n} distinct public texts are too few for a bridge from {dimension} dimensions: it "
+            f"takes {fewest}"
+        )
+    x, y = old.astype(np.float64), new.astype(np.float64)
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise DataError("an embedding is not finite")
+    held_out, training = np.split(
+        np.random.default_rng(0).permutation(n), [math.floor(_HELD_OUT * n)]
+    )
+    with one_blas_thread():
+        candidates = _ridge(x[training], y[training], _STRENGTHS)
+        errors = [
+            ((y[held_out] - x[held_out] @ matrix - offset) ** 2).mean(axis=0)
+            for matrix, offset in candidates
+        ]
+        best = int(np.argmin([error.sum() for error in errors]))
+        matrix, offset = _ridge(x, y, _STRENGTHS[best : best + 1])[0]
+    return Bridge(
+        source,
+        matrix.astype(np.float32),
+        offset.astype(np.float32),
+        errors[best].astype(np.float32),
+    )
+
+
+def _ridge(
+    x: NDArray[np.float64], y: NDArray[np.float64], strengths: NDArray[np.float64]
+) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Matrix (d_old, d_new) and offset (d_new,) at every strength, from one eigendecomposition."""
+    x_mean, y_mean = x.mean(axis=0), y.mean(axis=0)
+    centred = x - x_mean
+    unit = np.mean(centred**2)
+    if unit <= _ALIKE * np.mean(x**2):
+        raise DataError("the earlier backbone embeds all public texts alike")
+    values, vectors = scipy.linalg.eigh(centred.T @ centred)
+    turned = vectors.T @ (centred.T @ (y - y_mean))
+    fits = []
+    for strength in strengths:
+        # Values of what has no variance may fall below zero by rounding.
+        matrix = vectors @ (turned / (np.maximum(values, 0.0) + strength * unit)[:, None])
+        fits.append((matrix, y_mean - x_mean @ matrix))
+    return fits
+
+
+def _fit(
+    inputs: Vectors, shares: NDArray[np.float64], counts: NDArray[np.float64], prior_mean: float
+) -> Fit:
+    features = np.repeat(inputs[:, None, :], shares.shape[1], axis=1).astype(np.float64)
+    scale = float(np.mean(inputs.astype(np.float64) ** 2)) * inputs.shape[1] or 1.0
+    with one_blas_thread():
+        return fit(
+            Evidence.of(features, labels=shares, weights=counts),
+            prior_mean=prior_mean,
+            lambdas=_GRID * scale,
+        )
+
+
+def _counted(
+    examples: Sequence[Example],
+    labels: Sequence[str | int],
+    distinct: Sequence[Example],
+    names: Sequence[str],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Label shares (m, number of labels) and rows (m,) of each distinct example."""
+    column = {name: position for position, name in enumerate(names)}
+    row = {example: position for position, example in enumerate(distinct)}
+    counts = np.zeros((len(distinct), len(names)))
+    for position, (example, label) in enumerate(zip(examples, labels, strict=True)):
+        if str(label) not in column:
+            raise DataError(
+                f"label {label!r} of example {position} is not one of {', '.join(names)}"
+            )
+        counts[row[example], column[str(label)]] += 1
+    total = counts.sum(axis=1)
+    return counts / total[:, None], total

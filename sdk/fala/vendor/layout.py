@@ -1,0 +1,27 @@
+"""Names of the files inside a bundle, and of its kinds; see ``fala.bundle.format``."""
+
+from fala.bundle.format import (
+    ONNX,
+    ONNX_MODEL,
+    ORT,
+    ORT_MODEL,
+    ORT_OPERATORS,
+    SCALES,
+    TOKENIZER,
+    VECTORS,
+    VOCABULARY,
+    WORD_VECTORS,
+)
+
+__all__ = [
+    "ONNX",
+    "ONNX_MODEL",
+    "ORT",
+    "ORT_MODEL",
+    "ORT_OPERATORS",
+    "SCALES",
+    "TOKENIZER",
+    "VECTORS",
+    "VOCABULARY",
+    "WORD_VECTORS",
+]
