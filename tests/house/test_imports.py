@@ -1,13 +1,11 @@
 import ast
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import fala
-
-ROOT = Path(__file__).parents[1]
+from checkout import ROOT
 
 #: What a base install does not have, or what the device must not use.
 FORBIDDEN = (

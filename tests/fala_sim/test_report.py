@@ -3,11 +3,11 @@
 import re
 import zipfile
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
 from browser import open_page
+from checkout import ROOT
 from fala import DataError
 from fala_sim.records import Key, write_record
 from fala_sim.report.overview import overview
@@ -85,7 +85,7 @@ def test_one_kind_of_records_is_enough(tmp_path):
 
 def test_the_wheel_has_the_template(tmp_path, monkeypatch):
     hatchling = pytest.importorskip("hatchling.build", reason="hatchling is not installed")
-    monkeypatch.chdir(Path(__file__).parents[1])
+    monkeypatch.chdir(ROOT)
     wheel = hatchling.build_wheel(str(tmp_path))
     with zipfile.ZipFile(tmp_path / wheel) as archive:
         names = set(archive.namelist())

@@ -3,7 +3,8 @@ from datetime import datetime
 
 import pytest
 
-from conversions import check, fails, real, run, split
+from checkout import real_data
+from conversions import check, fails, run, split
 from fala.errors import DataError
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.mind import Impression, convert, read_impressions, read_news
@@ -203,13 +204,13 @@ def test_the_command(tmp_path):
 
 
 def test_the_real_damaged_sample_loads_with_a_warning(tmp_path):
-    done = run("mind", real("mind-sample"), "--users", 5, "--out", tmp_path / "out", "--json")
+    done = run("mind", real_data("mind-sample"), "--users", 5, "--out", tmp_path / "out", "--json")
     assert done.exit_code == 0
     counts = json.loads(done.stdout)
     assert counts["left_out"]["candidates that are not in news.tsv"] == 184_049
     assert counts["left_out"]["articles in histories that are not in news.tsv"] == 153_641
     assert len(counts["users"]) == 5
     assert counts["public"]["labels"]["1"] > 100
-    done = run("mind", real("mind-sample"), "--users", 5)
+    done = run("mind", real_data("mind-sample"), "--users", 5)
     assert done.stderr.startswith("warning: left out 153641 articles in histories")
     assert done.stdout_bytes == (tmp_path / "out").read_bytes()

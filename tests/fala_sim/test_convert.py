@@ -5,7 +5,8 @@ from collections import Counter
 
 import pytest
 
-from conversions import check, fails, real, run
+from checkout import real_data
+from conversions import check, fails, run
 from fala.errors import DataError
 from fala.vendor.rows import gather_rows, read_rows
 from fala_sim.convert.annotators import Document, convert
@@ -180,7 +181,7 @@ def test_the_command_in_a_process(tmp_path):
     [("md-agreement", 20, None), ("hs-brexit", 3, 1120), ("hs-brexit", 5, 1120)],
 )
 def test_real_annotators(name, users, documents_each):
-    docs = parse_documents(read_folder(real(name)))
+    docs = parse_documents(read_folder(real_data(name)))
     conversion = convert(docs, users=users, seed=0)
     by_user = check(conversion)
     public = by_user.pop(None)
@@ -201,6 +202,6 @@ def test_real_annotators(name, users, documents_each):
 
 
 def test_real_annotators_who_labelled_everything_leave_no_public():
-    docs = parse_documents(read_folder(real("hs-brexit")))
+    docs = parse_documents(read_folder(real_data("hs-brexit")))
     with pytest.raises(DataError, match="6 annotators allow 5 users at most, not 6"):
         convert(docs, users=6, seed=0)

@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bundles import write_onnx, write_word_vector_release
+from checkout import real_data
 from fala.bundle.reading import Bundle
 from fala.errors import ExportError
 from fala_export.vectors import files as vector_files
@@ -27,7 +27,6 @@ WORDS = {
     ". . .": [0.0, 0.0, 0.0],
     "1999": [3.0, 0.125, -0.5],
 }
-GLOVE_SAMPLE = Path(__file__).parents[2] / "shared" / "data" / "glove-sample" / "glove.6B.50d.txt"
 
 
 def good_lines():
@@ -424,14 +423,13 @@ def test_ctrl_c_leaves_nothing(tmp_path):
 
 
 def test_a_real_piece_of_glove_is_read(tmp_path):
-    if not GLOVE_SAMPLE.is_file():
-        pytest.skip("the shared data is not here")
-    summary = export_word_vectors(GLOVE_SAMPLE, tmp_path / "g.fala", "int8", max_damaged=0.01)
+    sample = real_data("glove-sample", "glove.6B.50d.txt")
+    summary = export_word_vectors(sample, tmp_path / "g.fala", "int8", max_damaged=0.01)
     assert summary["words"] > 2_400
     words, vectors = bundle_table(Bundle.open(tmp_path / "g.fala"))
     rows = {
         line.split()[0]: line.split()[1:]
-        for line in GLOVE_SAMPLE.read_text("latin-1").split("\n")
+        for line in sample.read_text("latin-1").split("\n")
         if line
     }
     for word in ("the", "of", "king"):

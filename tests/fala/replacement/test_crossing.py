@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ import pytest
 import bridged
 import bundles
 from bridged import PROBES, TEXTS
+from checkout import SUPPORT
 from fala.backbones import OnnxEncoder
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import add_bridge, add_prior, write_release
@@ -813,7 +813,7 @@ class TestKilled:
         """The name of the state in which a killed device comes back; it must go on from there."""
         folders, states, final, _ = prepared
         shutil.copytree(folders[start], folder)
-        script = Path(__file__).with_name("kill_replacement.py")
+        script = SUPPORT / "kill_replacement.py"
         bundle = "-" if start == "instant" else release
         command = [sys.executable, str(script), str(folder), str(bundle), point, str(seconds)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)

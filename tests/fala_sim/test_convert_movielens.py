@@ -3,7 +3,8 @@ from unittest.mock import ANY
 
 import pytest
 
-from conversions import check, fails, real, run, split
+from checkout import real_data
+from conversions import check, fails, run, split
 from fala.errors import DataError
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.movielens import Rating, _Offers, convert, read_folder
@@ -156,7 +157,7 @@ def test_the_command(tmp_path):
 
 
 def test_real_likes():
-    ratings, left_out = read(real("movielens-small"))
+    ratings, left_out = read(real_data("movielens-small"))
     assert left_out.counts() == {}
     assert sum(map(len, ratings.values())) == 100_004
     conversion = convert(ratings, users=5, seed=0, public=3000, left_out=left_out)

@@ -1,6 +1,7 @@
 import pytest
 
-from conversions import check, fails, real, run, split
+from checkout import real_data
+from conversions import check, fails, run, split
 from fala.errors import DataError
 from fala_sim.convert.annotators import Document, convert
 from fala_sim.convert.left_out import LeftOut
@@ -57,7 +58,7 @@ def test_a_missing_line_is_an_error(tmp_path):
 
 
 def test_real_writers():
-    documents, left_out = read(real("scale-reviews"))
+    documents, left_out = read(real_data("scale-reviews"))
     assert set(left_out.counts()) <= {"empty reviews", "reviews that are there twice"}
     assert sum(len(document.labels) for document in documents) + sum(
         left_out.counts().values()
