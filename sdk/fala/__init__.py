@@ -3,6 +3,8 @@
 The names below are the public door; everything else may move.
 """
 
+import logging
+
 from fala.backbones import Backbone
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
@@ -16,7 +18,9 @@ from fala.errors import (
     BundleFormatError,
     BundleMismatchError,
     BundleVersionError,
+    CancelledError,
     DataError,
+    DeviceChangedError,
     DeviceError,
     DimensionError,
     ExportError,
@@ -24,16 +28,21 @@ from fala.errors import (
     FalaError,
     RowError,
 )
-from fala.examples import Match
+from fala.examples import Example, Match
 from fala.model.bridge import Bridge
 from fala.model.heads import Head, PersonalModel
 from fala.model.prior import PopulationPrior
-from fala.replacement.learning import LearnReport
-from fala.replacement.representing import Budget, Report
+from fala.model.view import View
+from fala.replacement.budget import Budget, Progress
+from fala.replacement.views import KeepOld
+from fala.report import InstantReport, LearnReport, Report, ViewReport
 from fala.selection.representatives import Selection, select
-from fala.solver.blend import View
 from fala.solver.personal import fit_personal
+from fala.store.records import StoredExample
 from fala.vendor.fitting import fit_bridge, fit_head
+
+# An app that says nothing about logging hears nothing.
+logging.getLogger("fala").addHandler(logging.NullHandler())
 
 __all__ = [
     "Backbone",
@@ -47,23 +56,31 @@ __all__ = [
     "BundleFormatError",
     "BundleMismatchError",
     "BundleVersionError",
+    "CancelledError",
     "DataError",
     "Device",
+    "DeviceChangedError",
     "DeviceError",
     "DimensionError",
+    "Example",
     "ExportError",
     "ExternalDataError",
     "FalaError",
     "Head",
+    "InstantReport",
+    "KeepOld",
     "LearnReport",
     "Manifest",
     "Match",
     "PersonalModel",
     "PopulationPrior",
+    "Progress",
     "Report",
     "RowError",
     "Selection",
+    "StoredExample",
     "View",
+    "ViewReport",
     "add_bridge",
     "add_prior",
     "fit_bridge",

@@ -10,7 +10,7 @@ from checkout import ROOT
 #: What a base install does not have, or what the device must not use.
 FORBIDDEN = (
     "torch", "transformers", "optimum", "onnx", "sklearn", "fala_export", "fala_sim", "requests",
-    "httpx", "urllib3", "aiohttp", "huggingface_hub", "sentence_transformers", "threadpoolctl",
+    "httpx", "urllib3", "aiohttp", "huggingface_hub", "sentence_transformers",
 )  # fmt: skip
 
 #: Of the standard library: ways to the network.
