@@ -88,16 +88,14 @@ class Device:
                 others = [file.name for file in path.iterdir() if not _own(file)]
                 if others:
                     raise DeviceError(f"{path}: the folder is not empty; choose another")
-                undo.callback(_empty, path, remove=made)
                 store = Store(path / _STORE, create=True)
                 undo.callback(store.close)
                 # One transaction: a creation killed anywhere in it was never begun, and of two at
                 # once the second finds the first one's device.
                 with store.transaction():
                     if store.finished:
-                        undo.pop_all()
-                        store.close()
                         raise DeviceError(f"{path}: there is a device already; use Device.open")
+                    undo.callback(_empty, path, remove=made)
                     shutil.rmtree(path / BUNDLES, ignore_errors=True)
                     (path / BUNDLES).mkdir()
                     install(opened, path)
