@@ -94,8 +94,8 @@ class Device:
                 # once the second finds the first one's device.
                 with store.transaction():
                     if store.finished:
-                        raise DeviceError(f"{path}: there is a device already; use Device.open")
-                    undo.callback(_empty, path, remove=made)
+                        raise DeviceError(f"{path}: the folder is not empty; use Device.open")
+                    undo.callback(_empty, path, store, remove=made)
                     shutil.rmtree(path / BUNDLES, ignore_errors=True)
                     (path / BUNDLES).mkdir()
                     install(opened, path)
@@ -463,8 +463,9 @@ def _own(file: Path) -> bool:
     return file.name == BUNDLES or file.name.startswith(_STORE)
 
 
-def _empty(folder: Path, *, remove: bool) -> None:
+def _empty(folder: Path, store: Store, *, remove: bool) -> None:
     """Take back what ``Device.create`` began."""
+    store.close()
     shutil.rmtree(folder / BUNDLES, ignore_errors=True)
     with contextlib.suppress(OSError):
         for file in folder.glob(f"{_STORE}*"):
