@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fala.errors import BudgetError, DataError, DeviceError
 from fala.examples import Example, check_examples
-from fala.model.heads import Head, PersonalModel
+from fala.model.heads import Head, PersonalModel, label_name
 from fala.model.losses import label_probabilities
 from fala.model.view import View
 from fala.replacement.budget import Budget, Follower, Progress
@@ -78,8 +78,10 @@ class Device:
         """
         path = Path(_path(path, "path"))
         opened, head = open_release(_path(bundle, "bundle"))
-        if positive is not None and str(positive) not in head.labels:
-            raise DataError(f"positive is one of {', '.join(head.labels)}, not {positive!r}")
+        if positive is not None and label_name(positive) not in head.labels:
+            raise DataError(
+                f"positive is one of {', '.join(head.labels)}, not {label_name(positive)!r:.60}"
+            )
         opened.backbone()  # a model that does not load must not be installed
         with contextlib.ExitStack() as undo:
             try:
@@ -425,7 +427,7 @@ class Device:
         if len(given) != len(checked):
             raise DataError(f"{len(checked)} examples, but {len(given)} labels")
         head.label_shares(given)
-        return checked, [None if label is None else str(label) for label in given]
+        return checked, [None if label is None else label_name(label) for label in given]
 
 
 def _path(value: str | os.PathLike[str], name: str) -> str:

@@ -127,12 +127,13 @@ class Head:
         for position, label in enumerate(labels):
             if label is None:
                 shares[position] = np.nan
-            elif str(label) not in index:
+            elif (name := label_name(label)) not in index:
                 raise DataError(
-                    f"label {label!r} of example {position} is not one of {', '.join(self.labels)}"
+                    f"label {name!r:.60} of example {position} is not one of "
+                    f"{', '.join(self.labels)}"
                 )
             else:
-                shares[position, index[str(label)]] = 1.0
+                shares[position, index[name]] = 1.0
         return shares[:, 1:] if len(self.labels) == 2 else shares
 
 
@@ -203,6 +204,14 @@ class PersonalModel:
     def probabilities(self, inputs: Vectors) -> NDArray[np.float64]:
         """Probability of every label, shape (n, number of labels), for inputs (n, d)."""
         return label_probabilities(self.logits(inputs))
+
+
+def label_name(label: object) -> str:
+    """A label as it is spelled: a name, or an integer's digits."""
+    try:
+        return str(label)
+    except ValueError:  # an integer of thousands of digits
+        return "a number of thousands of digits"
 
 
 def same_arrays(ours: Sequence[NDArray[Any] | None], theirs: Sequence[NDArray[Any] | None]) -> bool:

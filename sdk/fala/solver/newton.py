@@ -29,6 +29,8 @@ _DESCENT = 1e-4
 # Conjugate gradients end at this share of the gradient; the next Newton step begins there.
 _RESIDUAL = 1e-3
 _MAX_DIRECTIONS = 60
+# One more example moves little: the step after one of this share moves what nobody sees.
+_NEAR_TOLERANCE, _NEAR_RESIDUAL = 1e-3, 1e-2
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,14 +144,17 @@ def update(
     """
 
     def step(gradient: Floats, shares: Floats) -> Floats:
-        return _conjugate(problem, gradient, shares, solve)
+        return _conjugate(problem, gradient, shares, solve, _NEAR_RESIDUAL)
 
-    point, _, steps = _newton(problem, point, step)
+    point, _, steps = _newton(problem, point, step, _NEAR_TOLERANCE)
     return point, steps
 
 
 def _newton(
-    problem: Problem, point: Floats, step: Callable[[Floats, Floats], Floats]
+    problem: Problem,
+    point: Floats,
+    step: Callable[[Floats, Floats], Floats],
+    tolerance: float = _TOLERANCE,
 ) -> tuple[Floats, Floats, int]:
     """Damped Newton steps; gives the point, its logits and the number of steps."""
     z = problem.logits(point)
@@ -172,7 +177,7 @@ def _newton(
             return point, z, taken
         point, z, value = there, z + share * move, reached
         moved = share * float(np.abs(move).max(initial=0.0))
-        if moved <= _TOLERANCE * (1 + float(np.abs(z).max(initial=0.0))):
+        if moved <= tolerance * (1 + float(np.abs(z).max(initial=0.0))):
             break
     return point, z, taken
 
@@ -245,7 +250,11 @@ def _several(problem: Problem, point: Floats) -> Minimum:
 
 
 def _conjugate(
-    problem: Problem, gradient: Floats, shares: Floats, solve: Callable[[Floats], Floats]
+    problem: Problem,
+    gradient: Floats,
+    shares: Floats,
+    solve: Callable[[Floats], Floats],
+    least: float = _RESIDUAL,
 ) -> Floats:
     """H^-1 gradient by preconditioned conjugate gradients, for J's Hessian at some shares."""
     labels = problem.evidence.label_weights[:, None]
@@ -263,7 +272,7 @@ def _conjugate(
     turned = solve(residual)
     direction = turned
     before = float(residual @ turned)
-    enough = _RESIDUAL**2 * before
+    enough = least**2 * before
     for _ in range(_MAX_DIRECTIONS):
         if before <= enough:
             break
