@@ -10,9 +10,6 @@ LIMITS = {"tests": 400, "sdk": 450, "export": 450, "device_sim": 450, "benchmark
 KNOWN = {
     "tests/fala/replacement/test_crossing.py": 900,
     "tests/fala/test_device.py": 411,
-    "tests/fala_export/test_distill.py": 406,
-    "tests/fala_export/test_word_vectors.py": 439,
-    "tests/fala_sim/test_tables.py": 671,
 }
 
 

@@ -43,7 +43,7 @@ ROOMS = {
     "replacement": PARTS | {"store", "report"},
     "device": PARTS | {"store", "report", "replacement"},
     "vendor": PARTS,
-    "": PARTS | {"report", "replacement", "device", "vendor"},
+    "": PARTS | {"store", "report", "replacement", "device", "vendor"},
     "demo": PARTS | {"report", "replacement", "device", "vendor", ""},
 }
 
