@@ -4,6 +4,7 @@ The names below are the public door; everything else may move.
 """
 
 import logging
+from typing import TYPE_CHECKING
 
 from fala.backbones import Backbone
 from fala.bundle.manifest import Manifest
@@ -90,3 +91,15 @@ __all__ = [
     "write_bundle",
     "write_release",
 ]
+
+__version__: str
+
+if not TYPE_CHECKING:  # for a type checker the module would have every name
+
+    def __getattr__(name: str) -> str:
+        """The version, from the distribution's metadata: reading it takes time that few need."""
+        if name != "__version__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib.metadata import version
+
+        return version("fala-sdk")
