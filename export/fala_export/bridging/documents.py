@@ -10,7 +10,7 @@ import numpy as np
 from fala import Backbone, DataError, ExportError, RowError
 from fala.vendor import Vectors, read_rows, unique_texts
 from fala_export.distillation.texts import read_lines
-from fala_export.training.progress import progress
+from fala_export.progress import progress
 
 _CHUNK = 512  # texts between two steps of a progress bar
 

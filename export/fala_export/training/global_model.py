@@ -14,15 +14,16 @@ from fala.vendor import MATCHING, Example, Row, Vectors, unique_texts
 from fala.vendor.layout import WORD_VECTORS
 from fala_export.backbone import versions
 from fala_export.models.encoder import Encoder
+from fala_export.progress import progress
+from fala_export.training.batches import Batches
 from fala_export.training.classifier import ClassifierBatches, ClassifierModule
 from fala_export.training.figures import measure
 from fala_export.training.learners import Learner, TransformerLearner, WordLearner
-from fala_export.training.loop import Batches, History, LoopSettings, open_work, train_module
+from fala_export.training.loop import History, open_work, train_module
 from fala_export.training.matcher import MatcherBatches, MatcherModule
 from fala_export.training.opened import Opened
-from fala_export.training.progress import progress
 from fala_export.training.public_rows import Division, PublicRows, divide, document_of
-from fala_export.training.settings import TrainingSettings
+from fala_export.training.settings import LoopSettings, TrainingSettings
 
 _CHUNK = 256
 _MOST_EXAMPLES = 300

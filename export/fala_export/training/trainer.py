@@ -33,7 +33,8 @@ from fala import ExportError
 from fala_export.training import checkpoints
 
 if TYPE_CHECKING:
-    from fala_export.training.loop import Batches, LoopSettings
+    from fala_export.training.batches import Batches
+    from fala_export.training.settings import LoopSettings
 
 _CHECKPOINT_SECONDS = 120.0  # between checkpoints; there is one after each epoch besides
 _KEPT = 3  # checkpoints: the best, the newest, and one before it while that is being written
