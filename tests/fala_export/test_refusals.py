@@ -211,6 +211,17 @@ def test_weights_of_no_use_are_told(refused, model, tmp_path):
         refused(changed(model, tmp_path / case, model__safetensors=content), part)
 
 
+def test_weights_in_parts_are_all_there_and_in_the_folder(refused, model, tmp_path):
+    index = "model.safetensors.index.json"
+    for case, part, told in (
+        ("lost", "model-00001-of-00002.safetensors", f"has no {{}}, which {index} names"),
+        ("outside", "../model.safetensors", "it names files outside the model's folder"),
+    ):
+        folder = changed(model, tmp_path / case, model__safetensors=None)
+        (folder / index).write_text(json.dumps({"weight_map": {"a": part}}))
+        refused(folder, told.format(part))
+
+
 class Trap:
     """Runs a command of its maker's when it is unpickled."""
 
