@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -108,12 +108,3 @@ def _show_training(training: Mapping[str, Any]) -> None:
                 f"  {title:<16}  {cells[0]:>13} {cells[1]:>6}  {cells[2]:>8}   "
                 f"{cells[3]:>14} {cells[4]:>6}  {cells[5]:>8}"
             )
-
-
-def show_all(summaries: Sequence[Mapping[str, Any]], as_json: bool) -> None:
-    """Print what a command with several outputs did: an array of JSON, or one after another."""
-    if as_json:
-        click.echo(json.dumps(summaries, indent=2))
-        return
-    for summary in summaries:
-        show(summary, as_json=False)
