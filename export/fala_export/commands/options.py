@@ -43,6 +43,21 @@ ORT = click.option(
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 
 
+def name_of(source: str) -> str:
+    """A model's name unless the vendor gives one: its folder's, its file's, or the hub's.
+
+    Args:
+        source: As it stands on the command line; a folder may be ``.`` or ``..``.
+    """
+    path = Path(source)
+    if path.is_file():
+        return path.stem
+    # Only then: a link that was named on purpose keeps its own name.
+    if path.is_dir() and path.name in ("", ".."):
+        path = path.resolve()
+    return path.name
+
+
 def show(summary: Mapping[str, Any], as_json: bool) -> None:
     """Print what a command did: an object of JSON, or a line a figure."""
     if as_json:
