@@ -12,8 +12,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("optimum")
 
 from encoders import POSITIONS, TEXTS, make_encoder, write_encoder
-from fala.bundle.reading import Bundle
-from fala.errors import ExportError
+from fala import Bundle, ExportError
 from fala_export.backbone import ExportOptions, export_encoder, load
 from fala_export.cli import main
 from fala_export.commands.options import name_of

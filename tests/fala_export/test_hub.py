@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("optimum")
 
-from fala.bundle.reading import Bundle
+from fala import Bundle
 from fala_export.models.encoder import load_encoder
 from families import CORPUS, write_early_folder, write_model
 from hub_server import Hub, Model, files_in
@@ -21,7 +21,7 @@ from hub_server import Hub, Model, files_in
 NAME = "vendor/tiny"
 FIND = """
 import sys
-from fala.errors import ExportError
+from fala import ExportError
 from fala_export.models import hub
 from fala_export.models.folder import read_modules
 

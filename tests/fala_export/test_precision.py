@@ -13,8 +13,8 @@ pytest.importorskip("optimum")
 
 import onnx
 
-from fala.backbones import OnnxEncoder
-from fala.errors import ExportError
+from fala import ExportError
+from fala.vendor import OnnxEncoder
 from fala_export.backbone import load
 from fala_export.onnx_graph import encoder_graph
 from fala_export.parity import speed

@@ -19,7 +19,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("optimum")
 
-from fala.bundle.reading import Bundle
+from fala import Bundle
 from fala_export import backbone
 from fala_export.cli import main
 from fala_export.models import transformer_files

@@ -11,9 +11,8 @@ pytest.importorskip("optimum")
 from click.testing import CliRunner
 
 from encoders import make_encoder, write_encoder
-from fala.bundle.format import ORT
-from fala.bundle.reading import Bundle
-from fala.model.heads import PersonalModel
+from fala import Bundle, PersonalModel
+from fala.vendor.layout import ORT
 from fala_export.cli import main
 from fala_export.recipe import read_recipe
 from public_data import text_rows, write_rows
