@@ -91,10 +91,7 @@ def test_a_disk_that_fills_leaves_nothing(tmp_path):
 
 def test_large_files_show_progress_on_a_terminal_and_end_whole(tmp_path):
     source = write(tmp_path / "v.txt", [b"w%d 0.5 1.5" % i for i in range(30_000)])
-    program = (
-        "from fala_export.vectors import files; files._LARGE = 1\n"
-        "from fala_export.cli import main; main()"
-    )
+    program = "from fala_export.cli import main; main()"
     terminal, its_end = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", program, "word-vectors", source, "--out", tmp_path / "g.fala"],

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bridge, Bundle, ExportError, add_bridge
-from fala_export.bridging.documents import embed, read_documents
+from fala_export.bridging.documents import read_documents
 from fala_export.bridging.learning import STRENGTHS, Trial, check_enough, learn_map
+from fala_export.embedding import embed
 from fala_export.progress import progress
 
 _MEGABYTE = 1_000_000
