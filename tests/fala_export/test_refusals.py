@@ -20,12 +20,14 @@ pytest.importorskip("transformers")
 pytest.importorskip("optimum")
 
 from fala import Bundle
-from fala_export import backbone
+from fala_export import backbone, progress
 from fala_export.cli import main
 from fala_export.models import transformer_files
 from families import CORPUS, write_early_folder, write_model
 
-PROGRAM = "from fala_export.cli import main; main(prog_name='fala-export')"
+# On a machine so busy that a step takes seconds, no line about its progress comes between.
+PATIENT = "from fala_export import progress; progress._FIRST = 600.0"
+PROGRAM = f"{PATIENT}; from fala_export.cli import main; main(prog_name='fala-export')"
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +50,7 @@ def temporary(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setattr(progress, "_FIRST", 600.0)
     return folder
 
 
