@@ -16,7 +16,7 @@ from fala_sim.convert.commands import convert_group
 
 if TYPE_CHECKING:
     from fala_sim.records import Kind
-    from fala_sim.tables.records import Records
+    from fala_sim.show.tables.records import Records
 
 #: What tables are made of, where it is not replacements alone.
 _NEEDS: dict[str, tuple[Kind, ...]] = {
@@ -93,9 +93,9 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 
 
 def _run(results: Path, kinds: Iterable[Kind], options: Mapping[str, Any]) -> None:
-    from fala_sim.laboratory import run
-    from fala_sim.methods.catalogue import CATALOGUE, find_method
-    from fala_sim.plan import Plan
+    from fala_sim.methods.registry import CATALOGUE, find_method
+    from fala_sim.run.laboratory import run
+    from fala_sim.run.plan import Plan
 
     methods = options["methods"] or tuple(CATALOGUE)
     for name in methods:
@@ -115,7 +115,7 @@ def _say(line: str) -> None:
 
 def _records(results: Path) -> Records:
     from fala_sim.records import KINDS, read_records
-    from fala_sim.tables.records import Records
+    from fala_sim.show.tables.records import Records
 
     return Records({kind: read_records(results, kind) for kind in KINDS})
 
@@ -144,7 +144,7 @@ def table_command(name: str, as_json: bool, results: Path, **options: object) ->
     NAME is 1 to 7, as in the paper, or headline, cost, comparisons, frontier, verdicts, curves,
     cold, twenty, chains, search or profiles.
     """
-    from fala_sim.tables.catalogue import find_table
+    from fala_sim.show.tables.registry import find_table
 
     table = find_table(name)
     _run(results, _NEEDS.get(name, ("replacement",)), options)
@@ -180,8 +180,8 @@ def figure_command(number: int, results: Path, data: tuple[str, ...], **options:
     Every user's personal model on every user's test examples, as a heat map for each data set of
     that task, in PNG files under --results.
     """
-    from fala_sim.plots.catalogue import draw_figure
     from fala_sim.records import read_records
+    from fala_sim.show.plots.registry import draw_figure
 
     _run(results, ("replacement",), {**options, "data": data})
     task = "matching" if number == 2 else "classification"
@@ -204,15 +204,15 @@ def figure_command(number: int, results: Path, data: tuple[str, ...], **options:
 )
 def report_command(results: Path, out: Path | None) -> None:
     """Write all records as one HTML page, with its plots as PNG beside it."""
-    from fala_sim.report.page import write_report
+    from fala_sim.show.report.page import write_report
 
     for path in write_report(results, out or results / "report.html"):
         click.echo(path)
 
 
 def _write(results: Path) -> None:
-    from fala_sim.report.page import write_report
-    from fala_sim.tables.catalogue import all_tables
+    from fala_sim.show.report.page import write_report
+    from fala_sim.show.tables.registry import all_tables
 
     tables, missing = all_tables(_records(results))
     folder = results / "tables"

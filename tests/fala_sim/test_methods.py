@@ -4,12 +4,12 @@ import pytest
 from bundles import WORDS, write_word_vectors
 from fala import Bundle, Head, PersonalModel, fit_personal, write_release
 from fala_sim.encoding import DeviceEncoder
-from fala_sim.matrix_tuning import tune
 from fala_sim.meter import Stage
 from fala_sim.methods import fala_paper
-from fala_sim.methods.catalogue import find_method
+from fala_sim.methods.matrix_tuning import tune
 from fala_sim.methods.method import EFFORT
-from fala_sim.quality import decisions, figures
+from fala_sim.methods.registry import find_method
+from fala_sim.metric.quality import decisions, figures
 from fala_sim.situation import Release, Situation, User
 from situations import NEW_DIMENSION, OLD_DIMENSION, situation
 

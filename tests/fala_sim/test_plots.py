@@ -10,8 +10,10 @@ from matplotlib.collections import PathCollection, QuadMesh
 from matplotlib.colors import to_hex
 
 from fala import DataError
-from fala_sim.methods.catalogue import CATALOGUE
-from fala_sim.plots.catalogue import (
+from fala_sim.methods.registry import CATALOGUE
+from fala_sim.show.plots.cost import times
+from fala_sim.show.plots.quality import pareto
+from fala_sim.show.plots.registry import (
     chain_plots,
     cost_plots,
     curve_plots,
@@ -19,10 +21,8 @@ from fala_sim.plots.catalogue import (
     draw_figure,
     quality_plots,
 )
-from fala_sim.plots.cost import times
-from fala_sim.plots.quality import pareto
-from fala_sim.plots.style import LOOKS, house_style, look, slug
-from fala_sim.tables.records import Records, by_setting
+from fala_sim.show.plots.style import LOOKS, house_style, look, slug
+from fala_sim.show.tables.records import Records, by_setting
 from sim_records import EVIL, METHODS, USERS, read_run, write_run
 
 MEAN = sum(USERS.values()) / len(USERS)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from fala import Budget, Bundle, DataError, Device, Match
-from fala_sim import jobs, vendor
 from fala_sim.data_sets import Division, divide
-from fala_sim.jobs import Job, _situation
 from fala_sim.methods.fala_shipped import replaced
 from fala_sim.records import read_records
-from fala_sim.releases import find_source, load, prepare
+from fala_sim.run import jobs, vendor
+from fala_sim.run.jobs import Job, _situation
+from fala_sim.run.releases import find_source, load, prepare
 from fala_sim.situation import User
 from laboratory import write_data
 

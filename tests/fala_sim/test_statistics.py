@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from fala_sim.statistics import (
+from fala_sim.metric.statistics import (
     compare,
     flip_rate,
     holm,

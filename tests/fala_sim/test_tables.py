@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from fala import DataError
-from fala_sim.methods.catalogue import CATALOGUE
-from fala_sim.tables import paper
-from fala_sim.tables.catalogue import TABLES, all_tables, find_table
-from fala_sim.tables.heat_map import heat_map
-from fala_sim.tables.records import Records, title
-from fala_sim.tables.table import NOT_RUN, Table, Value, number
+from fala_sim.methods.registry import CATALOGUE
+from fala_sim.metric.value import Value, number
+from fala_sim.show.tables import paper
+from fala_sim.show.tables.heat_map import heat_map
+from fala_sim.show.tables.records import Records, title
+from fala_sim.show.tables.registry import TABLES, all_tables, find_table
+from fala_sim.show.tables.table import NOT_RUN, Table
 
 USERS = {"Ann": 0.60, "Ben": 0.65, "Cem": 0.70, "Dee": 0.75, "Eva": 0.80}
 

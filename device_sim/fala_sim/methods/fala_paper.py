@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import PersonalModel, fit_personal, select
-from fala_sim.matrix_tuning import tune
 from fala_sim.methods.frozen import (
     FrozenMethod,
     ModelScores,
@@ -17,9 +16,10 @@ from fala_sim.methods.frozen import (
     matrix_bytes,
     vendor_scores,
 )
+from fala_sim.methods.matrix_tuning import tune
 from fala_sim.methods.method import Scores, Settings
+from fala_sim.methods.solve_flops import clustering_flops, ridge_flops
 from fala_sim.situation import Situation, Vectors
-from fala_sim.solve_flops import clustering_flops, ridge_flops
 
 # At the greatest learning rate of the grid, the AUC of real users is level from 10 to 30 epochs.
 _EPOCHS = 30

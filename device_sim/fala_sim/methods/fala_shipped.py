@@ -14,8 +14,8 @@ import numpy as np
 from fala import Budget, Device, PersonalModel, Report
 from fala_sim.meter import Stage
 from fala_sim.methods.method import Method, Scores
+from fala_sim.methods.solve_flops import blend_flops, clustering_flops, solve_flops
 from fala_sim.situation import Example, Logits, Situation, Vectors, distinct_texts
-from fala_sim.solve_flops import blend_flops, clustering_flops, solve_flops
 
 #: Penalties that leave-one-out tries in every fit over a bridge; each takes a solve at least.
 PENALTIES = 3

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fala import PersonalModel
-from fala_sim.matrix_tuning import BATCH, gradient_flops
+from fala_sim.methods.matrix_tuning import BATCH, gradient_flops
 from fala_sim.methods.method import Method, Scores, Settings
+from fala_sim.methods.solve_flops import logits_flops
 from fala_sim.situation import (
     Example,
     Logits,
@@ -20,7 +21,6 @@ from fala_sim.situation import (
     distinct_texts,
     texts_of,
 )
-from fala_sim.solve_flops import logits_flops
 
 
 class FrozenMethod(Method):
