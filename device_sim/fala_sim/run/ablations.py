@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import Head, PersonalModel, fit_personal, select
+from fala import Head, select
+from fala.vendor import fit_matrix
 from fala_sim.methods.fala_paper import medoids, solve, tune_matrix
 from fala_sim.methods.frozen import ModelScores, vendor_scores
+from fala_sim.methods.matrix import Matrix
 from fala_sim.methods.method import Scores
 from fala_sim.situation import Release, Situation, Vectors
 
@@ -96,7 +98,7 @@ def _table4(
     # Uniform within 0 and 1, torch.rand: the paper does not say how. With random signs as well
     # nothing of the vendor's head would be left.
     theta = random.random(head.weight.shape)
-    start = PersonalModel(head, theta, head.bias)
+    start = Matrix(head, theta, head.bias)
     yield "table4-random", _tuned(situation, settings, inputs, start), {"examples": 0}
 
     # "A multitude of examples, equivalent to the dimension of the matrix", where there are enough.
@@ -130,7 +132,7 @@ def _table5(
 ) -> Iterator[Row]:
     """The objective by lambda, on the same representatives, from theta0 = 0 with the vendor's b.
 
-    Where both terms are there, ``fala.fit_personal`` lets an old logit weigh as much as a label.
+    Where both terms are there, ``fit_matrix`` lets an old logit weigh as much as a label.
     """
     head = situation.new.head
     examples = [situation.user.train[index] for index in chosen.tolist()]
@@ -139,7 +141,7 @@ def _table5(
     length = float(np.mean(np.sum(head.features(inputs[chosen]) ** 2, axis=2))) or 1.0
     for objective in OBJECTIVES:
         for name in LAMBDAS:
-            start = fit_personal(
+            start = fit_matrix(
                 head,
                 inputs[chosen],
                 logits=None if objective == "ce" else logits,
@@ -147,7 +149,7 @@ def _table5(
                 prior="zero",
                 lambda_=float(name) or _LIMIT * length,
             )
-            scores = _tuned(situation, settings, inputs, start)
+            scores = _tuned(situation, settings, inputs, Matrix.of(start))
             counts = {"examples": len(chosen), "clusters": len(chosen)}
             yield f"table5-{objective}-{name}", scores, counts
 
@@ -174,7 +176,7 @@ def _table6(
     bias = np.log(counts)
     blank = Head(new.head.task, new.head.labels, np.ones_like(new.head.weight), bias)
     without = Release(new.name, new.path, blank, new.embeddings, new.flops, new.tokens)
-    own = fit_personal(blank, without.inputs(situation.user.train), labels=shares, prior="zero")
+    own = fit_matrix(blank, without.inputs(situation.user.train), labels=shares, prior="zero")
     yield "table6-own-labels", ModelScores(without, own), {}
     scores, extra = _solved(situation, settings, inputs, chosen)
     yield "table6-fala", scores, extra | {"clusters": len(chosen)}
@@ -205,7 +207,7 @@ def _tuned(
     situation: Situation,
     settings: Mapping[str, float | int | str],
     inputs: Vectors,
-    start: PersonalModel,
+    start: Matrix,
 ) -> Scores:
     rate = float(settings["learning_rate"])
     return ModelScores(situation.new, tune_matrix(situation, inputs, start, rate))

@@ -209,7 +209,7 @@ def chain(job: Job, through: Sequence[Path]) -> None:
         step(device, {})
         for place in through:
             seen.append(load(place).new)
-            report = device.replace(seen[-1].path, seed=job.seed)
+            report = device.replace(seen[-1].path)
             passes = report.forward_passes
             step(device, {"decision": report.decision, "forward_passes": passes})
     content = _about(prepared, user) | {"steps": steps}
