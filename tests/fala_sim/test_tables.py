@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from fala import DataError
-from fala_sim.methods.registry import CATALOGUE
+from fala_sim.methods.registry import METHODS
 from fala_sim.metric.value import Value, number
+from fala_sim.show.entry import made
 from fala_sim.show.tables import paper
 from fala_sim.show.tables.heat_map import heat_map
 from fala_sim.show.tables.records import Records, title
-from fala_sim.show.tables.registry import TABLES, all_tables, find_table
+from fala_sim.show.tables.registry import TABLES, find_table
 from fala_sim.show.tables.table import NOT_RUN, Table
 
 USERS = {"Ann": 0.60, "Ben": 0.65, "Cem": 0.70, "Dee": 0.75, "Eva": 0.80}
@@ -191,7 +192,7 @@ def test_table_2_tests_against_the_best_baseline():
 
 def test_table_2_names_what_was_not_run():
     table = TABLES["2"](Records({"replacement": replaced("fala")}))
-    assert len(table.rows) == len(CATALOGUE)
+    assert len(table.rows) == len(METHODS)
     assert cell(table, "AUC", method="LoRA") == NOT_RUN
     assert cell(table, "p", method="FaLA") is None  # no baseline to test against
     assert cell(table, "seeds", method="LoRA") is None
@@ -459,17 +460,23 @@ def test_headline_tells_date_machine_and_interval():
 # --- what is missing -------------------------------------------------------------------------
 
 
-def test_nothing_run_says_what_to_run():
-    for name in TABLES:
-        with pytest.raises(DataError, match="fala-sim"):
-            TABLES[name](Records())
-    tables, missing = all_tables(Records())
+def test_nothing_run_says_what_is_missing_and_what_makes_it():
+    for name, entry in TABLES.items():
+        with pytest.raises(DataError, match=f"table {name} needs; `fala-sim table {name} --run`"):
+            entry(Records())
+    tables, missing = made(TABLES.values(), Records())
     assert not tables
-    assert len(missing) == len(TABLES)
+    assert all(sum(f"{entry}" in line for line in missing) for entry in TABLES.values())
+    assert "no records of kind 'curve' (table curves, table cold, table twenty)" in missing
+
+
+def test_a_table_is_asked_for_by_what_it_needs():
+    with pytest.raises(DataError, match="no records of kind 'replacement', which table frontier"):
+        TABLES["frontier"](Records({"frontier": [about()]}))
 
 
 def test_other_ablations_than_the_tables_say_so():
-    with pytest.raises(DataError, match="table4"):
+    with pytest.raises(DataError, match=r"no records of table4 .*`fala-sim table 4 --run`"):
         TABLES["4"](Records({"ablation": ablation("table5-ce-0.1")}))
 
 
@@ -481,7 +488,7 @@ def test_an_unknown_table_names_those_there_are():
 @pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
 def test_all_tables_of_replacements_can_be_shown(seeds):
     runs = replaced("fala", seeds=seeds) + replaced("lora", users={"Ann": 0.5})
-    tables, _ = all_tables(Records({"replacement": runs}))
+    tables, _ = made(TABLES.values(), Records({"replacement": runs}))
     assert [table.name for table in tables] == ["headline", "cost", "table-2", "comparisons"]
     for table in tables:
         assert table.title in table.text()
@@ -631,7 +638,8 @@ def test_frontier_tells_each_budgets_share_of_the_gain():
 
 def test_a_share_of_no_gain_or_without_its_ends():
     runs = budgeted(0, 0.05, 0.5)
-    table = find_table("frontier")(Records({"frontier": runs}))
+    others = replaced("lora")
+    table = find_table("frontier")(Records({"replacement": others, "frontier": runs}))
     assert column(table, "share of the gain in AUC") == [NOT_RUN] * 3
     ends = [*replaced("global"), *replaced("fala-all", -0.01)]
     table = find_table("frontier")(Records({"replacement": ends, "frontier": runs}))

@@ -56,6 +56,7 @@ class Shipped(Method):
 
     name = "fala"
     title = "FaLA"
+    ours = True
     budget: ClassVar[Budget] = Budget()
 
     def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:

@@ -26,6 +26,8 @@ from fala_sim.situation import (
 class FrozenMethod(Method):
     """A method that passes every train text through the new backbone once, and trains no layer."""
 
+    tuned = True
+
     def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:
         """Encode all train texts on the device, each once, and go on with their embeddings."""
         texts = distinct_texts(situation.user.train)

@@ -1,36 +1,40 @@
-"""All methods by name."""
+"""All methods by name: whatever runs, compares, draws or lists methods asks here.
+
+A new method is a class in a file of its own and a name in ``METHODS``; what sets it apart from
+others, its class says.
+"""
 
 from __future__ import annotations
 
-import importlib
-
 from fala import DataError
+from fala_sim.methods.adapter import Adapter
+from fala_sim.methods.affine import Affine
+from fala_sim.methods.fala_paper import FalaPaper
+from fala_sim.methods.fala_shipped import Everything, Instant, Shipped
+from fala_sim.methods.full import Full
+from fala_sim.methods.global_ import Global
+from fala_sim.methods.knn import Knn
+from fala_sim.methods.logistic import Logistic
+from fala_sim.methods.lora import Lora
 from fala_sim.methods.method import Method
+from fala_sim.methods.old import Old
+from fala_sim.methods.procrustes import Procrustes
+from fala_sim.methods.top import Top
 
-#: Module and class by name, in the order of tables. Those that train load torch when they are used.
-CATALOGUE = {
-    "old": ("old", "Old"),
-    "global": ("global_", "Global"),
-    "full": ("full", "Full"),
-    "adapter": ("adapter", "Adapter"),
-    "lora": ("lora", "Lora"),
-    "top": ("top", "Top"),
-    "logistic": ("logistic", "Logistic"),
-    "knn": ("knn", "Knn"),
-    "procrustes": ("procrustes", "Procrustes"),
-    "affine": ("affine", "Affine"),
-    "fala-paper": ("fala_paper", "FalaPaper"),
-    "fala-instant": ("fala_shipped", "Instant"),
-    "fala": ("fala_shipped", "Shipped"),
-    "fala-all": ("fala_shipped", "Everything"),
-}
+_CLASSES: tuple[type[Method], ...] = (
+    Old, Global, Full, Adapter, Lora, Top, Logistic, Knn, Procrustes, Affine, FalaPaper, Instant,
+    Shipped, Everything,
+)  # fmt: skip
+
+#: The classes by name, in the order of tables. Those that train load torch when they are used.
+METHODS: dict[str, type[Method]] = {method.name: method for method in _CLASSES}
 
 #: Those that train the transformer.
-TRAINED = ("full", "adapter", "lora")
+TRAINED = tuple(name for name, method in METHODS.items() if method.trained)
 #: Ours as the SDK ships it, by budget.
-OURS = ("fala-instant", "fala", "fala-all")
+OURS = tuple(name for name, method in METHODS.items() if method.ours)
 #: Those with nothing to choose.
-FIXED = ("old", "global", *OURS)
+FIXED = tuple(name for name, method in METHODS.items() if not method.tuned)
 
 
 def find_method(name: str) -> Method:
@@ -39,10 +43,6 @@ def find_method(name: str) -> Method:
     Raises:
         DataError: If there is none of that name.
     """
-    if name not in CATALOGUE:
-        raise DataError(f"no method {name!r}; one of {', '.join(CATALOGUE)}")
-    module, cls = CATALOGUE[name]
-    found = getattr(importlib.import_module(f"fala_sim.methods.{module}"), cls)()
-    if not isinstance(found, Method):
-        raise TypeError(f"{module}.{cls} is no method")
-    return found
+    if name not in METHODS:
+        raise DataError(f"no method {name!r}; one of {', '.join(METHODS)}")
+    return METHODS[name]()

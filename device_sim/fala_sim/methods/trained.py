@@ -24,6 +24,7 @@ class Trained(Method):
     """
 
     trained = True
+    tuned = True
     rates: ClassVar[tuple[float, ...]]
 
     @staticmethod

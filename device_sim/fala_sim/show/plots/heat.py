@@ -12,7 +12,7 @@ from fala_sim.show.tables.heat_map import HeatMap
 from fala_sim.show.tables.records import METRICS
 
 #: The paper's figure of each task, and the data that it shows.
-FIGURES = {"matching": 2, "classification": 3}
+NUMBERS = {"matching": 2, "classification": 3}
 PAPER_DATA = {
     "matching": "news recommendation (MIND)",
     "classification": "hate speech (Wikipedia Detox)",
@@ -30,7 +30,7 @@ def heat(shown: HeatMap, task: str, method: str) -> Plot:
     Returns:
         The plot.
     """
-    number = FIGURES[task]
+    number = NUMBERS[task]
     metric = METRICS[shown.metric]
     cells = shown.matrix
     known = np.abs(cells[np.isfinite(cells)])

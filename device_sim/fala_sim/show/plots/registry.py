@@ -1,14 +1,19 @@
-"""All plots of a folder of records, by what they are about."""
+"""All figures by name: the command line, its help and the report ask here, and nowhere else.
+
+A new figure is a function that draws plots from records, and a line here.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from fala import DataError
-from fala_sim.records import read_records
+from fala_sim.records import Kind, Record
+from fala_sim.show.entry import Entry
 from fala_sim.show.plots.cost import MEASURES, cost
 from fala_sim.show.plots.devices import devices
-from fala_sim.show.plots.heat import FIGURES, heat
+from fala_sim.show.plots.heat import NUMBERS, heat
 from fala_sim.show.plots.lines import chains, learning_curves
 from fala_sim.show.plots.quality import pareto, quality
 from fala_sim.show.plots.style import OURS, Plot
@@ -27,73 +32,44 @@ from fala_sim.show.tables.records import (
 _HEAT_MAPS = (OURS, "full")
 
 
-def quality_plots(records: Records) -> list[Plot]:
-    """Scores by method, and heat maps, for every data set."""
-    plots: list[Plot | None] = []
-    for setting, own in by_setting(comparable(_replacements(records))):
-        metrics = ("auc", "f1") if setting.task == "classification" else ("auc",)
-        plots += [quality(setting, own, metric) for metric in metrics]
-        plots += [_heat(records, setting, method) for method in _HEAT_MAPS]
-    return [plot for plot in plots if plot is not None]
+def _scores(records: Records) -> list[Plot]:
+    return _drawn(
+        quality(setting, own, metric)
+        for setting, own in _settings(records)
+        for metric in (("auc", "f1") if setting.task == "classification" else ("auc",))
+    )
 
 
-def cost_plots(records: Records) -> list[Plot]:
-    """Costs by method, and against quality, for every data set."""
-    plots: list[Plot | None] = []
-    for setting, own in by_setting(comparable(_replacements(records))):
-        plots += [cost(setting, own, measure) for measure in MEASURES]
-        plots.append(pareto(setting, own))
-    return [plot for plot in plots if plot is not None]
+def _costs(records: Records) -> list[Plot]:
+    return _drawn(
+        cost(setting, own, measure) for setting, own in _settings(records) for measure in MEASURES
+    )
 
 
-def curve_plots(records: Records) -> list[Plot]:
-    """Learning curves of every data set."""
-    plots = [learning_curves(setting, own) for setting, own in by_setting(records.of("curve"))]
-    return [plot for plot in plots if plot is not None]
+def _pareto(records: Records) -> list[Plot]:
+    return _drawn(pareto(setting, own) for setting, own in _settings(records))
 
 
-def chain_plots(records: Records) -> list[Plot]:
-    """Chains of replacements of every data set."""
-    plots = [chains(setting, own) for setting, own in by_setting(records.of("chain"))]
-    return [plot for plot in plots if plot is not None]
+def _curves(records: Records) -> list[Plot]:
+    return _drawn(learning_curves(setting, own) for setting, own in by_setting(records.of("curve")))
 
 
-def device_plots(records: Records) -> list[Plot]:
-    """Device profiles of every data set."""
-    return devices(profiles(records)) if records.of("profile") else []
+def _chains(records: Records) -> list[Plot]:
+    return _drawn(chains(setting, own) for setting, own in by_setting(records.of("chain")))
 
 
-def draw_figure(results: Path, figure: int, data: str, method: str = OURS) -> Plot:
-    """The paper's Figure 2 or 3 on a data set.
-
-    Args:
-        results: The run's folder.
-        figure: 2, for matching, or 3, for classification.
-        data: The data set.
-        method: By which the users' models were made.
-
-    Returns:
-        The plot; ``png`` gives what a file holds.
-
-    Raises:
-        DataError: If there is no such figure, or nothing was run for it.
-    """
-    if figure not in FIGURES.values():
-        raise DataError(f"no figure {figure}; the paper's results are in figures 2 and 3")
-    records = Records({"replacement": read_records(results, "replacement")})
-    own = [record for record in replacements(records) if record["data"] == data]
-    if not own:
-        names = sorted({record["data"] for record in replacements(records)})
-        raise DataError(f"no replacement on {data!r} was run; there are {', '.join(names)}")
-    task = str(own[0]["task"])
-    if FIGURES[task] != figure:
-        raise DataError(f"{data} is {task}: its figure is {FIGURES[task]}")
-    shown = heat_map(records, data, method)
-    return heat(shown, task, title(method, [r for r in own if r["method"] == method]))
+def _devices(records: Records) -> list[Plot]:
+    return devices(profiles(records))
 
 
-def _replacements(records: Records) -> list[dict[str, object]]:
-    return replacements(records) if records.of("replacement") else []
+def _heat_maps(records: Records, task: str) -> list[Plot]:
+    """The paper's Figure 2 or 3 for every data set of its task."""
+    return _drawn(
+        _heat(records, setting, method)
+        for setting, _ in _settings(records)
+        if setting.task == task
+        for method in _HEAT_MAPS
+    )
 
 
 def _heat(records: Records, setting: Setting, method: str) -> Plot | None:
@@ -104,3 +80,46 @@ def _heat(records: Records, setting: Setting, method: str) -> Plot | None:
         # Nobody's model was tried on others.
         return None
     return heat(shown, setting.task, title(method, own))
+
+
+def _settings(records: Records) -> Iterable[tuple[Setting, list[Record]]]:
+    return by_setting(comparable(replacements(records)))
+
+
+def _drawn(plots: Iterable[Plot | None]) -> list[Plot]:
+    return [plot for plot in plots if plot is not None]
+
+
+def _entry(
+    name: str, section: str, draw: Callable[[Records], list[Plot]], about: str, needs: Kind
+) -> Entry[list[Plot]]:
+    return Entry("figure", name, section, about, draw, (needs,))
+
+
+_ENTRIES = (
+    _entry("scores", "quality", _scores, "every user's score by method", "replacement"),
+    *(
+        _entry(str(number), "quality", partial(_heat_maps, task=task),
+               f"each user's model on the others' examples, {task}", "replacement")
+        for task, number in NUMBERS.items()
+    ),
+    _entry("cost", "cost", _costs, "what a replacement costs, by method", "replacement"),
+    _entry("pareto", "cost", _pareto, "AUC against FLOPs", "replacement"),
+    _entry("curves", "curves", _curves, "AUC by the number of examples", "curve"),
+    _entry("chains", "chains", _chains, "AUC after each of several replacements", "chain"),
+    _entry("devices", "devices", _devices, "seconds within real devices' limits", "profile"),
+)  # fmt: skip
+
+#: The paper's by their numbers; the others go beyond it.
+FIGURES: dict[str, Entry[list[Plot]]] = {entry.name: entry for entry in _ENTRIES}
+
+
+def find_figure(name: str) -> Entry[list[Plot]]:
+    """A figure by name.
+
+    Raises:
+        DataError: If there is none of that name.
+    """
+    if name not in FIGURES:
+        raise DataError(f"no figure {name!r}; one of {', '.join(FIGURES)}")
+    return FIGURES[name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -14,14 +14,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from fala import DataError
 from fala_sim.convert.output import save
 from fala_sim.metric.value import Value
-from fala_sim.records import KINDS, read_records
-from fala_sim.show.plots.registry import (
-    chain_plots,
-    cost_plots,
-    curve_plots,
-    device_plots,
-    quality_plots,
-)
+from fala_sim.records import KINDS
+from fala_sim.show.entry import SECTIONS, made, of_section
+from fala_sim.show.plots.registry import FIGURES
 from fala_sim.show.plots.style import OURS, Plot
 from fala_sim.show.report.overview import overview
 from fala_sim.show.report.provenance import provenance
@@ -36,34 +31,6 @@ _LONG = 30
 _PAPER = "paper:"
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of the page.
-
-    Attributes:
-        name: The anchor.
-        title: The heading.
-        tables: Names of its tables in the tables' catalogue.
-        draw: Makes its plots; None where it has none.
-    """
-
-    name: str
-    title: str
-    tables: tuple[str, ...]
-    draw: Callable[[Records], list[Plot]] | None = None
-
-
-SECTIONS = (
-    Section("quality", "Quality", ("2", "comparisons"), quality_plots),
-    Section("cost", "Cost", ("1", "cost"), cost_plots),
-    Section("curves", "Learning curves and cold users", ("curves", "cold"), curve_plots),
-    Section("ablations", "The paper's ablations", ("3", "4", "5", "6", "7")),
-    Section("chains", "Chains of replacements", ("chains",), chain_plots),
-    Section("devices", "Classes of real devices", ("profiles",), device_plots),
-    Section("search", "How settings were chosen", ("search",)),
-)
 
 
 @dataclass(frozen=True)
@@ -154,7 +121,7 @@ def write_report(results: Path, out: Path, say: Say = lambda line: None) -> list
     Raises:
         DataError: If there are no records, or a file cannot be read or written.
     """
-    records = Records({kind: read_records(results, kind) for kind in KINDS})
+    records = Records.read(results)
     if not any(records.of(kind) for kind in KINDS):
         raise DataError(
             f"no records in {str(results)!r}; `fala-sim all` makes them, or name their folder "
@@ -162,11 +129,13 @@ def write_report(results: Path, out: Path, say: Say = lambda line: None) -> list
         )
     parts: list[Part] = []
     plots: list[Plot] = []
-    for section in SECTIONS:
-        say(f"{section.title} ...")
-        own = section.draw(records) if section.draw else []
+    for section, heading in SECTIONS.items():
+        say(f"{heading} ...")
+        drawn, _ = made(of_section(FIGURES, section), records)
+        own = [plot for group in drawn for plot in group]
         plots += own
-        parts.append(_part(section, records, own))
+        tables, missing = made(of_section(TABLES, section), records)
+        parts.append(Part(section, heading, _by_data(own), list(map(_shown, tables)), missing))
     page = _render(records, parts)
     folder = out.parent / "plots"
     folder.mkdir(parents=True, exist_ok=True)
@@ -178,29 +147,13 @@ def write_report(results: Path, out: Path, say: Say = lambda line: None) -> list
     return [out, *files]
 
 
-def _part(section: Section, records: Records, plots: list[Plot]) -> Part:
-    tables: list[ShownTable] = []
-    missing: list[str] = []
-    for name in section.tables:
-        table = _table(name, records)
-        if isinstance(table, str):
-            missing.append(table)
-        else:
-            tables.append(_shown(table))
+def _by_data(plots: Sequence[Plot]) -> dict[str, list[ShownPlot]]:
     alone = len({plot.data for plot in plots}) == len(plots)
     shown: dict[str, list[ShownPlot]] = {}
     for plot in plots:
         own = ShownPlot(plot.name, plot.title, plot.caption, plot.svg())
         shown.setdefault("" if alone else plot.data, []).append(own)
-    return Part(section.name, section.title, shown, tables, list(dict.fromkeys(missing)))
-
-
-def _table(name: str, records: Records) -> Table | str:
-    """A table, or why there is none."""
-    try:
-        return TABLES[name](records)
-    except DataError as error:
-        return str(error)
+    return shown
 
 
 def _render(records: Records, parts: list[Part]) -> str:
@@ -221,7 +174,6 @@ def _render(records: Records, parts: list[Part]) -> str:
         # The page may run this script and no other, whatever a record says.
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         overview=overview(runs),
-        headline=_shown(TABLES["headline"](records)) if runs else None,
         parts=parts,
         provenance=provenance(records),
     )

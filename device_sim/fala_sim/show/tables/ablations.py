@@ -246,7 +246,10 @@ def table_7(records: Records) -> Table:
 def _ablations(records: Records, table: str) -> list[Record]:
     found = [record for record in records.need("ablation") if _table(record) == table]
     if not found:
-        raise DataError(f"no records of {table} among the ablations; `fala-sim all` makes them")
+        number = table.removeprefix("table")
+        raise DataError(
+            f"no records of {table} among the ablations; `fala-sim table {number} --run` makes them"
+        )
     return found
 
 

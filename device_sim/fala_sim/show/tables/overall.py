@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fala_sim.methods.registry import CATALOGUE, OURS
+from fala_sim.methods.registry import METHODS, OURS
 from fala_sim.metric.statistics import (
     Comparison,
     compare,
@@ -63,7 +63,7 @@ def table_2(records: Records) -> Table:
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []
     for setting, own in by_setting(runs):
-        methods = dict(by_method(own, list(CATALOGUE)))
+        methods = dict(by_method(own, list(METHODS)))
         best = _best_baseline(own)
         tests = _tests({name: own for name, own in methods.items() if DECIDED not in name}, best)
         corrected = holm({name: test.p for name, test in tests.items()})

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import NamedTuple
 
 from fala import DataError
-from fala_sim.methods.registry import CATALOGUE, find_method
+from fala_sim.methods.registry import METHODS, find_method
 from fala_sim.metric.statistics import Figure, over_users, score
 from fala_sim.metric.value import Value
-from fala_sim.records import Kind, Record
+from fala_sim.records import KINDS, Kind, Record, read_records
 from fala_sim.show.tables.table import NOT_RUN, Cell, Table
 
 MB = 1e6
@@ -51,6 +52,15 @@ class Records:
     """
 
     kinds: Mapping[Kind, Sequence[Record]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, results: Path) -> Records:
+        """All records of a run's folder.
+
+        Raises:
+            DataError: If one cannot be read; names it.
+        """
+        return cls({kind: read_records(results, kind) for kind in KINDS})
 
     def of(self, kind: Kind) -> Sequence[Record]:
         """A kind's records."""
@@ -98,7 +108,7 @@ def by_method(
     found: dict[str, list[Record]] = {name: [] for name in expected}
     for record in records:
         found.setdefault(record["method"], []).append(record)
-    order = list(CATALOGUE)
+    order = list(METHODS)
 
     def place(name: str) -> tuple[int, str]:
         plain, _, more = name.partition("+")
@@ -113,7 +123,7 @@ def title(method: str, records: Sequence[Record] = ()) -> str:
     for record in records:
         if record.get("title"):
             return str(record["title"])
-    return find_method(method).title if method in CATALOGUE else method
+    return find_method(method).title if method in METHODS else method
 
 
 def score_cells(records: Sequence[Record], metrics: Sequence[str] = tuple(METRICS)) -> list[Cell]:
