@@ -130,10 +130,9 @@ def _run(results: Path, kinds: Iterable[Kind], options: Mapping[str, Any]) -> li
 
 
 def _failed(failures: list[str]) -> DataError:
-    jobs = "1 job" if len(failures) == 1 else f"{len(failures)} jobs"
-    first = failures[0] if len(failures) == 1 else f"the first: {failures[0]}"
+    which = "this failed" if len(failures) == 1 else f"{len(failures)} failed, the first"
     return DataError(
-        f"{jobs} failed, {first}; the same command runs what failed again, and nothing else"
+        f"{which}: {failures[0]}; the same command runs what failed again, and nothing else"
     )
 
 

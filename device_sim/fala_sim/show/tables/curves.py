@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+from fala import DataError
 from fala_sim.metric.statistics import Figure, describe, over_users, score
 from fala_sim.records import Record
 from fala_sim.show.tables.blends import WORDS, with_blends
@@ -109,9 +110,11 @@ def twenty(records: Records) -> Table:
     """Whom a replacement serves when the device knows twenty labelled examples.
 
     Raises:
-        DataError: If no learning curve was run.
+        DataError: If no learning curve was run, or none has twenty examples.
     """
     runs = [record for record in records.need("curve") if record["variant"] == "20"]
+    if not runs:
+        raise DataError("no learning curve has a step of twenty examples: no user has so many")
     vendor = _vendor(records)
     rows: list[tuple[Cell, ...]] = []
     for setting, own in by_setting(with_blends(records, runs)):
