@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
+from scipy.special import stdtrit
 
 from fala_sim.metric.value import Value
 from fala_sim.records import Record
@@ -20,7 +21,7 @@ FEWEST_USERS = 3
 #: Share of the intervals that should hold the mean of all users.
 CONFIDENCE = 0.95
 
-#: Draws of a bootstrap, and of a sign-flip test of more users than can be enumerated.
+#: Draws of a sign-flip test of more users than can be enumerated.
 RESAMPLES = 9999
 
 
@@ -69,25 +70,19 @@ def over_users(records: Iterable[Record], figure: Figure) -> OverUsers:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """The percentile bootstrap's interval of the mean over users; None for fewer than three.
+    """Student's t interval of the mean over users; None for fewer than three.
 
-    It is too narrow where users are few: with five users whose figures are normally distributed
-    it holds the true mean in about 85 of 100 draws, not 95.
+    The mean ± t s / sqrt(n), with t the 97.5th percentile of Student's distribution with n - 1
+    degrees of freedom. Where users are normally distributed it holds the true mean in 95 of 100
+    draws however few they are; a percentile bootstrap of four does in 78.
     """
-    if len(values) < FEWEST_USERS:
+    n = len(values)
+    if n < FEWEST_USERS:
         return None
-    # scipy.stats takes longer to load than a table takes to write.
-    from scipy import stats
-
-    found = stats.bootstrap(
-        (np.asarray(values, dtype=np.float64),),
-        np.mean,
-        confidence_level=CONFIDENCE,
-        n_resamples=RESAMPLES,
-        method="percentile",
-        random_state=np.random.default_rng(0),
-    ).confidence_interval
-    return float(found.low), float(found.high)
+    mean = float(np.mean(values))
+    error = float(np.std(values, ddof=1)) / math.sqrt(n)
+    reach = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * error
+    return mean - reach, mean + reach
 
 
 @dataclass(frozen=True)
@@ -140,6 +135,7 @@ def _place(record: Record) -> tuple[str, str, int]:
 
 
 def _sign_flips(differences: list[float]) -> float:
+    # It takes longer to load than a table takes to write.
     from scipy import stats
 
     if len(differences) < 2 or not any(differences):

@@ -120,7 +120,7 @@ def cost(setting: Setting, records: Sequence[Record], measure: Measure) -> Plot 
         setting.data,
         f"{measure.title} of a replacement, {setting.data}",
         f"{measure.title} of one user's whole replacement on {setting.data}, selection and "
-        "solution included: means over users; black lines are 95% bootstrap intervals. "
+        "solution included: means over users; black lines are 95% t intervals. "
         f"{measure.meaning}{ratios}{scale}Methods that compute nothing are left out.",
         f"{measure.axis or measure.title} on {setting.data}: "
         + "; ".join(

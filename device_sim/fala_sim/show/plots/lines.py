@@ -61,7 +61,7 @@ def learning_curves(setting: Setting, records: Sequence[Record]) -> Plot | None:
         setting.data,
         f"Learning curves, {setting.data}",
         f"AUC on the held-out examples of {len(users)} users of {setting.data} by the number of "
-        "examples that the device had when the new backbone came. Bands: 95% bootstrap intervals "
+        "examples that the device had when the new backbone came. Bands: 95% t intervals "
         "over users. Steps are evenly spaced, whatever their size; users with fewer examples than "
         "a step are not in it.",
         f"AUC on {setting.data} by examples: "
@@ -124,7 +124,7 @@ def chains(setting: Setting, records: Sequence[Record]) -> Plot | None:
         setting.data,
         f"A chain of replacements, {setting.data}",
         f"AUC on the held-out examples of {setting.data} after each replacement: "
-        f"{' → '.join(way)}. Thick: means over users with 95% bootstrap intervals; thin: single "
+        f"{' → '.join(way)}. Thick: means over users with 95% t intervals; thin: single "
         "users and seeds.",
         f"AUC on {setting.data}: "
         + "; ".join(

@@ -57,7 +57,7 @@ def quality(setting: Setting, records: Sequence[Record], metric: str) -> Plot | 
         f"{METRICS[metric]} by method, {setting.data}",
         f"{METRICS[metric]} on the held-out examples of {len(tested)} users of {setting.data}. "
         "Dots: single users, averaged over seeds. Marks and numbers: the mean over users, with its "
-        "95% bootstrap interval. Dashed: the vendor's global model. The axis does not begin at "
+        "95% t interval. Dashed: the vendor's global model. The axis does not begin at "
         "zero.",
         f"{METRICS[metric]} on {setting.data}: "
         + "; ".join(f"{titles[name]} {value}" for name, value in values.items()),
@@ -113,7 +113,7 @@ def pareto(setting: Setting, records: Sequence[Record]) -> Plot | None:
         setting.data,
         f"Quality against cost, {setting.data}",
         f"AUC on {setting.data} against the FLOPs of the whole replacement, means over users; "
-        "vertical lines are 95% bootstrap intervals. Dashed lines: what costs nothing. Upper left "
+        "vertical lines are 95% t intervals. Dashed lines: what costs nothing. Upper left "
         "is better; "
         "the grey steps join the methods that no other one beats on both.",
         f"AUC and FLOPs on {setting.data}: "

@@ -19,7 +19,7 @@ from fala_sim.show.tables.records import (
 )
 from fala_sim.show.tables.table import NOT_RUN, Cell, Table
 
-_MEANS = "Scores: mean over users ± deviation [95 % bootstrap interval over users]."
+_MEANS = "Scores: mean over users ± deviation [95 % t interval over users]."
 
 #: Table 4's ways to initialize the matrix.
 _WAYS = {
@@ -234,8 +234,8 @@ def table_7(records: Records) -> Table:
         "Table 7: clusters by user and top k",
         f"{described(runs)} How many clusters correlation clustering finds among each user's "
         "examples where each has + edges to those of its label among its k nearest; and the AUC "
-        "of the paper's FaLA on their representatives, mean over users ± deviation [95 % "
-        "bootstrap interval]. The paper's rows, at the k that it found best, are of five other "
+        "of the paper's FaLA on their representatives, mean over users ± deviation [95 % t "
+        "interval over users]. The paper's rows, at the k that it found best, are of five other "
         "users.",
         ("data", "new", "top k", *(f"user {place + 1}" for place in range(_USERS)), "AUC"),
         rows,

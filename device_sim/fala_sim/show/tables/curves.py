@@ -54,7 +54,7 @@ def curves(records: Records) -> Table:
         "curves",
         "Learning curves",
         f"{described(runs)} AUC by the number of train examples that the device had when the new "
-        "backbone came: mean over users ± deviation [95 % bootstrap interval over users]. Users "
+        "backbone came: mean over users ± deviation [95 % t interval over users]. Users "
         "with fewer examples than a column says are not in it.",
         ("data", "new", "method", *(f"{one} examples" for one in sizes)),
         rows,
@@ -97,8 +97,8 @@ def cold(records: Records) -> Table:
         "Cold users: against the vendor's model",
         f"{described(runs)} Each user's AUC less the AUC of the vendor's new model as it is, which "
         "a user loses nothing by staying with. Share below: users who are worse off, by how much "
-        "on average and at most; difference: mean over all users ± deviation [95 % bootstrap "
-        "interval].",
+        "on average and at most; difference: mean over all users ± deviation [95 % t "
+        "interval over users].",
         ("data", "new", "method", "examples", "users", "share below", "mean loss below",
          "largest loss", "difference in AUC"),
         rows,
@@ -140,7 +140,7 @@ def twenty(records: Records) -> Table:
         f"{described(runs)} {WORDS} Each user's AUC less the AUC of the vendor's new model as it "
         "is, where the device had twenty labelled examples when it came. Above and below: shares "
         f"of the users; the others are as with the vendor's. Below by more than {SMALL_LOSS}: how "
-        "many users. Difference: mean over users ± deviation [95 % bootstrap interval].",
+        "many users. Difference: mean over users ± deviation [95 % t interval over users].",
         ("data", "new", "method", "users", "share above", "share below",
          f"below by more than {SMALL_LOSS}", "largest loss", "difference in AUC"),
         rows,
@@ -182,7 +182,7 @@ def chains(records: Records) -> Table:
         "Chains of replacements",
         f"{described(runs)} One device through several backbones in turn, by step: 0 is what it "
         "learnt first. Scores of the personal model, and AUC of the vendor's model of the same "
-        "backbone: mean over users ± deviation [95 % bootstrap interval over users]. Decisions: "
+        "backbone: mean over users ± deviation [95 % t interval over users]. Decisions: "
         "for how many users the device carried the personal model over, or fell back to the "
         "vendor's.",
         ("data", "method", "step", "backbone", *METRICS.values(), "vendor's AUC", "decisions"),

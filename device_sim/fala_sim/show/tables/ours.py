@@ -74,8 +74,8 @@ def frontier(records: Records) -> Table:
         "frontier",
         "What a budget of forward passes buys",
         f"{described(runs)} FaLA as shipped by its budget, between the vendor's new model and FaLA "
-        "with all documents through the new backbone. Scores: mean over users ± deviation [95 % "
-        "bootstrap interval over users]; F1: decided at the device's own threshold for the user, "
+        "with all documents through the new backbone. Scores: mean over users ± deviation [95 % t "
+        "interval over users]; F1: decided at the device's own threshold for the user, "
         "and, at zero, at the logit 0. Share of the gain: the mean's part of the way between the "
         "two ends, over the users and seeds that all have; no share where there is no gain. Cost: "
         f"mean over users of one whole replacement. {made(runs)}",

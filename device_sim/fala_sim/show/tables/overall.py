@@ -50,7 +50,7 @@ _NO_BASELINES = (
     *(name + DECIDED for name in OURS),
 )
 
-_MEANS = "Scores: mean over users ± deviation [95 % bootstrap interval over users]."
+_MEANS = "Scores: mean over users ± deviation [95 % t interval over users]."
 
 
 def table_2(records: Records) -> Table:
@@ -137,7 +137,7 @@ def comparisons(records: Records) -> Table:
         "comparisons",
         "FaLA as shipped against each other method",
         f"{described(runs)} {WORDS} Difference in AUC, FaLA's less the other's: mean over users ± "
-        "deviation [95 % bootstrap interval], over the users and seeds that both have; for how "
+        "deviation [95 % t interval over users], over the users and seeds that both have; for how "
         "many users FaLA is higher; p of a two-sided sign-flip test, with Holm's correction over "
         "the data set's rows, and the smallest p that so many users can give.",
         ("data", "new", "against", "difference in AUC", "users above", "users", "p", "p (Holm)",
@@ -171,7 +171,7 @@ def headline(records: Records) -> Table:
     return Table(
         "headline",
         "What a replacement keeps, and what it costs",
-        f"{described(runs)} AUC and F1: mean over users [95 % bootstrap interval over users]; "
+        f"{described(runs)} AUC and F1: mean over users [95 % t interval over users]; "
         "cost: mean over users of one whole replacement, with whatever chooses, encodes, solves "
         f"and trains. {made(runs)}",
         ("data", "method", "AUC", "F1", "forward passes", "FLOPs", "seconds",
