@@ -20,7 +20,6 @@ from fala.selection.clustering import (
 from fala.solver.evidence import Evidence
 from fala.solver.matrix import fit_matrix
 from fala.solver.objective import fit
-from fala.solver.personal import fit_personal as fit_matrix
 from fala.solver.ridge import GRID, Problem
 from fala.solver.whitened import BIAS_DEVIATION, SPREAD
 from fala.vendor.built_in import built_in
