@@ -52,7 +52,7 @@ def _run_options(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option(
             "--data-dir", type=click.Path(path_type=Path), envvar="FALA_DATA", show_envvar=True,
-            help="Folder of the named data sets. Default: data or ../shared/data.",
+            help="Folder of the named data sets. Default: where `fala-sim data get` puts them.",
         ),
         click.option(
             "--users", type=click.IntRange(1), default=5, show_default=True,

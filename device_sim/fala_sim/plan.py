@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from fala_sim.data_sets import Role, find_folder
+from fala_sim.data_sets import Role
 from fala_sim.releases import Source, find_source, prepare
 
 Say: TypeAlias = Callable[[str], None]
@@ -86,7 +86,7 @@ class Vendor:
         if key not in self._places:
             plan = self._plan
             self._places[key] = prepare(
-                data, find_folder(plan.data_dir), plan.work,
+                data, plan.data_dir, plan.work,
                 self.source(plan.old), self.source(name),
                 users=plan.users, seed=seed, role=role, say=self._say,
             )  # fmt: skip

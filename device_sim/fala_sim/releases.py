@@ -23,6 +23,7 @@ from tokenizers import Tokenizer
 
 from fala import Backbone, Bundle, DataError, fit_head, write_release
 from fala.vendor import built_in
+from fala_sim.data.place import find_place
 from fala_sim.data_sets import Division, Role, divide
 from fala_sim.situation import Release, Vectors, distinct_texts
 from fala_sim.vendor import RefusedError, add_bridge, add_prior, export_backbone
@@ -101,7 +102,7 @@ def find_source(name: str, work: Path, say: Say) -> Source:
 
 def prepare(
     data: str,
-    data_dir: Path,
+    data_dir: Path | None,
     work: Path,
     old: Source,
     new: Source,
@@ -115,7 +116,7 @@ def prepare(
 
     Args:
         data: The data set; see ``fala_sim.data_sets``.
-        data_dir: Where data sets are.
+        data_dir: Where the named data sets are; None looks in the usual places.
         work: The run's work folder.
         old: The backbone that devices have.
         new: The backbone that comes.
@@ -130,7 +131,10 @@ def prepare(
     Raises:
         DataError: If the data cannot be read or divided.
     """
-    digest = _digest(_FORM, data, users, seed, role, *(_backbone_digest(s) for s in (old, new)))
+    known = find_place(data, data_dir).digest()
+    digest = _digest(
+        _FORM, data, known, users, seed, role, *(_backbone_digest(s) for s in (old, new))
+    )
     place = work / f"{digest}.pickle"
     if place.is_file():
         return place
