@@ -13,6 +13,7 @@ import click
 from fala import DataError
 from fala.vendor.commands import Group
 from fala_sim.convert.commands import convert_group
+from fala_sim.packing import pack_command
 
 if TYPE_CHECKING:
     from fala_sim.records import Kind
@@ -43,11 +44,17 @@ def _names(_context: click.Context, _option: click.Parameter, value: str) -> tup
     return tuple(name.strip() for name in value.split(",") if name.strip())
 
 
+def _data_names(context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
+    from fala_sim.data.place import full_name
+
+    return tuple(map(full_name, _names(context, option, value)))
+
+
 def _run_options(command: Callable[..., None]) -> Callable[..., None]:
     """What every command takes that may run something."""
     options = (
         click.option(
-            "--data", default=_DATA, show_default=True, callback=_names,
+            "--data", default=_DATA, show_default=True, callback=_data_names,
             help="Data sets, by name or as FORMAT:DIR.",
         ),
         click.option(
@@ -230,3 +237,4 @@ def _write(results: Path) -> None:
 
 
 main.add_command(convert_group)
+main.add_command(pack_command)

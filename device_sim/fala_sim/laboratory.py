@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import fmean
 
 from fala import DataError
+from fala_sim.data.place import check_digest
 from fala_sim.data_sets import Role
 from fala_sim.methods.catalogue import TRAINED
 from fala_sim.methods.method import Settings
@@ -129,9 +130,11 @@ def _divisions(plan: Plan, vendor: Vendor, role: Role, say: Say) -> tuple[list[P
                     "public": len(prepared.division.public),
                     "left_out": list(prepared.division.left_out),
                     "vendor": prepared.vendor,
+                    "digest": prepared.division.digest,
                 }
                 write_record(plan.results, key, content)
                 record = content
+            check_digest(data, plan.data_dir, record.get("digest"), plan.results)
             if other := {name: record[name] for name in asked if record[name] != asked[name]}:
                 raise DataError(
                     f"{plan.results}: has records with {_words(other)}, where "

@@ -10,7 +10,7 @@ from fala_sim.jobs import BUDGETS, SIZES, Job
 from fala_sim.methods.catalogue import FIXED, TRAINED
 from fala_sim.methods.method import Settings
 from fala_sim.plan import Participants, Plan, Vendor
-from fala_sim.records import Key
+from fala_sim.records import Key, recorded
 from fala_sim.runner import Task
 
 #: The backbones of a chain of three replacements, beside the old and the new one.
@@ -135,7 +135,7 @@ def flops(plan: Plan) -> Iterator[Task]:
     """The paper's Table 1."""
     key = Key("flops", "none", "table1", "all", 0)
     job = Job(plan.work, plan.results, key.data, key.method, key.user, key.seed, {})
-    yield Task("flops", lambda: partial(jobs.flops, job), [key.path(plan.results)])
+    yield Task("flops", lambda: partial(jobs.flops, job), partial(recorded, plan.results, key))
 
 
 def _first(divisions: Sequence[Participants]) -> list[Participants]:
@@ -161,4 +161,7 @@ def _task(
         job = Job(place, plan.results, first.data, first.method, first.user, first.seed, settings)
         return partial(function, job, **more())
 
-    return Task(" ".join(filter(None, named)), make, [key.path(plan.results) for key in keys])
+    def done() -> bool:
+        return all(recorded(plan.results, key) for key in keys)
+
+    return Task(" ".join(filter(None, named)), make, done)

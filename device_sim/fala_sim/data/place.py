@@ -93,6 +93,31 @@ def find_place(name: str, given: Path | None) -> Place:
     )
 
 
+def check_digest(name: str, given: Path | None, recorded: str | None, results: Path) -> None:
+    """Check that records are of the data that lies here, where any does.
+
+    Args:
+        name: The data set.
+        given: The folder of the named data sets, if one was given.
+        recorded: The digest that the records tell; None where they are older than that.
+        results: Where they are.
+
+    Raises:
+        DataError: If the data is another.
+    """
+    if recorded is None:
+        return
+    try:
+        place = find_place(name, given)
+    except DataError:  # records are read without their data, too
+        return
+    if place.digest() != recorded:
+        raise DataError(
+            f"{results}: has records of {name} as it was; what {place.path} holds now is other "
+            "data: name another folder with --results"
+        )
+
+
 def full_name(name: str) -> str:
     """A data set's name, the same from wherever it is called: ``FORMAT:DIR`` with all of DIR."""
     form, colon, path = name.partition(":")
