@@ -191,14 +191,6 @@ def test_every_named_data_set_of_the_real_ones_is_read():
     assert found >= 5
 
 
-def test_the_movie_lens_of_2016_tells_its_damage():
-    division = divide(
-        "movielens", real_data("movielens-small").parent, users=5, seed=0, role="test"
-    )
-    told = [line for line in division.left_out if line.startswith("warning")]
-    assert told
-
-
 def test_named_data_sets_are_looked_for_where_they_were_put(tmp_path, monkeypatch):
     monkeypatch.delenv("FALA_DATA", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
