@@ -22,17 +22,20 @@ def write_rows(path, rows):
     return f"rows:{path}"
 
 
-def text_rows(users=USERS, shared_tests=True, label=lambda good: "good" if good else "bad"):
+def label(good):
+    return "good" if good else "bad"
+
+
+def text_rows(users=USERS):
     """Each user has fewer rows than the one before; all are tested on the same documents."""
     rows = [{"split": "public", "text": f"public {n}", "label": label(n % 2)} for n in range(30)]
     for place, user in enumerate(users):
-        for n in range(60 - 10 * place):
-            rows.append({
-                "user": user, "split": "train", "text": f"text {n}", "label": label(n % 2)
-            })  # fmt: skip
-        for n in range(10):
-            name = f"test {n}" if shared_tests else f"test {user} {n}"
-            rows.append({"user": user, "split": "test", "text": name, "label": label(n % 2)})
+        own = {"train": 60 - 10 * place, "test": 10}
+        rows += [
+            {"user": user, "split": split, "text": f"{split} {n}", "label": label(n % 2)}
+            for split, count in own.items()
+            for n in range(count)
+        ]
     return rows
 
 
@@ -43,7 +46,7 @@ def test_rows_are_divided_as_the_file_says(tmp_path):
     assert division.labels == ("bad", "good")
     assert division.task == "classification"
     busy = division.users[0]
-    assert list(busy.train) == [f"text {n}" for n in range(60)]
+    assert list(busy.train) == [f"train {n}" for n in range(60)]
     assert list(busy.test) == [f"test {n}" for n in range(10)]
     assert list(busy.test_labels) == ["bad", "good"] * 5
     assert len(division.public) == 30
@@ -91,7 +94,7 @@ def test_what_leaks_and_what_has_no_label_is_left_out(tmp_path):
     rows.append({"user": "busy", "split": "train", "text": "never judged"})
     rows.append({"user": "next", "split": "train", "text": "TEST  3", "label": "good"})
     rows.append({"split": "public", "text": "test 4", "label": "bad"})
-    rows.append({"user": "busy", "split": "train", "text": "text 1", "label": "bad"})
+    rows.append({"user": "busy", "split": "train", "text": "train 1", "label": "bad"})
     division = divide(write_rows(tmp_path / "u.jsonl", rows), None, users=2, seed=0, role="test")
     assert set(division.left_out) == {
         "left out 1 train rows without a label",
@@ -111,12 +114,14 @@ def test_matches_are_divided_by_their_order(tmp_path):
         for n in range(20)
     ]
     for user in USERS[:3]:
-        for n in range(20):
-            rows.append({
+        rows += [
+            {
                 "user": user, "split": "train" if n < 15 else "test",
                 "history": [f"{user} {earlier}" for earlier in range(max(0, n - 3), n)],
                 "candidate": f"{user} {n}", "label": n % 2,
-            })  # fmt: skip
+            }
+            for n in range(20)
+        ]  # fmt: skip
     name = write_rows(tmp_path / "users.jsonl", rows)
     division = divide(name, None, users=1, seed=0, role="test")
     assert division.task == "matching"

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pooch
@@ -141,13 +142,15 @@ def _bring(
     about = {"name": data_set.name, "page": data_set.page, "licence": data_set.licence}
     content = json.dumps({**about, **receipt}, indent=1) + "\n"
     # First the receipt: a kill between the two leaves data that is not there yet, and is brought.
-    write_atomically(
-        receipt_path(data_set, folder), lambda path: path.write_text(content, encoding="utf-8")
-    )
+    write_atomically(receipt_path(data_set, folder), partial(_write, content))
     unpacked.replace(place)
     shutil.rmtree(downloads)
     downloads.mkdir()
     return checked
+
+
+def _write(content: str, path: Path) -> None:
+    path.write_text(content, encoding="utf-8")
 
 
 def _tidy(downloads: Path) -> None:

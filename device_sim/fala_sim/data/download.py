@@ -119,7 +119,7 @@ _AGAIN = "the same command goes on from there"
 
 def unreachable(url: str, error: requests.RequestException) -> DataError:
     """One line for what went wrong on the way to a publisher."""
-    if isinstance(error, requests.HTTPError):
+    if isinstance(error, requests.HTTPError) and error.response is not None:
         return DataError(f"{url}: the publisher answered {error.response.status_code}")
     if isinstance(error, (requests.exceptions.ChunkedEncodingError, requests.ReadTimeout)):
         return DataError(f"{url}: broke off; {_AGAIN}")
