@@ -56,7 +56,7 @@ def _run_options(command: Callable[..., None]) -> Callable[..., None]:
     options = (
         click.option(
             "--data", default=_DATA, show_default=True, callback=_data_names,
-            help="Data sets, by name or as FORMAT:DIR.",
+            help="Data sets, by name (`fala-sim data list`), as FORMAT:DIR or rows:FILE.",
         ),
         click.option(
             "--data-dir", type=click.Path(path_type=Path), envvar="FALA_DATA", show_envvar=True,
@@ -134,7 +134,7 @@ def all_command(results: Path, **options: object) -> None:
     """Run everything, then write all tables, figures and the report.
 
     What an earlier run recorded is not run again: after Ctrl-C, or a power cut, the same command
-    goes on.
+    goes on. `fala-sim pack` then makes one small file of its records.
     """
     from fala_sim.records import KINDS
 

@@ -18,7 +18,16 @@ from fala_sim import packing, records
 from fala_sim.cli import main
 from fala_sim.origin import commit_of
 from fala_sim.packing import pack
-from fala_sim.records import PACKED, Key, read_record, read_records, recorded, write_record
+from fala_sim.records import (
+    KINDS,
+    PACKED,
+    Key,
+    key_of,
+    read_record,
+    read_records,
+    recorded,
+    write_record,
+)
 
 RECORDS = 60
 
@@ -256,6 +265,17 @@ def test_a_job_asks_without_holding_all_records(tmp_path):
     records._packed.cache_clear()
     assert recorded(tmp_path, keys(1)[0])
     assert records._packed.cache_info().currsize == 0
+
+
+@pytest.mark.parametrize("run", ["results", "results-many"])
+def test_a_recorded_run_is_packed_and_tells_its_commit(run):
+    folder = ROOT / "device_sim" / run
+    found = [record for kind in KINDS for record in read_records(folder, kind)]
+    assert len(found) > 700
+    assert len(set(map(key_of, found))) == len(found)
+    assert all(record["provenance"]["commit"] for record in found)
+    assert not (folder / "records").exists()
+    assert (folder / PACKED).stat().st_size < 2e6
 
 
 def test_the_source_distribution_has_tables_and_no_records(tmp_path, monkeypatch):

@@ -146,6 +146,6 @@ def find_data_set(name: str) -> DataSet:
     if name not in CATALOGUE:
         raise DataError(
             f"no data set {name!r}; one of {', '.join(CATALOGUE)}, or FORMAT:DIR with a format of "
-            f"{', '.join(FORMATS)}"
+            f"{', '.join(name for name, form in FORMATS.items() if form.files)}, or rows:FILE"
         )
     return CATALOGUE[name]
