@@ -3,7 +3,8 @@
     z = sum_k omega_k . x_k + a z_view + b,    (omega, a, b) ~ Normal(the vendor's, S)      (1)
 
 Labels count as cross-entropy, old logits as squares where no label speaks. Every block's Gaussian
-is multiplied by a scale that leave-one-out chooses. It is solved over as many numbers as there are
+is multiplied by a scale that leave-one-out chooses; the view's and the bias's go with the first
+block's, the backbone's. It is solved over as many numbers as there are
 features or examples, whichever are fewer (primal or dual).
 
 With theta = omega / w the isotropic Gaussian is the paper's ridge (equation 1) with the penalty
@@ -99,7 +100,8 @@ class State:
             replaced: Examples of before that no longer count, by position.
         """
         rows = _stack(self.spaces, self.scales, self.deviation, training)
-        own, offset = _own(training), _offset(self.spaces, training)
+        own = np.sqrt(self.scales[0]) * _own(training)
+        offset = _offset(self.spaces, training)
         new = _evidence(training, beside_labels=True)
         old = self.problem.evidence
         weights = np.array([old.label_weights, old.target_weights])
@@ -129,7 +131,8 @@ class State:
         weights, bias = _lift(
             self.spaces, self.scales, self.deviation, self.weights, self.vendor_bias, parts[:, :-1]
         )
-        return weights, bias, VIEW_WEIGHT + VIEW_DEVIATION * parts[:, -1] if view else None
+        deviation = np.sqrt(self.scales[0]) * VIEW_DEVIATION
+        return weights, bias, VIEW_WEIGHT + deviation * parts[:, -1] if view else None
 
 
 def fit(training: TrainingSet, scales: Sequence[float] | None = None) -> Fit:
@@ -169,18 +172,18 @@ def _fit(training: TrainingSet, given: Sequence[float] | None) -> Fit:
     moved_weights, moved_bias = _lift(spaces, chosen, deviation, weights, bias, delta)
     view_weight = None
     if training.view is not None:
-        view_weight = VIEW_WEIGHT + VIEW_DEVIATION * minimum.own
+        view_weight = VIEW_WEIGHT + np.sqrt(chosen[0]) * VIEW_DEVIATION * minimum.own
     left_out = plain.copy()
     rest = np.flatnonzero(~used)
     if len(rest):
         rows = _stack(spaces, chosen, deviation, training)[rest]
         left_out[rest] += product(rows, np.ascontiguousarray(delta.T))
-        left_out[rest] += _own(training)[rest] * minimum.own
+        left_out[rest] += np.sqrt(chosen[0]) * _own(training)[rest] * minimum.own
     left_out[used] = minimum.left_out
     state = None
     if not search.dual and all(space.turn is None for space in spaces):
         point = np.hstack([delta, minimum.own[:, None]]).ravel()
-        problem = Problem(search.rows(chosen), own, plain[used], evidence)
+        problem = Problem(search.rows(chosen), np.sqrt(chosen[0]) * own, plain[used], evidence)
         state = State(
             spaces, chosen, deviation, weights, bias, problem, point, minimum.solve, len(own)
         )
@@ -213,7 +216,8 @@ class _Search:
     def rows(self, scales: Sequence[float]) -> Floats:
         """All blocks' rows at some scales, and the bias's, shape (n, p)."""
         parts = [np.sqrt(s) * rows for s, rows in zip(scales, self._blocks, strict=True)]
-        return np.hstack([*parts, np.full((len(self._own), 1), self._deviation)])
+        deviation = np.sqrt(scales[0]) * self._deviation
+        return np.hstack([*parts, np.full((len(self._own), 1), deviation)])
 
     def at(self, scales: tuple[float, ...]) -> tuple[Minimum, Callable[[Floats], Floats]]:
         """The minimum at some scales, and what takes its numbers to those of the rows."""
@@ -223,7 +227,8 @@ class _Search:
             if self.dual:
                 rows, lift = _reduced(rows)
             start = None if self.dual else self._start(scales)
-            problem = Problem(rows, self._own, self._offset, self._evidence)
+            own = np.sqrt(scales[0]) * self._own
+            problem = Problem(rows, own, self._offset, self._evidence)
             minimum = minimize(problem, start)
             self.steps += minimum.steps
             self._found[scales] = minimum, lift
@@ -249,8 +254,8 @@ class _Search:
             return None
         before, minimum = self._last
         ratio = np.sqrt(np.array(before) / np.array(scales))
-        repeated = np.repeat([*ratio, 1.0], [*(b.shape[1] for b in self._blocks), 1])
-        return np.hstack([minimum.delta * repeated, minimum.own[:, None]]).ravel()
+        repeated = np.repeat([*ratio, ratio[0]], [*(b.shape[1] for b in self._blocks), 1])
+        return np.hstack([minimum.delta * repeated, ratio[0] * minimum.own[:, None]]).ravel()
 
 
 def _reduced(rows: Floats) -> tuple[Floats, Callable[[Floats], Floats]]:
@@ -278,7 +283,7 @@ def _stack(
         np.sqrt(scale) * space.rows(block.inputs)
         for scale, space, block in zip(scales, spaces, training.blocks, strict=True)
     ]
-    return np.hstack([*parts, np.full((len(training), 1), deviation)])
+    return np.hstack([*parts, np.full((len(training), 1), np.sqrt(scales[0]) * deviation)])
 
 
 def _offset(spaces: Sequence[Whitened], training: TrainingSet) -> Floats:
@@ -322,7 +327,7 @@ def _lift(
 ) -> tuple[tuple[Floats, ...], Floats]:
     """Weights by block and the bias, of whitened numbers (C, p)."""
     moved = [weight.copy() for weight in weights]
-    bias = vendor_bias + deviation * delta[:, -1]
+    bias = vendor_bias + np.sqrt(scales[0]) * deviation * delta[:, -1]
     for index in range(len(vendor_bias)):
         start = 0
         for block, (space, scale) in enumerate(zip(spaces, scales, strict=True)):
