@@ -54,7 +54,7 @@ def prepare(bundles, rows, folder):
 
 
 def run(sides, rows, budget=None, user="u0"):
-    return trial.run_user(user, rows, *sides, fala.Budget(budget), 0)
+    return trial.run_user(user, rows, *sides, fala.Budget(budget))
 
 
 def test_a_bridge_is_learned_on_public_texts_alone(bundles, folder, monkeypatch):
