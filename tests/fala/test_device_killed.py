@@ -65,7 +65,8 @@ class TestKilled:
     @pytest.mark.parametrize(
         ("point", "is_new"),
         [
-            ("encode", False), ("progress", False), ("copy", False), ("install", False),
+            ("encode", False), ("probe", False), ("progress:forward", False),
+            ("progress:commit", False), ("copy", False), ("install", False),
             ("put_slot", False), ("prune", False), ("commit", True),
         ],
     )  # fmt: skip

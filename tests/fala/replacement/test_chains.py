@@ -47,10 +47,19 @@ def test_there_and_back(device, path, releases):
     assert same(state(device), old) and device.view is None and device.threshold != 0
     with Device.open(path) as again:
         assert same(state(again), old)
-    # What is learned on the old backbone counts on the new one.
-    device.learn(["good film"], ["1"])
     device.rollback()
     assert same(state(device), mid)
+    device.rollback()
+    assert same(state(device), old)
+    # What is learned on the old backbone counts on the new one, at once.
+    device.learn(["good film"], ["1"])
+    device.rollback()
+    here = state(device)
+    assert not same(here, mid) and here[0] == pytest.approx(mid[0], abs=0.05)
+    after = device.learn([])
+    assert after.fitted == len(TEXTS) + 1
+    for one, other in zip(state(device), here, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
     assert device.refine(Budget(5)).examples == len(TEXTS) + 1
 
 

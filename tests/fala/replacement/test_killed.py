@@ -34,7 +34,9 @@ class TestKilled:
             started = time.perf_counter()
             device.replace(
                 releases["mid"],
-                progress=lambda stage, done, total: states.update({done: state(device)}),
+                progress=lambda stage, done, total: (
+                    states.update({done: state(device)}) if stage == "refine" else None
+                ),
             )
             took = time.perf_counter() - started
             refine_all(device)
@@ -78,9 +80,13 @@ class TestKilled:
         ("start", "point", "found"),
         [
             ("old", "install", "old"), ("old", "put_slot", "old"), ("old", "prune", "old"),
-            ("old", "commit", "instant"), ("old", "encode", "instant"), ("old", "progress", BATCH),
+            ("old", "probe", "old"), ("old", "progress:check", "old"),
+            ("old", "progress:commit", "old"),
+            ("old", "commit", "instant"), ("old", "encode", "instant"),
+            ("old", "progress:forward", "instant"), ("old", "progress:refine", BATCH),
             ("instant", "encode", "instant"), ("instant", "add_embeddings", "instant"),
-            ("instant", "put_slot", "instant"), ("instant", "progress", BATCH),
+            ("instant", "put_slot", "instant"), ("instant", "progress:forward", "instant"),
+            ("instant", "progress:refine", BATCH),
         ],
     )  # fmt: skip
     def test_at_a_point(self, prepared, tmp_path, releases, start, point, found):

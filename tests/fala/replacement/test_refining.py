@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bridged
-from bridged import PROBES, TEXTS
+from bridged import TEXTS
 from devices import embedded, fitted, halved, refine_all, same, state
 from fala.backbones import OnnxEncoder
 from fala.bundle.reading import Bundle
@@ -44,16 +44,29 @@ def test_refining_goes_on_where_it_stopped(device, path, releases, encoded):
     assert same(state(device), before)
 
 
-def test_a_replacement_refines_within_its_budget(device, releases, encoded):
+def test_a_replacement_refines_within_its_budget(device, path, releases, encoded):
     seen = []
-    report = device.replace(
-        releases["mid"], Budget(40), progress=lambda *event: seen.append((event, state(device)))
-    )
-    assert report.forward_passes == len(encoded) - len(seen) * len(PROBES) <= 40
-    assert [event for event, _ in seen] == [("forward", BATCH, 40), ("forward", 40, 40)][
-        : len(seen)
-    ]
-    assert same(seen[-1][1], state(device))
+
+    def progress(*event):
+        count = len(encoded)
+        seen.append((event, device.name, state(device)))
+        del encoded[count:]
+
+    report = device.replace(releases["mid"], Budget(40), progress=progress)
+    assert report.forward_passes == len(encoded) - report.probes <= 40
+    assert embedded(path, releases["mid"]) == set(encoded[report.probes :])
+    batches = [(25, 25), (15, 15)] if report.forward_passes == 40 else [(25, 25)]
+    events = [("open", 0, 1), ("read", 0, 1), ("solve", 0, 1), ("check", 0, 1), ("commit", 0, 1)]
+    done = 0
+    events.append(("commit", 1, 1))
+    for count, total in batches:
+        done += count
+        events += [("forward", count, total), ("refine", done, 40)]
+    assert BATCH == 25 and [event for event, _, _ in seen] == events
+    assert [name for _, name, _ in seen] == ["old"] * 5 + ["mid"] * (len(seen) - 5)
+    # The instant model answers while the first batch passes, and the last one in the end.
+    assert same(seen[5][2], seen[6][2]) and not same(seen[6][2], seen[7][2])
+    assert same(seen[-1][2], state(device))
     assert report.instant.personal_loss != report.personal_loss
 
 
