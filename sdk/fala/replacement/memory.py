@@ -135,7 +135,9 @@ def recall(memory: Memory, target: Target) -> Recalled:
         (rows if whole else waiting).append(row)
     examples = [row.example for row in rows]
     head = target.head
-    labels = head.label_shares([row.label for row in rows])
+    # After a rollback there may be labels that only a later release knows: they wait for it.
+    known_labels = set(head.labels)
+    labels = head.label_shares([row.label if row.label in known_labels else None for row in rows])
     personal = np.full(labels.shape, np.nan)
     if view is None or not view.personal:  # a personal view knows what is personal itself
         for position, row in enumerate(rows):
