@@ -16,7 +16,7 @@ from fala.replacement.views import Kept, kept_view
 from fala.solver.training import Block, Inputs, TrainingSet
 from fala.store.open_slot import OpenSlot
 from fala.store.records import StoredExample
-from fala.store.store import Store
+from fala.store.store import Store, as_stored
 
 Embeddings = Mapping[str, Vectors]
 
@@ -42,8 +42,8 @@ class Memory:
         return self._embeddings[backbone]
 
     def add(self, backbone: str, embeddings: Embeddings) -> None:
-        """Know embeddings that are not stored yet."""
-        self.embeddings(backbone).update(embeddings)
+        """Know embeddings that are not stored yet, as they will be: a later fit is the same."""
+        self.embeddings(backbone).update(as_stored(embeddings))
 
 
 @dataclass(frozen=True, eq=False)

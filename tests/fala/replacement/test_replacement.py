@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
+from sklearn.metrics import roc_auc_score
 
 import bridged
 from bridged import PROBES, TEXTS
@@ -43,9 +44,8 @@ def test_a_user_who_turns_the_vendor_over_is_carried(tmp_path, plain, keep_old):
         assert report.measure == "cross-entropy of labels"
         assert "on 60 examples, each left out" in report.reason
         assert report.agreement > 0.7
-        decided = device.decide(PROBES)
         wanted = opposite(plain["mid"], PROBES)
-        assert np.mean([one == other for one, other in zip(decided, wanted, strict=True)]) > 0.8
+        assert roc_auc_score(wanted, device.predict(PROBES)[:, 1]) > 0.9
 
 
 def test_three_labels_are_carried(tmp_path):
@@ -142,9 +142,8 @@ def test_known_embeddings_cost_nothing(tmp_path, plain, encoded):
         report = device.replace(plain["mid"], Budget(0))
         assert report.forward_passes == len(encoded) - report.probes == 0
         assert report.representatives == 20
-        # But for the float16 in which embeddings are kept it is the same fit.
-        for one, other in zip(state(device), first, strict=True):
-            np.testing.assert_allclose(one, other, atol=1e-3)
+        # The first fit, too, was to the float16 numbers that embeddings are kept in.
+        assert same(state(device), first)
 
 
 def test_the_same_device_gives_the_same_model(tmp_path, plain):
