@@ -14,6 +14,8 @@ import click
 from fala import DataError
 from fala.vendor.commands import Group
 from fala_sim.convert.commands import convert_group
+from fala_sim.data.commands import data_group
+from fala_sim.packing import pack_command
 
 if TYPE_CHECKING:
     from fala_sim.records import Kind
@@ -35,16 +37,22 @@ def _names(_context: click.Context, _option: click.Parameter, value: str) -> tup
     return tuple(name.strip() for name in value.split(",") if name.strip())
 
 
+def _data_names(context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
+    from fala_sim.data.place import full_name
+
+    return tuple(map(full_name, _names(context, option, value)))
+
+
 def _run_options(command: Callable[..., None]) -> Callable[..., None]:
     """What every command takes that may run something."""
     options = (
         click.option(
-            "--data", default=_DATA, show_default=True, callback=_names,
-            help="Data sets, by name or as FORMAT:DIR.",
+            "--data", default=_DATA, show_default=True, callback=_data_names,
+            help="Data sets, by name (`fala-sim data list`), as FORMAT:DIR or rows:FILE.",
         ),
         click.option(
             "--data-dir", type=click.Path(path_type=Path), envvar="FALA_DATA", show_envvar=True,
-            help="Folder of the named data sets.",
+            help="Folder of the named data sets. Default: where `fala-sim data get` puts them.",
         ),
         click.option(
             "--users", type=click.IntRange(1), default=5, show_default=True,
@@ -177,6 +185,7 @@ def all_command(results: Path, **options: object) -> None:
 
     What an earlier run recorded is not run again: after Ctrl-C, or a power cut, the same command
     goes on. What fails does not keep the rest from being run: it is told at the end.
+    `fala-sim pack` then makes one small file of its records.
     """
     from fala_sim.records import KINDS
 
@@ -296,3 +305,5 @@ def _write(results: Path) -> None:
 
 
 main.add_command(convert_group)
+main.add_command(pack_command)
+main.add_command(data_group)

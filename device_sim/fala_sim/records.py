@@ -1,21 +1,26 @@
-"""Records: what one run of one job gave, written once and never rewritten."""
+"""Records: what one run of one job gave, written once and never rewritten.
+
+While a run goes on, each record is a file of its own under ``records/``; ``fala-sim pack`` turns
+them into the one file ``records.jsonl.gz`` (see ``fala_sim.packing``). Readers see both alike.
+"""
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
 import os
-import platform
 import re
-import subprocess
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import cache
-from importlib.metadata import distributions
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from fala import DataError
+from fala_sim.origin import provenance
 
 Record: TypeAlias = "dict[str, Any]"
 Kind: TypeAlias = Literal[
@@ -31,11 +36,10 @@ Kind: TypeAlias = Literal[
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-#: Libraries whose versions a result may depend on.
-_LIBRARIES = (
-    "fala-sdk", "numpy", "scipy", "onnxruntime", "tokenizers", "torch", "transformers", "peft",
-    "scikit-learn",
-)  # fmt: skip
+#: The file of a run's packed records, one JSON object a line.
+PACKED = "records.jsonl.gz"
+
+_Stamp: TypeAlias = "tuple[int, int, int]"
 
 
 @dataclass(frozen=True)
@@ -58,12 +62,16 @@ class Key:
     seed: int
     variant: str = ""
 
-    def path(self, results: Path) -> Path:
-        """The record's file."""
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The record's place among all, and in what order they are read."""
         method = f"{self.method}@{self.variant}" if self.variant else self.method
-        parts = (self.kind, self.data, method)
-        folder = results.joinpath("records", *map(_file_name, parts))
-        return folder / f"{_file_name(self.user)}-{self.seed}.json"
+        user = f"{_file_name(self.user)}-{self.seed}.json"
+        return (*map(_file_name, (self.kind, self.data, method)), user)
+
+    def path(self, results: Path) -> Path:
+        """The record's own file, as long as it is not packed."""
+        return results.joinpath("records", *self.place)
 
     def fields(self) -> Record:
         """The key as a record has it."""
@@ -77,8 +85,23 @@ class Key:
         }
 
 
+def key_of(record: Mapping[str, Any]) -> Key:
+    """The key that a record has.
+
+    Raises:
+        DataError: If it is no record.
+    """
+    try:
+        key = Key(**{name: record[name] for name in Key.__dataclass_fields__})
+    except (KeyError, TypeError) as error:
+        raise DataError("not a record") from error
+    if key.kind not in KINDS:
+        raise DataError(f"not a record: kind {key.kind!r}")
+    return key
+
+
 def write_record(results: Path, key: Key, content: Mapping[str, Any]) -> None:
-    """Write a record, whole or not at all.
+    """Write a record, whole or not at all; of several who write the same one, one does.
 
     Args:
         results: The run's folder.
@@ -89,8 +112,9 @@ def write_record(results: Path, key: Key, content: Mapping[str, Any]) -> None:
         DataError: If there is one already: records are not rewritten.
     """
     path = key.path(results)
-    if path.exists():
-        raise DataError(f"{path}: there already; a record is never rewritten")
+    refusal = DataError(f"{path}: recorded already; a record is never rewritten")
+    if recorded(results, key):
+        raise refusal
     path.parent.mkdir(parents=True, exist_ok=True)
     record = {
         **key.fields(),
@@ -98,18 +122,46 @@ def write_record(results: Path, key: Key, content: Mapping[str, Any]) -> None:
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "provenance": provenance(),
     }
-    temporary = path.with_suffix(f".{os.getpid()}")
-    temporary.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    text = json.dumps(record, indent=1, allow_nan=False) + "\n"
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.part")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        # Renaming would replace what another process has just written; a link cannot.
+        os.link(temporary, path)
+    except FileExistsError:
+        raise refusal from None
+    except OSError as error:
+        raise DataError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    # Another one's may have been packed in the meantime, and its file made room for this one.
+    packed = _packed_record(results, key)
+    if packed is not None and packed != json.loads(text):
+        path.unlink(missing_ok=True)
+        raise refusal
+
+
+def recorded(results: Path, key: Key) -> bool:
+    """Whether a job has its record, packed or not."""
+    return key.path(results).is_file() or key in _packed_keys(*_stamped(results))
 
 
 def read_records(results: Path, kind: Kind) -> list[Record]:
-    """All records of a kind, by place.
+    """All records of a kind, packed or not, by place.
 
     Raises:
         DataError: If one cannot be read; names it.
     """
-    return [_read(path) for path in sorted((results / "records" / kind).glob("*/*/*.json"))]
+    found: dict[tuple[str, ...], Record] = {}
+    for path in (results / "records" / kind).glob("*/*/*.json"):
+        found[path.relative_to(results / "records").parts] = _read(path)
+    # What is in both was packed a moment ago, and is the same.
+    found |= {key.place: {**record} for key, record in _packed(*_stamped(results)).items()
+              if key.kind == kind}  # fmt: skip
+    return [record for _, record in sorted(found.items(), key=lambda item: item[0])]
 
 
 def read_record(results: Path, key: Key) -> Record | None:
@@ -119,7 +171,37 @@ def read_record(results: Path, key: Key) -> Record | None:
         DataError: If it cannot be read.
     """
     path = key.path(results)
-    return _read(path) if path.is_file() else None
+    return _read(path) if path.is_file() else _packed_record(results, key)
+
+
+def loose_records(results: Path) -> Iterator[tuple[Path, Record]]:
+    """The records that have files of their own, in order of place.
+
+    Raises:
+        DataError: If one cannot be read; names it.
+    """
+    for path in sorted((results / "records").glob("*/*/*/*.json")):
+        yield path, _read(path)
+
+
+def read_packed(path: Path) -> Iterator[Record]:
+    """Read a packed file line by line.
+
+    Raises:
+        DataError: If it cannot be read; names the line.
+    """
+    number = 1
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                record = json.loads(line)
+                key_of(record)
+                yield record
+                number += 1
+    except (OSError, EOFError, zlib.error, ValueError, TypeError, DataError) as error:
+        raise DataError(
+            f"{path}, line {number}: damaged: {error}; bring the file back from a copy"
+        ) from error
 
 
 def _read(path: Path) -> Record:
@@ -132,55 +214,42 @@ def _read(path: Path) -> Record:
     return record
 
 
-@cache
-def provenance() -> Record:
-    """The commit, the machine and the versions that a record was made with."""
-    return {
-        "commit": _git("rev-parse", "--short", "HEAD"),
-        "changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
-        "machine": {
-            "cpu": _cpu(),
-            "cores": os.cpu_count(),
-            "memory": _total_memory(),
-            "system": f"{platform.system()} {platform.machine()}",
-            "python": platform.python_version(),
-        },
-        "versions": _versions(),
-    }
-
-
-def _git(*arguments: str) -> str:
-    """What git says of the checkout this file is in; "" where it is none."""
+def _stamped(results: Path) -> tuple[Path, _Stamp | None]:
+    """The packed file, and what changes with its content; None where there is none."""
+    path = results / PACKED
     try:
-        done = subprocess.run(
-            ["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True
-        )
-    except OSError:
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+        found = path.stat()
+    except FileNotFoundError:
+        return path, None
+    except OSError as error:
+        raise DataError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    return path, (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
-def _cpu() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+@lru_cache(maxsize=4)
+def _packed(path: Path, stamp: _Stamp | None) -> Mapping[Key, Record]:
+    return {key_of(record): record for record in read_packed(path)} if stamp else {}
 
 
-def _total_memory() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return 0
+@lru_cache(maxsize=4)
+def _packed_keys(path: Path, stamp: _Stamp | None) -> frozenset[Key]:
+    """The keys alone: a job that asks must not find all records in its measured memory."""
+    return frozenset(map(key_of, read_packed(path))) if stamp else frozenset()
 
 
-def _versions() -> dict[str, str]:
-    installed = {found.metadata["Name"].lower(): found.version for found in distributions()}
-    return {name: installed[name] for name in _LIBRARIES if name in installed}
+def _packed_record(results: Path, key: Key) -> Record | None:
+    path, stamp = _stamped(results)
+    if key not in _packed_keys(path, stamp):
+        return None
+    return next(record for record in read_packed(path) if key_of(record) == key)
 
 
 def _file_name(text: str) -> str:
-    """A name that every file system takes; `lewidi:/some/folder` becomes its last part."""
-    return re.sub(r"[^\w.@+-]+", "_", text.rpartition("/")[2]) or "_"
+    """A name that every file system takes, and no other text has.
+
+    `lewidi:/some/folder` becomes its last part and a digest of all of it.
+    """
+    plain = re.sub(r"[^\w.@+-]+", "_", text.rpartition("/")[2])
+    if plain == text and text:
+        return text
+    return f"{plain}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

@@ -166,6 +166,50 @@ def test_a_folder_is_of_one_plan(folder, results):
     assert "has records with --users 2, where --users 3 is asked" in done.stderr
 
 
+def test_a_folder_of_the_same_name_is_another_data_set(folder, results, tmp_path):
+    """Its scores are its own: nothing of the first one's records is taken for them."""
+    other = write_data(tmp_path / "elsewhere" / folder.name, seed=1)
+    shutil.copytree(results / "records", tmp_path / "copied" / "records")
+    few = ["--methods", "global"]
+    done = call("table", "2", *arguments(other, tmp_path / "copied"), *few)
+    assert done.exit_code == 0
+    assert "are recorded already" not in done.stderr
+    found = read_records(tmp_path / "copied", "replacement")
+    new = [record for record in found if record["data"] == f"lewidi:{other}"]
+    assert {record["user"] for record in new} == {"a0", "a1"}
+    # Named from where it lies, it is the same.
+    before = files(tmp_path / "copied")
+    monkey = pytest.MonkeyPatch()
+    with monkey.context() as patched:
+        patched.chdir(other.parent)
+        again = call("table", "2", *arguments(other.name, tmp_path / "copied"), *few)
+    assert again.exit_code == 0, again.output
+    assert files(tmp_path / "copied") == before
+
+
+def test_data_that_changed_is_told(folder, tmp_path):
+    other = write_data(tmp_path / "small")
+    base = [*arguments(other, tmp_path / "results"), "--methods", "global"]
+    assert call("table", "2", *base).exit_code == 0
+    write_data(other, seed=1)
+    done = call("table", "2", *base)
+    assert done.exit_code == 1
+    assert "other data: name another folder with --results" in done.stderr
+
+
+def test_a_packed_run_goes_on(folder, results, tmp_path):
+    copied = tmp_path / "copied"
+    shutil.copytree(results / "records", copied / "records")
+    before = call("table", "2", *arguments(folder, copied), "--json").stdout
+    lost = Key("replacement", f"lewidi:{folder}", "global", "a1", 0).path(copied)
+    lost.unlink()
+    assert call("pack", "--results", copied).exit_code == 0
+    assert not (copied / "records").exists()
+    done = call("table", "2", *arguments(folder, copied), "--json")
+    assert list(files(copied)) == [lost]
+    assert json.loads(done.stdout)["rows"] == json.loads(before)["rows"]
+
+
 def test_records_are_read_without_the_data(folder, results, tmp_path):
     """Also where the data has gone, and nothing that was prepared from it is left."""
     copied = tmp_path / "copied"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from fala_sim.convert import annotators, detox, lewidi, matching, mind, movielens, scale_reviews
 from fala_sim.convert.conversion import Conversion
+from fala_sim.convert.formats import FORMATS, Format, Offers
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.output import save
 
@@ -62,22 +62,22 @@ def _options(*, users: int, public: int | None) -> _Decorator:
     return _all(options)
 
 
-def _matching(*, history: int, negatives: int, negatives_help: str) -> _Decorator:
+def _matching(offers: Offers) -> _Decorator:
     """The options that converters to matching rows have besides."""
     options: tuple[_Decorator, ...] = (
         click.option(
             "--history",
             type=click.IntRange(min=1),
-            default=history,
+            default=offers.history,
             show_default=True,
             help="How many of the latest texts are in a history.",
         ),
         click.option(
             "--negatives",
             type=click.IntRange(min=1),
-            default=negatives,
+            default=offers.negatives,
             show_default=True,
-            help=negatives_help,
+            help=offers.negatives_help,
         ),
     )
     return _all(options)
@@ -108,92 +108,20 @@ def _write(convert: Callable[[LeftOut], Conversion], out: str, as_json: bool) ->
             click.echo(line, err=True)
 
 
-@convert_group.command("lewidi")
-@_options(users=20, public=None)
-def _lewidi(folder: Path, out: str, as_json: bool, **options: int) -> None:
-    """Convert a Le-Wi-Di data set: the JSON files of DIR, binary labels.
+def _command(name: str, form: Format) -> click.Command:
+    def command(folder: Path, out: str, as_json: bool, **options: int) -> None:
+        def convert(left_out: LeftOut) -> Conversion:
+            given = {option: value for option, value in options.items() if value is not None}
+            return form.open(folder, left_out).convert(**given)
 
-    A document in the test split of one user is in no rows but the test rows of those users who
-    labelled it.
-    """
+        _write(convert, out, as_json)
 
-    def convert(left_out: LeftOut) -> Conversion:
-        documents = lewidi.parse_documents(lewidi.read_folder(folder))
-        return annotators.convert(documents, left_out=left_out, **options)
-
-    _write(convert, out, as_json)
+    if form.offers is not None:
+        command = _matching(form.offers)(command)
+    command = _options(users=form.users, public=form.public)(command)
+    return click.command(name, help=form.help)(command)
 
 
-@convert_group.command("detox")
-@_options(users=5, public=matching.PUBLIC)
-def _detox(folder: Path, out: str, as_json: bool, **options: int) -> None:
-    """Convert a Wikipedia Detox data set: the two TSV files of DIR.
-
-    Label 1 is aggressive (a score below 0), an attack, or toxic (a score below 0). Documents are
-    divided as by `lewidi`.
-    """
-
-    def convert(left_out: LeftOut) -> Conversion:
-        documents = detox.read_folder(folder, left_out)
-        return annotators.convert(documents, left_out=left_out, **options)
-
-    _write(convert, out, as_json)
-
-
-@convert_group.command("scale-reviews")
-@_options(users=2, public=None)
-def _scale_reviews(folder: Path, out: str, as_json: bool, **options: int) -> None:
-    """Convert Pang and Lee's scale data: the writers' folders in DIR, three classes.
-
-    Those of the four writers who are not users are the public.
-    """
-
-    def convert(left_out: LeftOut) -> Conversion:
-        documents = scale_reviews.read_folder(folder, left_out)
-        return annotators.convert(documents, left_out=left_out, **options)
-
-    _write(convert, out, as_json)
-
-
-@convert_group.command("movielens")
-@_options(users=5, public=matching.PUBLIC)
-@_matching(
-    history=movielens.HISTORY,
-    negatives=movielens.NEGATIVES,
-    negatives_help="Films not rated, for each like, drawn as often as others rate them.",
-)
-def _movielens(folder: Path, out: str, as_json: bool, **options: int) -> None:
-    """Convert MovieLens: movies.csv and ratings.csv of DIR.
-
-    Label 1 is a film that the user gave 4 stars or more, label 0 one that was there at the time
-    and that this user never rated; the history is what the user had liked before. Each user's
-    likes are divided by time. A film that a user is tested on is a candidate in nobody's train or
-    public rows, but may be in histories.
-    """
-
-    def convert(left_out: LeftOut) -> Conversion:
-        ratings = movielens.read_folder(folder, left_out)
-        return movielens.convert(ratings, left_out=left_out, **options)
-
-    _write(convert, out, as_json)
-
-
-@convert_group.command("mind")
-@_options(users=5, public=matching.PUBLIC)
-@_matching(
-    history=mind.HISTORY,
-    negatives=mind.NEGATIVES,
-    negatives_help="Candidates not opened, for each that was, of the same impression.",
-)
-def _mind(folder: Path, out: str, as_json: bool, **options: int) -> None:
-    """Convert MIND: news.tsv and behaviors.tsv of DIR.
-
-    Candidates and histories are titles; label 1 is opened. Each user's impressions are divided by
-    time. News that a user is tested on is a candidate in nobody's train or public rows, but may be
-    in histories.
-    """
-
-    def convert(left_out: LeftOut) -> Conversion:
-        return mind.convert_folder(folder, left_out=left_out, **options)
-
-    _write(convert, out, as_json)
+for _name, _form in FORMATS.items():
+    if _form.help:
+        convert_group.add_command(_command(_name, _form))

@@ -28,6 +28,12 @@ class LeftOut:
             if first is not None:
                 self._first.setdefault(reason, first)
 
+    def copy(self) -> LeftOut:
+        """The same counts, to go on with."""
+        copied = LeftOut()
+        copied._counts, copied._first = self._counts.copy(), self._first.copy()
+        return copied
+
     def counts(self) -> dict[str, int]:
         """Counts by reason, in order of first appearance."""
         return dict(self._counts)

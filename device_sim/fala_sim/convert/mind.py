@@ -135,6 +135,16 @@ def convert_folder(folder: Path, *, left_out: LeftOut, **options: int) -> Conver
     return convert(news, log, left_out=left_out, **options)
 
 
+def count_people(folder: Path) -> int:
+    """Count the people in a log; damage is counted when it is converted.
+
+    Raises:
+        DataError: If the file cannot be read, or has no line that can be used.
+    """
+    log = read_impressions(folder / "behaviors.tsv", LeftOut())
+    return len({impression.user for impression in log})
+
+
 def convert(
     news: Mapping[str, str],
     log: Callable[[LeftOut], Iterable[Impression]],

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fala import DataError
-from fala_sim.data_sets import NAMES, find_folder
 
 _CHUNK = 2**20  # bytes
 
@@ -43,24 +42,6 @@ def folder_digest(folder: Path) -> str:
     return digest_of(
         f"{name}\0{file_digest(path)}" for path, name in sorted(shown.items(), key=lambda x: x[1])
     )
-
-
-def data_digest(name: str, data_dir: Path | None) -> str:
-    """SHA-256 of a data set's files.
-
-    Args:
-        name: As ``fala_sim.data_sets.divide`` takes it.
-        data_dir: Where the named data sets are; None looks in the usual places.
-
-    Raises:
-        DataError: If there is no such folder, or a file cannot be read.
-    """
-    folder = (
-        find_folder(data_dir) / NAMES[name][1] if name in NAMES else Path(name.partition(":")[2])
-    )
-    if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder; {name} is looked for there (--data-dir)")
-    return folder_digest(folder)
 
 
 def digest_of(parts: Iterable[object]) -> str:

@@ -21,7 +21,7 @@ from fala_sim.methods.fala_shipped import Replaced, replaced
 from fala_sim.methods.method import Scores, Settings
 from fala_sim.methods.registry import find_method
 from fala_sim.metric.quality import figures
-from fala_sim.records import Key, write_record
+from fala_sim.records import Key, recorded, write_record
 from fala_sim.run.releases import Prepared, load
 from fala_sim.run.scoring import rounded, scored, shipped, tried
 from fala_sim.situation import Release, Situation, User
@@ -107,7 +107,7 @@ def frontier(job: Job) -> None:
     user = _user(prepared, job.user)
     for passes in BUDGETS:
         key = Key("frontier", job.data, job.method, job.user, job.seed, str(passes))
-        if key.path(job.results).exists():
+        if recorded(job.results, key):
             continue
         start = time.perf_counter()
         situation = _situation(prepared, user, job.seed, known=False)
@@ -130,7 +130,7 @@ def curve(job: Job) -> None:
     for size in SIZES:
         variant = "all" if size is None else str(size)
         key = Key("curve", job.data, job.method, job.user, job.seed, variant)
-        if key.path(job.results).exists() or (size or 0) > len(whole.train):
+        if recorded(job.results, key) or (size or 0) > len(whole.train):
             continue
         start = time.perf_counter()
         # In their own order: a matcher's examples are in order of time.
@@ -162,7 +162,7 @@ def ablation(job: Job) -> None:
     start = time.perf_counter()
     for variant, scores, extra in ablations(situation, dict(job.settings.get("fala-paper", {}))):
         key = Key("ablation", job.data, "fala-paper", job.user, job.seed, variant)
-        if not key.path(job.results).exists():
+        if not recorded(job.results, key):
             content = _about(prepared, user) | scored(situation, scores(user.test)) | extra
             content["seconds"] = time.perf_counter() - start
             write_record(job.results, key, content)

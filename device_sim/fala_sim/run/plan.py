@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from fala import DataError, FalaError
+from fala_sim.data.place import find_place
 from fala_sim.data_sets import Role
-from fala_sim.run.digests import data_digest
 from fala_sim.run.releases import Source, find_source, prepare
 
 Say: TypeAlias = Callable[[str], None]
@@ -69,7 +69,7 @@ class Vendor:
     def data_digest(self, data: str) -> str | None:
         """Of a data set's files; None where they are not there, so that nothing can be told."""
         try:
-            return data_digest(data, self._plan.data_dir)
+            return find_place(data, self._plan.data_dir).digest()
         except FalaError:
             return None
 

@@ -22,8 +22,9 @@ from tokenizers import Tokenizer
 
 from fala import Backbone, Bundle, DataError, fit_head, write_release
 from fala.vendor import built_in
-from fala_sim.data_sets import Division, Role, divide, find_folder
-from fala_sim.run.digests import data_digest, digest_of, file_digest, folder_digest
+from fala_sim.data.place import find_place
+from fala_sim.data_sets import Division, Role, divide
+from fala_sim.run.digests import digest_of, file_digest, folder_digest
 from fala_sim.run.vendor import RefusedError, add_bridge, add_prior, export_backbone
 from fala_sim.situation import Release, Vectors, distinct_texts
 
@@ -143,7 +144,8 @@ def prepare(
     Raises:
         DataError: If the data cannot be read or divided.
     """
-    digests = {"data": data_digest(data, data_dir), "old": old.digest, "new": new.digest}
+    known = find_place(data, data_dir).digest()
+    digests = {"data": known, "old": old.digest, "new": new.digest}
     settings = (_FORM, data, users, seed, role, new.transformer)
     digest = digest_of([*settings, *digests.values()])[:_SHORT]
     place = work / f"{digest}.pickle"
@@ -152,7 +154,7 @@ def prepare(
     for source in (old, new):
         source.export(say)
     say(f"{data}, {role} users, seed {seed}: dividing")
-    division = divide(data, find_folder(data_dir), users=users, seed=seed, role=role)
+    division = divide(data, data_dir, users=users, seed=seed, role=role)
     releases = [
         _release(source, division, work, work / f"{digest}-{side}.fala", say)
         for side, source in (("old", old), ("new", new))

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
-from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -35,17 +34,12 @@ class Task:
         label: For progress and errors.
         make: Gives the call, a function of a module with its arguments; asked only where the task
             is to be run, so what it needs is prepared then.
-        records: Files that are there when it is done; with all of them it is not run again.
+        recorded: Whether an earlier run did it; then it is not run again.
     """
 
     label: str
     make: Callable[[], partial[Any]]
-    records: Sequence[Path]
-
-    @property
-    def done(self) -> bool:
-        """Whether an earlier run did it."""
-        return bool(self.records) and all(path.is_file() for path in self.records)
+    recorded: Callable[[], bool]
 
 
 def run_tasks(tasks: Iterable[Task], *, jobs: int, say: Say) -> list[str]:
@@ -63,7 +57,7 @@ def run_tasks(tasks: Iterable[Task], *, jobs: int, say: Say) -> list[str]:
         One line for each task that failed, whether it could not be prepared or not be done.
     """
     tasks = list(tasks)
-    waiting = [task for task in tasks if not task.done]
+    waiting = [task for task in tasks if not task.recorded()]
     if len(waiting) < len(tasks):
         say(f"{len(tasks) - len(waiting)} of {len(tasks)} are recorded already")
     calls, failures = _make(waiting, say)

@@ -7,7 +7,7 @@ from functools import partial
 
 from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import FIXED, TRAINED
-from fala_sim.records import Key
+from fala_sim.records import Key, recorded
 from fala_sim.run import jobs
 from fala_sim.run.divisions import Participants
 from fala_sim.run.jobs import BUDGETS, SIZES, Job
@@ -142,7 +142,7 @@ def flops(plan: Plan) -> Iterator[Task]:
     """The paper's Table 1."""
     key = Key("flops", "none", "table1", "all", 0)
     job = Job(plan.work, plan.results, key.data, key.method, key.user, key.seed, {})
-    yield Task("flops", lambda: partial(jobs.flops, job), [key.path(plan.results)])
+    yield Task("flops", lambda: partial(jobs.flops, job), partial(recorded, plan.results, key))
 
 
 def _set(name: str, settings: Mapping[str, Settings]) -> bool:
@@ -173,4 +173,7 @@ def _task(
         job = Job(place, plan.results, first.data, first.method, first.user, first.seed, settings)
         return partial(function, job, **more())
 
-    return Task(" ".join(filter(None, named)), make, [key.path(plan.results) for key in keys])
+    def done() -> bool:
+        return all(recorded(plan.results, key) for key in keys)
+
+    return Task(" ".join(filter(None, named)), make, done)

@@ -187,7 +187,7 @@ def made(records: Sequence[Record]) -> str:
     dates = sorted({record["date"][:10] for record in records if "date" in record})
     provenances = [record["provenance"] for record in records if "provenance" in record]
     machines = sorted({_machine(own["machine"]) for own in provenances})
-    commits = sorted({own["commit"] + "+" * own["changed"] for own in provenances})
+    commits = sorted({own["commit"] + "+" * own["changed"] for own in provenances if own["commit"]})
     when = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "on an unknown date"
     return (
         f"Measured {when} on {' and '.join(machines) or 'an unknown machine'}, "

@@ -1,0 +1,136 @@
+"""The rows of ``fala-replace --data``, a JSON object a line, as a data set of the laboratory.
+
+The users are the file's own: those with most rows first (of as many, the earlier in the file). The
+public is the file's too, so a user who is not asked for is left out, and joins no public.
+
+Division 0 is the file's own. Any other divides each user's rows anew, 70:30: documents at random,
+the same for all users; matches by their order in the file, which is that of time, because later
+histories name what was opened before. Settings are chosen on such another division, so a file
+whose users are all tested on the same documents has validation users, too.
+
+A row's label is the place of its name among the file's labels. What a user is tested on is in
+nobody's train or public rows; rows that break this are left out.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from fala import DataError, Match
+from fala.vendor.rows import Row as FileRow
+from fala.vendor.rows import Rows, UserRows, load_rows
+from fala_sim.convert.conversion import (
+    TEST_SHARE,
+    Conversion,
+    MatchRow,
+    Row,
+    TextRow,
+    check_public,
+    folded,
+)
+from fala_sim.convert.left_out import LeftOut
+
+
+def load(path: Path, left_out: LeftOut) -> Rows:
+    """Read a file; train rows without a label are counted as left out.
+
+    Raises:
+        DataError: If it cannot be read, or its rows make no data set.
+    """
+    loaded = load_rows(path)
+    unlabelled = sum(row.label is None for own in loaded.users.values() for row in own.train)
+    left_out.add("train rows without a label", count=unlabelled)
+    return loaded
+
+
+def convert(loaded: Rows, *, users: int, seed: int, left_out: LeftOut) -> Conversion:
+    """Take the users with most rows, and the public.
+
+    Args:
+        loaded: The file.
+        users: How many.
+        seed: 0 is the file's own division; see above for others.
+        left_out: Where what is left out is counted.
+
+    Raises:
+        DataError: If there are too few users, or one has too few rows that may be used.
+    """
+    if users > len(loaded.users):
+        raise DataError(f"{loaded.source} has {len(loaded.users)} users, not {users}")
+    sizes = {user: len(own.train) + len(own.test) for user, own in loaded.users.items()}
+    chosen = sorted(sizes, key=lambda user: -sizes[user])[:users]
+    left_out.add("users beyond those asked for", count=len(sizes) - len(chosen))
+    drawn = random.Random(f"rows {seed}")
+    judged = sorted({_judged(row) for user in chosen for row in _rows(loaded.users[user])})
+    held_out = set(drawn.sample(judged, round(TEST_SHARE * len(judged)))) if seed else set()
+    names = loaded.labels
+    rows = [_row(row, row.user or f"row {row.line}", "public", names) for row in loaded.public]
+    for user in chosen:
+        own = loaded.users[user]
+        train, test = _divide(own, held_out) if seed else (own.train, own.test)
+        rows += [_row(row, user, "train", names) for row in train if row.label is not None]
+        rows += [_row(row, user, "test", names) for row in test if row.label is not None]
+    kept = _without_tested(_once(rows, left_out), left_out)
+    for user in chosen:
+        if {row.split for row in kept if row.user == user} < {"train", "test"}:
+            raise DataError(
+                f"{loaded.source}: user {user!r} has too few rows to divide into train and test"
+            )
+    check_public(kept, users)
+    return Conversion(kept, left_out)
+
+
+def _rows(own: UserRows) -> list[FileRow]:
+    return sorted([*own.train, *own.test], key=lambda row: row.line)
+
+
+def _divide(own: UserRows, held_out: set[str]) -> tuple[list[FileRow], list[FileRow]]:
+    every = _rows(own)
+    if isinstance(every[0].example, Match):
+        cut = len(every) - max(1, round(TEST_SHARE * len(every)))
+        return every[:cut], every[cut:]
+    train = [row for row in every if _judged(row) not in held_out]
+    return train, [row for row in every if _judged(row) in held_out]
+
+
+def _judged(row: FileRow) -> str:
+    return folded(row.example.candidate if isinstance(row.example, Match) else row.example)
+
+
+def _row(row: FileRow, user: str, split: str, labels: Sequence[str]) -> Row:
+    label = labels.index(str(row.label))
+    if isinstance(row.example, Match):
+        return MatchRow(user, split, row.example.history, row.example.candidate, label)
+    return TextRow(user, split, row.example, label)
+
+
+def _once(rows: Iterable[Row], left_out: LeftOut) -> list[Row]:
+    """The first row of what a user judged several times in a split."""
+    kept: dict[tuple[str, str, str], Row] = {}
+    count = 0
+    for row in rows:
+        count += 1
+        kept.setdefault((row.user, row.split, folded(row.judged)), row)
+    left_out.add("rows of what their user had judged before", count=count - len(kept))
+    return list(kept.values())
+
+
+def _without_tested(rows: list[Row], left_out: LeftOut) -> list[Row]:
+    held_out = {folded(row.judged) for row in rows if row.split == "test"}
+    own: dict[str, set[str]] = {}
+    for row in rows:
+        if row.split == "test":
+            own.setdefault(row.user, set()).add(folded(row.judged))
+    kept = []
+    for row in rows:
+        if row.split != "test" and folded(row.judged) in held_out:
+            left_out.add(f"{row.split} rows of what a user is tested on")
+        elif row.split == "train" and isinstance(row, MatchRow) and not own[row.user].isdisjoint(
+            map(folded, row.history)
+        ):  # fmt: skip
+            left_out.add("train rows whose history names what their user is tested on")
+        else:
+            kept.append(row)
+    return kept

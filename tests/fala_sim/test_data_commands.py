@@ -1,0 +1,355 @@
+"""`fala-sim data`: from a publisher on this machine, with everything that goes wrong on the way."""
+
+import gzip
+import hashlib
+import io
+import json
+import random
+import tarfile
+import zipfile
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+
+from fala import DataError
+from fala_sim.cli import main
+from fala_sim.data.catalogue import CATALOGUE
+from fala_sim.data.place import find_place
+from fala_sim.data.unpack import unpack
+from fala_sim.data_sets import divide
+from file_server import FileServer
+from laboratory import write_data
+
+LARGE = 300_000
+
+
+@pytest.fixture
+def server():
+    with FileServer() as running:
+        yield running
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "data"
+
+
+def get(name, folder, *more):
+    return CliRunner().invoke(main, ["data", "get", name, "--data-dir", str(folder), *more])
+
+
+def listed(folder):
+    done = CliRunner().invoke(main, ["data", "list", "--data-dir", str(folder), "--json"])
+    return {row["name"]: row for row in json.loads(done.stdout)["data_sets"]}
+
+
+def fails(result, *words):
+    assert result.exit_code == 1, result.output
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("fala-sim: ")
+    for word in words:
+        assert str(word) in last
+
+
+def publish(monkeypatch, server, name, contents, *, pinned=False, md5=False):
+    """Let a data set come from the loopback server."""
+    data_set = CATALOGUE[name]
+    server.files.update(contents)
+    files = tuple(
+        replace(
+            file,
+            url=f"{server.address}/{file.name}",
+            sha256=hashlib.sha256(contents[file.name]).hexdigest() if pinned else "",
+            md5_url=f"{server.address}/{file.name}.md5" if md5 else "",
+        )
+        for file in data_set.files
+    )
+    monkeypatch.setitem(CATALOGUE, name, replace(data_set, files=files))
+
+
+def hate_speech(tmp_path, more=0):
+    """The three files of HS-Brexit, made up."""
+    whole = json.loads((write_data(tmp_path / "made") / "Small_train.json").read_text())
+    parts = {"train": {}, "dev": {}, "test": {}}
+    for number, (name, entry) in enumerate(whole.items()):
+        parts[list(parts)[number % 3]][name] = entry
+    noise = random.Random(0).randbytes(more).hex()
+    return {
+        f"HS-Brexit_{part}.json": json.dumps(
+            entries | {"x": {"text": noise, "annotations": "1", "annotators": "a0"}}
+            if more and part == "train"
+            else entries
+        ).encode()
+        for part, entries in parts.items()
+    }
+
+
+def movie_lens():
+    films = "movieId,title,genres\n" + "".join(f"{n},Film {n},Drama\n" for n in range(50))
+    ratings = "userId,movieId,rating,timestamp\n" + "".join(
+        f"{user},{(n * 7 + user) % 50},4.5,{1000 + n}\n" for user in range(5) for n in range(20)
+    )
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("ml-latest-small/", "")
+        archive.writestr("ml-latest-small/movies.csv", films)
+        archive.writestr("ml-latest-small/ratings.csv", ratings)
+    return {"ml-latest-small.zip": packed.getvalue()}
+
+
+def test_what_comes_is_read_by_name(server, folder, tmp_path, monkeypatch):
+    publish(monkeypatch, server, "hs-brexit", hate_speech(tmp_path), pinned=True)
+    assert listed(folder)["hs-brexit"]["path"] is None
+    done = get("hs-brexit", folder, "--json")
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    assert said["new"] is True
+    assert set(said["checked"].values()) == {"sha256"}
+    assert "its licence: none stated" in done.stderr
+    assert divide("hs-brexit", folder, users=1, seed=0, role="test").users[0].test
+    assert listed(folder)["hs-brexit"]["path"] == str(folder / "hs-brexit")
+    asked = len(server.requests)
+    again = json.loads(get("hs-brexit", folder, "--json").stdout)
+    assert again["new"] is False
+    assert len(server.requests) == asked
+    assert sorted(path.name for path in folder.iterdir()) == ["hs-brexit", "hs-brexit.json"]
+
+
+def test_without_a_folder_it_comes_where_runs_look(server, tmp_path, monkeypatch):
+    monkeypatch.delenv("FALA_DATA", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
+    publish(monkeypatch, server, "hs-brexit", hate_speech(tmp_path), pinned=True)
+    done = CliRunner().invoke(main, ["data", "get", "hs-brexit"])
+    assert done.exit_code == 0, done.output
+    assert find_place("hs-brexit", None).path.is_relative_to(tmp_path / "own")
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_an_interrupted_download_goes_on(server, folder, tmp_path, monkeypatch, pinned):
+    contents = hate_speech(tmp_path, more=LARGE)
+    publish(monkeypatch, server, "hs-brexit", contents, pinned=pinned)
+    server.cut_after = LARGE
+    fails(get("hs-brexit", folder), "HS-Brexit_train.json", "broke off", "the same command goes on")
+    assert not (folder / "hs-brexit").exists()
+    server.cut_after = None
+    server.requests.clear()
+    done = get("hs-brexit", folder)
+    assert done.exit_code == 0, done.output
+    name, asked = server.requests[0]
+    assert name == "HS-Brexit_train.json"
+    start = int(asked.removeprefix("bytes=").removesuffix("-"))
+    assert LARGE // 2 < start <= LARGE
+    for file, data in contents.items():
+        assert (folder / "hs-brexit" / file).read_bytes() == data
+
+
+@pytest.mark.parametrize("tags", [True, False])
+def test_of_another_version_nothing_is_used(server, folder, tmp_path, monkeypatch, tags):
+    """Nor of a file that the publisher has no name of a version for."""
+    publish(monkeypatch, server, "hs-brexit", hate_speech(tmp_path, more=LARGE))
+    server.cut_after, server.tags = LARGE, tags
+    fails(get("hs-brexit", folder), "broke off")
+    server.cut_after = None
+    changed = hate_speech(tmp_path / "other", more=LARGE + 100)
+    server.files.update(changed)
+    assert get("hs-brexit", folder).exit_code == 0
+    for file, data in changed.items():
+        assert (folder / "hs-brexit" / file).read_bytes() == data
+
+
+def test_what_is_left_of_a_whole_download_is_begun_anew(server, folder, tmp_path, monkeypatch):
+    contents = hate_speech(tmp_path)
+    publish(monkeypatch, server, "hs-brexit", contents, pinned=True)
+    downloads = folder / ".downloads" / "hs-brexit"
+    downloads.mkdir(parents=True)
+    name = "HS-Brexit_train.json"
+    tag = f'"{hashlib.sha256(contents[name]).hexdigest()[:16]}"'
+    (downloads / f"{name}.part").write_bytes(contents[name])
+    (downloads / f"{name}.part.json").write_text(json.dumps(tag))
+    assert get("hs-brexit", folder).exit_code == 0
+    assert [asked for file, asked in server.requests if file == name] == [
+        f"bytes={len(contents[name])}-", None,
+    ]  # fmt: skip
+
+
+def test_a_wrong_file_is_refused_and_nothing_is_left(server, folder, tmp_path, monkeypatch):
+    contents = hate_speech(tmp_path)
+    publish(monkeypatch, server, "hs-brexit", contents, pinned=True)
+    server.files["HS-Brexit_train.json"] += b" "
+    fails(get("hs-brexit", folder), "not the file that was expected", server.address)
+    assert not [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_the_first_download_is_trusted_and_held_to(server, folder, tmp_path, monkeypatch):
+    contents = hate_speech(tmp_path)
+    publish(monkeypatch, server, "hs-brexit", contents)
+    assert listed(folder)["hs-brexit"]["pinned"] == "none"
+    done = get("hs-brexit", folder)
+    assert "no checksum is published; that of this first download is kept" in done.stderr
+    assert listed(folder)["hs-brexit"]["pinned"] == "first"
+    kept = json.loads((folder / "hs-brexit.json").read_text())
+    assert kept["downloads"] == {
+        name: hashlib.sha256(data).hexdigest() for name, data in contents.items()
+    }
+    (folder / "hs-brexit").rename(tmp_path / "moved")
+    server.files["HS-Brexit_dev.json"] += b"\n"
+    fails(get("hs-brexit", folder), "HS-Brexit_dev.json: not the file that was expected")
+    server.files.update(contents)
+    done = get("hs-brexit", folder)
+    assert done.exit_code == 0, done.output
+    assert "HS-Brexit_dev.json: its checksum is that of the first download" in done.stderr
+    (folder / "hs-brexit" / "HS-Brexit_dev.json").write_text("{}")
+    fails(get("hs-brexit", folder), "not as it came")
+
+
+def test_an_archive_is_held_to_the_publishers_own_checksum(server, folder, monkeypatch):
+    contents = movie_lens()
+    publish(monkeypatch, server, "movielens", contents, md5=True)
+    md5 = hashlib.md5(contents["ml-latest-small.zip"], usedforsecurity=False).hexdigest()
+    server.files["ml-latest-small.zip.md5"] = b"0" * 32 + b"  ml-latest-small.zip\n"
+    fails(get("movielens", folder), "not the file that was expected (md5:000")
+    server.files["ml-latest-small.zip.md5"] = f"MD5 (ml-latest-small.zip) = {md5}\n".encode()
+    done = get("movielens", folder, "--json")
+    assert json.loads(done.stdout)["checked"] == {"ml-latest-small.zip": "md5"}
+    assert sorted(path.name for path in (folder / "movielens-small").iterdir()) == [
+        "movies.csv", "ratings.csv",
+    ]  # fmt: skip
+    assert divide("movielens", folder, users=1, seed=0, role="test").users[0].test
+    # A publisher that tells no checksum any more: that of the first download holds.
+    (folder / "movielens-small").rename(folder / "before")
+    del server.files["ml-latest-small.zip.md5"]
+    done = get("movielens", folder, "--json")
+    assert json.loads(done.stdout)["checked"] == {"ml-latest-small.zip": "first"}
+
+
+def test_offline_one_line_says_what_to_do(folder, tmp_path, monkeypatch):
+    with FileServer() as server:
+        publish(monkeypatch, server, "hs-brexit", hate_speech(tmp_path), pinned=True)
+    done = get("hs-brexit", folder)
+    fails(
+        done, "cannot be reached", f"put {server.address}/HS-Brexit_train.json",
+        "none stated by the task", f"into {folder / 'hs-brexit'}",
+    )  # fmt: skip
+    assert not [path for path in folder.rglob("*") if path.is_file()]
+    monkeypatch.setitem(CATALOGUE, "movielens", replace(
+        CATALOGUE["movielens"],
+        files=(replace(CATALOGUE["movielens"].files[0], url=f"{server.address}/m.zip",
+                       md5_url=f"{server.address}/m.zip.md5"),),
+    ))  # fmt: skip
+    fails(get("movielens", folder), "cannot be reached", "GroupLens", "unpacked into")
+
+
+def test_terms_are_accepted_by_people(folder):
+    fails(
+        get("mind", folder), "asks you to accept terms at https://msnews.github.io/",
+        f"put news.tsv and behaviors.tsv into {folder / 'mind-small'}",
+    )  # fmt: skip
+    fails(get("nothing", folder), "no data set 'nothing'; one of md-agreement")
+
+
+def test_a_publisher_without_the_file_is_told(server, folder, tmp_path, monkeypatch):
+    publish(monkeypatch, server, "hs-brexit", hate_speech(tmp_path))
+    server.files.clear()
+    fails(get("hs-brexit", folder), "HS-Brexit_train.json: the publisher answered 404")
+    server.files.update({f"HS-Brexit_{part}.json": b"{}" for part in ("train", "dev", "test")})
+    assert get("hs-brexit", folder).exit_code == 0
+
+
+def test_an_archive_of_something_else_is_no_data_set(server, folder, monkeypatch):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("readme.txt", "moved")
+    publish(monkeypatch, server, "movielens", {"ml-latest-small.zip": packed.getvalue()})
+    fails(get("movielens", folder), "what came has no movies.csv")
+    assert not [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_the_list_tells_licences(folder):
+    done = CliRunner().invoke(main, ["data", "list", "--data-dir", str(folder)])
+    for data_set in CATALOGUE.values():
+        assert f"{data_set.name}: {data_set.title}" in done.stdout
+        assert data_set.licence in done.stdout
+    assert listed(folder)["md-agreement"]["pinned"] == "sha256"
+    assert listed(folder)["movielens"]["pinned"] == "md5"
+    assert listed(folder)["mind"]["pinned"] == "by hand"
+
+
+# --- archives --------------------------------------------------------------------------------
+
+
+def make_zip(path, *names, kind=0o100644):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            info = zipfile.ZipInfo(name)
+            info.external_attr = kind << 16
+            archive.writestr(info, "content")
+    return path
+
+
+def make_tar(path, *members):
+    with gzip.open(path, "wb") as packed, tarfile.open(fileobj=packed, mode="w") as archive:
+        for name, kind in members:
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, "/etc/passwd"
+            info.size = 7 if kind == tarfile.REGTYPE else 0
+            archive.addfile(info, io.BytesIO(b"content"))
+    return path
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil", "/evil", "a/../../evil", "a\\..\\evil", "C:evil", "a//evil", "./../evil"]
+)
+def test_a_path_that_leads_elsewhere_is_refused(tmp_path, name):
+    into = tmp_path / "deep" / "into"
+    into.mkdir(parents=True)
+    with pytest.raises(DataError, match="no plain file within it"):
+        unpack(make_zip(tmp_path / "a.zip", "good.csv", name), into)
+    with pytest.raises(DataError, match="no plain file within it"):
+        unpack(
+            make_tar(tmp_path / "a.tar.gz", ("b", tarfile.REGTYPE), (name, tarfile.REGTYPE)), into
+        )
+    assert not list(into.iterdir())
+
+
+@pytest.mark.parametrize(
+    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE]
+)
+def test_what_is_no_plain_file_is_refused(tmp_path, kind):
+    with pytest.raises(DataError, match="no plain file within it"):
+        unpack(make_tar(tmp_path / "a.tar.gz", ("a/link", kind)), tmp_path)
+    with pytest.raises(DataError, match="no plain file within it"):
+        unpack(make_zip(tmp_path / "a.zip", "link", kind=0o120777), tmp_path)
+
+
+def test_one_folder_around_everything_is_left_away(tmp_path):
+    names = ["scaledata/A+B/subj.A+B", "scaledata/C/subj.C"]
+    archive = make_tar(
+        tmp_path / "a.tar.gz", ("./scaledata", tarfile.DIRTYPE),
+        *((name, tarfile.REGTYPE) for name in names),
+    )  # fmt: skip
+    (tmp_path / "one").mkdir()
+    unpack(archive, tmp_path / "one")
+    assert (tmp_path / "one" / "A+B" / "subj.A+B").read_text() == "content"
+    (tmp_path / "two").mkdir()
+    unpack(make_zip(tmp_path / "b.zip", "x/one.csv", "two.csv"), tmp_path / "two")
+    assert (tmp_path / "two" / "x" / "one.csv").is_file()
+
+
+def test_damaged_and_doubled_archives_are_refused(tmp_path):
+    with pytest.warns(UserWarning, match="Duplicate"):
+        twice = make_zip(tmp_path / "a.zip", "a", "a")
+    (tmp_path / "one").mkdir()
+    with pytest.raises(DataError, match="twice"):
+        unpack(twice, tmp_path / "one")
+    for name in ("b.zip", "b.tar.gz"):
+        (tmp_path / name).write_bytes(b"no archive")
+        with pytest.raises(DataError, match=f"{name}: cannot be unpacked"):
+            unpack(tmp_path / name, tmp_path)
+
+
+def test_too_much_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("fala_sim.data.unpack._LARGEST", 10)
+    (tmp_path / "one").mkdir()
+    with pytest.raises(DataError, match="unpacks to more than 10 bytes"):
+        unpack(make_zip(tmp_path / "a.zip", "a", "b"), tmp_path / "one")

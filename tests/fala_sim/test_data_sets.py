@@ -1,0 +1,224 @@
+"""Data sets by name, and the rows of fala-replace, as the laboratory divides them."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from checkout import real_data
+from fala import DataError, Match
+from fala_sim.cli import main
+from fala_sim.convert.conversion import folded
+from fala_sim.data.catalogue import CATALOGUE
+from fala_sim.data.place import data_folder, find_place
+from fala_sim.data_sets import divide
+from laboratory import write_data
+
+USERS = ["busy", "next", "third", "fourth"]
+
+
+def write_rows(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return f"rows:{path}"
+
+
+def label(good):
+    return "good" if good else "bad"
+
+
+def text_rows(users=USERS):
+    """Each user has fewer rows than the one before; all are tested on the same documents."""
+    rows = [{"split": "public", "text": f"public {n}", "label": label(n % 2)} for n in range(30)]
+    for place, user in enumerate(users):
+        own = {"train": 60 - 10 * place, "test": 10}
+        rows += [
+            {"user": user, "split": split, "text": f"{split} {n}", "label": label(n % 2)}
+            for split, count in own.items()
+            for n in range(count)
+        ]
+    return rows
+
+
+def test_rows_are_divided_as_the_file_says(tmp_path):
+    name = write_rows(tmp_path / "users.jsonl", text_rows())
+    division = divide(name, None, users=2, seed=0, role="test")
+    assert [user.name for user in division.users] == ["busy", "next"]
+    assert division.labels == ("bad", "good")
+    assert division.task == "classification"
+    busy = division.users[0]
+    assert list(busy.train) == [f"train {n}" for n in range(60)]
+    assert list(busy.test) == [f"test {n}" for n in range(10)]
+    assert list(busy.test_labels) == ["bad", "good"] * 5
+    assert len(division.public) == 30
+    assert len(set(division.public_users)) == 30  # nobody knows whose they are
+    assert "left out 2 users beyond those asked for" in division.left_out
+
+
+def test_those_who_come_next_choose_settings(tmp_path):
+    """Also where everybody is tested on the same documents."""
+    name = write_rows(tmp_path / "users.jsonl", text_rows())
+    tested = divide(name, None, users=2, seed=0, role="test")
+    held_out = {text for user in tested.users for text in user.test}
+    division = divide(name, None, users=2, seed=0, role="validation")
+    assert [user.name for user in division.users] == ["third", "fourth"]
+    for user in division.users:
+        assert user.train
+        assert user.test
+        assert not held_out & {*user.train, *user.test}
+    assert not held_out & set(division.public)
+    # Of two users one is tested and one chooses; one alone is too few.
+    name = write_rows(tmp_path / "two.jsonl", text_rows(USERS[:2]))
+    assert [u.name for u in divide(name, None, users=9, seed=0, role="test").users] == ["busy"]
+    chosen = divide(name, None, users=9, seed=0, role="validation").users
+    assert [user.name for user in chosen] == ["next"]
+    with pytest.raises(DataError, match="too few"):
+        divide(write_rows(tmp_path / "one.jsonl", text_rows(USERS[:1])), None, users=1, seed=0,
+               role="test")  # fmt: skip
+
+
+def test_other_seeds_divide_rows_anew(tmp_path):
+    name = write_rows(tmp_path / "users.jsonl", text_rows())
+    tests = {
+        seed: [set(user.test) for user in divide(name, None, users=2, seed=seed, role="test").users]
+        for seed in (0, 1, 2)
+    }
+    assert tests[1] != tests[0]
+    assert tests[1] != tests[2]
+    for busy, second in tests.values():
+        assert 10 <= len(busy) <= 30
+        assert len(busy & second) == len(second)  # one document, one split
+
+
+def test_what_leaks_and_what_has_no_label_is_left_out(tmp_path):
+    rows = text_rows()
+    rows.append({"user": "busy", "split": "train", "text": "never judged"})
+    rows.append({"user": "next", "split": "train", "text": "TEST  3", "label": "good"})
+    rows.append({"split": "public", "text": "test 4", "label": "bad"})
+    rows.append({"user": "busy", "split": "train", "text": "train 1", "label": "bad"})
+    division = divide(write_rows(tmp_path / "u.jsonl", rows), None, users=2, seed=0, role="test")
+    assert set(division.left_out) == {
+        "left out 1 train rows without a label",
+        "left out 2 users beyond those asked for",
+        "left out 1 rows of what their user had judged before",
+        "left out 1 train rows of what a user is tested on",
+        "left out 1 public rows of what a user is tested on",
+    }
+    texts = {folded(text) for user in division.users for text in user.train}
+    assert "test 3" not in texts
+    assert division.users[0].train_labels[1] == "good"
+
+
+def test_matches_are_divided_by_their_order(tmp_path):
+    rows = [
+        {"split": "public", "history": ["a"], "candidate": f"p{n}", "label": n % 2}
+        for n in range(20)
+    ]
+    for user in USERS[:3]:
+        rows += [
+            {
+                "user": user, "split": "train" if n < 15 else "test",
+                "history": [f"{user} {earlier}" for earlier in range(max(0, n - 3), n)],
+                "candidate": f"{user} {n}", "label": n % 2,
+            }
+            for n in range(20)
+        ]  # fmt: skip
+    name = write_rows(tmp_path / "users.jsonl", rows)
+    division = divide(name, None, users=1, seed=0, role="test")
+    assert division.task == "matching"
+    assert division.labels == ("0", "1")
+    assert division.users[0].test[0] == Match(("busy 12", "busy 13", "busy 14"), "busy 15")
+    validation = divide(name, None, users=1, seed=0, role="validation").users
+    assert [user.name for user in validation] == ["next", "third"]
+    assert [match.candidate for match in validation[0].test] == [f"next {n}" for n in range(14, 20)]
+    assert len(validation[0].train) == 14
+
+
+def test_a_table_is_made_of_rows(tmp_path):
+    folder = write_data(tmp_path / "small")
+    rows = tmp_path / "users.jsonl"
+    runner = CliRunner()
+    done = runner.invoke(
+        main, ["convert", "lewidi", str(folder), "--users", "3", "--out", str(rows)]
+    )
+    assert done.exit_code == 0, done.output
+    done = runner.invoke(
+        main,
+        ["table", "2", "--data", f"rows:{rows}", "--users", "1", "--new", "bert", "--methods",
+         "global,fala", "--results", str(tmp_path / "results"), "--jobs", "2"],
+        catch_exceptions=False,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "FaLA" in done.stdout
+
+
+@pytest.mark.parametrize("role", ["test", "validation"])
+def test_damaged_ratings_are_counted(tmp_path, role):
+    films = ["movieId,title,genres", *(f"{n},Film {n} (1999),Drama" for n in range(60))]
+    ratings = ["userId,movieId,rating,timestamp"]
+    for user in range(5):
+        ratings += [f"{user},{(7 * n + user) % 60},4.5,{1000 + n}" for n in range(20 + user)]
+    ratings[3:3] = ["1,2", "1,2,many,7", "9,9,9,9,9"]
+    ratings.append("1,777,4.0,1000")
+    folder = tmp_path / "films"
+    folder.mkdir()
+    (folder / "movies.csv").write_text("\n".join(films) + "\n")
+    (folder / "ratings.csv").write_text("\n".join(ratings) + "\n")
+    division = divide(f"movielens:{folder}", None, users=1, seed=0, role=role)
+    told = [line for line in division.left_out if line.startswith("warning")]
+    assert told[0].startswith("warning: left out 3 damaged lines of ratings.csv; the first: line 4")
+    assert told[1].startswith("warning: left out 1 ratings of unknown films")
+
+
+def test_damaged_impressions_are_counted(tmp_path):
+    news = "".join(f"N{n}\tc\ts\tTitle {n}\tabstract\turl\t[]\t[]\n" for n in range(80))
+    log = "damaged\n1\tU9\tnever\t\tN1-1\n"
+    for number in range(60):
+        shown = " ".join(f"N{(number * 3 + k) % 80}-{int(k == number % 4)}" for k in range(4))
+        log += f"{number}\tU{number % 6}\t11/12/2019 2:{number % 60:02}:46 PM\tN1 N2\t{shown}\n"
+    folder = tmp_path / "news"
+    folder.mkdir()
+    (folder / "news.tsv").write_text(news)
+    (folder / "behaviors.tsv").write_text(log)
+    for role in ("test", "validation"):
+        division = divide(f"mind:{folder}", None, users=1, seed=0, role=role)
+        assert any("left out 2 damaged lines of behaviors.tsv" in x for x in division.left_out)
+
+
+def test_every_named_data_set_of_the_real_ones_is_read():
+    given = real_data("md-agreement").parent
+    found = 0
+    for name, data_set in CATALOGUE.items():
+        if any((given / folder).is_dir() for folder in data_set.folders):
+            division = divide(name, given, users=1, seed=0, role="test")
+            assert division.users[0].test
+            assert len(division.digest) == 64
+            found += 1
+    assert found >= 5
+
+
+def test_named_data_sets_are_looked_for_where_they_were_put(tmp_path, monkeypatch):
+    monkeypatch.delenv("FALA_DATA", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
+    with pytest.raises(DataError, match=r"hs-brexit: no such folder; `fala-sim data get hs-br"):
+        find_place("hs-brexit", None)
+    folder = write_data(data_folder(None) / "hs-brexit")
+    assert find_place("hs-brexit", None).path == folder
+    monkeypatch.setenv("FALA_DATA", str(tmp_path / "named"))
+    with pytest.raises(DataError, match="named/hs-brexit: no such folder"):
+        find_place("hs-brexit", None)
+    write_data(tmp_path / "given" / "hs-brexit")
+    assert find_place("hs-brexit", tmp_path / "given").path.parts[-2] == "given"
+    with pytest.raises(DataError, match="no data set 'other'; one of md-agreement"):
+        find_place("other", None)
+    with pytest.raises(DataError, match=r"nothing\.jsonl: no such file"):
+        find_place(f"rows:{tmp_path}/nothing.jsonl", None)
+
+
+def test_a_digest_is_of_what_is_read(tmp_path):
+    folder = write_data(tmp_path / "one")
+    before = find_place(f"lewidi:{folder}", None).digest()
+    (folder / "notes.txt").write_text("not data")
+    assert find_place(f"lewidi:{folder}", None).digest() == before
+    assert find_place(f"lewidi:{write_data(tmp_path / 'two')}", None).digest() == before
+    write_data(folder, seed=1)
+    assert find_place(f"lewidi:{folder}", None).digest() != before

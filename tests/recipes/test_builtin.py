@@ -1,0 +1,145 @@
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("optimum")
+
+import builtin
+from builtin import Recipe, build_builtin
+from checkout import ROOT
+from corpus import clean, documents, hold_out, sample_texts
+from encoders import make_encoder
+from fala import Bundle, ExportError
+from fala_export.distillation.batches import TextBatches
+from fala_export.distillation.distil import Distillation
+from fala_export.models.encoder import Encoder
+from glove import GloveSettings
+
+RECIPE = Recipe(
+    glove=GloveSettings(dimension=8, vocabulary=200, least_count=1, epochs=2, batch=64),
+    bert=Distillation(layers=1, dimension=8, heads=2, vocabulary=150, trim=120, epochs=2, batch=16),
+    texts=200,
+    held_out_texts=20,
+)
+NOUNS = ["camera", "film", "senate", "harbour", "song", "battery", "winter", "doctor"]
+VERBS = ["praised", "broke", "saw", "bought", "lost", "heard"]
+
+
+def sentences(count, seed):
+    rng = np.random.default_rng(seed)
+    return [
+        f"The {rng.choice(NOUNS)} {rng.choice(VERBS)} the {rng.choice(NOUNS)} {number} times."
+        for number in range(count)
+    ]
+
+
+@pytest.fixture
+def corpora(tmp_path):
+    """Nine archives in the corpora's own markup."""
+    folder = tmp_path / "corpora"
+    folder.mkdir()
+    files = {
+        "inaugural": ("1789.txt", " ".join(sentences(60, 1))),
+        "state_union": ("1945.txt", "\n".join(sentences(60, 2))),
+        "movie_reviews": ("neg/cv000.txt", "it was n't good , he said . \n" * 3),
+        "subjectivity": ("quote.tok", "\n".join(sentences(60, 3))),
+        "sentence_polarity": ("rt.pos", "\n".join(sentences(60, 4))),
+        "pros_cons": ("Pros.txt", "<Pros>Great &amp;quot;zoom&amp;quot; , light</Pros>\n"),
+        "product_reviews_1": ("a.txt", "* notes\n[t]a title\nzoom[+2]##the zoom is good .\n"),
+        "product_reviews_2": ("b.txt", "##No radio at all.\n"),
+        "masc_tagged": ("spoken/c.txt", "I_PRP do_VBP n't_RB know_VB ._. Why_WRB ?_.\n"),
+    }
+    for name, (file, text) in files.items():
+        with zipfile.ZipFile(folder / f"{name}.zip", "w") as archive:
+            archive.writestr(f"{name}/{file}", text)
+            archive.writestr(f"{name}/README", "Words about the corpus, not of it.")
+    return folder
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """A tiny random teacher; gives the number of texts of every question to it."""
+    numbers = []
+    teacher = make_encoder(texts=sentences(100, 7), pieces=200)
+    monkeypatch.setattr(builtin, "load_teacher", lambda: teacher)
+    encode = Encoder.encode
+
+    def counted(self, texts, max_length):
+        if self is teacher:
+            numbers.append(len(texts))
+        return encode(self, texts, max_length)
+
+    monkeypatch.setattr(Encoder, "encode", counted)
+    return numbers
+
+
+def test_markup_is_taken_off(corpora):
+    texts = [text for document in documents(corpora) for text in document]
+    assert "it wasn't good, he said." in texts
+    assert 'Great "zoom", light' in texts
+    assert "the zoom is good." in texts
+    assert "No radio at all." in texts
+    assert "I don't know." in texts
+    assert "Why?" in texts
+    assert not any("README" in text or "corpus" in text or "notes" in text for text in texts)
+    assert clean("( a “ b ” ) .") == '(a " b ").'
+
+
+def test_held_out_documents_share_nothing_with_the_training():
+    corpus = [[f"sentence {number} here", "and another"] for number in range(120)]
+    training, held_out = hold_out(corpus)
+    assert len(held_out) == 3
+    assert not {document[0] for document in training} & {document[0] for document in held_out}
+    assert sample_texts(training, 60, 1) == sample_texts(training, 60, 1)
+    assert len(set(sample_texts(training, 60, 1))) == len(sample_texts(training, 60, 1))
+
+
+def test_the_recipe_continues_after_an_interruption(corpora, tmp_path, monkeypatch, asked):
+    whole = build_builtin(corpora, tmp_path / "w1", tmp_path / "whole", 0, RECIPE)
+    once = len(asked)
+    batch = TextBatches.batch
+
+    def interrupted(self, epoch, position):
+        if epoch == 1 and position == 3:
+            raise KeyboardInterrupt
+        return batch(self, epoch, position)
+
+    monkeypatch.setattr(TextBatches, "batch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        build_builtin(corpora, tmp_path / "w2", tmp_path / "parts", 0, RECIPE)
+    assert not list((tmp_path / "parts").iterdir())
+    monkeypatch.setattr(TextBatches, "batch", batch)
+    continued = build_builtin(corpora, tmp_path / "w2", tmp_path / "parts", 0, RECIPE)
+
+    assert len(asked) == 2 * once  # the rerun asked the teacher nothing again
+    assert [summary["name"] for summary in continued] == ["glove", "bert"]
+    for name in ("glove.fala", "bert.fala"):
+        first, second = ((tmp_path / run / name).read_bytes() for run in ("whole", "parts"))
+        assert first == second
+    details = Bundle.open(tmp_path / "parts" / "bert.fala").manifest.details
+    assert details["seed"] == 0
+    assert details["corpora"]["pros_cons"] == "CC BY 4.0"
+    assert details["figures"]["steps"] == 2 * 13
+    assert whole[1]["dimension"] == RECIPE.bert.dimension
+
+
+def test_a_missing_archive_is_named(corpora, tmp_path):
+    (corpora / "pros_cons.zip").unlink()
+    with pytest.raises(ExportError, match=r"pros_cons\.zip"):
+        build_builtin(corpora, tmp_path / "w", tmp_path / "out", 0, builtin.Recipe())
+
+
+def test_the_recipe_is_a_command_outside_of_the_package(corpora, tmp_path):
+    (corpora / "pros_cons.zip").unlink()
+    command = [sys.executable, ROOT / "recipes" / "builtin.py", "--corpora", corpora]
+    command += ["--work", tmp_path / "work", "--out", tmp_path / "out"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("builtin.py: ")
+    assert done.stderr.count("\n") == 1
+    assert "pros_cons.zip" in done.stderr

@@ -1,0 +1,75 @@
+"""A loopback server of files, which goes on from any byte and breaks off where it is told to."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass
+class FileServer:
+    """A running server.
+
+    Attributes:
+        files: By path, without the first slash.
+        address: Of the server.
+        requests: Path and ``Range`` of every request, in order.
+        cut_after: Bytes of a body after which the connection breaks.
+        tags: Whether files have an ``ETag``.
+    """
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    address: str = ""
+    requests: list[tuple[str, str | None]] = field(default_factory=list)
+    cut_after: int | None = None
+    tags: bool = True
+
+    def __enter__(self) -> FileServer:
+        """Start to listen on a free port."""
+        handler = type("Handler", (_Handler,), {"of": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.address = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop; the port refuses connections from then on."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    of: FileServer
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        pass  # the test's output is no place for a server's log
+
+    def do_GET(self) -> None:
+        asked = self.headers.get("Range")
+        self.of.requests.append((self.path[1:], asked))
+        data = self.of.files.get(self.path[1:])
+        if data is None:
+            self._say(404, {}, b"")
+            return
+        tag = f'"{hashlib.sha256(data).hexdigest()[:16]}"'
+        headers = {"ETag": tag} if self.of.tags else {}
+        start = 0
+        if asked and self.headers.get("If-Range", tag) == tag:
+            start = int(re.fullmatch(r"bytes=(\d+)-", asked)[1])
+            if start >= len(data):
+                self._say(416, {"Content-Range": f"bytes */{len(data)}"}, b"")
+                return
+            headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
+        self._say(206 if start else 200, headers, data[start:])
+
+    def _say(self, status: int, headers: dict[str, str], data: bytes) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(data))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data[: self.of.cut_after])
+        self.close_connection = self.of.cut_after is not None
