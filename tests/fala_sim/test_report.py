@@ -10,8 +10,12 @@ from browser import open_page
 from checkout import ROOT
 from fala import DataError
 from fala_sim.records import Key, write_record
+from fala_sim.show.entry import SECTIONS
+from fala_sim.show.plots.registry import FIGURES
 from fala_sim.show.report.overview import overview
 from fala_sim.show.report.page import write_report
+from fala_sim.show.tables.records import Records
+from fala_sim.show.tables.registry import TABLES
 from sim_records import EVIL, METHODS, TASKS, USERS, cost, replacement, write_run
 
 
@@ -72,6 +76,42 @@ def test_no_records(tmp_path):
 def test_what_was_not_run_is_said(page):
     assert re.search("Not here: no records of kind .{0,10}ablation", page)
     assert re.search("Not here: no records of kind .{0,10}flops", page)
+
+
+def shown_or_missed(page, entry):
+    """Whether a table stands in the page, or its absence does."""
+    there = f'id="table-{"table-" if entry.name.isdigit() else ""}{entry.name}"' in page
+    missed = [
+        line for line in re.findall(r"Not here: (.*)", page) if re.search(rf"{entry}\b", line)
+    ]
+    return there, bool(missed)
+
+
+def test_every_table_and_figure_of_the_registries_is_shown(tmp_path):
+    """Also those that need records which few runs have: budgets, verdicts, twenty examples."""
+    write_run(tmp_path)
+    for user, auc in USERS.items():
+        content = replacement("tweets", "fala", user)
+        report = {"report": {"decision": "personal"}, "vendor": {"auc": auc, "loss": 0.7}}
+        content["scores"]["loss"] = 0.6
+        write_record(tmp_path, Key("frontier", "tweets", "fala", user, 0, "25"), content)
+        write_record(tmp_path, Key("replacement", "tweets", "fala-all", user, 0), content | report)
+        for method in ("fala", "global"):
+            write_record(tmp_path, Key("curve", "tweets", method, user, 0, "20"), content)
+    out, *plots = write_report(tmp_path, tmp_path / "report.html")
+    page = out.read_text(encoding="utf-8")
+    lacking = {"1", "3", "4", "5", "6", "7"}
+    for entry in TABLES.values():
+        assert shown_or_missed(page, entry) == (entry.name not in lacking, entry.name in lacking)
+        assert entry.section in SECTIONS
+    drawn = {path.stem for path in plots}
+    for entry in FIGURES.values():
+        assert entry.section in SECTIONS
+        own = {plot.name for plot in entry(Records.read(tmp_path))}
+        assert own
+        assert own <= drawn
+    for section in SECTIONS:
+        assert f'<section id="{section}">' in page
 
 
 def test_one_kind_of_records_is_enough(tmp_path):

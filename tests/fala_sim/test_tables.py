@@ -134,7 +134,7 @@ def test_all_tables_of_replacements_can_be_shown(seeds):
         json.dumps(table.to_dict(), allow_nan=False)
 
 
-def test_methods_are_called_as_their_records_say_or_as_the_catalogue_does():
+def test_methods_are_called_as_their_records_say_or_as_their_classes_do():
     assert title("knn") == "k nearest neighbours"
     assert title("knn", [about(method="knn"), about(method="knn", title="KNN")]) == "KNN"
     assert title("mine") == "mine"

@@ -93,4 +93,4 @@ def _tried(entry: Entry[Made], records: Records) -> tuple[list[Made], list[str]]
     try:
         return [entry.make(records)], []
     except DataError as error:
-        return [], [str(error)]
+        return [], [f"{entry}: {error}"]

@@ -99,7 +99,7 @@ def by_setting(records: Sequence[Record]) -> Iterator[tuple[Setting, list[Record
 def by_method(
     records: Sequence[Record], expected: Sequence[str] = ()
 ) -> Iterator[tuple[str, list[Record]]]:
-    """Each method's records of one setting, in the catalogue's order.
+    """Each method's records of one setting, in the registry's order.
 
     Args:
         records: Of one setting, without variants.
@@ -119,7 +119,7 @@ def by_method(
 
 
 def title(method: str, records: Sequence[Record] = ()) -> str:
-    """A method's name in tables: its own records' word for it, or the catalogue's."""
+    """A method's name in tables: its own records' word for it, or its class's."""
     for record in records:
         if record.get("title"):
             return str(record["title"])
