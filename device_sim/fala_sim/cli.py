@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -18,20 +19,11 @@ from fala_sim.packing import pack_command
 
 if TYPE_CHECKING:
     from fala_sim.records import Kind
-    from fala_sim.tables.records import Records
+    from fala_sim.show.entry import Entry
+    from fala_sim.show.plots.style import Plot
+    from fala_sim.show.tables.table import Table
 
-#: What tables are made of, where it is not replacements alone.
-_NEEDS: dict[str, tuple[Kind, ...]] = {
-    "1": ("flops", "replacement"),
-    **dict.fromkeys("34567", ("ablation", "replacement")),
-    "curves": ("curve",),
-    "cold": ("curve",),
-    "twenty": ("curve",),
-    "frontier": ("frontier", "replacement"),
-    "chains": ("chain",),
-    "search": ("search",),
-    "profiles": ("profile",),
-}
+Made = TypeVar("Made")
 
 _DATA = "md-agreement,hs-brexit,movielens"
 
@@ -99,33 +91,91 @@ _RESULTS = click.option(
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
+_ASKED = click.option(
+    "--run", "asked", is_flag=True,
+    help="Run what is missing first, as the options below say; what is recorded is not run again.",
+)  # fmt: skip
 
-def _run(results: Path, kinds: Iterable[Kind], options: Mapping[str, Any]) -> None:
-    from fala_sim.laboratory import run
-    from fala_sim.methods.catalogue import CATALOGUE, find_method
-    from fala_sim.plan import Plan
 
-    methods = options["methods"] or tuple(CATALOGUE)
+class _Listing(click.Command):
+    """A command whose help lists a registry."""
+
+    @abstractmethod
+    def entries(self) -> Iterable[Entry[Any]]:
+        """What is listed."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Every name with its one line."""
+        with formatter.section("NAME is one of"):
+            formatter.write_dl([(entry.name, entry.about) for entry in self.entries()])
+
+
+class _Tables(_Listing):
+    def entries(self) -> Iterable[Entry[Any]]:
+        from fala_sim.show.tables.registry import TABLES
+
+        return TABLES.values()
+
+
+class _Figures(_Listing):
+    def entries(self) -> Iterable[Entry[Any]]:
+        from fala_sim.show.plots.registry import FIGURES
+
+        return FIGURES.values()
+
+
+def _run(results: Path, kinds: Iterable[Kind], options: Mapping[str, Any]) -> list[str]:
+    """Run what is missing; a line for each job that failed."""
+    from fala_sim.methods.registry import METHODS, find_method
+    from fala_sim.run.laboratory import run
+    from fala_sim.run.plan import Plan
+
+    methods = options["methods"] or tuple(METHODS)
     for name in methods:
         find_method(name)  # a mistake in a name ends here, not after an hour
     plan = Plan(results=results, **{**options, "methods": methods})
-    failures = run(plan, tuple(kinds), _say)
-    if failures:
-        raise DataError(
-            f"{len(failures)} jobs failed, the first: {failures[0]}; the same command runs those "
-            "again, and no others"
-        )
+    return run(plan, tuple(kinds), _say)
+
+
+def _failed(failures: list[str]) -> DataError:
+    which = "this failed" if len(failures) == 1 else f"{len(failures)} failed, the first"
+    return DataError(
+        f"{which}: {failures[0]}; the same command runs what failed again, and nothing else"
+    )
 
 
 def _say(line: str) -> None:
     click.echo(line, err=True)
 
 
-def _records(results: Path) -> Records:
-    from fala_sim.records import KINDS, read_records
-    from fala_sim.tables.records import Records
+def _show(
+    entry: Entry[Made],
+    results: Path,
+    asked: bool,
+    options: Mapping[str, Any],
+    show: Callable[[Made], None],
+) -> None:
+    """Show a table or a figure of what is recorded; only where it was asked for, run more first."""
+    from fala_sim.show.tables.records import Records
 
-    return Records({kind: read_records(results, kind) for kind in KINDS})
+    context = click.get_current_context()
+    given = [
+        "--" + name.replace("_", "-")
+        for name in options
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    ]
+    if given and not asked:
+        raise click.UsageError(
+            f"{', '.join(given)}: for --run alone; without it everything in {results} is shown"
+        )
+    failures = _run(results, entry.needs, options) if asked else []
+    try:
+        made = entry(Records.read(results))
+    except DataError as error:
+        raise (_failed(failures) if failures else DataError(f"{results}: {error}")) from error
+    show(made)
+    if failures:
+        raise _failed(failures)
 
 
 @main.command("all")
@@ -134,30 +184,71 @@ def all_command(results: Path, **options: object) -> None:
     """Run everything, then write all tables, figures and the report.
 
     What an earlier run recorded is not run again: after Ctrl-C, or a power cut, the same command
-    goes on. `fala-sim pack` then makes one small file of its records.
+    goes on. What fails does not keep the rest from being run: it is told at the end. `fala-sim
+    pack` then makes one small file of the records.
     """
     from fala_sim.records import KINDS
 
-    _run(results, KINDS, options)
-    _write(results)
+    failures = _run(results, KINDS, options)
+    try:
+        _write(results)
+    except DataError as error:
+        raise (_failed(failures) if failures else error) from error
+    if failures:
+        raise _failed(failures)
 
 
-@main.command("table")
+@main.command("table", cls=_Tables)
 @click.argument("name")
+@_ASKED
 @_run_options
 @_JSON
-def table_command(name: str, as_json: bool, results: Path, **options: object) -> None:
-    """Print a table, after running what it lacks.
+def table_command(name: str, as_json: bool, asked: bool, results: Path, **options: object) -> None:
+    """Print a table of the records in --results.
 
-    NAME is 1 to 7, as in the paper, or headline, cost, comparisons, frontier, verdicts, curves,
-    cold, twenty, chains, search or profiles.
+    Nothing is run and nothing is written, unless --run asks for what is missing.
     """
-    from fala_sim.tables.catalogue import find_table
+    from fala_sim.show.tables.registry import find_table
 
-    table = find_table(name)
-    _run(results, _NEEDS.get(name, ("replacement",)), options)
-    made = table(_records(results))
-    click.echo(json.dumps(made.to_dict(), allow_nan=False) if as_json else made.text())
+    def show(table: Table) -> None:
+        click.echo(json.dumps(table.to_dict(), allow_nan=False) if as_json else table.text())
+
+    _show(find_table(name), results, asked, options, show)
+
+
+@main.command("figure", cls=_Figures)
+@click.argument("name")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Draw it as PNG files in this folder, one a data set.",
+)
+@_ASKED
+@_run_options
+def figure_command(
+    name: str, out: Path | None, asked: bool, results: Path, **options: object
+) -> None:
+    """Say in words and numbers what a figure shows of the records in --results, or draw it.
+
+    Nothing is run, unless --run asks for what is missing, and nothing is written without --out.
+    """
+    from fala_sim.show.plots.registry import find_figure
+
+    entry = find_figure(name)
+
+    def show(plots: list[Plot]) -> None:
+        if not plots:
+            raise DataError(f"{results}: {entry} is empty: there is nothing of {entry.about}")
+        for plot in plots:
+            if out is None:
+                click.echo(plot.alt)
+                continue
+            out.mkdir(parents=True, exist_ok=True)
+            path = out / f"{plot.name}.png"
+            path.write_bytes(plot.png())
+            click.echo(path)
+
+    _show(entry, results, asked, options, show)
 
 
 @main.command("profiles")
@@ -179,32 +270,6 @@ def profiles_command(as_json: bool) -> None:
                 click.echo(f"  {name}: {figure['value']:,} ({figure['source']})")
 
 
-@main.command("figure")
-@click.argument("number", type=click.IntRange(2, 3))
-@_run_options
-def figure_command(number: int, results: Path, data: tuple[str, ...], **options: object) -> None:
-    """Draw figure 2 (matching) or 3 (classification) of the paper, after running what it lacks.
-
-    Every user's personal model on every user's test examples, as a heat map for each data set of
-    that task, in PNG files under --results.
-    """
-    from fala_sim.plots.catalogue import draw_figure
-    from fala_sim.records import read_records
-
-    _run(results, ("replacement",), {**options, "data": data})
-    task = "matching" if number == 2 else "classification"
-    tasks = {record["data"]: record["task"] for record in read_records(results, "replacement")}
-    drawn = [draw_figure(results, number, name) for name in data if tasks.get(name) == task]
-    if not drawn:
-        raise DataError(f"figure {number} is of {task}, which none of {', '.join(data)} is")
-    folder = results / "plots"
-    folder.mkdir(exist_ok=True)
-    for plot in drawn:
-        path = folder / f"{plot.name}.png"
-        path.write_bytes(plot.png())
-        click.echo(path)
-
-
 @main.command("report")
 @_RESULTS
 @click.option(
@@ -212,17 +277,19 @@ def figure_command(number: int, results: Path, data: tuple[str, ...], **options:
 )
 def report_command(results: Path, out: Path | None) -> None:
     """Write all records as one HTML page, with its plots as PNG beside it."""
-    from fala_sim.report.page import write_report
+    from fala_sim.show.report.page import write_report
 
     for path in write_report(results, out or results / "report.html"):
         click.echo(path)
 
 
 def _write(results: Path) -> None:
-    from fala_sim.report.page import write_report
-    from fala_sim.tables.catalogue import all_tables
+    from fala_sim.show.entry import made
+    from fala_sim.show.report.page import write_report
+    from fala_sim.show.tables.records import Records
+    from fala_sim.show.tables.registry import TABLES
 
-    tables, missing = all_tables(_records(results))
+    tables, missing = made(TABLES.values(), Records.read(results))
     folder = results / "tables"
     folder.mkdir(exist_ok=True)
     for table in tables:
@@ -232,7 +299,7 @@ def _write(results: Path) -> None:
         )
         click.echo(table.text() + "\n")
     for line in missing:
-        _say(line)
+        _say(f"not here: {line}")
     for path in write_report(results, results / "report.html"):
         _say(str(path))
 

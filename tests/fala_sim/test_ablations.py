@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from fala_sim.ablations import ablations, variants
-from fala_sim.methods.catalogue import find_method
-from fala_sim.quality import figures
+from fala_sim.methods.registry import find_method
+from fala_sim.metric.quality import figures
+from fala_sim.run.ablations import ablations, variants
 from situations import NEW_DIMENSION, situation
 
 SETTINGS = {"top_k": 10, "lambda": 0.1, "learning_rate": 0.01}

@@ -13,11 +13,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from fala_sim.methods.adapter import Adapter
 from fala_sim.methods.full import Full
 from fala_sim.methods.lora import Lora
-from fala_sim.tables.cost import table_1
-from fala_sim.tables.records import Records
-from fala_sim.torch_flops import BATCH, TOKENS, BatchFlops, count, table1
-from fala_sim.training import Network
-from fala_sim.transformer import Transformer, skeleton, skeleton_of
+from fala_sim.run.table_1 import table1
+from fala_sim.show.tables.cost import table_1
+from fala_sim.show.tables.records import Records
+from fala_sim.training.loop import Network
+from fala_sim.training.torch_flops import BATCH, TOKENS, BatchFlops, count
+from fala_sim.training.transformer import Transformer, skeleton, skeleton_of
 from families import write_model
 from trained import documents, make_head, write_new
 
@@ -82,7 +83,7 @@ def test_a_few_counts_give_every_batch(family, tmp_path):
 
 
 def test_a_model_that_is_no_polynomial_is_counted_batch_by_batch(monkeypatch):
-    import fala_sim.torch_flops as module
+    import fala_sim.training.torch_flops as module
 
     class Odd:
         def __init__(self, texts, tokens):

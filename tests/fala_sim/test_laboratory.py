@@ -40,7 +40,7 @@ def folder(tmp_path_factory):
 def results(folder, tmp_path_factory):
     """The records that table 2 needs, from one run."""
     results = tmp_path_factory.mktemp("results")
-    done = call("table", "2", *arguments(folder, results))
+    done = call("table", "2", "--run", *arguments(folder, results))
     assert done.exit_code == 0, done.output
     return results
 
@@ -116,7 +116,7 @@ def test_settings_are_those_that_validation_users_chose(results):
 
 def test_what_is_recorded_is_not_run_again(folder, results):
     before = files(results)
-    again = call("table", "2", *arguments(folder, results), "--json")
+    again = call("table", "2", "--run", *arguments(folder, results), "--json")
     assert again.exit_code == 0
     assert files(results) == before
     assert json.loads(again.stdout)["name"] == "table-2"
@@ -127,7 +127,7 @@ def test_a_lost_record_alone_is_made_again(folder, results):
     kept = json.loads(place.read_text())
     place.unlink()
     before = files(results)
-    assert call("table", "2", *arguments(folder, results)).exit_code == 0
+    assert call("table", "2", "--run", *arguments(folder, results)).exit_code == 0
     after = files(results)
     assert after.keys() - before.keys() == {place}
     assert {path: after[path] for path in before} == before
@@ -138,7 +138,7 @@ def test_a_killed_run_leaves_whole_records_and_goes_on(folder, tmp_path):
     results = tmp_path / "results"
     code = "from fala_sim.cli import main; main()"
     fewer = [*arguments(folder, results), "--methods", "old,global,fala"]
-    command = [sys.executable, "-c", code, "table", "2", *fewer]
+    command = [sys.executable, "-c", code, "table", "2", "--run", *fewer]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 300
@@ -155,13 +155,13 @@ def test_a_killed_run_leaves_whole_records_and_goes_on(folder, tmp_path):
     assert files(results) == kept
     for path in kept:
         json.loads(path.read_text())
-    assert call("table", "2", *fewer).exit_code == 0
-    assert len(files(results)) == 2 + 6  # two divisions
+    assert call("table", "2", "--run", *fewer).exit_code == 0
+    assert len(files(results)) == 1 + 6  # a division: none of them has settings to choose
     assert {path: files(results)[path] for path in kept} == kept
 
 
 def test_a_folder_is_of_one_plan(folder, results):
-    done = call("table", "2", *arguments(folder, results), "--users", "3")
+    done = call("table", "2", "--run", *arguments(folder, results), "--users", "3")
     assert done.exit_code == 1
     assert "has records with --users 2, where --users 3 is asked" in done.stderr
 
@@ -171,7 +171,7 @@ def test_a_folder_of_the_same_name_is_another_data_set(folder, results, tmp_path
     other = write_data(tmp_path / "elsewhere" / folder.name, seed=1)
     shutil.copytree(results / "records", tmp_path / "copied" / "records")
     few = ["--methods", "global"]
-    done = call("table", "2", *arguments(other, tmp_path / "copied"), *few)
+    done = call("table", "2", "--run", *arguments(other, tmp_path / "copied"), *few)
     assert done.exit_code == 0
     assert "are recorded already" not in done.stderr
     found = read_records(tmp_path / "copied", "replacement")
@@ -182,7 +182,7 @@ def test_a_folder_of_the_same_name_is_another_data_set(folder, results, tmp_path
     monkey = pytest.MonkeyPatch()
     with monkey.context() as patched:
         patched.chdir(other.parent)
-        again = call("table", "2", *arguments(other.name, tmp_path / "copied"), *few)
+        again = call("table", "2", "--run", *arguments(other.name, tmp_path / "copied"), *few)
     assert again.exit_code == 0, again.output
     assert files(tmp_path / "copied") == before
 
@@ -190,22 +190,22 @@ def test_a_folder_of_the_same_name_is_another_data_set(folder, results, tmp_path
 def test_data_that_changed_is_told(folder, tmp_path):
     other = write_data(tmp_path / "small")
     base = [*arguments(other, tmp_path / "results"), "--methods", "global"]
-    assert call("table", "2", *base).exit_code == 0
+    assert call("table", "2", "--run", *base).exit_code == 0
     write_data(other, seed=1)
-    done = call("table", "2", *base)
+    done = call("table", "2", "--run", *base)
     assert done.exit_code == 1
-    assert "other data: name another folder with --results" in done.stderr
+    assert "has records of other data of this name" in done.stderr
 
 
 def test_a_packed_run_goes_on(folder, results, tmp_path):
     copied = tmp_path / "copied"
     shutil.copytree(results / "records", copied / "records")
-    before = call("table", "2", *arguments(folder, copied), "--json").stdout
+    before = call("table", "2", "--run", *arguments(folder, copied), "--json").stdout
     lost = Key("replacement", f"lewidi:{folder}", "global", "a1", 0).path(copied)
     lost.unlink()
     assert call("pack", "--results", copied).exit_code == 0
     assert not (copied / "records").exists()
-    done = call("table", "2", *arguments(folder, copied), "--json")
+    done = call("table", "2", "--run", *arguments(folder, copied), "--json")
     assert list(files(copied)) == [lost]
     assert json.loads(done.stdout)["rows"] == json.loads(before)["rows"]
 
@@ -216,7 +216,7 @@ def test_records_are_read_without_the_data(folder, results, tmp_path):
     shutil.copytree(results / "records", copied / "records")
     moved = folder.rename(tmp_path / "moved")
     try:
-        done = call("table", "2", *arguments(folder, copied))
+        done = call("table", "2", "--run", *arguments(folder, copied))
     finally:
         moved.rename(folder)
     assert done.exit_code == 0
@@ -224,7 +224,7 @@ def test_records_are_read_without_the_data(folder, results, tmp_path):
 
 
 def test_a_bundle_alone_cannot_be_trained(folder, results):
-    done = call("table", "2", *arguments(folder, results), "--methods", "global,lora")
+    done = call("table", "2", "--run", *arguments(folder, results), "--methods", "global,lora")
     assert done.exit_code == 0
     assert "lora train a transformer and are left out" in done.stderr
 
@@ -240,12 +240,20 @@ def test_mistakes_are_one_line(folder, tmp_path):
         for word in words:
             assert word in last
 
-    fails(call("table", "9", *base), "no table '9'", "headline")
-    fails(call("table", "2", *base, "--methods", "magic"), "no method 'magic'", "fala-paper")
-    fails(call("table", "2", *base, "--data", "nowhere"), "no data set 'nowhere'", "md-agreement")
-    fails(call("table", "2", *base, "--data", "lewidi:/nowhere"), "/nowhere: no such folder")
-    fails(call("table", "2", *base, "--new", "nothing"), "no backbone 'nothing'", "minilm")
-    fails(call("table", "2", *base, "--data-dir", tmp_path / "none"), "no such folder")
+    fails(call("table", "9", "--run", *base), "no table '9'", "headline")
+    fails(
+        call("table", "2", "--run", *base, "--methods", "magic"), "no method 'magic'", "fala-paper"
+    )
+    fails(
+        call("table", "2", "--run", *base, "--data", "nowhere"),
+        "no data set 'nowhere'",
+        "md-agreement",
+    )
+    fails(
+        call("table", "2", "--run", *base, "--data", "lewidi:/nowhere"), "/nowhere: no such folder"
+    )
+    fails(call("table", "2", "--run", *base, "--new", "nothing"), "no backbone 'nothing'", "minilm")
+    fails(call("table", "2", "--run", *base, "--data-dir", tmp_path / "none"), "no such folder")
 
 
 def test_a_record_is_never_rewritten(tmp_path):

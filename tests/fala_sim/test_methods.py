@@ -1,15 +1,21 @@
+from dataclasses import make_dataclass
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from bundles import WORDS, write_word_vectors
-from fala import Bundle, Head, PersonalModel, fit_personal, write_release
+from fala import Bundle, Head, write_release
+from fala.vendor import fit_matrix
 from fala_sim.encoding import DeviceEncoder
-from fala_sim.matrix_tuning import tune
 from fala_sim.meter import Stage
 from fala_sim.methods import fala_paper
-from fala_sim.methods.catalogue import find_method
+from fala_sim.methods.fala_shipped import joined
+from fala_sim.methods.matrix import Matrix
+from fala_sim.methods.matrix_tuning import tune
 from fala_sim.methods.method import EFFORT
-from fala_sim.quality import decisions, figures
+from fala_sim.methods.registry import find_method
+from fala_sim.metric.quality import decisions, figures
 from fala_sim.situation import Release, Situation, User
 from situations import NEW_DIMENSION, OLD_DIMENSION, situation
 
@@ -179,11 +185,47 @@ def test_tuning_reaches_the_minimum_of_the_cross_entropy():
 def test_tuning_the_matrix_leaves_the_bias():
     where = situation(train=50)
     head = where.new.head
-    start = PersonalModel(head, np.ones_like(head.weight), np.array([0.7]))
+    start = Matrix(head, np.ones_like(head.weight), np.array([0.7]))
     inputs = where.new.inputs(where.user.train)
     tuned = fala_paper.tune_matrix(where, inputs, start, 0.01)
     assert tuned.bias.tolist() == start.bias.tolist()
     assert not np.allclose(tuned.theta, start.theta)
+
+
+def test_a_matrix_is_found_again_in_the_weights_that_a_device_keeps():
+    """Omega = theta * w, also where w is nothing at all, or so small that the quotient is huge."""
+    weight = np.array([[2.0, 0.0, -0.5, 1e-40]], "f4")
+    head = Head("classification", ("a", "b"), weight, np.array([0.1], "f4"))
+    kept = SimpleNamespace(head=head, weight=np.array([[3.0, 0.0, 1.0, 1.0]]), bias=head.bias)
+    matrix = Matrix.of(kept)
+    assert matrix.theta[0, :3].tolist() == [1.5, 0, -2]
+    assert np.isfinite(matrix.theta).all()
+    given = np.ones((1, 4), "f4")
+    given[0, 3] = 0
+    assert matrix.logits(given)[0, 0] == pytest.approx(3 + 1 + 0.1)
+    start = fit_matrix(head, given, logits=np.array([[1.0]]), prior="zero", lambda_=0.1)
+    np.testing.assert_allclose(Matrix.of(start).logits(given), start.logits(given), rtol=1e-6)
+
+
+def test_reports_of_a_replacement_and_its_refinements_are_one():
+    """The reports themselves stay as they were."""
+    names = (
+        "decision", "reason", "representatives", "forward_passes", "lambda_", "measure",
+        "vendor_loss", "personal_loss", "views", "threshold", "solves", "columns", "stopped",
+        "seconds", "peak_memory", "examples", "instant",
+    )  # fmt: skip
+    Told = make_dataclass("Told", names, frozen=True)
+    first = Told("vendor", "a", 5, 5, 1.0, "m", 0.7, 0.8, (1,), 0.0, 3, 9, "", {"solve": 1.0},
+                 {"solve": 10, "load": 5}, 40, "began")  # fmt: skip
+    more = Told("personal", "b", 8, 3, 2.0, "m", 0.6, 0.5, (2,), 0.3, 2, 4, "all", {"solve": 0.5,
+                "commit": 0.1}, {"solve": 12}, 0, None)  # fmt: skip
+    whole = joined(first, more)
+    assert (whole.forward_passes, whole.solves, whole.columns) == (8, 5, 9)
+    assert (whole.decision, whole.personal_loss, whole.threshold) == ("personal", 0.5, 0.3)
+    assert (whole.examples, whole.instant, whole.representatives) == (40, "began", 8)
+    assert whole.seconds == {"solve": 1.5, "commit": 0.1}
+    assert whole.peak_memory == {"solve": 12, "load": 5}
+    assert first.seconds == {"solve": 1.0}
 
 
 @pytest.mark.parametrize("task", ["classification", "matching"])
@@ -267,7 +309,7 @@ def test_works_with_a_real_bundle_end_to_end(name, tmp_path):
         releases.append(Release(place, tmp_path / place, head, known, {}))
     old, new = releases
     user = User("one", texts[:30], labels[:30], texts[30:], labels[30:])
-    model = fit_personal(
+    model = fit_matrix(
         old.head, old.inputs(user.train), labels=old.head.label_shares(user.train_labels)
     )
     where = Situation(user, old, new, model, None, DeviceEncoder(new), 0)

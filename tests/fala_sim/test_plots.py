@@ -10,22 +10,17 @@ from matplotlib.collections import PathCollection, QuadMesh
 from matplotlib.colors import to_hex
 
 from fala import DataError
-from fala_sim.methods.catalogue import CATALOGUE
-from fala_sim.plots.catalogue import (
-    chain_plots,
-    cost_plots,
-    curve_plots,
-    device_plots,
-    draw_figure,
-    quality_plots,
-)
-from fala_sim.plots.cost import times
-from fala_sim.plots.quality import pareto
-from fala_sim.plots.style import LOOKS, house_style, look, slug
-from fala_sim.tables.records import Records, by_setting
+from fala_sim.methods.registry import METHODS as REGISTERED
+from fala_sim.show.plots.cost import times
+from fala_sim.show.plots.quality import pareto
+from fala_sim.show.plots.registry import FIGURES, find_figure
+from fala_sim.show.plots.style import LOOKS, house_style, look, slug
+from fala_sim.show.tables.records import Records, by_setting
 from sim_records import EVIL, METHODS, USERS, read_run, write_run
 
 MEAN = sum(USERS.values()) / len(USERS)
+#: Of the t interval: 97.5 % of Student's distribution with three degrees of freedom are below 3.18.
+REACH = 3.18245 * np.std(list(USERS.values()), ddof=1) / 2
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +38,7 @@ def records(results):
 @pytest.fixture(scope="module")
 def plots(records):
     before = dict(mpl.rcParams)
-    drawn = [
-        plot
-        for draw in (quality_plots, cost_plots, curve_plots, chain_plots, device_plots)
-        for plot in draw(records)
-    ]
+    drawn = [plot for figure in FIGURES.values() for plot in figure(records)]
     assert dict(mpl.rcParams) == before
     return {plot.name: plot for plot in drawn}
 
@@ -89,13 +80,12 @@ def test_quality_marks_are_within_their_intervals(plots):
     intervals = [ends for ends in lines if len(set(ends)) == 2]
     means = [MEAN + METHODS[name][1] for name in ("global", "full", "fala-paper", "fala")]
     for (low, high), mean in zip(intervals, means, strict=True):
-        gain = mean - MEAN
-        assert min(USERS.values()) + gain < low < mean < high < max(USERS.values()) + gain
+        assert (low, high) == pytest.approx((mean - REACH, mean + REACH), abs=1e-5)
 
 
 def test_two_users_have_no_interval(records):
     few = [r for r in records.of("replacement") if r["user"] in list(USERS)[:2]]
-    (plot, *_) = quality_plots(Records({"replacement": few}))
+    (plot, *_) = FIGURES["scores"](Records({"replacement": few}))
     assert all(len(set(line.get_xdata())) == 1 for line in axes_of(plot).lines)
 
 
@@ -167,7 +157,7 @@ def test_learning_curves_are_in_order(plots):
     assert list(line.get_ydata()) == pytest.approx([MEAN, MEAN + 0.01, MEAN + 0.04])
     (band,) = axes.collections
     low, high = band.get_datalim(axes.transData).intervaly
-    assert min(USERS.values()) < low < MEAN < MEAN + 0.04 < high < max(USERS.values()) + 0.04
+    assert (low, high) == pytest.approx((MEAN - REACH, MEAN + 0.04 + REACH), abs=1e-5)
 
 
 def test_a_chain_has_the_users_and_the_vendor(plots):
@@ -186,9 +176,8 @@ def test_a_chain_has_the_users_and_the_vendor(plots):
 # --- heat maps -------------------------------------------------------------------------------
 
 
-def test_heat_map_is_centred_at_zero(results):
-    plot = draw_figure(results, 3, "tweets")
-    axes = axes_of(plot)
+def test_heat_map_is_centred_at_zero(plots):
+    axes = axes_of(plots["figure-3-tweets-fala"])
     (mesh,) = [found for found in axes.collections if isinstance(found, QuadMesh)]
     values = mesh.get_array()
     assert mesh.norm.vmin == -mesh.norm.vmax < 0
@@ -200,23 +189,15 @@ def test_heat_map_is_centred_at_zero(results):
     assert axes.yaxis_inverted()
 
 
-def test_figures_are_of_their_task(results):
-    assert draw_figure(results, 2, "films", "full").name == "figure-2-films-full"
-    with pytest.raises(DataError, match="tweets is classification: its figure is 3"):
-        draw_figure(results, 2, "tweets")
-    with pytest.raises(DataError, match="no figure 1"):
-        draw_figure(results, 1, "tweets")
-    with pytest.raises(
-        DataError, match="no replacement on 'news' was run; there are films, tweets"
-    ):
-        draw_figure(results, 3, "news")
-    with pytest.raises(DataError, match="no models of knn on tweets"):
-        draw_figure(results, 3, "tweets", "knn")
+def test_figures_are_of_their_task(records):
+    for number, data in (("2", "films"), ("3", "tweets")):
+        names = [plot.name for plot in find_figure(number)(records)]
+        assert names == [f"figure-{number}-{data}-fala", f"figure-{number}-{data}-full"]
 
 
-def test_figures_without_records(tmp_path):
-    with pytest.raises(DataError, match="fala-sim all"):
-        draw_figure(tmp_path, 3, "tweets")
+def test_an_unknown_figure_names_those_there_are():
+    with pytest.raises(DataError, match="no figure '1'; one of scores, 2, 3, cost"):
+        find_figure("1")
 
 
 # --- devices ---------------------------------------------------------------------------------
@@ -238,8 +219,9 @@ def test_what_did_not_fit_has_words_and_no_mark(plots):
 
 
 def test_no_records_no_plots():
-    for draw in (quality_plots, cost_plots, curve_plots, chain_plots, device_plots):
-        assert draw(Records()) == []
+    for name, figure in FIGURES.items():
+        with pytest.raises(DataError, match=f"which figure {name} needs; `fala-sim figure {name} "):
+            figure(Records())
 
 
 def test_svg_is_for_a_page(plots):
@@ -266,7 +248,7 @@ def test_a_name_is_no_markup(plots):
 
 
 def test_the_same_records_give_the_same_svg(records, plots):
-    (again, *_) = curve_plots(records)
+    (again, *_) = FIGURES["curves"](records)
     assert again.svg() == plots[again.name].svg()
 
 
@@ -289,7 +271,7 @@ def test_png(plots):
 
 
 def test_every_method_has_a_look_of_its_own():
-    assert set(LOOKS) == set(CATALOGUE)
+    assert set(LOOKS) == set(REGISTERED)
     assert len(set(LOOKS.values())) == len({look.marker for look in LOOKS.values()}) == len(LOOKS)
     assert look("someone's own").colour not in {look.colour for look in LOOKS.values()}
 

@@ -7,20 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fala import Budget, Bundle, DataError, Device, Match
-from fala_sim import jobs, vendor
+from fala import Budget, Bundle, DataError, Device, Head, Match, write_release
+from fala.vendor import built_in
 from fala_sim.data_sets import Division, divide
-from fala_sim.jobs import Job, _situation
+from fala_sim.digests import folder_digest
 from fala_sim.methods.fala_shipped import replaced
 from fala_sim.records import read_records
-from fala_sim.releases import find_source, load, prepare
+from fala_sim.run import jobs, vendor
+from fala_sim.run.jobs import Job, _situation
+from fala_sim.run.releases import find_source, load, prepare
 from fala_sim.situation import User
 from laboratory import write_data
 
 
 def make(folder, work, said, old="glove", new="bert"):
     """The place of what is prepared; what is said goes to a list."""
-    sources = [find_source(name, work, said.append) for name in (old, new)]
+    sources = [find_source(name, work) for name in (old, new)]
     return prepare(
         f"lewidi:{folder}", folder, work, *sources, users=2, seed=0, role="test", say=said.append
     )
@@ -46,7 +48,7 @@ def test_a_release_has_a_bridge_and_a_prior_from_the_public(folder, work, place)
     release = Bundle.open(made.new.path)
     assert set(release.bridges()) == {Bundle.open(made.old.path).backbone_digest}
     assert release.prior() is not None
-    backbone = Bundle.open(find_source("bert", work, print).bundle)
+    backbone = Bundle.open(find_source("bert", work).bundle)
     assert release.backbone_digest == backbone.backbone_digest
     assert made.vendor["bridge"]["documents"] == len(set(made.division.public))
     assert made.vendor["prior"]["prior"]["annotators"] == 22
@@ -56,6 +58,62 @@ def test_a_release_has_a_bridge_and_a_prior_from_the_public(folder, work, place)
     said = []
     assert make(folder, work, said) == place
     assert not said
+
+
+def with_head(folder, sign):
+    """A bundle of a built-in backbone that brings a head of its own."""
+    bundle = Bundle.open(built_in()["bert"])
+    weight = np.full((1, bundle.manifest.dimension), 0.1 * sign, np.float32)
+    head = Head("classification", ("0", "1"), weight, np.zeros(1, np.float32))
+    folder.mkdir()
+    write_release(folder / "model.fala", bundle, head, {})
+    return str(folder / "model.fala")
+
+
+def test_a_new_head_on_the_same_backbone_is_prepared_anew(folder, work, tmp_path):
+    """Also where files and bundles have the same names."""
+    names = [with_head(tmp_path / side, sign) for side, sign in (("a", 1), ("b", -1))]
+    backbones = {Bundle.open(name).backbone_digest for name in names}
+    assert len(backbones) == 1
+    first, second = (load(make(folder, work, [], new=name)) for name in names)
+    np.testing.assert_array_equal(first.new.head.weight, -second.new.head.weight)
+    assert first.new.path != second.new.path
+    assert first.digests["new"] != second.digests["new"]
+    assert first.digests["data"] == second.digests["data"]
+    assert first.digests["old"] == second.digests["old"]
+
+
+def test_other_data_of_the_same_name_is_prepared_anew(work, tmp_path):
+    data = write_data(tmp_path / "data", documents=40)
+    before = load(make(data, work, []))
+    write_data(data, documents=40, seed=1)
+    after = load(make(data, work, []))
+    assert set(before.division.public) != set(after.division.public)
+    assert before.digests["data"] != after.digests["data"]
+
+
+def test_two_folders_of_one_name_have_a_bundle_each(work, tmp_path):
+    """Of Hugging Face folders; nothing is exported before it is needed."""
+    for side in "ab":
+        (tmp_path / side / "model").mkdir(parents=True)
+        (tmp_path / side / "model" / "weights").write_text(side)
+    first, second = (find_source(str(tmp_path / side / "model"), work) for side in "ab")
+    assert first.name == second.name == "model"
+    assert first.digest != second.digest
+    assert first.bundle != second.bundle
+    assert find_source(str(tmp_path / "a" / "model"), work) == first
+
+
+def test_a_folder_s_digest_is_of_its_names_and_files(tmp_path):
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "one").write_text("1")
+    before = folder_digest(tmp_path)
+    (tmp_path / ".cache").write_text("hidden")
+    assert folder_digest(tmp_path) == before
+    (tmp_path / "b" / "one").rename(tmp_path / "two")
+    moved = folder_digest(tmp_path)
+    (tmp_path / "two").write_text("2")
+    assert len({before, moved, folder_digest(tmp_path)}) == 3
 
 
 def job(place, results, method="fala"):

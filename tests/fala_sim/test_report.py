@@ -10,8 +10,8 @@ from browser import open_page
 from checkout import ROOT
 from fala import DataError
 from fala_sim.records import Key, write_record
-from fala_sim.report.overview import overview
-from fala_sim.report.page import write_report
+from fala_sim.show.report.overview import overview
+from fala_sim.show.report.page import write_report
 from sim_records import EVIL, METHODS, TASKS, USERS, cost, replacement, write_run
 
 
@@ -89,7 +89,7 @@ def test_the_wheel_has_the_template(tmp_path, monkeypatch):
     wheel = hatchling.build_wheel(str(tmp_path))
     with zipfile.ZipFile(tmp_path / wheel) as archive:
         names = set(archive.namelist())
-    assert {f"fala_sim/report/page.{kind}" for kind in ("html", "css", "js")} <= names
+    assert {f"fala_sim/show/report/page.{kind}" for kind in ("html", "css", "js")} <= names
 
 
 # --- what stands in the page -----------------------------------------------------------------

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from fala_sim.statistics import (
+from fala_sim.metric.statistics import (
     compare,
     flip_rate,
     holm,
@@ -34,8 +34,9 @@ def test_mean_and_deviation_over_users():
     assert value.mean == pytest.approx(0.7)
     assert value.deviation == pytest.approx(0.2)
     assert (value.n, value.missing) == (3, 0)
-    assert value.low < 0.7 < value.high
-    assert value.low >= 0.5 and value.high <= 0.9
+    # t of two degrees of freedom, at 97.5 %, is 4.3027.
+    assert value.low == pytest.approx(0.7 - 4.3027 * 0.2 / math.sqrt(3), abs=1e-4)
+    assert value.high == pytest.approx(0.7 + 4.3027 * 0.2 / math.sqrt(3), abs=1e-4)
 
 
 def test_a_users_seeds_are_averaged_before_users():
@@ -94,10 +95,25 @@ def test_intervals_are_the_same_every_time_and_narrow_with_users():
     low, high = interval(values)
     few_low, few_high = interval(values[:5])
     assert high - low < few_high - few_low
-    # Of many users it is the normal interval: mean ± 1.96 standard errors.
-    error = np.std(values) / math.sqrt(40)
-    assert low == pytest.approx(np.mean(values) - 1.96 * error, abs=error / 8)
-    assert high == pytest.approx(np.mean(values) + 1.96 * error, abs=error / 8)
+    # Of many users it is nearly the normal interval: mean ± 1.96 standard errors.
+    error = np.std(values, ddof=1) / math.sqrt(40)
+    assert low == pytest.approx(np.mean(values) - 1.96 * error, abs=error / 12)
+    assert high == pytest.approx(np.mean(values) + 1.96 * error, abs=error / 12)
+
+
+@pytest.mark.parametrize("users", [3, 4, 5, 20])
+def test_intervals_hold_the_true_mean_as_often_as_they_say(users):
+    """However few users there are: of normally distributed figures, 95 in 100."""
+    random = np.random.default_rng(users)
+    draws = random.normal(0.7, 0.1, (4000, users)).tolist()
+    held = [low < 0.7 < high for low, high in map(interval, draws)]
+    assert 0.94 < np.mean(held) < 0.96
+
+
+def test_an_interval_by_hand():
+    """t of three degrees of freedom, at 97.5 %, is 3.18245 in every table."""
+    reach = 3.18245 * np.std([1, 2, 3, 4], ddof=1) / 2
+    assert interval([1, 2, 3, 4]) == pytest.approx((2.5 - reach, 2.5 + reach), abs=1e-5)
 
 
 def test_equal_users_have_an_interval_of_no_width():

@@ -18,8 +18,8 @@ from fala_sim.methods.adapter import BOTTLENECK, Adapter
 from fala_sim.methods.full import Full
 from fala_sim.methods.lora import Lora
 from fala_sim.methods.method import EFFORT
-from fala_sim.training import Training
-from fala_sim.transformer import Transformer
+from fala_sim.training.loop import Training
+from fala_sim.training.transformer import Transformer
 from families import write_model
 from trained import DIMENSION, LENGTH, documents, make_head, make_situation, matches
 

@@ -1,7 +1,7 @@
 """Records of a run that never was, for what is drawn and written from records."""
 
 from fala_sim.records import Key, read_records, write_record
-from fala_sim.tables.records import Records
+from fala_sim.show.tables.records import Records
 
 #: A user may be named anything.
 EVIL = "<script>alert('x')</script>"

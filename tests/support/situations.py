@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fala import Head, Match, fit_personal
+from fala import Head, Match
+from fala.vendor import fit_matrix
 from fala_sim.encoding import KnownEncoder
 from fala_sim.situation import Release, Situation, User
 
@@ -54,7 +55,7 @@ def situation(task="classification", labels=2, train=120, test=300, seed=0, one_
     first, second = release("old", old, old_map), release("new", new, new_map)
     user = User("one", examples[:train], given[:train], examples[train:], given[train:])
     if train:
-        model = fit_personal(
+        model = fit_matrix(
             first.head, first.inputs(user.train), labels=first.head.label_shares(given[:train])
         )
     else:

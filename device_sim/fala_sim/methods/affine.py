@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from fala_sim.meter import Stage
 from fala_sim.methods.alignment import Alignment, Map
 from fala_sim.methods.method import Settings
+from fala_sim.methods.solve_flops import affine_flops
 from fala_sim.situation import Situation
-from fala_sim.solve_flops import affine_flops
 
 
 class Affine(Alignment):

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import PersonalModel, fit_personal, select
-from fala_sim.matrix_tuning import tune
+from fala import select
+from fala.vendor import fit_matrix
 from fala_sim.methods.frozen import (
     FrozenMethod,
     ModelScores,
@@ -17,9 +17,11 @@ from fala_sim.methods.frozen import (
     matrix_bytes,
     vendor_scores,
 )
+from fala_sim.methods.matrix import Matrix
+from fala_sim.methods.matrix_tuning import tune
 from fala_sim.methods.method import Scores, Settings
+from fala_sim.methods.solve_flops import clustering_flops, ridge_flops
 from fala_sim.situation import Situation, Vectors
-from fala_sim.solve_flops import clustering_flops, ridge_flops
 
 # At the greatest learning rate of the grid, the AUC of real users is level from 10 to 30 epochs.
 _EPOCHS = 30
@@ -90,12 +92,12 @@ def medoids(situation: Situation, inputs: Vectors, top_k: int) -> NDArray[np.int
 
 def solve(
     situation: Situation, inputs: Vectors, chosen: NDArray[np.int64], lambda_: float
-) -> PersonalModel:
+) -> Matrix:
     """Equation 1 on the old logits of the chosen examples."""
     examples = [situation.user.train[index] for index in chosen.tolist()]
     head = situation.new.head
     with situation.meter.stage("solve") as stage:
-        model = fit_personal(
+        model = fit_matrix(
             head,
             inputs[chosen],
             logits=situation.old_logits(examples),
@@ -103,12 +105,12 @@ def solve(
             lambda_=lambda_,
         )
         stage.forward_flops += ridge_flops(len(chosen), *head.weight.shape)
-    return model
+    return Matrix.of(model)
 
 
 def tune_matrix(
-    situation: Situation, inputs: Vectors, model: PersonalModel, learning_rate: float
-) -> PersonalModel:
+    situation: Situation, inputs: Vectors, model: Matrix, learning_rate: float
+) -> Matrix:
     """Tune theta, and nothing else, on the labels of all train examples (section 4.2)."""
     head = situation.new.head
     with situation.meter.stage("tune") as stage:
@@ -123,4 +125,4 @@ def tune_matrix(
             seed=situation.seed,
             stage=stage,
         )
-    return PersonalModel(head, theta, model.bias)
+    return Matrix(head, theta, model.bias)

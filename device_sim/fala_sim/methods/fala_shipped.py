@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar
@@ -14,8 +14,8 @@ import numpy as np
 from fala import Budget, Device, PersonalModel, Report
 from fala_sim.meter import Stage
 from fala_sim.methods.method import Method, Scores
+from fala_sim.methods.solve_flops import blend_flops, clustering_flops, solve_flops
 from fala_sim.situation import Example, Logits, Situation, Vectors, distinct_texts
-from fala_sim.solve_flops import blend_flops, clustering_flops, solve_flops
 
 #: Penalties that leave-one-out tries in every fit over a bridge; each takes a solve at least.
 PENALTIES = 3
@@ -56,6 +56,7 @@ class Shipped(Method):
 
     name = "fala"
     title = "FaLA"
+    ours = True
     budget: ClassVar[Budget] = Budget()
 
     def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:
@@ -89,13 +90,13 @@ def replaced(situation: Situation, budget: Budget) -> Replaced:
                 device.learn(user.train, user.train_labels)
             before = _size(place)
             with meter.stage("all stages") as whole:
-                report = device.replace(situation.new.path, budget, seed=situation.seed)
+                report = device.replace(situation.new.path, budget)
                 # It stops where more texts change next to nothing; everything is everything.
                 while budget.forward_passes == sys.maxsize:
                     more = device.refine(budget)
                     if not more.forward_passes:
                         break
-                    _add(report, more)
+                    report = joined(report, more)
             # The stages tell their own seconds; the whole adds processor time and memory.
             total, whole.seconds = whole.seconds, 0.0
             model, view, threshold = device.model, device.view, device.threshold
@@ -111,17 +112,33 @@ def replaced(situation: Situation, budget: Budget) -> Replaced:
     return Replaced(situation, model, None if view is None else view.logits, threshold, report)
 
 
-def _add(report: Report, more: Report) -> None:
-    """Make one report of a replacement and what was refined after it."""
-    for name in ("decision", "reason", "lambda_", "vendor_loss", "personal_loss", "measure",
-                 "representatives", "views", "threshold", "stopped"):  # fmt: skip
-        setattr(report, name, getattr(more, name))
-    report.forward_passes += more.forward_passes
-    report.solves += more.solves
-    report.columns = max(report.columns, more.columns)
-    report.peak_memory |= more.peak_memory
-    for name, seconds in more.seconds.items():
-        report.seconds[name] = report.seconds.get(name, 0.0) + seconds
+def joined(report: Report, more: Report) -> Report:
+    """One report of a replacement and what was refined after it.
+
+    What was counted and measured adds up; what answers in the end is the later one's to tell, and
+    where it all began (the examples, their clusters, the first model) the earlier one's.
+    """
+    seconds = dict(report.seconds)
+    for name, value in more.seconds.items():
+        seconds[name] = seconds.get(name, 0.0) + value
+    return replace(
+        report,
+        decision=more.decision,
+        reason=more.reason,
+        representatives=more.representatives,
+        forward_passes=report.forward_passes + more.forward_passes,
+        lambda_=more.lambda_,
+        measure=more.measure,
+        vendor_loss=more.vendor_loss,
+        personal_loss=more.personal_loss,
+        views=more.views,
+        threshold=more.threshold,
+        solves=report.solves + more.solves,
+        columns=max(report.columns, more.columns),
+        stopped=more.stopped,
+        seconds=seconds,
+        peak_memory={**report.peak_memory, **more.peak_memory},
+    )
 
 
 def _count(situation: Situation, report: Report) -> None:
@@ -148,7 +165,7 @@ def _count(situation: Situation, report: Report) -> None:
         solve.forward_flops = report.solves * solve_flops(rows, classes * report.columns)
         return
     rows = report.examples * classes
-    first, columns = report.instant["solves"], report.instant["columns"]
+    first, columns = (_told(report.instant, name) for name in ("solves", "columns"))
     for solves, size, fits in (
         (first, columns, 1),
         (report.solves - first, report.columns, (report.solves - first) // PENALTIES),
@@ -157,6 +174,11 @@ def _count(situation: Situation, report: Report) -> None:
         solve.forward_flops += fits * classes * blend_flops(report.examples, new + 2, size)
         # Estimates of new embeddings; where the fit keeps them as products, fewer.
         solve.forward_flops += fits * 2.0 * len(texts) * old * new
+
+
+def _told(instant: object, name: str) -> int:
+    """A count of the model that answered first: a mapping's, or an attribute."""
+    return int(instant[name] if isinstance(instant, Mapping) else getattr(instant, name))
 
 
 def _size(folder: Path) -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from fala import PersonalModel
-from fala_sim.matrix_tuning import BATCH, gradient_flops
+from fala_sim.methods.matrix_tuning import BATCH, gradient_flops
 from fala_sim.methods.method import Method, Scores, Settings
+from fala_sim.methods.solve_flops import logits_flops
 from fala_sim.situation import (
     Example,
     Logits,
@@ -20,11 +21,12 @@ from fala_sim.situation import (
     distinct_texts,
     texts_of,
 )
-from fala_sim.solve_flops import logits_flops
 
 
 class FrozenMethod(Method):
     """A method that passes every train text through the new backbone once, and trains no layer."""
+
+    tuned = True
 
     def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:
         """Encode all train texts on the device, each once, and go on with their embeddings."""
@@ -53,12 +55,19 @@ class FrozenMethod(Method):
             yield settings, self.fit_embedded(situation, situation.new.embeddings, settings)
 
 
+class Model(Protocol):
+    """A head with something personal, as ``fala.PersonalModel`` or ``Matrix``."""
+
+    def logits(self, inputs: Vectors, /) -> Vectors:
+        """Z of inputs (n, d), shape (n, C)."""
+
+
 @dataclass(frozen=True)
 class ModelScores:
     """The logits of a personal model on a release's backbone."""
 
     release: Release
-    model: PersonalModel
+    model: Model
 
     def __call__(self, examples: Sequence[Example]) -> Logits:
         """Logits (n, C) of n examples."""

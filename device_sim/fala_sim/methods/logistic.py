@@ -10,8 +10,8 @@ import numpy as np
 
 from fala_sim.methods.frozen import FrozenMethod, classes_of, matrix_bytes, vendor_scores
 from fala_sim.methods.method import Scores, Settings
+from fala_sim.methods.solve_flops import logits_flops
 from fala_sim.situation import Example, Logits, Release, Situation, Vectors
-from fala_sim.solve_flops import logits_flops
 
 _MOST_STEPS = 1000
 

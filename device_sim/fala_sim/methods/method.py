@@ -25,11 +25,15 @@ class Method(ABC):
         name: In records and on the command line.
         title: In tables.
         trained: It trains the transformer: minutes, and torch.
+        tuned: It has settings, which validation users choose from ``EFFORT`` of them.
+        ours: It is FaLA as the SDK ships it.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     trained: ClassVar[bool] = False
+    tuned: ClassVar[bool] = False
+    ours: ClassVar[bool] = False
 
     def grid(self, situation: Situation) -> Sequence[Settings]:
         """The settings among which validation users choose: none, or ``EFFORT`` of them."""

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fala import Head
-from fala_sim.matrix_tuning import tune
 from fala_sim.methods.frozen import (
     FrozenMethod,
     ModelScores,
@@ -15,6 +14,7 @@ from fala_sim.methods.frozen import (
     matrix_bytes,
     vendor_scores,
 )
+from fala_sim.methods.matrix_tuning import tune
 from fala_sim.methods.method import Scores, Settings
 from fala_sim.situation import Situation, Vectors
 

@@ -13,7 +13,7 @@ from fala_sim.situation import Situation
 if TYPE_CHECKING:
     from torch import nn
 
-    from fala_sim.training import Training
+    from fala_sim.training.loop import Training
 
 
 class Trained(Method):
@@ -24,6 +24,7 @@ class Trained(Method):
     """
 
     trained = True
+    tuned = True
     rates: ClassVar[tuple[float, ...]]
 
     @staticmethod
@@ -74,6 +75,6 @@ class Trained(Method):
                 "as a bundle only; give the folder that the bundle was made from, or leave "
                 f"{self.name} out"
             )
-        from fala_sim.training import Training
+        from fala_sim.training.loop import Training
 
         return Training(situation, situation.transformer, self.adapt, rate)

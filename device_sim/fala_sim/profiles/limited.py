@@ -125,7 +125,7 @@ def _replace(job: Job, tell: Tell, at: Callable[[str], None]) -> None:
         _keep_room(job, folder)
         stored = size(folder)
         with meter.stage("replace"):
-            report = device.replace(job["new"], seed=job["seed"])
+            report = device.replace(job["new"])
         meter.stored_bytes = size(folder) - stored - Path(job["new"]).stat().st_size
         at("predict")
         tell("answers", model=device.name, answers=device.predict(compared).tolist())

@@ -8,7 +8,7 @@ from typing import Any
 
 from fala import Bundle, DataError, Head
 from fala_sim.encoding import DeviceEncoder
-from fala_sim.methods.catalogue import TRAINED, find_method
+from fala_sim.methods.registry import TRAINED, find_method
 from fala_sim.methods.trained import Trained
 from fala_sim.profiles.rows import read_rows
 from fala_sim.situation import Release, Situation, User

@@ -20,6 +20,7 @@ from fala.selection.clustering import (
 from fala.solver.blend import BIAS_DEVIATION, SPREAD
 from fala.solver.evidence import Evidence
 from fala.solver.objective import fit
+from fala.solver.personal import fit_personal as fit_matrix
 from fala.solver.ridge import GRID, Problem
 from fala.vendor.built_in import built_in
 from fala.vendor.fitting import fit_bridge, fit_head
@@ -48,6 +49,7 @@ __all__ = [
     "fit",
     "fit_bridge",
     "fit_head",
+    "fit_matrix",
     "load_rows",
     "probabilities",
     "read_array",

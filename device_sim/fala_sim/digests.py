@@ -1,0 +1,49 @@
+"""What tells apart bundles and models that have the same name: their contents."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from fala import DataError
+
+_CHUNK = 2**20  # bytes
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, as hexadecimal digits.
+
+    Raises:
+        DataError: If it cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while part := file.read(_CHUNK):
+                digest.update(part)
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from error
+    return digest.hexdigest()
+
+
+def folder_digest(folder: Path) -> str:
+    """SHA-256 of a folder's files and their names; what is hidden is left out.
+
+    Raises:
+        DataError: If a file cannot be read.
+    """
+    names = {path: path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+    shown = {
+        path: name.as_posix()
+        for path, name in names.items()
+        if not any(part.startswith(".") for part in name.parts)
+    }
+    return digest_of(
+        f"{name}\0{file_digest(path)}" for path, name in sorted(shown.items(), key=lambda x: x[1])
+    )
+
+
+def digest_of(parts: Iterable[object]) -> str:
+    """SHA-256 of some values' texts, in their order."""
+    return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()

@@ -1,0 +1,46 @@
+"""The paper's personal model: a matrix on the diagonal, in front of the vendor's weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala import Head, PersonalModel
+from fala_sim.situation import Vectors
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A head with a user's diag(theta) and b: ``z = (theta * w) . x + b``.
+
+    A device keeps the product omega = theta * w alone; here theta is what the paper starts from,
+    tunes and compares.
+
+    Attributes:
+        head: The vendor's, with w.
+        theta: Shape (C, d).
+        bias: b, shape (C,).
+    """
+
+    head: Head
+    theta: NDArray[Any]
+    bias: NDArray[Any]
+
+    @classmethod
+    def of(cls, model: PersonalModel) -> Matrix:
+        """The matrix of a fitted model; 0 where w is, which no theta can move."""
+        head = model.head
+        theta: Any = getattr(model, "theta", None)
+        if theta is None:
+            omega = np.asarray(cast(Any, model).weight, dtype=np.float64)
+            theta = np.divide(omega, head.weight, out=np.zeros(omega.shape), where=head.weight != 0)
+        return cls(head, theta, model.bias)
+
+    def logits(self, inputs: Vectors) -> Vectors:
+        """Z of inputs (n, d), shape (n, C)."""
+        # The product in float64: where w is tiny, theta alone is beyond float32.
+        weight = (self.theta.astype(np.float64) * self.head.weight).astype(np.float32)
+        return np.asarray(inputs @ weight.T + self.bias.astype(np.float32), dtype=np.float32)

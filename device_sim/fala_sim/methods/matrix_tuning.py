@@ -1,0 +1,92 @@
+"""Gradient tuning of what stands on top of a frozen backbone: the personal matrix, or the head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, softmax
+
+from fala_sim.meter import Stage
+from fala_sim.methods.solve_flops import logits_flops
+
+#: Examples in a training batch.
+BATCH = 32
+
+# Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015: their defaults.
+_FIRST, _SECOND, _EPSILON = 0.9, 0.999, 1e-8
+# Operations of a step on a parameter: both moments 7, their corrections 2, the step itself 5.
+_ADAM_FLOPS = 14
+
+Floats = NDArray[np.float64]
+
+
+def tune(
+    inputs: NDArray[Any],
+    shares: Floats,
+    *,
+    theta: NDArray[Any],
+    bias: NDArray[Any],
+    weight: NDArray[Any] | float,
+    learning_rate: float,
+    epochs: int,
+    seed: int,
+    stage: Stage,
+    tune_bias: bool = False,
+) -> tuple[Floats, Floats]:
+    """Minimize the cross-entropy of labels by Adam, over shuffled batches.
+
+    The logits are ``z = (theta * weight) . x + bias``: with the vendor's w as the weight, theta is
+    the personal matrix; with weight 1, theta is a head's w itself. No gradient goes further down.
+
+    Args:
+        inputs: x, shape (n, d); see ``fala.Head``.
+        shares: Labels as class shares, shape (n, C).
+        theta: Where theta starts, shape (C, d).
+        bias: Where b starts, shape (C,).
+        weight: Shape (C, d), or a number.
+        learning_rate: Adam's.
+        epochs: Passes over all examples.
+        seed: Of the order of examples.
+        stage: Where FLOPs are counted: products forward; gradients and Adam's steps backward.
+        tune_bias: Whether b moves too.
+
+    Returns:
+        theta and b.
+    """
+    x = np.asarray(inputs, dtype=np.float64)
+    order = np.random.default_rng(seed)
+    # theta and b side by side, so that one Adam moves both.
+    point = np.hstack([np.asarray(theta, np.float64), np.asarray(bias, np.float64)[:, None]])
+    mean, square = np.zeros_like(point), np.zeros_like(point)
+    gradient = np.zeros_like(point)
+    steps = 0
+    for _ in range(epochs):
+        shuffled = order.permutation(len(x))
+        for start in range(0, len(x), BATCH):
+            batch = shuffled[start : start + BATCH]
+            z = x[batch] @ (point[:, :-1] * weight).T + point[:, -1]
+            slope = (_probabilities(z) - shares[batch]) / len(batch)
+            gradient[:, :-1] = slope.T @ x[batch] * weight
+            if tune_bias:
+                gradient[:, -1] = slope.sum(axis=0)
+            steps += 1
+            mean += (1 - _FIRST) * (gradient - mean)
+            square += (1 - _SECOND) * (gradient**2 - square)
+            corrected = np.sqrt(square / (1 - _SECOND**steps)) + _EPSILON
+            point -= learning_rate * mean / (1 - _FIRST**steps) / corrected
+    classes, dimension = np.shape(theta)
+    stage.forward_flops += logits_flops(epochs * len(x), classes, dimension)
+    stage.backward_flops += gradient_flops(epochs * len(x), steps, classes, dimension)
+    return point[:, :-1], point[:, -1]
+
+
+def gradient_flops(examples: int, steps: int, classes: int, dimension: int) -> float:
+    """Gradients of C rows and Adam's steps: 2 n C d + 14 steps C d."""
+    return logits_flops(examples, classes, dimension) + _ADAM_FLOPS * steps * classes * dimension
+
+
+def _probabilities(z: Floats) -> Floats:
+    result: Floats = expit(z) if z.shape[1] == 1 else softmax(z, axis=1)
+    return result

@@ -1,0 +1,63 @@
+"""A mean over users, and how numbers are written."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Value:
+    """A mean over users.
+
+    Attributes:
+        mean: The mean.
+        deviation: Standard deviation over users; None with one user.
+        low: Lower end of the mean's interval; None where there is no interval.
+        high: Its upper end.
+        n: Users in the mean.
+        missing: Users left out because they have no such figure, as an AUC of one class only.
+    """
+
+    mean: float
+    deviation: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int = 1
+    missing: int = 0
+
+    def __str__(self) -> str:
+        parts = (self.mean, self.deviation, self.low, self.high)
+        largest = max(abs(part) for part in parts if part is not None)
+
+        def text(part: float) -> str:
+            if largest >= 1e6 or 0 < largest < 1e-4:
+                return number(part)
+            return f"{part:,.{decimals}f}"
+
+        # Three digits of the largest number, and as many decimals of the others.
+        decimals = max(0, 2 - math.floor(math.log10(largest))) if largest else 3
+        decimals = max(decimals, 3) if largest < 1 else decimals
+        words = text(self.mean)
+        if self.deviation is not None:
+            words += f" ± {text(self.deviation)}"
+        if self.low is not None and self.high is not None:
+            words += f" [{text(self.low)}, {text(self.high)}]"
+        if self.missing:
+            words += f" ({self.n} of {self.n + self.missing} users)"
+        return words
+
+
+def number(value: float | int) -> str:
+    """Three significant digits, or three decimals; whole numbers in full up to a million."""
+    size = abs(value)
+    if size >= 1e6:
+        return f"{value:.2e}"
+    if isinstance(value, int) or size >= 999.5:
+        return f"{value:,.0f}"
+    if size == 0:
+        return "0"
+    if size >= 1:
+        return f"{value:#.3g}".rstrip(".")
+    text = f"{value:.3g}"
+    return text if "e" in text else text + "0" * (3 - len(text.partition(".")[2]))

@@ -1,0 +1,1 @@
+"""Running: from what is asked to records, each job in a process of its own."""

@@ -1,0 +1,188 @@
+"""What is run for the tables and figures: every method on every user, settings chosen first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from fala import FalaError
+from fala_sim.data_sets import Role
+from fala_sim.methods.method import Settings
+from fala_sim.methods.registry import FIXED, TRAINED
+from fala_sim.metric.statistics import selection_score
+from fala_sim.records import Key, Kind, read_record, read_records
+from fala_sim.run.divisions import Participants, participants
+from fala_sim.run.plan import OtherPlanError, Plan, Say, Vendor
+from fala_sim.run.runner import Task, run_tasks
+from fala_sim.run.tasks import (
+    ABLATED,
+    ablations,
+    chains,
+    curves,
+    flops,
+    frontiers,
+    profiles,
+    replacements,
+    searches,
+)
+
+
+def run(plan: Plan, kinds: Sequence[Kind], say: Say) -> list[str]:
+    """Run what some kinds of record need, and is not recorded yet.
+
+    Args:
+        plan: What is asked.
+        kinds: Kinds of record.
+        say: Told of progress.
+
+    Returns:
+        One line for each data set that cannot be used, and for each job that failed; everything
+        else was run.
+
+    Raises:
+        DataError: If a backbone cannot be used, or the folder holds the records of another plan.
+    """
+    plan.work.mkdir(parents=True, exist_ok=True)
+    (plan.work / ".gitignore").write_text("*\n", encoding="utf-8")
+    failures: list[str] = []
+    if "flops" in kinds:
+        failures += run_tasks(flops(plan), jobs=1, say=say)
+    if set(kinds) == {"flops"}:
+        return failures
+    vendor = Vendor(plan, say)
+    methods = _methods(plan, vendor, say)
+    tested, failed = _divisions(plan, vendor, "test", say)
+    failures += failed
+    good = list(dict.fromkeys(division.data for division in tested))
+    settings, failed = _settings(plan, vendor, good, _tuned(kinds, methods), say)
+    failures += failed
+    tasks: list[Task] = []
+    if "replacement" in kinds:
+        tasks += replacements(plan, vendor, tested, methods, settings)
+    if "frontier" in kinds:
+        tasks += frontiers(plan, vendor, tested)
+    if "ablation" in kinds:
+        tasks += ablations(plan, vendor, tested, settings)
+    if "curve" in kinds:
+        tasks += curves(plan, vendor, tested, methods, settings)
+    if "chain" in kinds:
+        tasks += chains(plan, vendor, tested)
+    failures += run_tasks(tasks, jobs=plan.jobs, say=say)
+    if "profile" in kinds:
+        # One by one: they measure this machine's speed, and take their share of its cores.
+        trainable = vendor.source(plan.new).transformer is not None
+        failures += run_tasks(profiles(plan, vendor, tested, trainable), jobs=1, say=say)
+    return failures
+
+
+def chosen_settings(results: Path, data: str) -> dict[str, Settings]:
+    """The settings of every searched method: those with the best mean score of validation users.
+
+    The score is AUC; where validation users lack one, accuracy. A method without any score has no
+    settings.
+
+    Args:
+        results: The run's folder.
+        data: The data set.
+    """
+    tried: dict[str, dict[str, tuple[Settings, list[float]]]] = {}
+    for record in read_records(results, "search"):
+        if record["data"] == data:
+            method = tried.setdefault(record["method"], {})
+            for one in record["tried"]:
+                if (score := selection_score(one)) is not None:
+                    found = method.setdefault(repr(one["settings"]), (one["settings"], []))
+                    found[1].append(score)
+    return {
+        name: max(options.values(), key=lambda option: fmean(option[1]))[0]
+        for name, options in tried.items()
+        if options
+    }
+
+
+def _methods(plan: Plan, vendor: Vendor, say: Say) -> list[str]:
+    """The methods that can be run: without a transformer's folder nothing trains it."""
+    vendor.source(plan.old)  # a mistake in a name ends here, before anything is prepared
+    trainable = vendor.source(plan.new).transformer is not None
+    methods = [name for name in plan.methods if name not in TRAINED or trainable]
+    if missing := set(plan.methods) - set(methods):
+        say(
+            f"{plan.new} is a bundle only: {', '.join(sorted(missing))} train a transformer and "
+            "are left out; name its Hugging Face folder with --new to have them"
+        )
+    return methods
+
+
+def _tuned(kinds: Sequence[Kind], methods: Sequence[str]) -> list[str]:
+    """The methods whose settings these kinds of record need."""
+    needed: list[str] = []
+    if set(kinds) & {"search", "replacement", "curve"}:
+        needed += [name for name in methods if name not in FIXED]
+    if "ablation" in kinds and ABLATED not in needed:
+        # The ablations are all of one method, whichever others were asked for.
+        needed.append(ABLATED)
+    return needed
+
+
+def _divisions(
+    plan: Plan, vendor: Vendor, role: Role, say: Say, data: Sequence[str] | None = None
+) -> tuple[list[Participants], list[str]]:
+    """Who takes part, of every data set that can be used, and a line for each that cannot."""
+    divisions: list[Participants] = []
+    failures: list[str] = []
+    for name in plan.data if data is None else data:
+        found, failure = _data_set(plan, vendor, name, role, say)
+        divisions += found
+        failures += failure
+    return divisions, failures
+
+
+def _data_set(
+    plan: Plan, vendor: Vendor, data: str, role: Role, say: Say
+) -> tuple[list[Participants], list[str]]:
+    seeds = range(plan.seeds if role == "test" else 1)
+    try:
+        return [participants(plan, vendor, data, role, seed, say) for seed in seeds], []
+    except OtherPlanError:
+        raise
+    except FalaError as error:
+        say(f"{data}: left out: {error}")
+        return [], [f"{data}: {error}"]
+
+
+def _settings(
+    plan: Plan, vendor: Vendor, data: Sequence[str], methods: Sequence[str], say: Say
+) -> tuple[dict[str, dict[str, Settings]], list[str]]:
+    """Search what is not searched yet; the settings by data set and method, and what failed.
+
+    A method of which a search failed has no settings: those of the remaining validation users
+    alone would stay for good, since what is recorded is not run again.
+    """
+    if not methods:
+        return {name: {} for name in data}, []
+    searched, failures = _divisions(plan, vendor, "validation", say, data)
+    failures += run_tasks(searches(plan, vendor, searched, methods), jobs=plan.jobs, say=say)
+    settings: dict[str, dict[str, Settings]] = {name: {} for name in data}
+    for division in searched:
+        chosen = chosen_settings(plan.results, division.data)
+        complete = {
+            name: chosen[name]
+            for name in methods
+            if name in chosen and not any(_missing(plan, division, name))
+        }
+        settings[division.data] = complete
+        if unset := [name for name in methods if name not in complete]:
+            failures.append(
+                f"{division.data}: {', '.join(unset)}: not run without settings; see why their "
+                "search failed"
+            )
+    return settings, failures
+
+
+def _missing(plan: Plan, division: Participants, method: str) -> Iterator[str]:
+    """The validation users on whom a method was not searched."""
+    for user in division.users:
+        key = Key("search", division.data, method, user, division.seed)
+        if read_record(plan.results, key) is None:
+            yield user

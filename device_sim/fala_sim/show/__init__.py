@@ -1,0 +1,1 @@
+"""Showing records: tables, plots and the report. Nothing here runs anything."""

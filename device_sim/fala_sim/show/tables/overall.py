@@ -1,0 +1,222 @@
+"""All methods on all data sets: the paper's Table 2, tests of it, and the headline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fala_sim.methods.registry import METHODS, OURS
+from fala_sim.metric.statistics import (
+    Comparison,
+    compare,
+    flip_rate,
+    holm,
+    memory_growth,
+    over_users,
+    score,
+    total_cost,
+    total_flops,
+)
+from fala_sim.metric.value import Value
+from fala_sim.records import Record
+from fala_sim.show.tables import paper
+from fala_sim.show.tables.blends import WORDS, with_blends, with_decisions
+from fala_sim.show.tables.records import (
+    BLENDED,
+    DECIDED,
+    MB,
+    Records,
+    by_method,
+    by_setting,
+    comparable,
+    described,
+    made,
+    plain_mean,
+    replacements,
+    score_cells,
+    title,
+    without_empty,
+)
+from fala_sim.show.tables.table import Cell, Table
+
+#: Rows of the headline.
+_HEADLINE = ("old", "global", "full", "lora", "adapter", "fala-paper", "fala")
+
+#: Ours, the paper's, and the model that is replaced; all others are baselines.
+_NO_BASELINES = (
+    "old",
+    "fala-paper",
+    "fala-paper" + BLENDED,
+    *OURS,
+    *(name + DECIDED for name in OURS),
+)
+
+_MEANS = "Scores: mean over users ± deviation [95 % t interval over users]."
+
+
+def table_2(records: Records) -> Table:
+    """Table 2: every method on every data set, with the paper's scores.
+
+    Raises:
+        DataError: If no replacement was run.
+    """
+    runs = with_decisions(with_blends(records, replacements(records)))
+    rows: list[tuple[Cell, ...]] = []
+    notes: list[str] = []
+    for setting, own in by_setting(runs):
+        methods = dict(by_method(own, list(METHODS)))
+        best = _best_baseline(own)
+        tests = _tests({name: own for name, own in methods.items() if DECIDED not in name}, best)
+        corrected = holm({name: test.p for name, test in tests.items()})
+        for name, group in methods.items():
+            p: Cell = tests[name].p if name in tests else None
+            if name == best:
+                p = "best baseline"
+            rows.append(
+                (
+                    setting.data,
+                    setting.new,
+                    title(name, group),
+                    len({record["seed"] for record in group}) or None,
+                    *score_cells(group),
+                    p,
+                    corrected.get(name),
+                    plain_mean(group, flip_rate("old")),
+                    plain_mean(group, flip_rate("vendor")),
+                    plain_mean(group, total_cost("forward_passes")),
+                    *_paper_2(setting.task, name),
+                )
+            )
+        if tests:
+            notes.append(_note(setting.data, title(best, methods[best]), tests))
+    return without_empty(Table(
+        "table-2",
+        "Table 2: all methods",
+        f"{described(runs)} {_MEANS} {WORDS} Own threshold: labels are decided where the device "
+        "expects the best F1; without it, as with all other methods, at the logit 0. p: two-sided "
+        "sign-flip test of the AUC against the best baseline (of the highest mean AUC on these "
+        "very users) over the same users and seeds, and with Holm's correction over all methods of "
+        "the data set. Negative flips: share of test examples that were right before and are wrong "
+        "after, against the old personal model and against the vendor's new one. "
+        f"{paper.DIFFERENCE}",
+        (
+            "data", "new", "method", "seeds", "AUC", "F1", "accuracy", "p", "p (Holm)",
+            "negative flips, old", "negative flips, vendor", "forward passes",
+            *(f"paper: {what}, {backbone}" for what in ("AUC", "F1", "accuracy")
+              for backbone in paper.BACKBONES),
+        ),
+        rows,
+        tuple(notes),
+    ))  # fmt: skip
+
+
+def comparisons(records: Records) -> Table:
+    """FaLA as shipped against every other method, on each data set and on all together.
+
+    Raises:
+        DataError: If no replacement was run.
+    """
+    runs = with_blends(records, replacements(records))
+    rows: list[tuple[Cell, ...]] = []
+    parts = [(setting.data, setting.new, own) for setting, own in by_setting(runs)]
+    for new in sorted({record["new"] for record in runs}):
+        own = [record for record in runs if record["new"] == new]
+        if len({record["data"] for record in own}) > 1:
+            parts.append(("all", new, own))
+    for data, new, own in parts:
+        methods = dict(by_method(own))
+        ours = methods.pop("fala", [])
+        found = {name: compare(ours, group, score("auc")) for name, group in methods.items()}
+        tests = {name: test for name, test in found.items() if test is not None}
+        corrected = holm({name: test.p for name, test in tests.items()})
+        rows += [
+            (data, new, title(name, methods[name]), test.difference, test.above, test.difference.n,
+             test.p, corrected[name], test.smallest_p)
+            for name, test in tests.items()
+        ]  # fmt: skip
+    return Table(
+        "comparisons",
+        "FaLA as shipped against each other method",
+        f"{described(runs)} {WORDS} Difference in AUC, FaLA's less the other's: mean over users ± "
+        "deviation [95 % t interval over users], over the users and seeds that both have; for how "
+        "many users FaLA is higher; p of a two-sided sign-flip test, with Holm's correction over "
+        "the data set's rows, and the smallest p that so many users can give.",
+        ("data", "new", "against", "difference in AUC", "users above", "users", "p", "p (Holm)",
+         "smallest p"),
+        rows,
+        () if rows else ("No user has an AUC both of FaLA as shipped and of another method.",),
+    )  # fmt: skip
+
+
+def headline(records: Records) -> Table:
+    """What a README shows: quality and cost of the methods that matter most.
+
+    Raises:
+        DataError: If no replacement was run.
+    """
+    runs = comparable([record for record in replacements(records) if record["method"] in _HEADLINE])
+    rows: list[tuple[Cell, ...]] = []
+    for setting, own in by_setting(runs):
+        for name, group in by_method(own, _HEADLINE):
+            rows.append(
+                (
+                    setting.data,
+                    title(name, group),
+                    *(_interval_only(cell) for cell in score_cells(group, ("auc", "f1"))),
+                    plain_mean(group, total_cost("forward_passes")),
+                    plain_mean(group, total_flops),
+                    plain_mean(group, total_cost("seconds")),
+                    plain_mean(group, memory_growth, MB),
+                )
+            )
+    return Table(
+        "headline",
+        "What a replacement keeps, and what it costs",
+        f"{described(runs)} AUC and F1: mean over users [95 % t interval over users]; "
+        "cost: mean over users of one whole replacement, with whatever chooses, encodes, solves "
+        f"and trains. {made(runs)}",
+        ("data", "method", "AUC", "F1", "forward passes", "FLOPs", "seconds",
+         "memory growth (MB)"),
+        rows,
+    )  # fmt: skip
+
+
+def _best_baseline(records: list[Record]) -> str:
+    """The baseline of the highest mean AUC, of those that were run for the most users."""
+    baselines = [record for record in records if record["method"] not in _NO_BASELINES]
+    best, highest = "", (0, 0.0)
+    for name, group in by_method(comparable(baselines)):
+        value = over_users(group, score("auc")).value()
+        if value is not None and (value.n, value.mean) > highest:
+            best, highest = name, (value.n, value.mean)
+    return best
+
+
+def _tests(methods: dict[str, list[Record]], best: str) -> dict[str, Comparison]:
+    tests = {
+        name: compare(group, methods[best], score("auc"))
+        for name, group in methods.items()
+        if best and name != best
+    }
+    return {name: test for name, test in tests.items() if test is not None}
+
+
+def _note(data: str, best: str, tests: dict[str, Comparison]) -> str:
+    users = min(test.difference.n for test in tests.values())
+    smallest = max(test.smallest_p for test in tests.values())
+    word = "user" if users == 1 else "users"
+    return (
+        f"{data}: against {best}. With {users} {word} the smallest p possible is {smallest:.4g}, "
+        f"before Holm's correction over {len(tests)} methods."
+    )
+
+
+def _paper_2(task: str, method: str) -> list[Cell]:
+    return [
+        paper.TABLE_2.get((task, backbone, metric, method))
+        for metric in ("auc", "f1", "accuracy")
+        for backbone in paper.BACKBONES
+    ]
+
+
+def _interval_only(cell: Cell) -> Cell:
+    return replace(cell, deviation=None) if isinstance(cell, Value) else cell

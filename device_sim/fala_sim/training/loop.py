@@ -1,0 +1,229 @@
+"""Training of a transformer and its head on one user's labels."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fala import Head, Match
+from fala_sim.situation import Example, Logits, Situation, distinct_texts
+from fala_sim.training.torch_flops import BATCH, TOKENS, batch_flops
+from fala_sim.training.transformer import Adapt, Transformer
+
+_MEGABATCH = 20  # batches within which documents are sorted by length
+_WARMUP = 0.1  # of the first epoch
+_CLIP = 1.0  # largest length of the gradient
+
+_log = logging.getLogger(__name__)
+
+
+class Network(nn.Module):
+    """A transformer and a head, from examples to logits; see ``fala.Head`` for the mathematics.
+
+    Args:
+        transformer: Embeds the texts.
+        head: Where the head's weights begin. w and b train; a matcher's attention query stays the
+            vendor's, as in personal training on the device.
+    """
+
+    query: Tensor | None
+
+    def __init__(self, transformer: Transformer, head: Head) -> None:
+        super().__init__()
+        self.transformer = transformer
+        self.weight = nn.Parameter(torch.tensor(head.weight))
+        self.bias = nn.Parameter(torch.tensor(head.bias))
+        self.register_buffer("query", None if head.query is None else torch.tensor(head.query))
+
+    def forward(self, examples: Sequence[Example], tokens: dict[str, list[int]]) -> Tensor:
+        """Logits of n examples, shape (n, C); each of their texts is embedded once.
+
+        Args:
+            examples: Of the head's task.
+            tokens: Token ids of every text in them.
+        """
+        groups = by_length(examples, tokens)
+        vectors = torch.cat(
+            [self.transformer([tokens[text] for text in group]) for group in groups]
+        )
+        row = {text: position for position, text in enumerate(chain(*groups))}
+        inputs = vectors[[row[_judged(example)] for example in examples]]
+        matches = [example for example in examples if isinstance(example, Match)]
+        if matches:
+            histories = [[row[text] for text in match.history] for match in matches]
+            inputs = inputs * self._users(vectors, histories)
+        logits: Tensor = inputs @ self.weight.T + self.bias
+        return logits
+
+    def _users(self, vectors: Tensor, histories: list[list[int]]) -> Tensor:
+        """The vectors u of n users by their histories' rows, (n, d); 0 without a history."""
+        length = max(1, *map(len, histories))
+        rows = torch.zeros((len(histories), length), dtype=torch.long)
+        there = torch.zeros((len(histories), length))
+        for user, history in enumerate(histories):
+            rows[user, : len(history)] = torch.tensor(history, dtype=torch.long)
+            there[user, : len(history)] = 1.0
+        read = vectors[rows]
+        scores = torch.zeros_like(there) if self.query is None else read @ self.query
+        share = scores.masked_fill(there == 0, torch.finfo(scores.dtype).min).softmax(1) * there
+        return (share.unsqueeze(1) @ read).squeeze(1)
+
+
+class Training:
+    """One training, which may be looked at after each epoch.
+
+    AdamW; the rate rises linearly over the first tenth of the first epoch and then stays, so that
+    n epochs are the beginning of more. Nothing that others do with random numbers between epochs
+    changes it.
+
+    Args:
+        situation: The user, the vendor's release and head, the seed and the meter.
+        folder: The transformer.
+        adapt: Marks what trains.
+        rate: The learning rate.
+
+    Raises:
+        DataError: If the folder is not a model that the method can train.
+    """
+
+    def __init__(self, situation: Situation, folder: Path, adapt: Adapt, rate: float) -> None:
+        self._situation = situation
+        self._adapt, self._folder, self._rate = adapt, folder, rate
+        self._epochs = self._steps = 0
+        self._shapes: Counter[tuple[int, int]] = Counter()
+        head, meter = situation.new.head, situation.meter
+        with meter.stage("load"), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(situation.seed)
+            transformer = Transformer.open(folder, situation.new.path)
+            transformer.model = adapt(transformer.model)
+            self._network = Network(transformer, head)
+        self._trained = [p for p in self._network.parameters() if p.requires_grad]
+        self._optimizer = torch.optim.AdamW(self._trained, lr=rate, fused=True)
+        meter.stored_bytes = sum(p.numel() * p.element_size() for p in self._trained)
+        with meter.stage("train"):
+            texts = distinct_texts(situation.user.train)
+            self._tokens = dict(zip(texts, transformer.tokens(texts), strict=True))
+            shares = situation.label_shares().astype(np.float32)
+            self._shares = torch.from_numpy(shares)
+
+    def epoch(self) -> None:
+        """Train on every example once more."""
+        start = time.perf_counter()
+        situation = self._situation
+        # A stream of numbers for each epoch: the same whatever came between.
+        order = np.random.default_rng([situation.seed, self._epochs])
+        seed = int(order.integers(2**31))
+        losses = []
+        with situation.meter.stage("train") as stage, torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self._network.train()
+            batches = self._batches(order)
+            for rows in batches:
+                examples = [situation.user.train[row] for row in rows]
+                self._warm(len(batches))
+                losses.append(self._step(examples, self._shares[rows]))
+                for group in by_length(examples, self._tokens):
+                    self._shapes[len(group), len(self._tokens[group[-1]])] += 1
+                    stage.forward_passes += len(group)
+                    stage.backward_passes += len(group)
+        self._epochs += 1
+        _log.info(
+            "epoch %d of %s: loss %.4f, %.1f s",
+            self._epochs,
+            situation.user.name,
+            float(np.mean(losses)) if losses else 0.0,
+            time.perf_counter() - start,
+        )
+
+    def scores(self, examples: Sequence[Example]) -> Logits:
+        """Logits (n, C) of the model as it is now."""
+        network, head = self._network, self._situation.new.head
+        texts = distinct_texts(examples)
+        vectors = network.transformer.embed(texts).numpy()
+        embeddings = dict(zip(texts, vectors, strict=True))
+        weight, bias = (p.detach().numpy() for p in (network.weight, network.bias))
+        personal = Head(head.task, head.labels, weight, bias, head.query).vendor_model()
+        logits: Logits = personal.logits(head.inputs(examples, embeddings)).astype(np.float64)
+        return logits
+
+    def count_flops(self) -> None:
+        """Tell the meter the operations of all batches so far, and those of a full one.
+
+        Counting is no part of the replacement, so no stage's time has it.
+        """
+        meter, longest = self._situation.meter, self._network.transformer.longest
+        logits = len(self._network.bias)
+        flops = batch_flops(self._folder, self._adapt, longest, logits)
+        stage = meter.stages["train"]
+        stage.forward_flops = stage.backward_flops = 0.0
+        for (texts, tokens), times in self._shapes.items():
+            forward, backward = flops(texts, tokens)
+            stage.forward_flops += times * forward
+            stage.backward_flops += times * backward
+        tokens = min(TOKENS, longest)
+        forward, backward = flops(BATCH, tokens)
+        meter.batch = {
+            "examples": BATCH,
+            "tokens": tokens,
+            "forward_flops": forward,
+            "backward_flops": backward,
+        }
+
+    def _step(self, examples: Sequence[Example], shares: Tensor) -> float:
+        logits = self._network(examples, self._tokens)
+        if shares.shape[1] == 1:
+            loss = nn.functional.binary_cross_entropy_with_logits(logits, shares)
+        else:
+            loss = nn.functional.cross_entropy(logits, shares)
+        self._optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        nn.utils.clip_grad_norm_(self._trained, _CLIP)
+        self._optimizer.step()
+        return float(loss.detach())
+
+    def _warm(self, batches: int) -> None:
+        """Set the rate of the next step."""
+        self._steps += 1
+        share = min(1.0, self._steps / max(1.0, _WARMUP * batches))
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._rate * share
+
+    def _batches(self, order: np.random.Generator) -> list[NDArray[Any]]:
+        """The rows of every batch of an epoch.
+
+        Documents of like length go together, so that little is padding. Neighbours in a matcher's
+        time order share most of their history, so they go together and it is embedded once.
+        """
+        train = self._situation.user.train
+        rows = np.arange(len(train))
+        if not any(isinstance(example, Match) for example in train):
+            rows = order.permutation(rows)
+            lengths = np.array([len(self._tokens[_judged(example)]) for example in train])
+            run = np.arange(len(rows)) // (_MEGABATCH * BATCH)
+            rows = rows[np.lexsort((lengths[rows], run))]
+        batches = [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
+        return [batches[position] for position in order.permutation(len(batches))]
+
+
+def by_length(examples: Sequence[Example], tokens: dict[str, list[int]]) -> list[list[str]]:
+    """The distinct texts of some examples in groups of like length, the longest of each last.
+
+    A batch of matches has the texts of a history beside its candidates; padded to the longest of
+    them all, half of the work would be padding.
+    """
+    texts = sorted(distinct_texts(examples), key=lambda text: len(tokens[text]))
+    return [texts[start : start + BATCH] for start in range(0, len(texts), BATCH)]
+
+
+def _judged(example: Example) -> str:
+    return example.candidate if isinstance(example, Match) else example

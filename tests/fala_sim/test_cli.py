@@ -1,0 +1,111 @@
+"""The command on finished results: it reads, and neither runs nor writes unless it is asked to."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from fala_sim.cli import main
+from fala_sim.show.plots.registry import FIGURES
+from fala_sim.show.tables.registry import TABLES
+from sim_records import write_run
+
+#: Tables for which the records there are tell too little.
+MISSING = {
+    "verdicts": "no replacement by FaLA tells what the vendor's model scores",
+    "twenty": "no learning curve has a step of twenty examples",
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "results"
+    write_run(folder)
+    return folder
+
+
+def call(*given):
+    return CliRunner().invoke(main, [str(word) for word in given], catch_exceptions=False)
+
+
+def everything(folder):
+    return {path: path.stat().st_mtime_ns for path in [folder, *folder.rglob("*")]}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_reads_and_writes_nothing(results, name):
+    before = everything(results)
+    done = call("table", name, "--results", results)
+    assert everything(results) == before
+    if name in ("1", "3", "4", "5", "6", "7", "frontier", *MISSING):
+        assert done.exit_code == 1
+        (line,) = done.stderr.splitlines()
+        assert MISSING.get(name, f"`fala-sim table {name} --run` makes them") in line
+        assert done.stdout == ""
+    else:
+        assert done.exit_code == 0, done.output
+        assert "tweets" in done.stdout
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_told_in_words_and_drawn_where_asked(results, name, tmp_path):
+    before = everything(results)
+    told = call("figure", name, "--results", results)
+    assert told.exit_code == 0
+    assert ": " in told.stdout.splitlines()[0]
+    drawn = call("figure", name, "--results", results, "--out", tmp_path / "out")
+    assert everything(results) == before
+    files = drawn.stdout.split()
+    assert len(files) == len(told.stdout.splitlines()) > 0
+    assert sorted(files) == sorted(str(path) for path in (tmp_path / "out").iterdir())
+
+
+def test_what_is_missing_is_said_in_one_line_and_no_folder_is_made(tmp_path):
+    for words in (("table", "curves"), ("table", "2"), ("figure", "3")):
+        done = call(*words, "--results", tmp_path / "none")
+        assert done.exit_code == 1
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"fala-sim: {tmp_path / 'none'}: no records of kind ")
+        assert f"`fala-sim {words[0]} {words[1]} --run` makes them" in line
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_figure_of_nothing_says_so(tmp_path):
+    for path in everything_of_films(tmp_path):
+        path.unlink()
+    done = call("figure", "2", "--results", tmp_path)
+    assert done.exit_code == 1
+    assert "figure 2 is empty: there is nothing of each user's model" in done.stderr
+
+
+def everything_of_films(results):
+    write_run(results)
+    return [
+        path for path in results.rglob("*.json") if json.loads(path.read_text())["data"] == "films"
+    ]
+
+
+@pytest.mark.parametrize("option", [("--users", "3"), ("--data-dir", "."), ("--methods", "fala")])
+def test_options_of_a_run_need_one(results, option):
+    done = call("table", "2", "--results", results, *option)
+    assert done.exit_code == 2
+    assert f"{option[0]}: for --run alone" in done.stderr
+
+
+def test_the_folder_of_data_in_the_environment_is_no_option(results, monkeypatch):
+    monkeypatch.setenv("FALA_DATA", "/nowhere")
+    assert call("table", "2", "--results", results).exit_code == 0
+
+
+def test_help_lists_every_name_with_its_line():
+    for command, registry in (("table", TABLES), ("figure", FIGURES)):
+        words = " ".join(call(command, "--help").stdout.split())
+        for entry in registry.values():
+            assert f"{entry.name} {entry.about}" in words
+
+
+def test_an_unknown_name_is_one_line():
+    for command in ("table", "figure"):
+        done = call(command, "9")
+        assert done.exit_code == 1
+        assert f"no {command} '9'; one of " in done.stderr

@@ -1,0 +1,135 @@
+"""Who is compared with whom: the users and the seeds that both have, and no others.
+
+Each test has users or seeds of one side alone, whose figures would turn the result.
+"""
+
+import pytest
+
+from fala_sim.metric.statistics import compare, score
+from fala_sim.show.report.overview import overview
+from fala_sim.show.tables.records import Records, comparable
+from fala_sim.show.tables.registry import TABLES
+from sim_tables import USERS, cell, column, cost, curve, replaced
+
+AUC = score("auc")
+
+
+def places(records, method):
+    return {(r["user"], r["seed"]) for r in records if r["method"] == method}
+
+
+def test_methods_are_compared_on_the_seeds_that_all_of_a_setting_have():
+    runs = [
+        *replaced("fala", seeds=(0, 1, 2)),
+        *replaced("top", seeds=(1, 2, 3)),
+        *replaced("full", seeds=(2, 3)),
+    ]
+    kept = comparable(runs)
+    for method in ("fala", "top", "full"):
+        assert places(kept, method) == {(user, 2) for user in USERS}
+
+
+def test_seeds_are_of_a_setting():
+    """What another data set was run with changes nothing."""
+    films = [record | {"data": "films"} for record in replaced("fala", seeds=(1,))]
+    kept = comparable([*replaced("fala", seeds=(0, 1)), *films])
+    assert {(r["data"], r["seed"]) for r in kept} == {("tweets", 0), ("tweets", 1), ("films", 1)}
+
+
+def test_methods_without_a_common_seed_are_shown_as_they_are():
+    runs = [*replaced("fala", seeds=(0,)), *replaced("top", seeds=(1,))]
+    assert comparable(runs) == runs
+
+
+def test_a_cost_is_of_the_common_seeds():
+    """A further seed, much dearer, was run by one of them alone."""
+    dear = replaced("fala", seeds=(1,), cost=cost(1000))
+    runs = [*replaced("fala", cost=cost(50)), *dear, *replaced("lora", cost=cost(400))]
+    table = TABLES["cost"](Records({"replacement": runs}))
+    assert cell(table, "forward passes", method="FaLA") == 50
+    headline = TABLES["headline"](Records({"replacement": runs}))
+    assert cell(headline, "forward passes", method="FaLA") == 50
+
+
+def test_a_difference_is_of_the_users_and_seeds_that_both_have():
+    """FaLA is .02 above; those whom one side has alone would make it below."""
+    ours = [
+        *replaced("fala", 0.02),
+        *replaced("fala", -0.4, seeds=(1,)),
+        *replaced("fala", users={"Fay": 0.1}),
+    ]
+    theirs = [
+        *replaced("top"),
+        *replaced("top", 0.15, seeds=(2,)),
+        *replaced("top", users={"Gus": 0.99}),
+    ]
+    table = TABLES["comparisons"](Records({"replacement": [*ours, *theirs]}))
+    value = cell(table, "difference in AUC", against="Top")
+    assert value.mean == pytest.approx(0.02)
+    assert (value.n, cell(table, "users above", against="Top")) == (5, 5)
+    assert cell(table, "p", against="Top") == 2 / 32
+    turned = compare(theirs, ours, AUC)
+    assert turned.difference.mean == pytest.approx(-0.02)
+    assert turned.above == 0
+
+
+def test_a_seed_is_compared_with_itself():
+    """Seeds of which each side does better in turn: crossed, the difference would be another."""
+    ours = [*replaced("fala", 0.10), *replaced("fala", 0.00, seeds=(1,))]
+    theirs = [*replaced("top", 0.09, seeds=(0,)), *replaced("top", -0.03, seeds=(2,))]
+    assert compare(ours, theirs, AUC).difference.mean == pytest.approx(0.01)
+
+
+def test_table_2_tests_against_the_best_baseline_on_common_seeds():
+    """Of the seed that both have Top is the better one; Full's other seed would say otherwise."""
+    runs = [
+        *replaced("fala", 0.05, seeds=(0, 1)),
+        *replaced("top", 0.02),
+        *replaced("full", 0.01),
+        *replaced("full", 0.19, seeds=(1,)),
+    ]
+    table = TABLES["2"](Records({"replacement": runs}))
+    assert cell(table, "p", method="Top") == "best baseline"
+    assert cell(table, "p", method="Full") == 2 / 32
+    assert "against Top" in table.notes[0]
+
+
+def test_a_gain_at_twenty_examples_is_against_the_vendor_of_the_same_user():
+    runs = [
+        *curve("global", "20", [0.5, 0.8, 0.9]),
+        *curve("fala", "20", [0.6, 0.7]),
+    ]
+    table = TABLES["twenty"](Records({"curve": runs}))
+    assert column(table, "users", method="FaLA") == [2]
+    assert cell(table, "share above", method="FaLA") == 0.5
+    assert cell(table, "largest loss", method="FaLA") == pytest.approx(0.1)
+    assert cell(table, "difference in AUC", method="FaLA").mean == pytest.approx(0)
+
+
+def test_the_overview_s_ratios_are_of_the_users_that_both_have():
+    """Of one side alone: a user whose costs are a thousand times as high."""
+    ours = [*replaced("fala", 0.02, cost=cost(10)), *replaced(
+        "fala", users={"Fay": 0.6}, cost=cost(10_000))]  # fmt: skip
+    theirs = [*replaced("full", cost=cost(200)), *replaced(
+        "full", users={"Gus": 0.6}, cost=cost(200_000))]  # fmt: skip
+    *_, full = overview([*ours, *theirs])
+    assert "takes 20× the forward passes" in full
+    assert "higher on the one data set (by +0.020)" in full
+
+
+def test_a_budget_s_share_is_of_the_users_that_all_three_have():
+    """Of Ann and Ben, who alone were run with 25 passes; Eva gains much more, with 100."""
+    few = {user: USERS[user] for user in ("Ann", "Ben")}
+    ends = [
+        *replaced("global"),
+        *replaced("fala-all", 0.10, users=few),
+        *replaced("fala-all", 0.19, users={"Eva": USERS["Eva"]}),
+    ]
+    budgets = [
+        *replaced("fala", 0.05, users=few, variant="25"),
+        *replaced("fala", 0.10, users={**few, "Eva": USERS["Eva"]}, variant="100"),
+    ]
+    table = TABLES["frontier"](Records({"replacement": ends, "frontier": budgets}))
+    share = "share of the gain in AUC"
+    assert cell(table, share, **{"budget (passes)": 25}) == pytest.approx(0.5)
+    assert cell(table, share, **{"budget (passes)": 100}) == pytest.approx(0.30 / 0.39)

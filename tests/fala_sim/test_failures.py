@@ -1,0 +1,134 @@
+"""Runs in which something fails: the rest is run, and what failed is told at the end."""
+
+import os
+import shutil
+from functools import partial
+
+import pytest
+from click.testing import CliRunner
+
+from fala import DataError
+from fala_sim.cli import main
+from fala_sim.methods.registry import FIXED, METHODS
+from fala_sim.records import read_records
+from fala_sim.run import laboratory
+from fala_sim.run.plan import Plan
+from fala_sim.run.runner import Task, run_tasks
+from laboratory import write_data
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data") / "small")
+
+
+def call(*given):
+    return CliRunner().invoke(main, [str(word) for word in given], catch_exceptions=False)
+
+
+def options(results, *data, users=1):
+    return ["--data", ",".join(data), "--users", users, "--new", "bert", "--results", results]
+
+
+def plan_of(results, folder, methods):
+    return Plan(results, (f"lewidi:{folder}",), None, 2, 1, "glove", "bert", methods, 2)
+
+
+def test_one_bad_data_set_does_not_keep_the_others_from_being_run(folder, tmp_path):
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "Bad_train.json").write_text("{")
+    bad = [f"lewidi:{tmp_path / name}" for name in ("broken", "nowhere")]
+    results = tmp_path / "results"
+    given = options(results, bad[0], f"lewidi:{folder}", bad[1])
+    done = call("table", "2", "--run", *given, "--methods", "old,global")
+    assert done.exit_code == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"fala-sim: 2 failed, the first: {bad[0]}: ")
+    assert any(f"{bad[1]}: left out: " in line for line in done.stderr.splitlines())
+    assert {record["method"] for record in read_records(results, "replacement")} == {
+        "old", "global",
+    }  # fmt: skip
+    assert "Global" in done.stdout
+
+
+def test_table_4_is_of_the_papers_method_whichever_others_are_asked_for(folder, tmp_path):
+    done = call("table", "4", "--run", *options(tmp_path, f"lewidi:{folder}"), "--methods", "fala")
+    assert done.exit_code == 0, done.output
+    assert "K-means" in done.stdout
+    assert {record["method"] for record in read_records(tmp_path, "search")} == {"fala-paper"}
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The tasks that the laboratory would run; every one of a search's fails."""
+    tasks = []
+
+    def run(given, *, jobs, say):
+        given = list(given)
+        tasks.extend(given)
+        return [f"{task.label}: broken" for task in given if task.label.startswith("search")]
+
+    monkeypatch.setattr(laboratory, "run_tasks", run)
+    return tasks
+
+
+def test_without_its_search_a_method_is_not_run_and_the_others_are(folder, tmp_path, asked):
+    plan = plan_of(tmp_path, folder, ("old", "fala", "top", "fala-paper"))
+    failures = laboratory.run(plan, ("replacement", "ablation", "curve"), print)
+    labels = [task.label for task in asked]
+    assert {label.split()[2] for label in labels if label.startswith("search")} == {
+        "top", "fala-paper",
+    }  # fmt: skip
+    ready = {label.split()[2] for label in labels if label.startswith(("replacement", "curve"))}
+    assert ready == {"old", "fala"}
+    assert not [label for label in labels if label.startswith("ablation")]
+    assert failures[-1].endswith(
+        "top, fala-paper: not run without settings; see why their search failed"
+    )
+
+
+def test_every_kind_of_record_has_the_settings_that_it_needs():
+    methods = ["old", "fala", "knn"]
+    assert laboratory._tuned(("ablation",), methods) == ["fala-paper"]
+    assert laboratory._tuned(("replacement",), methods) == ["knn"]
+    assert laboratory._tuned(("curve", "ablation"), methods) == ["knn", "fala-paper"]
+    assert laboratory._tuned(("frontier", "chain", "profile"), methods) == []
+    assert set(laboratory._tuned(("search",), list(METHODS))) == set(METHODS) - set(FIXED)
+
+
+def test_settings_without_any_score_are_no_settings(tmp_path, monkeypatch):
+    tried = [{"settings": {"k": 1}, "scores": {"auc": None, "accuracy": None}}]
+    searched = [{"data": "d", "method": "knn", "tried": tried}]
+    monkeypatch.setattr(laboratory, "read_records", lambda results, kind: searched)
+    assert laboratory.chosen_settings(tmp_path, "d") == {}
+
+
+def test_a_job_that_cannot_be_prepared_does_not_end_those_that_can(tmp_path):
+    def broken():
+        raise DataError("no such thing")
+
+    tasks = [
+        Task("bad", broken, []),
+        Task("good", lambda: partial(os.mkdir, tmp_path / "made"), []),
+        Task("bad too", broken, []),
+    ]
+    said = []
+    failures = run_tasks(tasks, jobs=1, say=said.append)
+    assert failures == ["bad: no such thing", "bad too: no such thing"]
+    assert (tmp_path / "made").is_dir()
+    assert sum("no such thing" in line for line in said) == 1
+
+
+def test_records_of_other_data_of_the_same_name_are_not_taken_for_its_own(folder, tmp_path):
+    data = tmp_path / "data" / "small"
+    shutil.copytree(folder, data)
+    given = options(tmp_path / "results", f"lewidi:{data}")
+    assert call("table", "2", "--run", *given, "--methods", "old").exit_code == 0
+    assert call("table", "2", "--run", *given, "--methods", "old").exit_code == 0
+    write_data(data, seed=1)
+    done = call("table", "2", "--run", *given, "--methods", "old")
+    assert done.exit_code == 1
+    assert "has records of other data of this name" in done.stderr
+    # Without the data nothing can be told, and nothing is lost.
+    shutil.rmtree(data)
+    assert call("table", "2", "--run", *given, "--methods", "old").exit_code == 0

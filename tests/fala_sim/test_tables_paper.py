@@ -1,0 +1,160 @@
+"""The paper's tables, of records that are written by hand."""
+
+import pytest
+
+from fala_sim.methods.registry import METHODS
+from fala_sim.metric.value import Value
+from fala_sim.show.tables.records import Records
+from fala_sim.show.tables.registry import TABLES
+from fala_sim.show.tables.table import NOT_RUN
+from sim_tables import USERS, ablation, about, cell, column, cost, replaced, scores
+
+
+def test_table_2_means_paper_and_flips():
+    records = Records({"replacement": replaced("fala-paper", 0.05) + replaced("lora")})
+    table = TABLES["2"](records)
+    value = cell(table, "AUC", method="FaLA (paper)")
+    assert value.mean == pytest.approx(0.75)
+    assert value.low < 0.75 < value.high
+    assert cell(table, "F1", method="LoRA").mean == pytest.approx(0.5)
+    assert cell(table, "negative flips, old", method="LoRA") == pytest.approx(0.05)
+    assert cell(table, "forward passes", method="LoRA") == 50
+    assert cell(table, "paper: F1, BERT", method="FaLA (paper)") == Value(0.5094, 0.0649, n=5)
+    assert "paper: AUC, BERT" not in table.header  # its AUC is of matching
+    assert "tweets (classification; glove → minilm; 5 users)" in table.caption
+
+
+def test_table_2_tests_against_the_best_baseline():
+    runs = (
+        replaced("fala", 0.05) + replaced("lora", 0.02) + replaced("global") + replaced("old", 0.1)
+    )
+    table = TABLES["2"](Records({"replacement": runs}))
+    assert cell(table, "p", method="LoRA") == "best baseline"
+    assert cell(table, "p", method="FaLA") == 2 / 32
+    assert cell(table, "p (Holm)", method="FaLA") == 6 / 32
+    assert table.notes == (
+        "tweets: against LoRA. With 5 users the smallest p possible is 0.0625, before Holm's "
+        "correction over 3 methods.",
+    )
+
+
+def test_table_2_names_what_was_not_run():
+    table = TABLES["2"](Records({"replacement": replaced("fala")}))
+    assert len(table.rows) == len(METHODS)
+    assert cell(table, "AUC", method="LoRA") == NOT_RUN
+    assert cell(table, "p", method="FaLA") is None  # no baseline to test against
+    assert cell(table, "seeds", method="LoRA") is None
+    assert NOT_RUN in table.text()
+
+
+def test_table_2_without_an_auc():
+    runs = replaced("fala", users={"Ann": 0.7}) + replaced("global", users={"Ann": 0.6})
+    for record in runs:
+        record["scores"]["auc"] = None
+    table = TABLES["2"](Records({"replacement": runs}))
+    assert cell(table, "AUC", method="FaLA") is None
+    assert cell(table, "accuracy", method="FaLA").mean == 0.8
+
+
+def test_table_2_compares_like_with_like():
+    """A trained method has one seed; the others' further seeds are other divisions."""
+    runs = replaced("fala", 0.02) + replaced("fala", 0.3, seeds=(1, 2)) + replaced("lora", 0.01)
+    table = TABLES["2"](Records({"replacement": runs}))
+    assert column(table, "seeds", method="FaLA") == [3]
+    assert column(table, "seeds", method="LoRA") == [1]
+    found = TABLES["comparisons"](Records({"replacement": runs}))
+    assert cell(found, "difference in AUC", against="LoRA").mean == pytest.approx(0.01)
+
+
+def test_table_1_stands_beside_the_papers():
+    def row(backbone, method, forward, backward):
+        batch = {"examples": 16, "tokens": 128}
+        return {
+            "backbone": backbone, "method": method, "forward_flops": forward,
+            "backward_flops": backward, "batch": batch,
+        }  # fmt: skip
+
+    rows = [row("BERT-base", "base", 100, 200), row("BERT-base", "LoRA", 101, 100)]
+    table = TABLES["1"](Records({"flops": [{"kind": "flops", "rows": rows}]}))
+    assert cell(table, "cheaper", backbone="BERT-base", method="LoRA") == 2
+    assert cell(table, "paper: backward", backbone="BERT-base", method="LoRA") == 1.35e12
+    assert cell(table, "forward", backbone="BERT-base", method="Adapter") == NOT_RUN
+    assert cell(table, "paper: cheaper", backbone="RoBERTa-base", method="FaLA (paper)") == (
+        pytest.approx(5.42e12 / 1.09e10)
+    )
+    assert "16 texts of 128 tokens" in table.caption
+
+
+def test_costs_by_method_and_against_fala():
+    batch = {"examples": 16, "forward_flops": 5e9, "backward_flops": 9e9}
+    trained = cost(2000, 4e11, 8e11, seconds=60.0, peak=900e6, batch=batch)
+    runs = replaced("full", cost=trained) + replaced("fala", cost=cost(50, 1e9))
+    table = TABLES["cost"](Records({"replacement": runs}))
+    assert cell(table, "one batch's backward FLOPs (as the paper counts)", method="Full") == 9e9
+    assert cell(table, "whole replacement: FLOPs", method="Full") == pytest.approx(1.2e12)
+    assert cell(table, "FLOPs × FaLA", method="Full") == pytest.approx(1200)
+    assert cell(table, "FLOPs × FaLA", method="FaLA") == 1
+    assert cell(table, "seconds × FaLA", method="Full") == 30
+    assert cell(table, "growth × FaLA", method="Full") == pytest.approx(4)
+    assert cell(table, "stored (kB)", method="FaLA") == 4
+    assert cell(table, "seconds", method="LoRA") == NOT_RUN
+
+
+def test_table_3():
+    def old(which, gain):
+        return [
+            about(
+                user, method="fala-paper", variant=f"table3-old-{which}", scores=scores(auc + gain)
+            )
+            for user, auc in USERS.items()
+        ]
+
+    table = TABLES["3"](Records({"ablation": old("global", 0) + old("personal", 0.1)}))
+    assert cell(table, "personal", metric="AUC").mean == pytest.approx(0.8)
+    assert cell(table, "p", metric="AUC") == 2 / 32
+    assert cell(table, "paper: personal", metric="accuracy") == Value(0.8386, 0.069, n=5)
+    assert cell(table, "paper: personal", metric="AUC") is None
+
+
+def test_table_4():
+    table = TABLES["4"](Records({"ablation": ablation("table4-kmeans", task="matching")}))
+    assert cell(table, "AUC", initialization="K-means").mean == pytest.approx(0.7)
+    assert cell(table, "paper: AUC, BERT", initialization="K-means") == pytest.approx(0.6629)
+    assert cell(table, "AUC", initialization="Random") == NOT_RUN
+
+
+def test_table_5_by_objective_and_lambda():
+    runs = ablation("table5-mse+ce-0.0001", 0.8) + ablation("table5-ce-1e-1", 0.6)
+    table = TABLES["5"](Records({"ablation": runs}))
+    where = {"metric": "AUC", "lambda": 0.0001}
+    assert cell(table, "MSE + CE", **where).mean == pytest.approx(0.8)
+    assert cell(table, "MSE", **where) == NOT_RUN
+    assert cell(table, "CE", **{"metric": "AUC", "lambda": 0.1}).mean == pytest.approx(0.6)
+    assert cell(table, "paper: CE", **{"metric": "accuracy", "lambda": 0.0}) == 0.846
+    assert cell(table, "paper: CE", **{"metric": "AUC", "lambda": 0.0}) is None
+
+
+def test_table_6_has_the_papers_rows_below():
+    table = TABLES["6"](Records({"ablation": ablation("table6-own-labels", 0.55)}))
+    ours = cell(table, "AUC", data="tweets", model="own labels, no global training")
+    assert ours.mean == pytest.approx(0.55)
+    assert cell(table, "AUC", data="tweets", model="FaLA (paper), with global training") == NOT_RUN
+    there = column(table, "F1", data="paper: HS (Wikipedia Detox)", new="RoBERTa")
+    assert [value.mean for value in there] == pytest.approx([0.4251, 0.4842])
+
+
+def test_table_7_counts_clusters_by_user():
+    runs = [
+        about(
+            user, seed, "fala-paper", variant=f"table7-{top_k}", scores=scores(0.7), clusters=count
+        )
+        for top_k, counts in {100: (9, 9), 10: (40, 41)}.items()
+        for user in ("Ann", "Ben")
+        for seed, count in enumerate(counts)
+    ]
+    table = TABLES["7"](Records({"ablation": runs}))
+    assert column(table, "top k", data="tweets") == [10, 100]
+    assert column(table, "user 1", data="tweets") == [40.5, 9]
+    assert column(table, "user 3", data="tweets") == [None, None]
+    assert column(table, "user 4", data="paper: NR (MIND)", new="RoBERTa") == [418]
+    assert table.notes == ("tweets: user 1 is Ann, user 2 is Ben.",)
