@@ -9,8 +9,8 @@ as the budget has forward passes, of the same user, with a session of the same b
 loaded already. The two take turns; the figures are medians. Representatives are longer than texts
 at random, so a second ratio compares the replacement with its own forward stage.
 
-With --data, documents are the classification texts of all rows, one user's or not: only how many
-and how long they are matters.
+Documents are made up, of 8 to 26 words on ten topics; with --data they are the classification
+texts of all rows, one user's or not: only how many and how long they are matters.
 """
 
 from __future__ import annotations
@@ -26,8 +26,22 @@ from pathlib import Path
 import click
 
 import fala
-from fala.demo.sample import sample_rows
 from fala.vendor import built_in, load_rows
+
+TOPICS = (
+    "film script ending comedy director actor critic sequel scene prize",
+    "match season goal stadium coach champion captain runner penalty record",
+    "election law debate vote party senator minister voters bill taxes",
+    "phone battery screen update keyboard engineer software password design memory",
+    "soup dinner bread menu cheese coffee cook waiter baker recipe",
+    "hotel flight beach train island airport pilot driver tourist bags",
+    "school lesson teacher pupil exam homework book class library essay",
+    "song concert album singer drummer band piano guitar stage chorus",
+    "garden tree flower rain winter river mountain bird forest field",
+    "house street window kitchen door roof neighbour rent stairs lamp",
+)
+UNWELCOME = "stupid awful hate garbage worst idiot liar disgusting fool shame"
+FILLERS = "the a was and of in it they we with that again very yesterday good new old"
 
 
 def bundle_of(name: str) -> fala.Bundle:
@@ -35,15 +49,31 @@ def bundle_of(name: str) -> fala.Bundle:
     return fala.Bundle.open(built_in().get(name, name))
 
 
+def made_up(count: int, seed: int) -> dict[str, int]:
+    """Texts of nobody in particular; label 1 where unwelcome words were among those drawn from."""
+    draw = random.Random(seed)
+    documents: dict[str, int] = {}
+    while len(documents) < count:
+        words = [*TOPICS[draw.randrange(len(TOPICS))].split(), *FILLERS.split()]
+        if unwelcome := draw.random() < 0.4:
+            words += UNWELCOME.split()
+        text = " ".join(draw.choices(words, k=draw.randint(8, 26)))
+        documents[text] = int(unwelcome)
+    return documents
+
+
 def documents_of(data: str | None, count: int, seed: int) -> tuple[list[str], list[int]]:
     """Distinct texts with labels, 0 or 1."""
-    rows = sample_rows(users=8, seed=seed) if data is None else load_rows(data)
-    everything = [*rows.public, *(row for own in rows.users.values() for row in own.train)]
-    labels = {
-        row.example: int(str(row.label) != rows.labels[0])
-        for row in everything
-        if isinstance(row.example, str) and row.label is not None
-    }
+    if data is None:
+        labels = made_up(count, seed)
+    else:
+        rows = load_rows(data)
+        everything = [*rows.public, *(row for own in rows.users.values() for row in own.train)]
+        labels = {
+            row.example: int(str(row.label) != rows.labels[0])
+            for row in everything
+            if isinstance(row.example, str) and row.label is not None
+        }
     if len(labels) < count:
         raise click.UsageError(f"the data has {len(labels)} texts, fewer than {count}")
     texts = random.Random(seed).sample(sorted(labels), count)
@@ -53,7 +83,7 @@ def documents_of(data: str | None, count: int, seed: int) -> tuple[list[str], li
 @click.command()
 @click.option("--old", default="glove", show_default=True, help="Built-in name or bundle.")
 @click.option("--new", default="bert", show_default=True, help="Built-in name or bundle.")
-@click.option("--data", help="Rows as JSON lines. Default: the built-in sample.")
+@click.option("--data", help="Rows as JSON lines. Default: made-up texts.")
 @click.option("--documents", type=click.IntRange(20), default=1400, show_default=True)
 @click.option("--budget", type=click.IntRange(1), default=200, show_default=True)
 @click.option("--repeats", type=click.IntRange(1), default=5, show_default=True)
@@ -90,7 +120,7 @@ def main(
             shutil.copytree(folder / "device", folder / f"copy{repeat}")
             with fala.Device.open(folder / f"copy{repeat}") as device:
                 start = time.perf_counter()
-                reports.append(device.replace(releases[1], fala.Budget(budget), seed=seed))
+                reports.append(device.replace(releases[1], fala.Budget(budget)))
                 replacing.append(time.perf_counter() - start)
             chosen = random.Random(repeat).sample(texts, min(budget, documents))
             start = time.perf_counter()

@@ -92,7 +92,14 @@ def time_labels(examples: int, dimension: int, seed: int) -> dict[str, float]:
 @click.option("--dimension", default=768, show_default=True, help="d.")
 @click.option("--repeats", default=300, show_default=True, help="Turns.")
 @click.option("--threads", type=int, help="BLAS threads; by default as many as BLAS takes.")
-@click.option("--labels/--no-labels", default=True, help="Time the label fits too.")
+@click.option(
+    "--labels",
+    multiple=True,
+    default=(1400, 8000),
+    show_default=True,
+    type=int,
+    help="Examples of a label fit, in 384 dimensions; may be given again.",
+)
 @click.option("--seed", default=0, show_default=True, help="Seed of the data.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(
@@ -100,7 +107,7 @@ def main(
     dimension: int,
     repeats: int,
     threads: int | None,
-    labels: bool,
+    labels: tuple[int, ...],
     seed: int,
     as_json: bool,
 ) -> None:
@@ -113,9 +120,8 @@ def main(
             "blas_threads": max((pool["num_threads"] for pool in blas), default=None),
             **time_solve(examples, dimension, repeats, seed),
         }
-        if labels:
-            for count in (1400, 8000):
-                record |= time_labels(count, 384, seed)
+        for count in labels:
+            record |= time_labels(count, 384, seed)
     if as_json:
         click.echo(json.dumps(record))
         return

@@ -117,12 +117,11 @@ def main(
         f"{words} x {dimension}, {record['megabytes']} MB of text, to {precision}: "
         f"{record['bundle_megabytes']} MB"
     )
-    for name, what in {
-        "export": "fala-export word-vectors",
-        "peer": "float() by float()",
-        "lines": "lines only",
+    for what, figures in {
+        "fala-export word-vectors": export,
+        "float() by float()": peer,
+        "lines only": lines,
     }.items():
-        figures = record[name]
         click.echo(
             f"{what:24}  {figures['seconds']:7.1f} s  {figures['processor_seconds']:7.1f} s of "
             f"processor  peak {figures['peak_megabytes']:5.0f} MB"

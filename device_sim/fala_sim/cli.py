@@ -184,8 +184,8 @@ def all_command(results: Path, **options: object) -> None:
     """Run everything, then write all tables, figures and the report.
 
     What an earlier run recorded is not run again: after Ctrl-C, or a power cut, the same command
-    goes on. What fails does not keep the rest from being run: it is told at the end. `fala-sim
-    pack` then makes one small file of the records.
+    goes on. What fails does not keep the rest from being run: it is told at the end.
+    `fala-sim pack` then makes one small file of its records.
     """
     from fala_sim.records import KINDS
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,14 +15,12 @@ from fala import ExportError, Head, Manifest, write_bundle
 from fala.vendor import Example, OnnxEncoder, Vectors, unique_texts
 from fala.vendor.layout import ONNX, ONNX_MODEL, ORT, ORT_MODEL, ORT_OPERATORS, TOKENIZER
 from fala_export.cost import cost
+from fala_export.models.encoder import Encoder, load_encoder
 from fala_export.ort_format import to_ort
 from fala_export.parity import compare, compare_logits, speed
 from fala_export.parity_texts import parity_texts
 from fala_export.precision.calibration import token_sequences
 from fala_export.precision.weights import PRECISIONS, quantize
-
-if TYPE_CHECKING:
-    from fala_export.models.encoder import Encoder
 
 _MEGABYTE = 1_000_000
 _NAMES = {"none": "fp32"}  # a precision in the manifest
@@ -98,8 +96,6 @@ def load(source: str, pooling: str | None = None, revision: str | None = None) -
             raise ExportError(
                 f"install fala-sdk[export] to load a transformer ({package} is missing)"
             )
-    from fala_export.models.encoder import load_encoder
-
     return load_encoder(source, pooling, revision)
 
 

@@ -7,7 +7,6 @@ import click
 from fala.vendor.commands import Group
 from fala_export.commands.backbone import backbone
 from fala_export.commands.bridge import bridge
-from fala_export.commands.builtin import builtin
 from fala_export.commands.distill import distill
 from fala_export.commands.inspect import inspect
 from fala_export.commands.prior import prior
@@ -22,7 +21,5 @@ def main() -> None:
     """Turn models into bundles for FaLA's devices."""
 
 
-for command in (
-    backbone, word_vectors, train, release, distill, bridge, prior, inspect, builtin,
-):  # fmt: skip
+for command in (backbone, word_vectors, train, release, distill, bridge, prior, inspect):
     main.add_command(command)

@@ -3,6 +3,9 @@
 The names below are the public door; everything else may move.
 """
 
+import logging
+from typing import TYPE_CHECKING
+
 from fala.backbones import Backbone
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
@@ -16,7 +19,9 @@ from fala.errors import (
     BundleFormatError,
     BundleMismatchError,
     BundleVersionError,
+    CancelledError,
     DataError,
+    DeviceChangedError,
     DeviceError,
     DimensionError,
     ExportError,
@@ -24,16 +29,21 @@ from fala.errors import (
     FalaError,
     RowError,
 )
-from fala.examples import Match
+from fala.examples import Example, Match
 from fala.model.bridge import Bridge
 from fala.model.heads import Head, PersonalModel
 from fala.model.prior import PopulationPrior
-from fala.replacement.learning import LearnReport
-from fala.replacement.representing import Budget, Report
+from fala.model.view import View
+from fala.replacement.budget import Budget, Progress
+from fala.replacement.views import KeepOld
+from fala.report import InstantReport, LearnReport, Report, ViewReport
 from fala.selection.representatives import Selection, select
-from fala.solver.blend import View
 from fala.solver.personal import fit_personal
+from fala.store.records import StoredExample
 from fala.vendor.fitting import fit_bridge, fit_head
+
+# An app that says nothing about logging hears nothing.
+logging.getLogger("fala").addHandler(logging.NullHandler())
 
 __all__ = [
     "Backbone",
@@ -47,23 +57,31 @@ __all__ = [
     "BundleFormatError",
     "BundleMismatchError",
     "BundleVersionError",
+    "CancelledError",
     "DataError",
     "Device",
+    "DeviceChangedError",
     "DeviceError",
     "DimensionError",
+    "Example",
     "ExportError",
     "ExternalDataError",
     "FalaError",
     "Head",
+    "InstantReport",
+    "KeepOld",
     "LearnReport",
     "Manifest",
     "Match",
     "PersonalModel",
     "PopulationPrior",
+    "Progress",
     "Report",
     "RowError",
     "Selection",
+    "StoredExample",
     "View",
+    "ViewReport",
     "add_bridge",
     "add_prior",
     "fit_bridge",
@@ -73,3 +91,15 @@ __all__ = [
     "write_bundle",
     "write_release",
 ]
+
+__version__: str
+
+if not TYPE_CHECKING:  # for a type checker the module would have every name
+
+    def __getattr__(name: str) -> str:
+        """The version, from the distribution's metadata: reading it takes time that few need."""
+        if name != "__version__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib.metadata import version
+
+        return version("fala-sdk")

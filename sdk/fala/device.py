@@ -3,86 +3,113 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
-import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import get_args
+from typing import TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.bundle.format import WORD_VECTORS
-from fala.bundle.reading import Bundle
-from fala.errors import BundleMismatchError, DataError, DeviceError
-from fala.examples import Example, check_examples, unique_texts
-from fala.model.bridge import Bridge
-from fala.model.heads import Head, PersonalModel
+from fala.errors import BudgetError, DataError, DeviceError
+from fala.examples import Example, check_examples
+from fala.model.heads import Head, PersonalModel, label_name
 from fala.model.losses import label_probabilities
-from fala.replacement import representing as replacement
-from fala.replacement.crossing import KeepOld, cross, refine
-from fala.replacement.fitting import Fitted
-from fala.replacement.installed import Installed
-from fala.replacement.learning import LearnReport, fit_known
-from fala.replacement.memory import Memory, encode_missing, knowledge_of
-from fala.replacement.recall import reachable
-from fala.replacement.representing import Budget, Objective, Progress, Report
-from fala.solver.blend import View
-from fala.solver.personal import Prior
+from fala.model.view import View
+from fala.replacement.budget import Budget, Follower, Progress
+from fala.replacement.learn import Learner
+from fala.replacement.refine import Refinement
+from fala.replacement.replace import replace
+from fala.replacement.reporting import refined_report, replaced_report
+from fala.replacement.stages import Stages
+from fala.replacement.views import KeepOld
+from fala.report import LearnReport, Report
+from fala.store.installed import Installed
+from fala.store.records import StoredExample
 from fala.store.slots import BUNDLES, SLOTS, install, open_release, slot_record
 from fala.store.store import Store
 
 _STORE = "store.sqlite3"
+_POSITIVE = "positive"
+
+_log = logging.getLogger("fala")
+
+_Item = TypeVar("_Item")
 
 
 class Device:
     """A personal model on a device.
 
-    Use ``Device.create`` once and ``Device.open`` afterwards; it is a context manager. One object
-    at a time should write to a folder.
+    Use ``Device.create`` once and ``Device.open`` afterwards; it is a context manager. Threads may
+    share an object, and processes a folder: every answer is of one model, whole, and whatever was
+    learned counts.
     """
 
     def __init__(self, path: Path, store: Store) -> None:
         self._installed = Installed(path, store)
+        self._learner = Learner(self._installed)
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], bundle: str | os.PathLike[str]) -> Device:
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        bundle: str | os.PathLike[str],
+        *,
+        positive: str | int | None = None,
+    ) -> Device:
         """Make a device folder with a release installed.
 
+        A creation that was killed on its way is finished by calling it again.
+
         Args:
-            path: A folder that does not exist, or is empty.
+            path: A folder that does not exist, is empty, or was never finished.
             bundle: The release's file; it is copied.
+            positive: Of two labels, the one whose F1 ``decide`` is to be best at; None takes the
+                release's second.
 
         Raises:
             BundleError: The release cannot be trusted.
             BundleMismatchError: It is a backbone without a head.
+            DataError: ``positive`` is not one of the release's labels.
             DeviceError: The folder is in use, or cannot be written.
         """
-        path = Path(path)
-        opened, head = open_release(bundle)
+        path = Path(_path(path, "path"))
+        opened, head = open_release(_path(bundle, "bundle"))
+        if positive is not None and label_name(positive) not in head.labels:
+            raise DataError(
+                f"positive is one of {', '.join(head.labels)}, not {label_name(positive)!r:.60}"
+            )
         opened.backbone()  # a model that does not load must not be installed
         with contextlib.ExitStack() as undo:
             try:
                 made = not path.exists()
                 path.mkdir(parents=True, exist_ok=True)
-                if any(path.iterdir()):
-                    hint = "use Device.open" if (path / _STORE).exists() else "choose another"
-                    raise DeviceError(f"{path}: the folder is not empty; {hint}")
-                undo.callback(_empty, path, remove=made)
-                (path / BUNDLES).mkdir()
-                install(opened, path)
+                others = [file.name for file in path.iterdir() if not _own(file)]
+                if others:
+                    raise DeviceError(f"{path}: the folder is not empty; choose another")
+                store = Store(path / _STORE, create=True)
+                undo.callback(store.close)
+                # One transaction: a creation killed anywhere in it was never begun, and of two at
+                # once the second finds the first one's device.
+                with store.transaction():
+                    if store.finished:
+                        raise DeviceError(f"{path}: the folder is not empty; use Device.open")
+                    undo.callback(_empty, path, store, remove=made)
+                    shutil.rmtree(path / BUNDLES, ignore_errors=True)
+                    (path / BUNDLES).mkdir()
+                    install(opened, path)
+                    store.put_slot(slot_record(SLOTS[0], opened, head.vendor_model()))
+                    store.activate(SLOTS[0], None)
+                    if positive is not None:
+                        store.set(_POSITIVE, str(positive))
             except OSError as error:
                 raise DeviceError(f"{path}: {error.strerror or error}") from error
-            store = Store(path / _STORE, create=True)
-            undo.callback(store.close)
-            with store.transaction():
-                store.put_slot(slot_record(SLOTS[0], opened, head.vendor_model()))
-                store.activate(SLOTS[0], None)
             device = cls(path, store)
             undo.pop_all()
+        _log.info("%s: created with %s", path, opened.manifest.name)
         return device
 
     @classmethod
@@ -93,11 +120,19 @@ class Device:
             DeviceError: There is none, or it is damaged.
             BundleError: The installed release is not what was installed.
         """
-        path = Path(path)
-        if not (path / _STORE).is_file():
+        path = Path(_path(path, "path"))
+        try:
+            there = (path / _STORE).is_file()
+        except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
+            raise DeviceError(f"{path}: cannot be opened: {error}") from error
+        if not there:
             raise DeviceError(f"{path}: not a device folder; make one with Device.create")
         store = Store(path / _STORE)
         try:
+            if not store.finished:
+                raise DeviceError(
+                    f"{path}: its creation was never finished; call Device.create again"
+                )
             return cls(path, store)
         except BaseException:
             store.close()
@@ -118,6 +153,17 @@ class Device:
     ) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        try:
+            count, labelled = self._installed.store.counts()
+            kind = "the vendor's model" if self.model.is_vendor else "a personal model"
+            return (
+                f"<Device {self._installed.path}: {self.task} on {self.name} with {kind}, "
+                f"{count} examples, {labelled} labelled>"
+            )
+        except DeviceError as error:
+            return f"<Device {self._installed.path}: {error}>"
+
     @property
     def name(self) -> str:
         """The installed backbone's name."""
@@ -130,8 +176,16 @@ class Device:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels' names, in the order of the probabilities."""
+        """The labels' names, in the order of the probabilities.
+
+        The order stays over replacements; labels that a release adds come last.
+        """
         return self._installed.now.model.head.labels
+
+    @property
+    def positive(self) -> str:
+        """Of two labels, the one whose F1 ``decide`` is to be best at."""
+        return self._installed.store.get(_POSITIVE) or self.labels[-1]
 
     @property
     def model(self) -> PersonalModel:
@@ -141,19 +195,20 @@ class Device:
     @property
     def view(self) -> View | None:
         """The earlier backbone's view, whose logits are added to the model's; None without one."""
-        return self._installed.now.view if self._installed.now.blended else None
+        view = self._installed.now.view
+        return view if view is not None and view.weight.any() else None
 
     @property
     def threshold(self) -> float:
         """The logit above which ``decide`` decides for the second of two labels."""
-        return self._installed.now.record.threshold
+        return self._installed.now.answering.threshold
 
     @property
     def can_roll_back(self) -> bool:
         """Whether an earlier model is kept."""
         return self._installed.store.active()[1] is not None
 
-    def predict(self, examples: Sequence[Example]) -> NDArray[np.float64]:
+    def predict(self, examples: Iterable[Example]) -> NDArray[np.float64]:
         """Probabilities of every label by the personal model.
 
         Args:
@@ -165,13 +220,16 @@ class Device:
         Raises:
             DataError: If an example is not of the task's kind.
         """
-        return label_probabilities(self._installed.now.logits(check_examples(examples, self.task)))
+        now = self._installed.now
+        return label_probabilities(
+            now.answering.logits(check_examples(examples, now.model.head.task))
+        )
 
-    def decide(self, examples: Sequence[Example]) -> list[str]:
+    def decide(self, examples: Iterable[Example]) -> list[str]:
         """The label of every example, by the user's own threshold.
 
-        With two labels the threshold is the one that is expected to give the best F1 of the
-        second; where too little is known, and with more labels, the likeliest label is taken.
+        With two labels the threshold is the one that is expected to give the best F1 of
+        ``positive``; where too little is known, and with more labels, the likeliest label is taken.
 
         Args:
             examples: n texts for a classifier, ``Match`` objects for a matcher.
@@ -179,17 +237,16 @@ class Device:
         Raises:
             DataError: If an example is not of the task's kind.
         """
-        z = self._installed.now.logits(check_examples(examples, self.task))
-        decided = z[:, 0] > self.threshold if z.shape[1] == 1 else z.argmax(axis=1)
-        return [self.labels[int(position)] for position in decided]
+        now = self._installed.now
+        return now.answering.decide(check_examples(examples, now.model.head.task))
 
     def learn(
-        self, examples: Sequence[Example], labels: Sequence[str | int | None] | None = None
+        self, examples: Iterable[Example], labels: Iterable[str | int | None] | None = None
     ) -> LearnReport:
-        """Keep examples with their labels, and fit the personal matrix to all that is known.
+        """Keep examples with their labels, and fit the personal model to all that is known.
 
-        The fit is cross-entropy on labels, together with the old logits that a replacement
-        brought along, by reweighted least squares: no backpropagation.
+        The examples are on the disk before anything is encoded. A few more examples beside many
+        are added to the last fit, in milliseconds; ``fit`` does all anew when there is time.
 
         Args:
             examples: n texts, or ``Match`` objects. One that is known already takes the new label.
@@ -200,26 +257,69 @@ class Device:
         Raises:
             DataError: If an example or a label cannot be used; nothing is kept then.
         """
-        examples = check_examples(examples, self.task)
-        given = [None] * len(examples) if labels is None else list(labels)
-        if len(given) != len(examples):
-            raise DataError(f"{len(examples)} examples, but {len(given)} labels")
-        self._installed.now.model.head.label_shares(given)
-        now, texts = self._installed.now, unique_texts(examples)
-        fresh = {
-            now.record.backbone: encode_missing(
-                self._installed.store, now.record.backbone, now.backbone, texts
-            )
-        }
-        if now.record.view is not None and now.view_backbone is not None:
-            digest = now.record.view.backbone
-            fresh[digest] = encode_missing(self._installed.store, digest, now.view_backbone, texts)
-        # Kept before the fit: whatever happens there, the user's data is safe.
-        with self._installed.store.transaction():
-            self._installed.store.remember(examples, [None if y is None else str(y) for y in given])
-            for digest, embeddings in fresh.items():
-                self._installed.store.add_embeddings(digest, embeddings)
-        return fit_known(self._installed)
+        checked, named = self._checked(examples, labels)
+        return self._learner.learn(checked, named, self._positive())
+
+    def remember(
+        self, examples: Iterable[Example], labels: Iterable[str | int | None] | None = None
+    ) -> list[int]:
+        """Keep examples with their labels, and do nothing else: they count after ``fit``.
+
+        Args:
+            examples: See ``learn``.
+            labels: See ``learn``.
+
+        Returns:
+            The examples' ids. They are on the disk.
+
+        Raises:
+            DataError: If an example or a label cannot be used; nothing is kept then.
+        """
+        return self._learner.remember(*self._checked(examples, labels))
+
+    def fit(self) -> LearnReport:
+        """Fit the personal model to all that is known, with the scales chosen anew.
+
+        For the app's idle time. Texts that no backbone has seen are encoded where that is free
+        (word vectors); a transformer sees them in ``refine``.
+        """
+        return self._learner.fit(self._positive())
+
+    def forget(self, ids: Iterable[int]) -> int:
+        """Delete examples, with their texts, embeddings and logits, and fit to the others.
+
+        Args:
+            ids: As ``examples`` gives them; unknown ones are passed over.
+
+        Returns:
+            How many were deleted.
+
+        Raises:
+            DataError: If an id is not a whole number; nothing is deleted then.
+        """
+        wanted = _listed(ids, "ids")
+        for value in wanted:
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise DataError(f"an example's id is a whole number, not {value!r}")
+        return self._learner.forget(wanted, self._positive())
+
+    def examples(
+        self, *, labelled: bool | None = None, label: str | int | None = None
+    ) -> Iterator[StoredExample]:
+        """What the device keeps, in the order in which it came.
+
+        Args:
+            labelled: Only those with a label, or only those without.
+            label: Only those with this label.
+
+        Returns:
+            Examples with their ids, labels and times; see ``StoredExample``.
+        """
+        for row in self._installed.store.examples():
+            if labelled is not None and (row.label is not None) != labelled:
+                continue
+            if label is None or row.label == str(label):
+                yield row
 
     def replace(
         self,
@@ -227,32 +327,26 @@ class Device:
         budget: Budget | None = None,
         *,
         keep_old: KeepOld = "auto",
-        objective: Objective = "mse+ce",
-        prior: Prior = "vendor",
-        seed: int = 0,
         progress: Progress | None = None,
     ) -> Report:
         """Replace the backbone and carry the personal model over.
 
         Where the release has a bridge from the old backbone, a new personal model answers before
         any forward pass, and is then refined within the budget, as ``refine`` does. Without a
-        bridge representatives are chosen on the old embeddings; only they pass through the new
-        backbone. The old model stays for ``rollback``. Whatever goes wrong before the last
-        moment, the device answers as before, or with the model that came first.
+        bridge the first of the budget's texts are representatives, chosen by correlation
+        clustering on the old embeddings. The new release must answer the device's own texts
+        before it is installed. The old model stays for ``rollback``. Whatever goes wrong before
+        the last moment, the device answers as before, or with the model that came first.
 
         Args:
-            bundle: The new release's file; it is copied.
+            bundle: The new release's file; it is copied. It is for the same task and has this
+                device's labels, in any order; it may have more.
             budget: What it may cost; None is ``Budget()``.
-            keep_old: Over a bridge, whether the old backbone's view goes on answering beside the
-                new one: ``"auto"`` where it costs no forward pass (word vectors), ``"always"``,
-                ``"never"``.
-            objective: ``"mse"`` fits old logits (the paper), ``"ce"`` labels, ``"mse+ce"`` both.
-                A bridge is used by the last only.
-            prior: ``"vendor"`` changes the vendor's new model as little as needed and carries
-                over what was personal in the old logits; ``"zero"`` fits the old logits whole,
-                from nothing, as the paper does, and without a bridge.
-            seed: Seed of the clustering.
-            progress: Called with a stage's name, what is done and what there is to do.
+            keep_old: Whether the old backbone's view goes on answering beside the new one:
+                ``"auto"`` where it costs no forward pass (word vectors), ``"always"``, ``"never"``.
+            progress: Called with a stage's name, what is done and what there is to do; if it
+                gives False, the work ends: before the new model answers with ``CancelledError``
+                and nothing changed, afterwards with the report.
 
         Returns:
             What was done, what was decided and what it cost.
@@ -260,40 +354,20 @@ class Device:
         Raises:
             BundleError: The release cannot be trusted, or is not for this task and these labels.
             DataError: An argument is not one of those above.
+            CancelledError: ``progress`` asked for an end.
             DeviceError: The device's folder cannot be written.
+            DeviceChangedError: Another release was installed meanwhile.
         """
+        path = _path(bundle, "bundle")
         if keep_old not in get_args(KeepOld):
             raise DataError(f"keep_old is one of {', '.join(get_args(KeepOld))}, not {keep_old!r}")
-        started = time.perf_counter()
-        budget = budget or Budget()
-        report = Report(old=self.name, new="")
-        with report.stage("open"):
-            opened, head = open_release(bundle)
-            report.new = opened.manifest.name
-            if (head.task, head.labels) != (self.task, self.labels):
-                raise BundleMismatchError(
-                    f"{opened.path}: for {head.task} with labels {', '.join(head.labels)}; this "
-                    f"device does {self.task} with labels {', '.join(self.labels)}"
-                )
-            bridges: list[Bridge] = []
-            if (objective, prior) == ("mse+ce", "vendor"):
-                now = self._installed.now
-                reached = reachable(opened.bridges(), now.bundle.bridges(), now.record.backbone)
-                # A bridge from a backbone that this device never had leads nowhere.
-                bridges = [
-                    one
-                    for one in reached
-                    if one.source == now.record.backbone
-                    or self._installed.store.has_embeddings(one.source)
-                ]
-        if bridges:
-            cross(self._installed, opened, head, bridges, keep_old, report)
-            if budget.forward_passes != 0 or opened.manifest.kind == WORD_VECTORS:
-                refine(self._installed, budget, started, report, progress)
-        else:
-            self._represent(opened, head, budget, report, objective, prior, seed, progress)
-        report.threshold, report.views = self.threshold, self._installed.now.costs()
-        report.seconds["total"] = time.perf_counter() - started
+        limits, follower = _budget(budget), _follower(progress)
+        stages, before = Stages(), self.name
+        replaced = replace(
+            self._installed, path, limits, keep_old, stages, follower, self._positive
+        )
+        report = replaced_report(before, replaced, self._installed.now, limits, stages)
+        _log.info("%s -> %s: %s", report.old, report.new, report.reason)
         return report
 
     def refine(self, budget: Budget | None = None, *, progress: Progress | None = None) -> Report:
@@ -301,86 +375,99 @@ class Device:
 
         For the app's idle time. Every batch of texts is kept, with the model fitted to it, before
         the next: it may be interrupted, or killed, at any instant, and goes on there. It ends
-        early where a batch changed next to nothing, or all texts were encoded.
+        early where a batch changed next to nothing, all texts were encoded, or another model was
+        installed meanwhile.
 
         Args:
             budget: Further forward passes and seconds; None is ``Budget()``.
-            progress: Called with a stage's name, what is done and what there is to do.
+            progress: Called with a stage's name, what is done and what there is to do; if it
+                gives False, the work ends there.
 
         Returns:
             What was done. ``old`` and ``new`` are the same backbone.
 
         Raises:
+            DataError: An argument is not one of those above.
             DeviceError: The device's folder cannot be written.
         """
-        started = time.perf_counter()
-        report = Report(
-            old=self.name,
-            new=self.name,
-            decision="vendor" if self.model.is_vendor else "personal",
-            reason="nothing was fitted",
-        )
-        refine(self._installed, budget or Budget(), started, report, progress)
-        report.threshold, report.views = self.threshold, self._installed.now.costs()
-        report.seconds["total"] = time.perf_counter() - started
-        return report
+        limits, follower = _budget(budget), _follower(progress)
+        stages = Stages()
+        refinement = Refinement(self._installed, stages, follower, self._positive())
+        refined = refinement.run(limits)
+        return refined_report(refined, self._installed.now, stages)
 
     def rollback(self) -> None:
         """Go back to the model before the last replacement; a second call comes back here.
+
+        What was learned since counts: the model is fitted to it where its backbone has seen it.
 
         Raises:
             DeviceError: If no earlier model is kept.
             BundleError: The earlier release is damaged; the device stays as it is.
         """
-        self._installed.roll_back()
+        said = self._installed.roll_back()
+        if said:
+            self._learner.fit(self._positive())
+        _log.info("rolled back to %s", self.name)
 
-    def _represent(
-        self,
-        opened: Bundle,
-        head: Head,
-        budget: Budget,
-        report: Report,
-        objective: Objective,
-        prior: Prior,
-        seed: int,
-        progress: Progress | None,
-    ) -> None:
-        """A replacement without a bridge: representatives alone speak for the user."""
-        # The session is made while representatives are chosen, which needs the old backbone only.
-        with ThreadPoolExecutor(max_workers=1) as loader:
-            loading = loader.submit(opened.backbone)
-            with report.stage("read"):
-                ids, knowledge = knowledge_of(Memory(self._installed.store), self._installed.now)
-                known = self._installed.store.embeddings(opened.backbone_digest)
-            outcome = replacement.replace(
-                knowledge,
-                head,
-                lambda texts: loading.result().encode(texts),
-                known,
-                budget,
-                report,
-                static=opened.manifest.kind == WORD_VECTORS,
-                objective=objective,
-                prior=prior,
-                seed=seed,
-                progress=progress,
-            )
-            backbone = loading.result()  # one that does not load must not be committed
-        with report.stage("commit"):
-            taught = (ids, knowledge) if report.decision == "personal" else None
-            fitted = Fitted(
-                outcome.model,
-                0.0,
-                None,
-                knowledge.vendor_logits.astype(np.float64),
-                report.lambda_,
-                None,
-            )
-            self._installed.commit(opened, backbone, fitted, taught, outcome.embeddings)
+    def _positive(self, head: Head | None = None) -> int:
+        """Position of the positive label, of two."""
+        labels = self.labels if head is None else head.labels
+        named = self._installed.store.get(_POSITIVE)
+        return labels.index(named) if named in labels else len(labels) - 1
+
+    def _checked(
+        self, examples: Iterable[Example], labels: Iterable[str | int | None] | None
+    ) -> tuple[list[Example], list[str | None]]:
+        head = self._installed.now.model.head
+        checked = check_examples(examples, head.task)
+        given: Sequence[str | int | None] = [None] * len(checked)
+        if labels is not None:
+            given = _listed(labels, "labels")
+        if len(given) != len(checked):
+            raise DataError(f"{len(checked)} examples, but {len(given)} labels")
+        head.label_shares(given)
+        return checked, [None if label is None else label_name(label) for label in given]
 
 
-def _empty(folder: Path, *, remove: bool) -> None:
+def _path(value: str | os.PathLike[str], name: str) -> str:
+    try:
+        return os.fspath(value)
+    except TypeError as error:
+        raise DataError(f"{name} is a path, not {value!r}") from error
+
+
+def _budget(value: Budget | None) -> Budget:
+    if value is None:
+        return Budget()
+    if not isinstance(value, Budget):
+        raise BudgetError(f"budget is a fala.Budget, as Budget(forward_passes=50), not {value!r}")
+    return value
+
+
+def _follower(progress: Progress | None) -> Follower:
+    if progress is not None and not callable(progress):
+        raise DataError(f"progress is a function of (stage, done, total), not {progress!r}")
+    return Follower(progress)
+
+
+def _listed(values: Iterable[_Item], name: str) -> list[_Item]:
+    if isinstance(values, str | bytes):
+        raise DataError(f"{name} are a sequence, not one text")
+    try:
+        return list(values)
+    except TypeError as error:
+        raise DataError(f"{name} are a sequence, not {values!r}") from error
+
+
+def _own(file: Path) -> bool:
+    """Whether a file of a folder is one that ``Device.create`` makes."""
+    return file.name == BUNDLES or file.name.startswith(_STORE)
+
+
+def _empty(folder: Path, store: Store, *, remove: bool) -> None:
     """Take back what ``Device.create`` began."""
+    store.close()
     shutil.rmtree(folder / BUNDLES, ignore_errors=True)
     with contextlib.suppress(OSError):
         for file in folder.glob(f"{_STORE}*"):

@@ -12,7 +12,9 @@
     ├── DataError                   the caller's texts, labels or numbers
     │   └── RowError                one bad row of a data file; names its line
     ├── DeviceError                 a device folder that is missing, foreign or damaged
+    │   └── DeviceChangedError      somebody else changed what answers in the meantime
     ├── BudgetError                 a budget that cannot be kept
+    ├── CancelledError              the app asked for an end through its progress function
     └── ExportError                 a model that cannot be turned into a bundle
 
 Errors of other libraries are wrapped where they enter, with the cause kept.
@@ -75,6 +77,14 @@ class RowError(DataError):
 
 class DeviceError(FalaError):
     """A device folder is missing, is not one, or is damaged."""
+
+
+class DeviceChangedError(DeviceError):
+    """What answers was changed meanwhile, by another thread or process; nothing was installed."""
+
+
+class CancelledError(FalaError):
+    """The app's progress function asked for an end; the device answers as before."""
 
 
 class BudgetError(FalaError):

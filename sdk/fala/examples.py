@@ -44,11 +44,12 @@ def unique_texts(examples: Iterable[Example]) -> list[str]:
     return list(dict.fromkeys(text for example in examples for text in texts_of(example)))
 
 
-def check_examples(examples: Sequence[Example], task: str) -> list[Example]:
+def check_examples(examples: Iterable[Example], task: str) -> list[Example]:
     """Check that examples are of a task's kind and hold texts.
 
     Args:
-        examples: Texts for ``"classification"``, ``Match`` objects for ``"matching"``.
+        examples: Texts for ``"classification"``, ``Match`` objects for ``"matching"``; any
+            iterable, which is read once.
         task: The task of the model that will see them.
 
     Returns:
@@ -60,8 +61,14 @@ def check_examples(examples: Sequence[Example], task: str) -> list[Example]:
     """
     if isinstance(examples, str | bytes | Match):
         raise DataError("expected a sequence of examples, got one; wrap it in a list")
+    try:
+        listed = list(examples)
+    except TypeError as error:
+        raise DataError(
+            f"expected a sequence of examples, not a {type(examples).__name__}"
+        ) from error
     wanted: type = Match if task == MATCHING else str
-    for position, example in enumerate(examples):
+    for position, example in enumerate(listed):
         if not isinstance(example, wanted):
             raise DataError(
                 f"example {position} is a {type(example).__name__}; "
@@ -70,7 +77,7 @@ def check_examples(examples: Sequence[Example], task: str) -> list[Example]:
         for text in texts_of(example):
             if why := fault(text):
                 raise DataError(f"a text of example {position} {why}")
-    return list(examples)
+    return listed
 
 
 def fault(text: object) -> str | None:

@@ -5,15 +5,17 @@ import sys
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("optimum")
 
 from encoders import POSITIONS, TEXTS, make_encoder, write_encoder
-from fala.bundle.reading import Bundle
-from fala.errors import ExportError
+from fala import Bundle, ExportError
 from fala_export.backbone import ExportOptions, export_encoder, load
+from fala_export.cli import main
+from fala_export.commands.options import name_of
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +168,22 @@ def test_the_command_prints_parity(tiny, tmp_path):
     assert out.is_file()
     again = command(*arguments, "--json")
     assert json.loads(again.stdout)["parity"]["texts"] == 4
+
+
+def test_a_folder_that_is_named_by_dots_gives_its_own_name(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tiny)
+    options = ["--out", str(tmp_path / "x.fala"), "--quantize", "none", "--max-length", "32"]
+    done = CliRunner().invoke(main, ["backbone", ".", *options])
+    assert done.exit_code == 0, done.output
+    assert Bundle.open(tmp_path / "x.fala").manifest.name == tiny.name
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "link").symlink_to(tiny)
+    (tmp_path / "x.fala").touch()
+    monkeypatch.chdir(tmp_path / "inner")
+    assert name_of("..") == name_of("../inner/..") == tmp_path.name
+    assert name_of("../link") == "link"
+    assert name_of("../x.fala") == "x"
+    assert name_of("organization/model") == "model"
 
 
 def test_help_loads_no_heavy_library():

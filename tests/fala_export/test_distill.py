@@ -1,8 +1,4 @@
 import gzip
-import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -11,24 +7,17 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("optimum")
 
-from click.testing import CliRunner
 
-from encoders import DIMENSION, make_encoder, write_encoder
-from fala.bundle.reading import Bundle
-from fala.errors import ExportError
-from fala.vendor.fitting import fit_head
-from fala.vendor.rows import Row
+from encoders import make_encoder
+from fala import Bundle, ExportError
 from fala_export.backbone import ExportOptions, export_encoder, load
-from fala_export.cli import main
 from fala_export.distillation import batches
 from fala_export.distillation.distil import Distillation, distil
 from fala_export.distillation.student import choose_shape, piece_vectors
-from fala_export.distillation.survival import Task, load_task, score, survival
 from fala_export.distillation.targets import figures, projection
 from fala_export.distillation.teacher import Teacher
 from fala_export.distillation.texts import Texts, read_texts
 from fala_export.distillation.trimming import trim_vocabulary
-from fala_export.training.public_rows import divide, load_public_rows
 from families import FAMILIES, write_model
 from public_data import sentences
 
@@ -42,40 +31,6 @@ def encoder():
 @pytest.fixture(scope="module")
 def texts():
     return Texts(sentences(200, 2), sentences(40, 3), sentences(200, 2))
-
-
-@pytest.fixture(scope="module")
-def teacher(tmp_path_factory, encoder):
-    """The teacher's folder."""
-    return write_encoder(tmp_path_factory.mktemp("teacher") / "tiny-teacher", encoder)
-
-
-@pytest.fixture
-def text_file(tmp_path, texts):
-    path = tmp_path / "texts.txt"
-    path.write_text("\n".join(texts.training) + "\n", encoding="utf-8")
-    return path
-
-
-@pytest.fixture
-def rows(tmp_path):
-    """Rows of thirty annotators who mind what was broken, lost or heard, but for slips."""
-    rng = np.random.default_rng(5)
-    lines = []
-    for user in range(30):
-        for text in sentences(8, 100 + user):
-            minded = any(verb in text for verb in ("broke", "lost", "heard"))
-            label = int(minded ^ (rng.random() < 0.1))
-            row = {"user": f"u{user}", "split": "public", "text": text, "label": label}
-            lines.append(json.dumps(row))
-    lines.append(json.dumps({"user": "x", "split": "train", "text": "not the public's"}))
-    path = tmp_path / "rows.jsonl"
-    path.write_text("\n".join(lines), encoding="utf-8")
-    return path
-
-
-def run(*arguments):
-    return CliRunner().invoke(main, ["distill", *map(str, arguments)])
 
 
 def test_the_layers_of_a_copied_student_are_the_teachers(tmp_path, encoder, texts):
@@ -189,91 +144,6 @@ def test_the_projection_keeps_what_it_can():
     assert perfect == {"held_out_cosine": 1.0, "held_out_pair_spearman": 1.0}
 
 
-def test_shares_are_of_the_gain_over_chance():
-    rows = [Row(None, "public", str(number), number % 2, 0) for number in range(40)]
-    task = Task(("0", "1"), divide(rows, 0, validation=False), [])
-    report = survival(
-        task,
-        {"auc": 0.8, "f1": 0.5, "accuracy": 0.7, "megabytes": 20.0},
-        {"auc": 0.74, "f1": 0.4, "accuracy": 0.6, "megabytes": 4.0},
-    )
-    assert (report["teacher"]["share"], report["teacher"]["share_per_megabyte"]) == (1.0, 0.05)
-    assert (report["student"]["share"], report["student"]["share_per_megabyte"]) == (0.8, 0.2)
-    guessing = {"auc": 0.5, "f1": 0.0, "accuracy": 0.5, "megabytes": 20.0}
-    assert survival(task, guessing, guessing)["student"]["share"] is None
-
-
-def test_the_command_reports_what_its_bundle_does(tmp_path, teacher, encoder, text_file, rows):
-    from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
-
-    out = tmp_path / "student.fala"
-    options = ["--text", text_file, "--layers", 1, "--dim", 8, "--vocab", 150, "--trim", 120]
-    options += ["--data", rows, "--epochs", 1, "--batch", 16, "--json"]
-    done = run(teacher, *options, "--work", tmp_path / "work", "--out", out)
-    assert done.exit_code == 0, done.output
-    summary = json.loads(done.stdout)
-    bundle = Bundle.open(out)
-    details = bundle.manifest.details
-    assert (bundle.manifest.name, bundle.manifest.dimension) == ("student", 8)
-    assert (details["figures"], details["survival"]) == (summary["figures"], summary["survival"])
-    assert details["teacher"]["name"] == "tiny-teacher"
-    assert (details["distillation"]["trim"], details["distillation"]["seed"]) == (120, 0)
-
-    report = summary["survival"]
-    division = divide(load_public_rows(rows).rows, 0, validation=False)
-    assert report["held_out_by"] == "users"
-    assert report["held_out_rows"] == len(division.held_out)
-    assert report["training_rows"] == len(division.training)
-    held_out = [row.example for row in division.held_out]
-    training = [row.example for row in division.training]
-    assert not set(held_out) & set(training)
-    truth = [row.label for row in division.held_out]
-    backbone = bundle.backbone()
-    encoders = {
-        # The report's teacher is rounded to float16: ranks of near ties may change.
-        "teacher": (lambda texts: encoder.encode(texts, 64), 0.01),
-        "student": (backbone.encode, 0.0001),
-    }
-    for model, (encode, tolerance) in encoders.items():
-        embeddings = dict(zip([*training, *held_out], encode([*training, *held_out]), strict=True))
-        head = fit_head(
-            _Sized(len(embeddings[training[0]])),
-            training,
-            [row.label for row in division.training],
-            embeddings=embeddings,
-        )
-        inputs = head.inputs(held_out, embeddings)
-        chances = head.vendor_model().probabilities(inputs)[:, 1]
-        measured = report[model]
-        assert measured["auc"] == pytest.approx(roc_auc_score(truth, chances), abs=tolerance)
-        assert measured["f1"] == pytest.approx(f1_score(truth, chances > 0.5), abs=tolerance)
-        assert measured["accuracy"] == pytest.approx(
-            accuracy_score(truth, chances > 0.5), abs=tolerance
-        )
-    gains = {model: report[model]["auc"] - 0.5 for model in encoders}
-    share = gains["student"] / gains["teacher"]
-    assert report["student"]["share"] == pytest.approx(share, abs=1e-4)
-    assert report["student"]["megabytes"] == pytest.approx(out.stat().st_size / 1e6, abs=0.01)
-    assert report["student"]["share_per_megabyte"] == pytest.approx(
-        share / report["student"]["megabytes"], abs=1e-3
-    )
-
-    again = run(teacher, *options[:-1], "--work", tmp_path / "other", "--out", tmp_path / "b.fala")
-    assert again.exit_code == 0, again.output
-    other = Bundle.open(tmp_path / "b.fala")
-    assert other.manifest.files == bundle.manifest.files
-    assert other.manifest.details == details
-    assert f"{report['student']['auc']:.4f}" in again.stdout
-    assert "survives" in again.stdout
-
-
-class _Sized:
-    """What ``fit_head`` asks of a backbone whose embeddings it is given."""
-
-    def __init__(self, dimension):
-        self.dimension = dimension
-
-
 def test_texts_are_read_once_each_and_some_are_held_out(tmp_path):
     first, second = tmp_path / "a.txt", tmp_path / "b.txt.gz"
     first.write_text("".join(f"text {number}\r\n\n" for number in range(70)), encoding="utf-8")
@@ -295,45 +165,7 @@ def test_shapes_are_filled_in_from_the_teacher(encoder):
     assert choose_shape(wide, 3, 200, None).heads == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--dim", 10, "--heads", 4], "--dim 10 cannot be divided into --heads 4"),
-        (["--dim", DIMENSION + 1], "--dim 17 is more than the teacher's 16"),
-        (["--layers", 3], "--layers 3 is more than the teacher's 2"),
-        (["--vocab", 20], "a vocabulary of 20 pieces is too small"),
-        (["--trim", 20], "a vocabulary of 20 pieces is too small"),
-        (["--batch", 191], "190 texts to train on are fewer than a batch of 191"),
-        (["--text", "EMPTY"], "EMPTY: no text in it"),
-        (["--text", "SHORT"], "40 distinct texts are too few; at least 41 are needed"),
-        (["--text", "DAMAGED.gz"], "DAMAGED.gz: cannot be read as text"),
-        (["--text", "MISSING"], "MISSING: cannot be read as text: No such file"),
-        (["--data", "EMPTY"], "no public rows"),
-        (["--data", "MISSING"], "MISSING: cannot be read: No such file"),
-        (["--work", "EMPTY"], "EMPTY: cannot be made"),
-        (["--out", "nowhere/x.fala"], "its folder does not exist"),
-    ],
-    ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
-)
-def test_mistakes_end_in_one_line_and_leave_nothing(
-    tmp_path, monkeypatch, teacher, text_file, options, message
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "EMPTY").write_text("\n\n")
-    (tmp_path / "SHORT").write_text("\n".join(map(str, range(40))))
-    (tmp_path / "DAMAGED.gz").write_bytes(gzip.compress(b"text\n" * 99)[:-9])
-    if "SHORT" not in options:
-        options = ["--text", text_file, *options]
-    given = ["--work", "work", "--out", "x.fala", "--epochs", 1, *options]
-    done = run(teacher, *given)
-    assert done.exit_code == 1, done.output
-    assert message in done.stderr
-    assert done.stderr.startswith("fala-export: ")
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "x.fala").exists()
-
-
-def test_only_wordpiece_can_be_trimmed(tmp_path, text_file):
+def test_only_wordpiece_can_be_trimmed():
     from tokenizers import Tokenizer, models, trainers
 
     tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
@@ -341,66 +173,3 @@ def test_only_wordpiece_can_be_trimmed(tmp_path, text_file):
     tokenizer.train_from_iterator(sentences(20, 1), trainer)
     with pytest.raises(ExportError, match="only a WordPiece vocabulary can be trimmed"):
         trim_vocabulary(tokenizer.to_str().encode(), [], 50)
-
-
-def test_a_killed_command_continues(tmp_path, teacher, text_file, rows):
-    """Killed in the training, it leaves no bundle; the rerun writes the whole one's."""
-    options = [teacher, "--text", text_file, "--layers", 1, "--epochs", 2, "--batch", 16]
-    options = [*map(str, options), "--data", str(rows), "--quantize", "none"]
-    code = """
-import os, signal, sys
-from fala_export.distillation import batches
-batch = batches.TextBatches.batch
-def killed(self, epoch, position):
-    if (epoch, position) == (1, 2):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return batch(self, epoch, position)
-batches.TextBatches.batch = killed
-from fala_export.cli import main
-main(["distill", *sys.argv[1:]])
-"""
-    out = tmp_path / "parts.fala"
-    arguments = [*options, "--work", str(tmp_path / "b"), "--out", str(out)]
-    killed = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-    )
-    assert killed.returncode == -9, killed.stderr
-    assert not out.exists()
-    continued = run(*arguments)
-    assert continued.exit_code == 0, continued.output
-    assert "continuing from" in continued.stderr
-    whole = run(*options, "--work", tmp_path / "a", "--out", tmp_path / "whole.fala")
-    assert whole.exit_code == 0, whole.output
-    first, second = Bundle.open(tmp_path / "whole.fala"), Bundle.open(out)
-    assert first.manifest.files == second.manifest.files
-    assert first.manifest.details == second.manifest.details
-
-
-def test_a_matching_task_is_measured_too(tmp_path):
-    """Users of two tastes open what is near to what they opened."""
-    rng = np.random.default_rng(0)
-    topics = rng.normal(size=(2, 8))
-    words = [(f"{'ab'[topic]}{number}", topic) for topic in (0, 1) for number in range(40)]
-    lines = []
-    for user in range(40):
-        liked = user % 2
-        history = [f"{'ab'[liked]}{number}" for number in rng.integers(0, 40, 4)]
-        for index in rng.permutation(len(words))[:6]:
-            text, topic = words[index]
-            label = int(topic == liked)
-            row = {"history": history, "candidate": text, "label": label}
-            lines.append(json.dumps({"user": f"u{user}", "split": "public", **row}))
-    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
-    task = load_task(tmp_path / "rows.jsonl", seed=1)
-    near = {
-        text: (topics[topic] + rng.normal(size=8) / 2).astype(np.float32) for text, topic in words
-    }
-    far = {text: rng.normal(size=8).astype(np.float32) for text, _ in words}
-    assert set(task.texts) <= set(near)
-    good, poor = (score(task, _Sized(8), embeddings) for embeddings in (near, far))
-    assert good["auc"] > 0.9 > poor["auc"]
-    assert good["accuracy"] > 0.8

@@ -7,10 +7,9 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("optimum")
 
-from fala.bundle.reading import Bundle
-from fala.errors import ExportError
+from fala import Bundle, ExportError
 from fala_export.backbone import ExportOptions, export_encoder, load
-from fala_export.models.folder import save_encoder
+from fala_export.models.saving import save_encoder
 from families import FAMILIES, LENGTH, write_early_folder, write_model
 
 TEXTS = [

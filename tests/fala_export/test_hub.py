@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("optimum")
 
-from fala.bundle.reading import Bundle
+from fala import Bundle
 from fala_export.models.encoder import load_encoder
 from families import CORPUS, write_early_folder, write_model
 from hub_server import Hub, Model, files_in
@@ -21,7 +21,7 @@ from hub_server import Hub, Model, files_in
 NAME = "vendor/tiny"
 FIND = """
 import sys
-from fala.errors import ExportError
+from fala import ExportError
 from fala_export.models import hub
 from fala_export.models.folder import read_modules
 
@@ -132,7 +132,9 @@ def test_every_file_that_a_layout_needs_is_fetched(hub, folders, tmp_path, layou
     hub.models[NAME].push({**files, "README.md": b"", "tf_model.h5": b"unused"}, "main")
     done = find(hub, tmp_path / "home")
     assert done.returncode == 0, done.stderr
-    assert files_in(Path(done.stdout.strip())) == files
+    fetched = files_in(Path(done.stdout.strip()))
+    assert fetched.pop(".gitattributes")
+    assert fetched == files
     expected = load_encoder(str(folder)).encode(CORPUS, 20)
     np.testing.assert_array_equal(load_encoder(done.stdout.strip()).encode(CORPUS, 20), expected)
 
@@ -156,6 +158,41 @@ def test_all_files_are_of_one_commit_though_the_branch_moves(hub, folders, tmp_p
     assert find(hub, tmp_path).stdout.strip().endswith(model.branches["v1"])
 
 
+def test_a_branch_that_moves_between_two_questions_is_asked_again(hub, tmp_path):
+    model = hub.models[NAME]
+    asked = []
+
+    def move(path):
+        asked.append(path)
+        if len(asked) == 2:
+            model.branches["main"] = model.branches["v1"]
+
+    hub.before = move
+    done = find(hub, tmp_path)
+    assert done.stdout.strip().endswith(model.branches["v1"]), done.stderr
+    fetched = files_in(Path(done.stdout.strip()))
+    assert fetched.items() <= model.commits[model.branches["v1"]].items()
+
+
+@pytest.mark.parametrize("file", ["config.json", ".gitattributes", "model.safetensors"])
+def test_a_hub_that_falls_silent_on_the_way_leaves_no_half_a_model(hub, tmp_path, file):
+    """The library then gives what the cache has, without a word."""
+    model = hub.models[NAME]
+    files = model.commits[model.branches["main"]]
+
+    def fall_silent(path):
+        resolved = len({path for _, path in hub.requests if "/resolve/" in path})
+        before = {"config.json": 0, ".gitattributes": 1, "model.safetensors": 2}[file]
+        hub.status = 503 if resolved > before and path.startswith("/api/") else hub.status
+
+    for name in list(files):
+        if name not in ("config.json", ".gitattributes", "model.safetensors", "modules.json"):
+            del files[name]
+    files["modules.json"] = b"[]"
+    hub.before = fall_silent
+    fails(find(hub, tmp_path), f"{NAME}: the hub did not give {file}: try again later")
+
+
 def test_a_cached_model_needs_no_hub_and_says_nothing_of_another_revision(hub, tmp_path):
     first = find(hub, tmp_path, "v1")
     assert first.returncode == 0, first.stderr
@@ -171,8 +208,7 @@ def test_a_model_that_others_cached_in_part_is_not_taken_for_whole(hub, tmp_path
     part = "from huggingface_hub import hf_hub_download as get; import sys; get(*sys.argv[1:])"
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         assert process(hub, tmp_path, part, NAME, name).returncode == 0
-    fails(find(hub, tmp_path, HF_HUB_OFFLINE="1"), "only parts of it, without modules.json")
-    hub.models[NAME].commits[hub.models[NAME].branches["main"]][".gitattributes"] = b""
+    fails(find(hub, tmp_path, HF_HUB_OFFLINE="1"), "only parts of it, without .gitattributes")
     whole = "from huggingface_hub import snapshot_download as get; import sys; get(sys.argv[1])"
     assert process(hub, tmp_path, whole, NAME).returncode == 0
     assert find(hub, tmp_path, HF_HUB_OFFLINE="1").returncode == 0
@@ -193,7 +229,7 @@ def test_what_the_hub_does_not_know_is_named(hub, tmp_path, name, revision, part
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_gated_model_is_not_taken_for_an_unknown_one(hub, tmp_path, status):
     hub.models[NAME].refused = status
-    parts = ("refuses to give config.json", f"status {status}", "accept", "HF_TOKEN")
+    parts = ("refuses to give its files", f"status {status}", "accept", "HF_TOKEN")
     fails(find(hub, tmp_path), *parts)
 
 
@@ -214,7 +250,7 @@ def test_a_broken_connection_is_told_and_the_next_run_goes_on(hub, tmp_path):
     start = time.monotonic()
     done = backbone(hub, tmp_path / "home", tmp_path / "x.fala")
     assert time.monotonic() - start < 60
-    fails(done, NAME, "did not give all of model.safetensors (the connection broke")
+    fails(done, NAME, "did not give all of its files (the connection broke")
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
     # Nor is the part taken for the model, where there is no network to fetch the rest.
     fails(find(hub, tmp_path / "home", HF_HUB_OFFLINE="1"), "without model.safetensors")
@@ -235,7 +271,7 @@ def test_weights_outside_the_model_are_not_asked_for(hub, tmp_path):
 def test_a_full_disk_is_not_taken_for_a_broken_connection(hub, tmp_path):
     limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)){FIND}"
     done = process(hub, tmp_path, limited, NAME, "", 10)
-    fails(done, "model.safetensors cannot be kept in the hub's cache: File too large")
+    fails(done, "cannot be kept in the hub's cache: File too large")
 
 
 def test_a_model_without_use_is_refused_before_its_weights_are_fetched(hub, tmp_path):

@@ -18,8 +18,7 @@ from bundles import (
     write_onnx_release,
     write_word_vectors,
 )
-from fala.bundle.writing import write_bundle
-from fala.errors import BundleDigestError, BundleFormatError, ExportError
+from fala import BundleDigestError, BundleFormatError, ExportError, write_bundle
 from fala_export import inspection
 from fala_export.footprint import measure
 from fala_export.inspection import inspect

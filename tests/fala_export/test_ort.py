@@ -10,10 +10,9 @@ pytest.importorskip("transformers")
 pytest.importorskip("optimum")
 
 from encoders import POSITIONS, TEXTS, make_encoder
-from fala.backbones import OnnxEncoder
-from fala.bundle.format import ORT, ORT_MODEL, ORT_OPERATORS
-from fala.bundle.reading import Bundle
-from fala.errors import BundleFormatError, ExportError
+from fala import Bundle, BundleFormatError, ExportError
+from fala.vendor import OnnxEncoder
+from fala.vendor.layout import ORT, ORT_MODEL, ORT_OPERATORS
 from fala_export.backbone import ExportOptions, export_encoder
 from fala_export.ort_format import to_ort
 from fala_export.precision.weights import PRECISIONS

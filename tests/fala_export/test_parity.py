@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from bundles import make_head, onnx_files
-from fala.bundle.format import ONNX_MODEL
-from fala.examples import Match, unique_texts
-from fala.model.heads import Head
+from fala import Head, Match
+from fala.vendor import unique_texts
+from fala.vendor.layout import ONNX_MODEL
 from fala_export.parity import compare, compare_logits, speed
 
 TEXTS = [f"text {number}" for number in range(40)]

@@ -6,8 +6,7 @@ from click.testing import CliRunner
 from scipy.special import expit
 
 from bundles import make_head, write_onnx, write_word_vector_release
-from fala import Bundle, Match
-from fala.errors import DataError
+from fala import Bundle, DataError, Match
 from fala_export.cli import main
 from fala_export.population.annotators import chunks, gather_annotators
 from fala_export.population.choice import TICKS, _devices_loss, choose_prior, cut

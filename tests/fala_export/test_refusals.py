@@ -19,13 +19,15 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("optimum")
 
-from fala.bundle.reading import Bundle
-from fala_export import backbone
+from fala import Bundle
+from fala_export import backbone, progress
 from fala_export.cli import main
 from fala_export.models import transformer_files
 from families import CORPUS, write_early_folder, write_model
 
-PROGRAM = "from fala_export.cli import main; main(prog_name='fala-export')"
+# On a machine so busy that a step takes seconds, no line about its progress comes between.
+PATIENT = "from fala_export import progress; progress._FIRST = 600.0"
+PROGRAM = f"{PATIENT}; from fala_export.cli import main; main(prog_name='fala-export')"
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +50,7 @@ def temporary(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setattr(progress, "_FIRST", 600.0)
     return folder
 
 
@@ -155,7 +158,7 @@ def test_a_tokenizer_of_no_use_is_told(refused, model, tmp_path, monkeypatch):
     refused(changed(model, tmp_path / "none", **tokenizer), "has no tokenizer")
     folder = changed(model, tmp_path / "pieces", **tokenizer, spm__model=b"pieces")
     monkeypatch.setattr(transformer_files, "find_spec", lambda name: None)
-    refused(folder, "only there as spm.model: install sentencepiece")
+    refused(folder, "only there as spm.model: install fala-sdk[export]")
     refused(changed(model, tmp_path / "cut", tokenizer__json=b'{"version'), "its tokenizer")
     slow = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "basic"}
     folder = changed(model, tmp_path / "slow", tokenizer_config__json=slow)
@@ -209,6 +212,17 @@ def test_weights_of_no_use_are_told(refused, model, tmp_path):
     ):
         content = save(change, {"format": "pt"})
         refused(changed(model, tmp_path / case, model__safetensors=content), part)
+
+
+def test_weights_in_parts_are_all_there_and_in_the_folder(refused, model, tmp_path):
+    index = "model.safetensors.index.json"
+    for case, part, told in (
+        ("lost", "model-00001-of-00002.safetensors", f"has no {{}}, which {index} names"),
+        ("outside", "../model.safetensors", "it names files outside the model's folder"),
+    ):
+        folder = changed(model, tmp_path / case, model__safetensors=None)
+        (folder / index).write_text(json.dumps({"weight_map": {"a": part}}))
+        refused(folder, told.format(part))
 
 
 class Trap:

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import kill_training
 from bundles import write_onnx, write_word_vectors
 from encoders import DIMENSION, make_encoder, write_encoder
-from fala.bundle.reading import Bundle
+from fala import Bundle
 from fala_export import backbone
 from fala_export.cli import main
 from fala_export.models.encoder import load_encoder

@@ -12,7 +12,7 @@ pytest.importorskip("accelerate")
 import torch
 
 import kill_training
-from fala.errors import ExportError
+from fala import ExportError
 from fala_export.training import checkpoints
 
 BATCHES, EPOCHS = 8, 4

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fala.errors import DataError
-from fala.examples import Match
+from fala import DataError, Match
 from fala.vendor.rows import Row
 from fala_export.training.public_rows import PublicRows, divide, document_of, load_public_rows
 

@@ -6,6 +6,7 @@ import json
 import zipfile
 
 import numpy as np
+import pytest
 
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes
@@ -178,3 +179,13 @@ def renamed(data, old, new):
     """An archive with a name (str) replaced by bytes of the same length, in both headers."""
     assert len(old) == len(new)
     return data.replace(old.encode(), new)
+
+
+def refused(path, error, match):
+    """Opening raises exactly this class, names the file, and says what is wrong."""
+    with pytest.raises(error, match=match) as caught:
+        bundle = Bundle.open(path)
+        bundle.backbone()
+        bundle.head()
+    assert type(caught.value) is error
+    assert str(path) in str(caught.value)

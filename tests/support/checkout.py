@@ -2,18 +2,48 @@
 
 import os
 from pathlib import Path
+from types import CodeType, FunctionType
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 SUPPORT = Path(__file__).parent
 
+#: The marks of the test that runs.
+marks: set[str] = set()
+
 
 def real_data(*parts):
-    """A file or folder of the real data sets; skips the test, or the module, without it."""
+    """A file or folder of the real data sets; skips the test without it.
+
+    Tests that call this, by their own functions or fixtures, are marked ``real_data``.
+    """
+    if "real_data" not in marks:
+        raise LookupError("real data is asked for where the mark's search does not see it")
     named = os.environ.get("FALA_DATA")
     path = Path(named or os.devnull, *parts)
     if not named or not path.exists():
-        reason = f"real data: FALA_DATA names no folder with {'/'.join(parts)}"
-        pytest.skip(reason, allow_module_level=True)
+        pytest.skip(f"real data: FALA_DATA names no folder with {'/'.join(parts)}")
     return path
+
+
+def asks_for_real_data(function):
+    """Whether a function calls ``real_data``, or calls one of its own module that does."""
+    seen, waiting = set(), [function]
+    while waiting:
+        function = waiting.pop()
+        if not isinstance(function, FunctionType) or function in seen:
+            continue
+        seen.add(function)
+        for name in _names(function.__code__):
+            if name == real_data.__name__:
+                return True
+            waiting.append(function.__globals__.get(name))
+    return False
+
+
+def _names(code):
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _names(inner)

@@ -34,7 +34,7 @@ def make_encoder(pooling="mean", normalize=True, texts=TEXTS, pieces=PIECES):
 
 def write_encoder(folder, encoder=None):
     """Write an encoder (a tiny one) as sentence-transformers does; gives the folder."""
-    from fala_export.models.folder import save_encoder
+    from fala_export.models.saving import save_encoder
 
     save_encoder(encoder or make_encoder(), folder)
     return folder

@@ -37,7 +37,11 @@ class Model:
     refused: int | None = None
 
     def push(self, files: dict[str, bytes], *branches: str) -> str:
-        """Add a commit and let branches or tags stand for it; gives its name."""
+        """Add a commit and let branches or tags stand for it; gives its name.
+
+        As every model on the hub it has the file in which git keeps which others are large.
+        """
+        files = {".gitattributes": b"*.safetensors filter=lfs\n", **files}
         commit = commit_of(files)
         self.commits[commit] = files
         self.branches |= dict.fromkeys(branches, commit)

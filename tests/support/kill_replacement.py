@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fala.backbones import OnnxEncoder
 from fala.device import Device
-from fala.replacement import installed as module
+from fala.store import installed as module
 from fala.store import slots
 from fala.store.store import Store
 

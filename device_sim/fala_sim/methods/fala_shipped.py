@@ -127,7 +127,7 @@ def joined(report: Report, more: Report) -> Report:
         reason=more.reason,
         representatives=more.representatives,
         forward_passes=report.forward_passes + more.forward_passes,
-        lambda_=more.lambda_,
+        scales=more.scales,
         measure=more.measure,
         vendor_loss=more.vendor_loss,
         personal_loss=more.personal_loss,

@@ -1,18 +1,12 @@
-"""The public text that a bridge is learned on, and its embeddings."""
+"""The public text that a bridge is learned on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
-from fala import Backbone, DataError, ExportError, RowError
-from fala.vendor import Vectors, read_rows, unique_texts
+from fala import DataError, ExportError, RowError
+from fala.vendor import read_rows, unique_texts
 from fala_export.distillation.texts import read_lines
-from fala_export.training.progress import progress
-
-_CHUNK = 512  # texts between two steps of a progress bar
 
 
 def read_documents(path: Path) -> list[str]:
@@ -44,14 +38,3 @@ def _public_texts(path: Path) -> list[str]:
     if texts := unique_texts(row.example for row in rows if row.split == "public"):
         return texts
     raise ExportError(f'{path}: no row of split "public"; a bridge is learned on no other')
-
-
-def embed(backbone: Backbone, texts: Sequence[str], label: str) -> Vectors:
-    """Embed n texts with a progress bar; shape (n, dimension)."""
-    embeddings = np.empty((len(texts), backbone.dimension), dtype=np.float32)
-    with progress(label, len(texts)) as bar:
-        for start in range(0, len(texts), _CHUNK):
-            chunk = texts[start : start + _CHUNK]
-            embeddings[start : start + len(chunk)] = backbone.encode(chunk)
-            bar.update(len(chunk))
-    return embeddings

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bridge, Bundle, ExportError, add_bridge
-from fala_export.bridging.documents import embed, read_documents
+from fala_export.bridging.documents import read_documents
 from fala_export.bridging.learning import STRENGTHS, Trial, check_enough, learn_map
-from fala_export.training.progress import progress
+from fala_export.embedding import embed
+from fala_export.progress import progress
 
 _MEGABYTE = 1_000_000
 

@@ -14,6 +14,7 @@ from fala_export.commands.options import (
     ORT,
     OUT,
     QUANTIZE,
+    name_of,
     show,
 )
 
@@ -56,7 +57,7 @@ def backbone(
 
     encoder = load(source, pooling, revision)
     options = ExportOptions(
-        name=name or Path(source).name,
+        name=name or name_of(source),
         precision=precision,
         min_cosine=min_cosine,
         max_length=max_length,

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fala_export.commands.options import JSON, MIN_COSINE, OUT, QUANTIZE, show
+from fala_export.commands.options import JSON, MIN_COSINE, OUT, QUANTIZE, name_of, show
 
 _COUNT = click.IntRange(min=1)
 
@@ -93,7 +93,7 @@ def distill(
         load(teacher, revision=revision),
         StudentRelease(
             name=name or out.stem,
-            teacher_name=Path(teacher).name,
+            teacher_name=name_of(teacher),
             texts=texts,
             settings=Distillation(
                 layers=layers,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,21 @@ ORT = click.option(
     "fp16 and int4 save little there.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+
+
+def name_of(source: str) -> str:
+    """A model's name unless the vendor gives one: its folder's, its file's, or the hub's.
+
+    Args:
+        source: As it stands on the command line; a folder may be ``.`` or ``..``.
+    """
+    path = Path(source)
+    if path.is_file():
+        return path.stem
+    # Only then: a link that was named on purpose keeps its own name.
+    if path.is_dir() and path.name in ("", ".."):
+        path = path.resolve()
+    return path.name
 
 
 def show(summary: Mapping[str, Any], as_json: bool) -> None:
@@ -108,12 +123,3 @@ def _show_training(training: Mapping[str, Any]) -> None:
                 f"  {title:<16}  {cells[0]:>13} {cells[1]:>6}  {cells[2]:>8}   "
                 f"{cells[3]:>14} {cells[4]:>6}  {cells[5]:>8}"
             )
-
-
-def show_all(summaries: Sequence[Mapping[str, Any]], as_json: bool) -> None:
-    """Print what a command with several outputs did: an array of JSON, or one after another."""
-    if as_json:
-        click.echo(json.dumps(summaries, indent=2))
-        return
-    for summary in summaries:
-        show(summary, as_json=False)

@@ -17,6 +17,7 @@ from fala_export.commands.options import (
     ORT,
     OUT,
     QUANTIZE,
+    name_of,
     show,
 )
 from fala_export.training.settings import TrainingSettings
@@ -119,9 +120,8 @@ def train(
             raise ExportError("interrupted; the same command with --resume continues") from error
         if not isinstance(backbone, Bundle):
             save_model(backbone, work / "model")
-    path = Path(source)
     options = ExportOptions(
-        name=name or (path.stem if path.is_file() else path.name),
+        name=name or name_of(source),
         precision=precision,
         min_cosine=min_cosine,
         max_length=max_length,

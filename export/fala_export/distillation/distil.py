@@ -31,7 +31,8 @@ from fala_export.distillation.teacher import Teacher, digest
 from fala_export.distillation.texts import Texts
 from fala_export.distillation.vocabulary import Vocabulary, choose_vocabulary
 from fala_export.models.encoder import Encoder
-from fala_export.models.folder import save_encoder
+from fala_export.models.saving import save_encoder
+from fala_export.training.settings import LoopSettings
 
 if TYPE_CHECKING:
     from fala_export.models.sentence_encoder import SentenceEncoder
@@ -102,7 +103,7 @@ def distil(
     """
     from fala_export.distillation.batches import Imitation, TextBatches
     from fala_export.models.sentence_encoder import SentenceEncoder
-    from fala_export.training.loop import LoopSettings, train_module
+    from fala_export.training.loop import train_module
 
     own = teacher.encoder.module
     config = own.transformer.config

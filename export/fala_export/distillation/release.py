@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import click
-import numpy as np
-from numpy.typing import NDArray
-
-from fala import Backbone, ExportError
+from fala import ExportError
 from fala_export.backbone import Export, ExportOptions, check_folder, convert, pack
 from fala_export.distillation.distil import Distillation, distil
 from fala_export.distillation.survival import Task, load_task, score, survival
 from fala_export.distillation.teacher import Teacher
 from fala_export.distillation.texts import read_texts
+from fala_export.embedding import embed
 from fala_export.models.encoder import Encoder
 from fala_export.parity_texts import parity_texts
-
-_CHUNK = 256  # texts between two moves of the progress bar
 
 
 @dataclass(frozen=True)
@@ -106,17 +100,9 @@ def release_student(encoder: Encoder, release: StudentRelease, out: Path) -> dic
 def _survival(task: Task, teacher: Teacher, large: Export, small: Export) -> dict[str, Any]:
     texts = task.texts
     theirs = dict(zip(texts, teacher.embed(texts, small.max_length), strict=True))
-    ours = dict(zip(texts, _embed(small.backbone, texts), strict=True))
+    ours = dict(zip(texts, embed(small.backbone, texts, "embedding with the student"), strict=True))
     return survival(
         task,
         {**score(task, large.backbone, theirs), "megabytes": large.megabytes},
         {**score(task, small.backbone, ours), "megabytes": small.megabytes},
     )
-
-
-def _embed(backbone: Backbone, texts: Sequence[str]) -> NDArray[np.float32]:
-    chunks = [texts[start : start + _CHUNK] for start in range(0, len(texts), _CHUNK)]
-    with click.progressbar(
-        chunks, label="student: texts", file=sys.stderr, hidden=not sys.stderr.isatty()
-    ) as bar:
-        return np.concatenate([backbone.encode(list(chunk)) for chunk in bar])

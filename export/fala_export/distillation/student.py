@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import click
 import numpy as np
 from numpy.typing import NDArray
 
 from fala import ExportError
+from fala_export.progress import progress
 
 if TYPE_CHECKING:
     from transformers import BertModel, PretrainedConfig, PreTrainedModel
@@ -148,14 +147,10 @@ def piece_vectors(
     diagonal = sparse.diags_array(1 / (transposed.power(2).sum(axis=1) + ridge))
     right = transposed @ targets.astype(np.float64)
     vectors = np.empty((size, targets.shape[1]), dtype=np.float32)
-    with click.progressbar(
-        range(vectors.shape[1]),
-        label="word vectors",
-        file=sys.stderr,
-        hidden=not sys.stderr.isatty(),
-    ) as bar:
-        for column in bar:
+    with progress("word vectors", vectors.shape[1]) as bar:
+        for column in range(vectors.shape[1]):
             vectors[:, column], _ = cg(normal, right[:, column], rtol=1e-3, M=diagonal)
+            bar.update(1)
     return vectors
 
 

@@ -18,6 +18,7 @@ from fala_export.models.folder import (
     read_pooling,
     read_sentence_settings,
 )
+from fala_export.models.hub import HubModel, find_model
 from fala_export.models.transformer_files import (
     CONFIGURATION,
     WEIGHTS,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     import torch
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
-    from fala_export.models.hub import HubModel
     from fala_export.models.sentence_encoder import SentenceEncoder
 
 FAMILY = (
@@ -193,8 +193,6 @@ def _find(source: str, revision: str | None) -> tuple[Path, HubModel | None]:
         raise ExportError(f"{source}: is a file; give the folder that holds the model")
     if not _HUB_NAME.fullmatch(source):
         raise ExportError(f"{source}: no such folder")
-    from fala_export.models.hub import find_model
-
     hub = find_model(source, revision)
     return hub.folder, hub
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -17,7 +16,6 @@ from fala_export.models.transformer_files import (
 )
 
 if TYPE_CHECKING:
-    from fala_export.models.encoder import Encoder
     from fala_export.models.sentence_encoder import AttentionPooling
 
 MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
@@ -31,12 +29,16 @@ SENTENCE_SETTINGS = (
 )
 """Names of the settings that sentence-transformers keeps beside a transformer, newest first."""
 
-_TYPES = "sentence_transformers."
+TYPES = "sentence_transformers."
+"""How sentence-transformers names the types of its own steps."""
+
+ATTENTION_TYPE = "fala_export.models.sentence_encoder.AttentionPooling"
+"""The type of our attention pooling: the library has none."""
+
+POOLING_MODES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+"""The switches of the poolings that can be exported."""
+
 _STEPS = ("Transformer", "Pooling", "Normalize")
-# Ours: the library has none.
-_ATTENTION_TYPE = "fala_export.models.sentence_encoder.AttentionPooling"
-_POOLING, _ATTENTION = "1_Pooling", "1_AttentionPooling"
-_POOLING_MODES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
 
 
 @dataclass(frozen=True)
@@ -89,11 +91,11 @@ def read_modules(source: str, folder: Path) -> Modules:
     paths: dict[str, str] = {}
     for kind, path in steps:
         name = kind.rpartition(".")[2]
-        if not kind.startswith(_TYPES) and kind != _ATTENTION_TYPE:
+        if not kind.startswith(TYPES) and kind != ATTENTION_TYPE:
             raise ExportError(
                 f"{source}: {MODULES} names {kind}, code of the model's own, which is never run"
             )
-        if name in paths or (kind.startswith(_TYPES) and name not in _STEPS):
+        if name in paths or (kind.startswith(TYPES) and name not in _STEPS):
             raise ExportError(f"{source}: {MODULES} names {name}, which cannot be exported")
         if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
             raise ExportError(f"{source}: {MODULES} names the folder {path}, outside the model's")
@@ -131,8 +133,8 @@ def read_pooling(
         key for key, on in settings.items() if key.startswith("pooling_mode_") and on is True
     ]
     chosen = [str(mode) for mode in (declared if isinstance(declared, list) else [declared])]
-    modes = {_POOLING_MODES.get(mode, mode) for mode in chosen}
-    if len(modes) == 1 and modes <= set(_POOLING_MODES.values()):
+    modes = {POOLING_MODES.get(mode, mode) for mode in chosen}
+    if len(modes) == 1 and modes <= set(POOLING_MODES.values()):
         return modes.pop()
     raise ExportError(
         f"{source}: pooling by {' and '.join(chosen) or 'nothing'} cannot be exported; "
@@ -166,49 +168,6 @@ def read_sentence_settings(source: str, folder: Path, modules: Modules) -> Sente
     return SentenceSettings(
         longest=longest if isinstance(longest, int) and longest > 0 else None,
         lowercase=settings.get("do_lower_case") is True,
-    )
-
-
-def save_encoder(encoder: Encoder, folder: Path) -> None:
-    """Write a model that ``load_encoder`` reads; sentence-transformers does, but for attention.
-
-    Args:
-        encoder: A loaded or trained encoder.
-        folder: Made if missing.
-    """
-    from safetensors.torch import save_file
-    from tokenizers import Tokenizer
-    from transformers import PreTrainedTokenizerFast
-
-    module = encoder.module
-    module.transformer.save_pretrained(folder)
-    tokenizer = Tokenizer.from_str(encoder.tokenizer.decode())
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token=tokenizer.id_to_token(encoder.pad_id),
-        model_max_length=encoder.longest,
-    ).save_pretrained(folder)
-    steps = [("", f"{_TYPES}models.Transformer")]
-    if module.attention is None:
-        name = next(key for key, mode in _POOLING_MODES.items() if mode == module.pooling)
-        (folder / _POOLING).mkdir(exist_ok=True)
-        settings = {"word_embedding_dimension": module.dimension, name: True}
-        (folder / _POOLING / CONFIGURATION).write_text(json.dumps(settings))
-        steps.append((_POOLING, f"{_TYPES}models.Pooling"))
-    else:
-        (folder / _ATTENTION).mkdir(exist_ok=True)
-        save_file(module.attention.state_dict(), folder / _ATTENTION / WEIGHTS[0])
-        steps.append((_ATTENTION, _ATTENTION_TYPE))
-    if module.normalize:
-        steps.append(("2_Normalize", f"{_TYPES}models.Normalize"))
-    (folder / MODULES).write_text(
-        json.dumps(
-            [
-                {"idx": index, "name": str(index), "path": path, "type": kind}
-                for index, (path, kind) in enumerate(steps)
-            ],
-            indent=2,
-        )
     )
 
 

@@ -1,33 +1,36 @@
-"""A model on the Hugging Face hub: its files, all of one commit, in the hub's local cache."""
+"""A model on the Hugging Face hub: its files, all of one commit, in the hub's local cache.
+
+``huggingface_hub`` fetches and keeps them. Ours is which files a model needs, that its weights
+come last, when the cache alone may be trusted, and what is said when something fails.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fala import ExportError
-from fala_export.models.folder import (
-    MODULES,
-    PROMPTS,
-    SENTENCE_SETTINGS,
-    read_modules,
-)
+from fala_export.models.folder import MODULES, PROMPTS, SENTENCE_SETTINGS, Modules, read_modules
 from fala_export.models.transformer_files import (
     CONFIGURATION,
     TOKENIZER,
     VOCABULARIES,
     WEIGHTS,
-    loading,
-    read_json,
+    weight_parts,
 )
 from fala_export.quiet import quiet
 
 if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.hf_api import ModelInfo
 
 _PATIENCE = 10.0  # seconds after which a hub that does not answer counts as out of reach
-_SIGN_OF_ALL = ".gitattributes"  # in the cache only where somebody fetched the whole model
+# The hub puts it into every model. It comes after the settings, be it by us or by whoever fetched
+# the whole model: without it the cache may lack a file of which nothing else tells.
+_SIGN_OF_SETTINGS = ".gitattributes"
 
 
 @dataclass(frozen=True)
@@ -37,11 +40,13 @@ class HubModel:
     Attributes:
         name: The model's.
         folder: The cache's folder with the files fetched so far, in the layout of the model.
+        files: Names of all files of the commit; empty where only the cache is asked.
         unreachable: Why only the cache is asked; None where the hub answers.
     """
 
     name: str
     folder: Path
+    files: frozenset[str]
     unreachable: str | None
 
     @property
@@ -50,7 +55,7 @@ class HubModel:
         return self.folder.name
 
     def fetch_weights(self, folder: str) -> None:
-        """Fetch the weights. They come last, so a cached model that has them is whole.
+        """Fetch the best of a model's weights: the last to come, and only if it has a use.
 
         Args:
             folder: The transformer's, within the model; empty for the model's own.
@@ -58,48 +63,25 @@ class HubModel:
         Raises:
             ExportError: As ``find_model``.
         """
-        inner = f"{folder}/" if folder else ""
-        with quiet():
-            for name in WEIGHTS:
-                if (path := self._find(inner + name)) is None:
-                    continue
-                if path.suffix == ".json":
-                    for part in _parts(self.name, path):
-                        self._find(inner + part)
-                return
+        names = [_inside(folder, name) for name in WEIGHTS]
+        best = next((name for name in names if name in self.files), names[0])
+        self._fetch([best])
+        if self.unreachable and not any((self.folder / name).is_file() for name in names):
+            raise _only_parts(self.name, self.unreachable, best)
+        if best.endswith(".json"):
+            parts = weight_parts(self.name, self.folder / best)
+            self._fetch(_inside(folder, part) for part in parts)
 
-    def _fetch_settings(self) -> None:
-        self._find(MODULES)
-        modules = read_modules(self.name, self.folder)
-        inner = f"{modules.transformer}/" if modules.transformer else ""
-        files = [inner + name for name in (CONFIGURATION, *TOKENIZER)]
-        if modules.sentence:
-            files += [PROMPTS, *(inner + name for name in SENTENCE_SETTINGS)]
-        if modules.pooling is not None:
-            files.append(f"{modules.pooling}/{CONFIGURATION}")
-        if modules.attention is not None:
-            files.append(f"{modules.attention}/{WEIGHTS[0]}")
-        for file in files:
-            self._find(file)
-        if not (self.folder / inner / TOKENIZER[0]).is_file():
-            for name in VOCABULARIES:
-                self._find(inner + name)
-
-    def _find(self, file: str) -> Path | None:
-        """Find a file in the cache or fetch it; None where the model has none."""
-        from huggingface_hub import try_to_load_from_cache
-
-        cached = try_to_load_from_cache(self.name, file, revision=self.commit)
-        if cached is not None:  # a path, or the mark of a file known to be missing
-            return Path(cached) if isinstance(cached, str) else None
-        if self.unreachable is None:
-            return _download(self.name, file, self.commit)
-        if (self.folder / _SIGN_OF_ALL).is_file():
-            return None
-        raise ExportError(
-            f"{self.name}: {self.unreachable}, and the local cache has only parts of it, without "
-            f"{file}: run this once where the hub can be reached, or give a model's folder"
-        )
+    def _fetch(self, files: Iterable[str]) -> None:
+        """Fetch those of some files that the model has."""
+        wanted = self.files.intersection(files)
+        if not wanted:
+            return
+        _snapshot(self.name, self.commit, wanted)
+        for file in wanted:
+            # The library is content with what the cache has, where the hub falls silent.
+            if not (self.folder / file).is_file():
+                raise ExportError(f"{self.name}: the hub did not give {file}: try again later")
 
 
 def find_model(name: str, revision: str | None) -> HubModel:
@@ -116,77 +98,108 @@ def find_model(name: str, revision: str | None) -> HubModel:
         ExportError: An unknown name or revision, a model that the hub refuses to give, no
             network and no copy in the cache, or a transfer that broke.
     """
-    with quiet():
-        unreachable = _why_unreachable(name, revision)
-        model = HubModel(name, _resolve(name, revision or "main", unreachable), unreachable)
-        model._fetch_settings()
-        return model
+    revision = revision or "main"
+    answer = _ask(name, revision)
+    if isinstance(answer, str):
+        return HubModel(name, _cached(name, revision, answer), frozenset(), answer)
+    folder = _snapshot(name, revision, [MODULES])
+    if folder.name != answer.sha:  # the branch moved between the two questions
+        return find_model(name, revision)
+    files = frozenset(file.rfilename for file in answer.siblings or ())
+    model = HubModel(name, folder, files, None)
+    model._fetch(_settings(read_modules(name, folder)))
+    model._fetch([_SIGN_OF_SETTINGS])
+    return model
 
 
-def _resolve(name: str, revision: str, unreachable: str | None) -> Path:
-    from huggingface_hub import try_to_load_from_cache
+def _settings(modules: Modules) -> list[str]:
+    """Names of the files of a model but its weights."""
+    inner = [CONFIGURATION, *TOKENIZER, *VOCABULARIES]
+    files = [MODULES]
+    if modules.sentence:
+        inner += SENTENCE_SETTINGS
+        files.append(PROMPTS)
+    if modules.pooling is not None:
+        files.append(_inside(modules.pooling, CONFIGURATION))
+    if modules.attention is not None:
+        files.append(_inside(modules.attention, WEIGHTS[0]))
+    return files + [_inside(modules.transformer, name) for name in inner]
 
-    for file in (CONFIGURATION, MODULES):  # an old layout has the first in a folder below
-        if unreachable is None:
-            path = _download(name, file, revision)
-        else:
-            cached = try_to_load_from_cache(name, file, revision=revision)
-            path = Path(cached) if isinstance(cached, str) else None
-        if path is not None:
-            return path.parent
-    if unreachable is None:
-        raise ExportError(f"{name}: not a model folder: it has no {CONFIGURATION}")
-    raise ExportError(
-        f"{name}: {unreachable}, and the local cache has no {revision} of it: run this once where "
-        "the hub can be reached, or give a model's folder"
+
+def _inside(folder: str, file: str) -> str:
+    return f"{folder}/{file}" if folder else file
+
+
+def _snapshot(name: str, revision: str, files: Iterable[str]) -> Path:
+    """Fetch some files into the hub's cache; gives its folder of the commit."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    try:
+        with quiet():
+            if not sys.stderr.isatty():
+                disable_progress_bars()
+            folder = snapshot_download(
+                name, revision=revision, allow_patterns=sorted(files), etag_timeout=_PATIENCE
+            )
+    except OSError as error:
+        # Of an answer that did not come, the library tells that it is not in the cache either.
+        silent = isinstance(error, LocalEntryNotFoundError)
+        raise _told(name, revision, (error.__cause__ if silent else None) or error) from error
+    return Path(folder)
+
+
+def _cached(name: str, revision: str, unreachable: str) -> Path:
+    """Find the cache's folder of a commit whose settings are all there."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        folder = Path(snapshot_download(name, revision=revision, local_files_only=True))
+    except LocalEntryNotFoundError as error:
+        raise ExportError(
+            f"{name}: {unreachable}, and the local cache has no {revision} of it: run this once "
+            "where the hub can be reached, or give a model's folder"
+        ) from error
+    if not (folder / _SIGN_OF_SETTINGS).is_file():
+        raise _only_parts(name, unreachable, _SIGN_OF_SETTINGS)
+    return folder
+
+
+def _only_parts(name: str, unreachable: str, file: str) -> ExportError:
+    return ExportError(
+        f"{name}: {unreachable}, and the local cache has only parts of it, without {file}: run "
+        "this once where the hub can be reached, or give a model's folder"
     )
 
 
-def _download(name: str, file: str, revision: str) -> Path | None:
-    """Fetch a file into the cache; None where the model has none."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+def _ask(name: str, revision: str) -> ModelInfo | str:
+    """What the hub tells about a model, or why it is not to be asked for any file.
 
-    try:
-        return Path(hf_hub_download(name, file, revision=revision, etag_timeout=_PATIENCE))
-    except LocalEntryNotFoundError as error:  # of the other's kind, but the hub gave no answer
-        raise _told(name, file, revision, error.__cause__ or error) from error
-    except EntryNotFoundError:
-        return None
-    except OSError as error:
-        raise _told(name, file, revision, error) from error
-
-
-def _why_unreachable(name: str, revision: str | None) -> str | None:
-    """Ask the hub for a model once, without the long retries that its files are fetched with."""
+    It is asked once, without the long retries that files are fetched with.
+    """
     from huggingface_hub import HfApi
     from huggingface_hub.constants import ENDPOINT
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        HFValidationError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 
     try:
-        HfApi().model_info(name, revision=revision, timeout=_PATIENCE)
+        with quiet():
+            return HfApi().model_info(name, revision=revision, timeout=_PATIENCE)
     except HFValidationError as error:
         raise ExportError(f"{name}: no such folder, and no name for a model") from error
     except OfflineModeIsEnabled:
         return "the hub is not asked (HF_HUB_OFFLINE is set)"
-    except (RepositoryNotFoundError, RevisionNotFoundError) as error:
-        raise _told(name, "", revision, error) from error
     except HfHubHTTPError as error:
-        status = _status(error)
-        return f"the hub fails with status {status}" if status >= 500 else None
+        if (status := _status(error)) >= 500:
+            return f"the hub fails with status {status}"
+        raise _told(name, revision, error) from error
     except OSError as error:
         return f"the hub at {ENDPOINT} cannot be reached ({type(error).__name__})"
-    return None
 
 
-def _told(name: str, file: str, revision: str | None, error: BaseException) -> ExportError:
-    """Say in one line why the hub does not give a file, and what to do."""
+def _told(name: str, revision: str, error: BaseException) -> ExportError:
+    """Say in one line why the hub does not give a model, and what to do."""
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,
@@ -204,22 +217,13 @@ def _told(name: str, file: str, revision: str | None, error: BaseException) -> E
         )
     if isinstance(error, GatedRepoError) or status in (401, 403):
         return ExportError(
-            f"{name}: the hub refuses to give {file} (status {status}): accept the model's terms "
-            "on its page and put a token into HF_TOKEN, or give a folder with a copy"
+            f"{name}: the hub refuses to give its files (status {status}): accept the model's "
+            "terms on its page and put a token into HF_TOKEN, or give a folder with a copy"
         )
     if isinstance(error, OSError) and error.errno is not None:  # of requests' own, none has one
-        return ExportError(f"{name}: {file} cannot be kept in the hub's cache: {error.strerror}")
+        return ExportError(f"{name}: cannot be kept in the hub's cache: {error.strerror}")
     reason = f"it answers {status}" if status else f"the connection broke, {type(error).__name__}"
-    return ExportError(f"{name}: the hub did not give all of {file} ({reason}): try again later")
-
-
-def _parts(name: str, index: Path) -> list[str]:
-    """Read which files hold the weights, from the file that says so."""
-    with loading(name, index.name):
-        parts = sorted(set((read_json(name, index) or {})["weight_map"].values()))
-        if any(Path(part).name != part for part in parts):
-            raise ValueError("it names files outside the model's folder")
-    return parts
+    return ExportError(f"{name}: the hub did not give all of its files ({reason}): try again later")
 
 
 def _status(error: HfHubHTTPError) -> int:

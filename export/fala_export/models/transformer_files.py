@@ -108,8 +108,8 @@ def check_tokenizer(source: str, folder: Path) -> None:
         raise ExportError(f"{source}: has no tokenizer: neither {TOKENIZER[0]} nor a vocabulary")
     if found[0].endswith(".model") and find_spec("sentencepiece") is None:
         raise ExportError(
-            f"{source}: its tokenizer is only there as {found[0]}: install sentencepiece to read "
-            f"it, or save the tokenizer as {TOKENIZER[0]}"
+            f"{source}: its tokenizer is only there as {found[0]}: install fala-sdk[export] to "
+            f"read it (sentencepiece is missing), or save the tokenizer as {TOKENIZER[0]}"
         )
 
 
@@ -117,15 +117,34 @@ def find_weights(source: str, folder: Path) -> Path:
     """Find the file with a transformer's weights, or with the names of their parts.
 
     Raises:
-        ExportError: There is none, or only what git leaves of it without its extension for
-            large files.
+        ExportError: There is none, a part is missing or outside the folder, or there is only what
+            git leaves of a file without its extension for large files.
     """
     path = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if path is None:
         raise ExportError(f"{source}: has no weights: neither {WEIGHTS[0]} nor {WEIGHTS[-1]}")
-    with path.open("rb") as stream:
-        if stream.read(len(_LFS_POINTER)) == _LFS_POINTER:
-            raise ExportError(
-                f"{source}: {path.name} only points to the weights: run git lfs pull there"
-            )
+    files = [path]
+    if path.suffix == ".json":
+        files += [folder / part for part in weight_parts(source, path)]
+    for file in files:
+        if not file.is_file():
+            raise ExportError(f"{source}: has no {file.name}, which {path.name} names")
+        with file.open("rb") as stream:
+            if stream.read(len(_LFS_POINTER)) == _LFS_POINTER:
+                raise ExportError(
+                    f"{source}: {file.name} only points to the weights: run git lfs pull there"
+                )
     return path
+
+
+def weight_parts(source: str, index: Path) -> list[str]:
+    """Read which files beside it hold the weights, from the file that says so.
+
+    Raises:
+        ExportError: It does not, or it names files of other folders.
+    """
+    with loading(source, index.name):
+        parts = sorted(set((read_json(source, index) or {})["weight_map"].values()))
+        if any(Path(part).name != part for part in parts):
+            raise ValueError("it names files outside the model's folder")
+    return parts

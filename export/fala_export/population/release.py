@@ -9,10 +9,10 @@ import numpy as np
 
 from fala import Backbone, Bundle, BundleMismatchError, Head, RowError, add_prior
 from fala.vendor import unique_texts
-from fala_export.bridging.documents import embed
+from fala_export.embedding import embed
 from fala_export.population.annotators import Annotator, gather_annotators
 from fala_export.population.choice import TICKS, choose_prior
-from fala_export.training.progress import progress
+from fala_export.progress import progress
 from fala_export.training.public_rows import PublicRows, load_public_rows
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fala import ExportError
 from fala_export.precision.calibration_texts import calibration_texts
-from fala_export.training.progress import progress
+from fala_export.progress import progress
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession

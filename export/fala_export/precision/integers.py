@@ -26,7 +26,7 @@ from fala_export.precision import four_bits
 from fala_export.precision.calibration import Seen, observe
 from fala_export.precision.graph_edit import GraphEdit
 from fala_export.precision.smoothing import SharedFactors
-from fala_export.training.progress import progress
+from fala_export.progress import progress
 
 if TYPE_CHECKING:
     from onnx import NodeProto

@@ -13,18 +13,18 @@ from fala import Backbone, Bundle, ExportError, Head, fit_head
 from fala.vendor import MATCHING, Example, Row, Vectors, unique_texts
 from fala.vendor.layout import WORD_VECTORS
 from fala_export.backbone import versions
+from fala_export.embedding import embed
 from fala_export.models.encoder import Encoder
+from fala_export.training.batches import Batches
 from fala_export.training.classifier import ClassifierBatches, ClassifierModule
 from fala_export.training.figures import measure
 from fala_export.training.learners import Learner, TransformerLearner, WordLearner
-from fala_export.training.loop import Batches, History, LoopSettings, open_work, train_module
+from fala_export.training.loop import History, open_work, train_module
 from fala_export.training.matcher import MatcherBatches, MatcherModule
 from fala_export.training.opened import Opened
-from fala_export.training.progress import progress
 from fala_export.training.public_rows import Division, PublicRows, divide, document_of
-from fala_export.training.settings import TrainingSettings
+from fala_export.training.settings import LoopSettings, TrainingSettings
 
-_CHUNK = 256
 _MOST_EXAMPLES = 300
 _LOSS_DIGITS = 6
 
@@ -192,13 +192,7 @@ def _embed(backbone: Backbone, rows: Sequence[Row]) -> dict[str, Vectors]:
     texts = unique_texts(row.example for row in rows)
     if isinstance(backbone, Learner):
         return dict(zip(texts, backbone.encode(texts), strict=True))
-    embeddings: dict[str, Vectors] = {}
-    with progress("embedding texts", len(texts)) as bar:
-        for start in range(0, len(texts), _CHUNK):
-            chunk = texts[start : start + _CHUNK]
-            embeddings.update(zip(chunk, backbone.encode(chunk), strict=True))
-            bar.update(len(chunk))
-    return embeddings
+    return dict(zip(texts, embed(backbone, texts, "embedding texts"), strict=True))
 
 
 def _examples(division: Division) -> list[Example]:

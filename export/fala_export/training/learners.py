@@ -16,8 +16,8 @@ from fala import Bundle
 from fala.vendor import words
 from fala_export.models.encoder import Encoder
 from fala_export.models.sentence_encoder import AttentionPooling, SentenceEncoder
-from fala_export.training.loop import LoopSettings
-from fala_export.training.progress import progress
+from fala_export.progress import progress
+from fala_export.training.settings import LoopSettings
 from fala_export.vectors.table import bundle_table
 
 Floats = NDArray[np.float32]

@@ -5,50 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import nn
 
 from fala import ExportError
 from fala_export.training import checkpoints
+from fala_export.training.batches import Batches
+from fala_export.training.settings import LoopSettings
 
 _WEIGHTS = "model.safetensors"
-
-
-@dataclass(frozen=True)
-class LoopSettings:
-    """How a module is trained.
-
-    Attributes:
-        epochs: Passes over the examples, at most.
-        learning_rate: At its peak; it rises linearly, and falls linearly to zero.
-        warm_up: Share of the steps in which it rises.
-        weight_decay: AdamW's; biases and norms are spared.
-        patience: Epochs without a lower validation loss after which the training ends.
-    """
-
-    epochs: int
-    learning_rate: float
-    warm_up: float = 0.1
-    weight_decay: float = 0.01
-    patience: int = 2
-
-
-class Batches(Protocol):
-    """Examples in batches: the same at every call, so that a training can be continued."""
-
-    def __len__(self) -> int:
-        """Batches an epoch."""
-
-    def batch(self, epoch: int, position: int) -> Mapping[str, Tensor]:
-        """The arguments of the module's ``forward``.
-
-        Args:
-            epoch: Counted from 0.
-            position: In the epoch.
-        """
 
 
 @dataclass(frozen=True)

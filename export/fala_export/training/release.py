@@ -10,7 +10,7 @@ from typing import Any
 from fala import Bundle, ExportError, write_release
 from fala_export.backbone import ExportOptions, check_folder, convert, pack
 from fala_export.models.encoder import Encoder
-from fala_export.models.folder import save_encoder
+from fala_export.models.saving import save_encoder
 from fala_export.training.global_model import Trained
 from fala_export.training.learners import WordLearner
 from fala_export.vectors.table import write_vectors

@@ -1,4 +1,4 @@
-"""What a vendor may say about a global training."""
+"""How a training runs: what a vendor may say about it, and what the loop is told."""
 
 from __future__ import annotations
 
@@ -22,3 +22,22 @@ class TrainingSettings:
     learning_rate: float | None = None
     warm_up: float = 0.1
     seed: int = 0
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """How a module is trained.
+
+    Attributes:
+        epochs: Passes over the examples, at most.
+        learning_rate: At its peak; it rises linearly, and falls linearly to zero.
+        warm_up: Share of the steps in which it rises.
+        weight_decay: AdamW's; biases and norms are spared.
+        patience: Epochs without a lower validation loss after which the training ends.
+    """
+
+    epochs: int
+    learning_rate: float
+    warm_up: float = 0.1
+    weight_decay: float = 0.01
+    patience: int = 2

@@ -8,12 +8,11 @@ alone, the sealing of checkpoints, and early stopping by what the checkpoint its
 from __future__ import annotations
 
 import math
-import sys
 import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import torch
@@ -30,10 +29,12 @@ from transformers import (
 )
 
 from fala import ExportError
+from fala_export.progress import progress
 from fala_export.training import checkpoints
 
 if TYPE_CHECKING:
-    from fala_export.training.loop import Batches, LoopSettings
+    from fala_export.training.batches import Batches
+    from fala_export.training.settings import LoopSettings
 
 _CHECKPOINT_SECONDS = 120.0  # between checkpoints; there is one after each epoch besides
 _KEPT = 3  # checkpoints: the best, the newest, and one before it while that is being written
@@ -191,19 +192,14 @@ class _Flow(TrainerCallback):  # type: ignore[misc]  # as above
         self._patience = patience
         self._saved = time.monotonic()
         self._steps = 0
-        self._bar: Any = None
 
     def on_epoch_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
         self._steps = state.max_steps // state.num_train_epochs
         number, done = divmod(state.global_step, self._steps)
-        self._bar = click.progressbar(
-            length=self._steps,
-            label=f"epoch {number + 1} of {state.num_train_epochs}",
-            file=sys.stderr,
-            hidden=not sys.stderr.isatty(),
-        )
+        self._shown = progress(f"epoch {number + 1} of {state.num_train_epochs}", self._steps)
+        self._bar = self._shown.__enter__()
         self._bar.update(done)
 
     def on_step_end(
@@ -218,7 +214,7 @@ class _Flow(TrainerCallback):  # type: ignore[misc]  # as above
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
-        self._bar.render_finish()
+        self._shown.__exit__(None, None, None)
 
     def on_log(
         self,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
-import sys
 import zipfile
 import zlib
 from collections.abc import Generator, Iterator
@@ -13,25 +12,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO
 
-import click
-
 from fala import ExportError
+from fala_export.progress import progress
 
 _GZIP = b"\x1f\x8b"
 _ZIP = (b"PK\3\4", b"PK\5\6")  # the second: without a file
 _TEXT_SUFFIXES = (".txt", ".vec")
 # Bytes of the longest line that is read in one piece: a damaged file may be one endless line.
 _LONGEST_LINE = 1 << 20
-# Bytes from which reading takes seconds, and lines between two steps of the progress bar.
-_LARGE = 32 << 20
-_STEP = 1_000
+_STEP = 1_000  # lines between two steps of the progress
 
 
 @contextmanager
 def open_lines(path: Path) -> Iterator[Iterator[bytes]]:
     """Open a text file, or the one text file in a .gz or .zip, recognised by its content.
 
-    Large files show a progress bar on standard error where that is a terminal.
+    Standard error shows how far it is.
 
     Args:
         path: The file.
@@ -90,17 +86,13 @@ def _open_member(path: Path, archive: zipfile.ZipFile) -> IO[bytes]:
 
 def _lines(path: Path, file: BinaryIO, text: IO[bytes]) -> Generator[bytes, None, None]:
     size = path.stat().st_size
-    with click.progressbar(
-        length=size,
-        label=path.name,
-        file=sys.stderr,
-        hidden=size < _LARGE or not sys.stderr.isatty(),
-    ) as bar:
-        number = 0
+    with progress(path.name, size) as bar:
+        number = told = 0
         while line := text.readline(_LONGEST_LINE):
             yield line
             number += 1
             if size and number % _STEP == 0:
                 # Of the file as it lies on the disk: packed, nobody knows how much is to come.
-                bar.update(file.tell() - bar.pos)
-        bar.update(size - bar.pos)
+                bar.update(file.tell() - told)
+                told = file.tell()
+        bar.update(size - told)

@@ -155,6 +155,23 @@ class Bundle:
             return self._prior()
 
     @property
+    def digest(self) -> str:
+        """SHA-256 of the manifest, and so of all that it lists."""
+        return hashlib.sha256(self.manifest.to_json()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same release, wherever it lies."""
+        return self.manifest == other.manifest if isinstance(other, Bundle) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        manifest = self.manifest
+        kind = "backbone" if manifest.task is None else f"{manifest.task} release"
+        return f"<Bundle {manifest.name}: {kind}, {manifest.dimension} dimensions, {self.path}>"
+
+    @property
     def backbone_digest(self) -> str:
         """SHA-256 over the backbone's files and how they are read; the embeddings' provenance."""
         manifest = self.manifest

@@ -17,7 +17,7 @@ from fala.demo import trial
 from fala.demo.sample import sample_rows
 from fala.device import Device
 from fala.errors import DataError
-from fala.replacement.representing import BRIDGED_PASSES, PASSES, Budget
+from fala.replacement.budget import BRIDGED_PASSES, PASSES, Budget
 from fala.vendor.built_in import built_in
 from fala.vendor.commands import Command
 from fala.vendor.rows import Rows, load_rows
@@ -82,7 +82,7 @@ Examples:
     type=int,
     default=0,
     show_default=True,
-    help="Seed of the sample and of the clustering.",
+    help="Seed of the built-in sample.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 @click.version_option(package_name="fala-sdk")
@@ -117,9 +117,9 @@ def command(
         if refine and new is not None:
             raise click.UsageError("--refine goes on with what --new brought; give one of them")
         if refine:
-            _on_device(device, None, limits, seed, as_json)
+            _on_device(device, None, limits, as_json)
         elif new is not None:
-            _on_device(device, _find(new), limits, seed, as_json)
+            _on_device(device, _find(new), limits, as_json)
         else:
             raise click.UsageError("--device needs --new, the release that comes, or --refine")
         return
@@ -179,7 +179,7 @@ def _trial(
             names, label="devices", file=sys.stderr, hidden=not sys.stderr.isatty()
         ) as bar:
             for name in bar:
-                results.append(trial.run_user(name, rows, old, new, budget, seed))  # noqa: PERF401
+                results.append(trial.run_user(name, rows, old, new, budget))  # noqa: PERF401
     if as_json:
         click.echo(
             json.dumps(
@@ -201,7 +201,7 @@ def _trial(
         click.echo(cli_text.table(results))
 
 
-def _on_device(path: Path, bundle: Bundle | None, budget: Budget, seed: int, as_json: bool) -> None:
+def _on_device(path: Path, bundle: Bundle | None, budget: Budget, as_json: bool) -> None:
     """Replace by a bundle, or refine where there is none."""
     with (
         Device.open(path) as device,
@@ -210,7 +210,8 @@ def _on_device(path: Path, bundle: Bundle | None, budget: Budget, seed: int, as_
         ) as bar,
     ):
 
-        def progress(_stage: str, done: int, total: int) -> None:
+        def progress(stage: str, done: int, total: int) -> None:
+            bar.label = stage
             bar.length = total
             bar.update(done - bar.pos)
 
@@ -219,7 +220,7 @@ def _on_device(path: Path, bundle: Bundle | None, budget: Budget, seed: int, as_
             if bundle is None:
                 report = device.refine(budget, progress=progress)
             else:
-                report = device.replace(bundle.path, budget, seed=seed, progress=progress)
+                report = device.replace(bundle.path, budget, progress=progress)
         except KeyboardInterrupt:
             click.echo(_whole(device, path, changed=device.model is not before), err=True)
             raise

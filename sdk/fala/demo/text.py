@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fala.demo import trial
-from fala.replacement.representing import Budget, Report
+from fala.replacement.budget import Budget
+from fala.report import InstantReport, Report, ViewReport
 from fala.vendor.rows import Rows
 
 _TITLES = {"auc": "AUC", "f1": "F1", "accuracy": "accuracy"}
@@ -70,7 +71,7 @@ def summary(report: Report, labels: Sequence[str]) -> str:
         f"examples         {counted}",
     ]
     if report.instant is not None:
-        lines.append(f"instant          {_instant(report)}")
+        lines.append(f"instant          {_instant(report.instant)}")
     lines.append(
         f"forward passes   {report.forward_passes}; backward passes {report.backward_passes}"
     )
@@ -81,8 +82,11 @@ def summary(report: Report, labels: Sequence[str]) -> str:
         lines.append(f"threshold        {labels[1]} above logit {report.threshold:.3f}")
     if report.agreement is not None:
         lines.append(f"agreement        {report.agreement:.1%} with the old personal model")
-    if report.lambda_ is not None:
-        lines.append(f"lambda           {report.lambda_:.3g}, by leave-one-out")
+    if report.waiting:
+        lines.append(f"waiting          {report.waiting} examples, for further forward passes")
+    if report.scales:
+        scales = ", ".join(f"{scale:g}" for scale in report.scales)
+        lines.append(f"scale            {scales} of the prior's covariance, by leave-one-out")
     lines.append(
         "seconds          "
         + ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in report.seconds.items())
@@ -112,20 +116,19 @@ def _conclusion(users: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def _instant(report: Report) -> str:
-    instant = report.instant or {}
-    text = f"{instant['decision']} model after {instant['seconds']:.3f} s, no forward pass"
-    if instant["personal_loss"] is not None:
+def _instant(instant: InstantReport) -> str:
+    text = f"{instant.decision} model after {instant.seconds:.3f} s, no forward pass"
+    if instant.personal_loss is not None:
         text += (
-            f": cross-entropy {instant['personal_loss']:.3f}, the vendor's own "
-            f"{instant['vendor_loss']:.3f}"
+            f": cross-entropy {instant.personal_loss:.3f}, the vendor's own "
+            f"{instant.vendor_loss:.3f}"
         )
     return text
 
 
-def _view(view: Mapping[str, Any]) -> str:
-    weights = [f"{weight:.2f}" for weight in view["weight"]]
-    own = all(weight == 1 for weight in view["weight"])
-    passes = "a forward pass" if view["forward_passes"] else "no forward pass"
-    name = view["name"] if own else f"{', '.join(weights)} x {view['name']}"
-    return f"{name} ({view['bytes'] / 1e6:.1f} MB, {passes} a text)"
+def _view(view: ViewReport) -> str:
+    weights = [f"{weight:.2f}" for weight in view.weight]
+    own = all(weight == 1 for weight in view.weight)
+    passes = "a forward pass" if view.forward_passes else "no forward pass"
+    name = view.name if own else f"{', '.join(weights)} x {view.name}"
+    return f"{name} ({view.bytes / 1e6:.1f} MB, {passes} a text)"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,8 @@ from fala.errors import DataError
 from fala.examples import unique_texts
 from fala.model.heads import Head, Vectors
 from fala.model.losses import label_probabilities
-from fala.replacement.representing import Budget, Report
+from fala.replacement.budget import Budget
+from fala.report import Report
 from fala.vendor.fitting import fit_bridge, fit_head
 from fala.vendor.metrics import f1, scores
 from fala.vendor.rows import Rows
@@ -105,9 +106,7 @@ def prepare(
     return before, replace(after, release=release, bridged=True, bridge=learned)
 
 
-def run_user(
-    user: str, rows: Rows, old: Side, new: Side, budget: Budget, seed: int
-) -> dict[str, Any]:
+def run_user(user: str, rows: Rows, old: Side, new: Side, budget: Budget) -> dict[str, Any]:
     """One user's device, from the old release to the new.
 
     Returns:
@@ -134,11 +133,11 @@ def run_user(
         device.learn([row.example for row in train], [row.label for row in train])
         figures["old_personal"] = _scores(truth, device.model.logits(before))
         if new.bridged:
-            first = device.replace(new.release, Budget(0), seed=seed)
+            first = device.replace(new.release, Budget(0))
             figures["instant"] = answers(device)
             reports = [first, device.refine(budget)]
         else:
-            reports = [device.replace(new.release, budget, seed=seed)]
+            reports = [device.replace(new.release, budget)]
         figures["fala"] = answers(device)
     figures["new_global"] = _scores(truth, new.head.vendor_model().logits(after))
     return {"user": user, "documents": len(train), **_costs(reports), **_by_metric(figures)}
@@ -215,7 +214,8 @@ def _costs(reports: Sequence[Report]) -> dict[str, Any]:
     first = reports[0]
     # A refinement that had nothing to solve decided nothing.
     last = next((report for report in reversed(reports) if report.solves), first)
-    instant = None if first.instant is None else {**first.instant, "views": first.views}
+    views = [asdict(view) for view in first.views]
+    instant = None if first.instant is None else {**asdict(first.instant), "views": views}
     seconds: dict[str, float] = {}
     for report in reports:
         for stage, spent in report.seconds.items():
@@ -226,7 +226,7 @@ def _costs(reports: Sequence[Report]) -> dict[str, Any]:
         "reason": last.reason,
         "stopped": last.stopped,
         "threshold": last.threshold,
-        "views": last.views,
+        "views": [asdict(view) for view in last.views],
         "instant": instant,
         "seconds": seconds,
     }

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from fala.errors import BundleFormatError, DimensionError
-from fala.model.heads import Vectors
+from fala.model.heads import Vectors, same_arrays
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Bridge:
     """What the vendor learnt on public text: new embedding = old @ matrix + offset, roughly.
 
@@ -47,6 +48,15 @@ class Bridge:
                 "a bridge of numbers that are not finite, or of less than no variance"
             )
 
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same map from the same backbone, number by number."""
+        if not isinstance(other, Bridge):
+            return NotImplemented
+        ours, theirs = ((one.matrix, one.offset, one.variance) for one in (self, other))
+        return self.source == other.source and same_arrays(ours, theirs)
+
+    __hash__ = None  # type: ignore[assignment]  # its arrays can be written to
+
     def map(self, embeddings: Vectors) -> Vectors:
         """Estimates (n, d_new) of new embeddings, from old ones (n, d_old).
 
@@ -79,3 +89,23 @@ class Bridge:
             following.map(self.offset[None])[0],
             following.variance + self.variance @ following.matrix**2,
         )
+
+
+def reachable(
+    bridges: Mapping[str, Bridge], earlier: Mapping[str, Bridge], active: str
+) -> list[Bridge]:
+    """The bridges to a new backbone, also those that go over the active one.
+
+    Args:
+        bridges: The new bundle's, by source.
+        earlier: The active bundle's, by source.
+        active: Digest of the active backbone.
+
+    Returns:
+        Bridges of distinct sources, that which leaves most unexplained first.
+    """
+    found = dict(bridges)
+    if active in bridges:
+        for source, bridge in earlier.items():
+            found.setdefault(source, bridge.then(bridges[active]))
+    return sorted(found.values(), key=lambda bridge: -float(bridge.variance.sum()))

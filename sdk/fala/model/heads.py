@@ -83,8 +83,38 @@ class Head:
         return inputs[:, None, :].astype(np.float64) * self.weight
 
     def vendor_model(self) -> PersonalModel:
-        """The vendor's own model: theta = 1 and the vendor's bias."""
-        return PersonalModel(self, np.ones_like(self.weight), self.bias)
+        """The vendor's own model: omega = w and the vendor's bias."""
+        return PersonalModel(self, self.weight, self.bias)
+
+    def in_order(self, labels: Sequence[str]) -> Head:
+        """The same head with its labels in another order.
+
+        Args:
+            labels: All of the head's labels.
+
+        Raises:
+            DataError: They are not the head's labels.
+        """
+        if sorted(labels) != sorted(self.labels):
+            raise DataError(f"{', '.join(labels)} are not the labels {', '.join(self.labels)}")
+        if tuple(labels) == self.labels:
+            return self
+        if len(labels) == 2:  # one logit, of the second label
+            return Head(self.task, labels, -self.weight, -self.bias, self.query)
+        rows = [self.labels.index(label) for label in labels]
+        return Head(self.task, labels, self.weight[rows], self.bias[rows], self.query)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it gives the same logits to the same labels of the same task."""
+        if not isinstance(other, Head):
+            return NotImplemented
+        ours, theirs = ((one.weight, one.bias, one.query) for one in (self, other))
+        return (self.task, self.labels) == (other.task, other.labels) and same_arrays(ours, theirs)
+
+    __hash__ = None  # type: ignore[assignment]  # its arrays can be written to
+
+    def __repr__(self) -> str:
+        return f"<Head: {self.task}, {', '.join(self.labels)}, {self.dimension} dimensions>"
 
     def label_shares(self, labels: Sequence[str | int | None]) -> NDArray[np.float64]:
         """Labels as class shares, shape (n, C); NaN where a label is None.
@@ -97,67 +127,99 @@ class Head:
         for position, label in enumerate(labels):
             if label is None:
                 shares[position] = np.nan
-            elif str(label) not in index:
+            elif (name := label_name(label)) not in index:
                 raise DataError(
-                    f"label {label!r} of example {position} is not one of {', '.join(self.labels)}"
+                    f"label {name!r:.60} of example {position} is not one of "
+                    f"{', '.join(self.labels)}"
                 )
             else:
-                shares[position, index[str(label)]] = 1.0
+                shares[position, index[name]] = 1.0
         return shares[:, 1:] if len(self.labels) == 2 else shares
 
 
 class PersonalModel:
-    """A head with a user's personal matrix diag(theta) and bias b.
+    """A head with a user's own weights omega and bias b: z = omega . x + b.
 
-    theta is folded into the head's weights once, so a personal logit costs what the vendor's does.
+    The paper's personal matrix is theta = omega / w; its product with the head's weights is kept
+    instead, so that a weight of the vendor's that is tiny, or 0, is a weight like any other.
 
     Args:
         head: The vendor's head.
-        theta: Shape (C, d).
-        bias: Shape (C,).
+        weight: omega, shape (C, d).
+        bias: b, shape (C,).
 
     Raises:
-        DataError: If a shape does not fit the head, or a number is not finite.
+        DataError: If a shape does not fit the head, or a number is not finite in float32.
     """
 
-    def __init__(self, head: Head, theta: NDArray[Any], bias: NDArray[Any]) -> None:
-        if theta.shape != head.weight.shape or bias.shape != head.bias.shape:
-            raise DataError(f"theta {theta.shape} and b {bias.shape} do not fit the head")
+    def __init__(self, head: Head, weight: NDArray[Any], bias: NDArray[Any]) -> None:
+        if weight.shape != head.weight.shape or bias.shape != head.bias.shape:
+            raise DataError(
+                f"weights of shape {head.weight.shape} and biases {head.bias.shape} fit the head, "
+                f"not {weight.shape} and {bias.shape}"
+            )
         self.head = head
         with np.errstate(over="ignore", invalid="ignore"):
-            self.theta: Vectors = theta.astype(np.float32)
+            self.weight: Vectors = weight.astype(np.float32)
             self.bias: Vectors = bias.astype(np.float32)
-            self._folded = self.theta * head.weight
-        if not all(np.isfinite(part).all() for part in (self.theta, self.bias, self._folded)):
-            raise DataError("the personal matrix is not finite in float32")
-
-    @property
-    def is_vendor(self) -> bool:
-        """Whether it is the vendor's own model: theta = 1 and the vendor's bias."""
-        return bool((self.theta == 1).all() and (self.bias == self.head.bias).all())
+        if not (np.isfinite(self.weight).all() and np.isfinite(self.bias).all()):
+            raise DataError("the personal model is not finite in float32")
 
     @classmethod
-    def of_weights(cls, head: Head, weight: NDArray[Any], bias: NDArray[Any]) -> PersonalModel:
-        """The personal model whose folded weights theta * w are given, shape (C, d).
-
-        Where w is 0 theta * w stays 0: a diagonal matrix cannot move it.
+    def of_matrix(cls, head: Head, theta: NDArray[Any], bias: NDArray[Any]) -> PersonalModel:
+        """The personal model of a personal matrix diag(theta), shape (C, d), and a bias (C,).
 
         Raises:
             DataError: If a shape does not fit the head, or a number is not finite.
         """
-        with np.errstate(over="ignore"):
-            theta = np.divide(
-                weight, head.weight, out=np.ones(weight.shape), where=head.weight != 0
-            )
-        return cls(head, theta, bias)
+        if theta.shape != head.weight.shape:
+            raise DataError(f"theta of shape {head.weight.shape} expected, not {theta.shape}")
+        with np.errstate(over="ignore", invalid="ignore"):
+            return cls(head, theta.astype(np.float32) * head.weight, bias)
+
+    @property
+    def is_vendor(self) -> bool:
+        """Whether it is the vendor's own model: omega = w and the vendor's bias."""
+        same = np.array_equal(self.weight, self.head.weight)
+        return same and np.array_equal(self.bias, self.head.bias)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same model on the same head."""
+        if not isinstance(other, PersonalModel):
+            return NotImplemented
+        return self.head == other.head and same_arrays(
+            (self.weight, self.bias), (other.weight, other.bias)
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # its arrays can be written to
+
+    def __repr__(self) -> str:
+        kind = "the vendor's own" if self.is_vendor else "personal"
+        return f"<PersonalModel: {kind}, on {self.head!r}>"
 
     def logits(self, inputs: Vectors) -> Vectors:
         """Z of inputs (n, d), shape (n, C)."""
-        return inputs @ self._folded.T + self.bias
+        return inputs @ self.weight.T + self.bias
 
     def probabilities(self, inputs: Vectors) -> NDArray[np.float64]:
         """Probability of every label, shape (n, number of labels), for inputs (n, d)."""
         return label_probabilities(self.logits(inputs))
+
+
+def label_name(label: object) -> str:
+    """A label as it is spelled: a name, or an integer's digits."""
+    try:
+        return str(label)
+    except ValueError:  # an integer of thousands of digits
+        return "a number of thousands of digits"
+
+
+def same_arrays(ours: Sequence[NDArray[Any] | None], theirs: Sequence[NDArray[Any] | None]) -> bool:
+    """Whether two records of arrays are equal, number by number; None equals None alone."""
+    return all(
+        one is other if one is None or other is None else np.array_equal(one, other)
+        for one, other in zip(ours, theirs, strict=True)
+    )
 
 
 def example_inputs(

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fala.errors import BundleFormatError
-from fala.model.heads import Vectors
+from fala.model.heads import Vectors, same_arrays
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PopulationPrior:
     """What the vendor estimated from many public annotators, for a head of one logit.
 
@@ -47,3 +47,17 @@ class PopulationPrior:
     def dimension(self) -> int:
         """d, the dimension of the embeddings that the head takes."""
         return len(self.mean) - 1
+
+    def reversed(self) -> PopulationPrior:
+        """The prior of the same head with its two labels in the other order."""
+        return PopulationPrior(-self.mean, self.variance, -self.factors)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same Gaussian, number by number."""
+        if not isinstance(other, PopulationPrior):
+            return NotImplemented
+        return same_arrays(
+            (self.mean, self.variance, self.factors), (other.mean, other.variance, other.factors)
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # its arrays can be written to

@@ -1,134 +1,84 @@
-"""Fits a blend to what is recalled, judges it, and says what is to answer."""
+"""Fits a personal model to what is recalled, lets it be judged, and says what is to answer."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from fala.model.heads import Head, PersonalModel, Vectors
-from fala.model.losses import cross_entropy, probabilities
-from fala.model.prior import PopulationPrior
-from fala.replacement.memory import Kept
-from fala.replacement.recall import Recalled
-from fala.replacement.representing import Report, can_judge
-from fala.solver.blend import fit_blend
-from fala.solver.whitening import Floats
-from fala.store.store import ViewRecord
+from fala.model.heads import PersonalModel, Vectors
+from fala.model.losses import Floats, cross_entropy
+from fala.replacement.memory import Recalled, Target
+from fala.report import Decision
+from fala.solver.fit import Fit, fit
+from fala.solver.judge import Verdict, judge
+from fala.store.installed import Change, KeptView
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fitted:
-    """What is to answer.
+    """What is to answer, and why.
 
     Attributes:
-        model: The personal model on the new backbone; the vendor's own where that is better.
-        threshold: Its decision threshold.
+        model: The personal model; the vendor's own where that is better.
         view: The view beside it; of weight 0 where the vendor's model answers.
-        left_out: Leave-one-out logits of the fit, shape (n, C); none where nothing was fitted.
-        lambda_: Its penalty; None where nothing was fitted.
+        decision: ``"personal"`` or ``"vendor"``.
+        reason: Why, in words.
+        verdict: What the labels said; None where nothing was fitted.
+        fit: The fit; None where there was nothing to fit to.
         loss: Leave-one-out cross-entropy of the labelled examples; None without one.
     """
 
     model: PersonalModel
-    threshold: float = 0.0
-    view: ViewRecord | None = None
-    left_out: Floats = field(default_factory=lambda: np.empty((0, 1)))
-    lambda_: float | None = None
+    view: KeptView | None
+    decision: Decision
+    reason: str
+    verdict: Verdict | None = None
+    fit: Fit | None = None
     loss: float | None = None
 
+    @property
+    def threshold(self) -> float:
+        """The model's decision threshold."""
+        return 0.0 if self.verdict is None else self.verdict.threshold
 
-@dataclass(frozen=True)
-class Fitting:
-    """One head's fits.
+    @property
+    def left_out(self) -> Floats:
+        """Leave-one-out logits, shape (n, C); none where nothing was fitted."""
+        return np.empty((0, len(self.model.bias))) if self.fit is None else self.fit.left_out
 
-    Attributes:
-        head: The head.
-        prior: How people differ from it, if the vendor says.
-        view: The view that may answer beside it.
-        report: Is told what was decided, and what it cost.
-    """
-
-    head: Head
-    prior: PopulationPrior | None
-    view: Kept | None
-    report: Report
-
-    def fit(self, recalled: Recalled) -> Fitted:
-        """Fit, and compare with the vendor's own model, each example left out.
-
-        Labels decide; where they are too few nothing contradicts the prior, and it stands.
-        """
-        report = self.report
-        shares = recalled.rows.labels[recalled.labelled]
-        with report.stage("solve"):
-            blend = fit_blend(self.head, recalled.rows, self.prior)
-            report.lambda_ = blend.lambda_
-            report.solves += blend.steps
-            report.columns = max(report.columns, blend.columns)
-        with report.stage("check"):
-            left_out = blend.left_out[recalled.labelled]
-            loss = float(cross_entropy(shares, left_out).mean()) if len(shares) else None
-            vendor = blend.vendor[recalled.labelled]
-            if can_judge(shares) and loss is not None:
-                vendor_loss = float(cross_entropy(shares, vendor).mean())
-                better = self._compare(len(shares), loss, vendor_loss)
-                threshold = f1_threshold(left_out) if shares.shape[1] == 1 else 0.0
-            else:
-                better, threshold = self._trust(len(shares)), 0.0
-        if better:
-            view = self._record(blend.weight)
-            return Fitted(blend.model, threshold, view, blend.left_out, blend.lambda_, loss)
-        view = self._record(np.zeros_like(self.head.bias))
-        vendor_model = self.head.vendor_model()
-        return Fitted(vendor_model, 0.0, view, blend.left_out, blend.lambda_, loss)
-
-    def vendor(self, reason: str) -> Fitted:
-        """The vendor's own model, without a view."""
-        self.report.decision, self.report.reason = "vendor", reason
-        return Fitted(self.head.vendor_model())
-
-    def _compare(self, labels: int, personal: float, vendor: float) -> bool:
-        report = self.report
-        report.measure = "cross-entropy of labels"
-        report.personal_loss, report.vendor_loss = personal, vendor
-        better = personal < vendor
-        report.decision = "personal" if better else "vendor"
-        report.reason = (
-            f"{report.measure} on {labels} examples, each left out: the personal model's "
-            f"{'is' if better else 'would be'} {personal:.3f}, the vendor's own {vendor:.3f}"
-        )
-        return better
-
-    def _trust(self, labels: int) -> bool:
-        report = self.report
-        report.measure, report.personal_loss, report.vendor_loss = "", None, None
-        report.decision = "personal"
-        report.reason = (
-            f"{labels} labels are too few to judge by; what is personal is held near the vendor's "
-            "model"
-        )
-        return True
-
-    def _record(self, weight: Vectors | None) -> ViewRecord | None:
-        if self.view is None or weight is None:
-            return None
-        model = self.view.model
-        return ViewRecord(self.view.bundle, self.view.backbone, model.theta, model.bias, weight)
+    def change(self, embeddings: Mapping[str, Vectors] | None = None) -> Change:
+        """What is to be written."""
+        return Change(self.model, self.threshold, self.view, embeddings or {})
 
 
-def f1_threshold(logits: Floats) -> float:
-    """The logit above which to decide for the second of two labels, so that F1 is best.
-
-    The threshold that maximizes F1 of calibrated probabilities is half the F1 that it reaches
-    (Lipton, Elkan and Naryanaswamy, 2014). Here both are expectations under the probabilities
-    themselves.
+def fit_recalled(target: Target, recalled: Recalled, positive: int) -> Fitted:
+    """Fit, and compare with the vendor's own model, each example left out.
 
     Args:
-        logits: Of n > 0 examples, shape (n, 1), each left out of the fit.
+        target: What the rows were gathered for.
+        recalled: The rows; some are telling, or the view is personal.
+        positive: Of two labels, the one whose F1 the threshold is for.
     """
-    expected = np.sort(probabilities(logits)[:, 0])[::-1]
-    decided = np.arange(1, len(expected) + 1)
-    best = float((2 * np.cumsum(expected) / (decided + expected.sum())).max())
-    best = max(best, np.finfo(np.float64).tiny)  # probabilities so small that they are 0
-    return float(np.log(best / (2 - best)))
+    training = recalled.training
+    found = fit(training)
+    labelled = training.labelled
+    shares, left_out = training.labels[labelled], found.left_out[labelled]
+    verdict = judge(shares, left_out, found.vendor[labelled], positive)
+    loss = float(cross_entropy(shares, left_out).mean()) if len(shares) else None
+    head = target.head
+    weight = np.zeros(len(head.bias))
+    if found.view is not None and verdict.personal:
+        weight = found.view
+    view = None if target.view is None else target.view.weighed(weight)
+    if not verdict.personal:
+        return Fitted(head.vendor_model(), view, "vendor", verdict.reason, verdict, found, loss)
+    model = PersonalModel(head, found.weights[0], found.bias)
+    return Fitted(model, view, "personal", verdict.reason, verdict, found, loss)
+
+
+def vendor_alone(target: Target, reason: str) -> Fitted:
+    """The vendor's own model; a view stays with the weight 0, for what will be learned."""
+    view = None if target.view is None else target.view.weighed(np.zeros_like(target.head.bias))
+    return Fitted(target.head.vendor_model(), view, "vendor", reason)

@@ -2,50 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.backbones import Backbone
-from fala.examples import texts_of
-from fala.model.answering import Answering
-from fala.model.bridge import Bridge
-from fala.model.heads import Head, PersonalModel
-from fala.replacement.recall import Recalled, Source, mapped, reachable, recall
-from fala.replacement.representing import Knowledge
-from fala.store.store import Store, StoredExample
+from fala.examples import CLASSIFICATION, Example, texts_of
+from fala.model.bridge import Bridge, reachable
+from fala.model.heads import Head, Vectors
+from fala.model.prior import PopulationPrior
+from fala.replacement.views import Kept, kept_view
+from fala.solver.training import Block, Inputs, TrainingSet
+from fala.store.open_slot import OpenSlot
+from fala.store.records import StoredExample
+from fala.store.store import Store
 
-
-@dataclass(frozen=True)
-class Kept:
-    """An earlier model that is to answer as a view.
-
-    Attributes:
-        bundle: SHA-256 of its bundle's manifest.
-        backbone: Digest of its backbone.
-        model: The model.
-        bridges: Bridges that lead to its backbone, for what it has not seen itself.
-    """
-
-    bundle: str
-    backbone: str
-    model: PersonalModel
-    bridges: Sequence[Bridge] = ()
-
-    @property
-    def personal(self) -> bool:
-        """Whether it is more than its vendor's own model."""
-        return not self.model.is_vendor
-
-
-def kept_view(now: Answering) -> Kept | None:
-    """The view that a slot has, also one whose weight is 0."""
-    if now.view is None or now.record.view is None or now.view_bundle is None:
-        return None
-    bridges = reachable(now.view_bundle.bridges(), {}, "")
-    return Kept(now.record.view.bundle, now.record.view.backbone, now.view.model, bridges)
+Embeddings = Mapping[str, Vectors]
 
 
 class Memory:
@@ -54,7 +27,7 @@ class Memory:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._examples: list[StoredExample] | None = None
-        self._embeddings: dict[str, dict[str, NDArray[np.float32]]] = {}
+        self._embeddings: dict[str, dict[str, Vectors]] = {}
 
     def examples(self) -> list[StoredExample]:
         """All examples."""
@@ -62,112 +35,230 @@ class Memory:
             self._examples = self.store.examples()
         return self._examples
 
-    def embeddings(self, backbone: str) -> dict[str, NDArray[np.float32]]:
+    def embeddings(self, backbone: str) -> dict[str, Vectors]:
         """All embeddings that a backbone made, by text."""
         if backbone not in self._embeddings:
             self._embeddings[backbone] = self.store.embeddings(backbone)
         return self._embeddings[backbone]
 
-    def add(self, backbone: str, embeddings: Mapping[str, NDArray[np.float32]]) -> None:
+    def add(self, backbone: str, embeddings: Embeddings) -> None:
         """Know embeddings that are not stored yet."""
         self.embeddings(backbone).update(embeddings)
 
 
-def encode_missing(
-    store: Store, digest: str, backbone: Backbone, texts: Sequence[str]
-) -> dict[str, NDArray[np.float32]]:
-    """Embeddings of the texts that have none of this backbone yet."""
-    stored = store.embeddings(digest)
-    missing = [text for text in texts if text not in stored]
-    return dict(zip(missing, backbone.encode(missing), strict=True)) if missing else {}
+@dataclass(frozen=True, eq=False)
+class Target:
+    """What rows are gathered for.
+
+    Attributes:
+        head: The head.
+        backbone: Digest of its backbone.
+        prior: How people differ from the head.
+        bridges: Bridges that lead to the backbone, the worst first.
+        view: The view that is to answer beside it.
+        differences: What was personal in older logits, (C,), by example.
+    """
+
+    head: Head
+    backbone: str
+    prior: PopulationPrior | None
+    bridges: Sequence[Bridge]
+    view: Kept | None
+    differences: Mapping[int, NDArray[np.float32]]
+
+    @classmethod
+    def of_slot(cls, store: Store, now: OpenSlot, earlier: OpenSlot | None) -> Target:
+        """The model that answers; a bridge may lead over the backbone that answered before."""
+        bridges = now.bundle.bridges()
+        if earlier is None:
+            reached = reachable(bridges, {}, "")
+        else:
+            reached = reachable(bridges, earlier.bundle.bridges(), earlier.record.backbone)
+        return cls(
+            now.model.head, now.record.backbone, now.prior(), reached, kept_view(now),
+            differences_of(store, now),
+        )  # fmt: skip
 
 
-def knowledge_of(memory: Memory, now: Answering) -> tuple[list[int], Knowledge]:
-    """What is known of every example that has an embedding of the active backbone, and its ids."""
+@dataclass(frozen=True, eq=False)
+class Recalled:
+    """All examples of a device, as one backbone knows them.
+
+    Attributes:
+        ids: Of the m examples whose inputs are known or estimated, one a row of ``training``.
+        examples: The m examples.
+        training: What they are fitted to.
+        missing: The texts of each that the backbone has not seen, none twice; empty for an
+            example whose input is real.
+        waiting: The other examples, which have no row before the backbone has seen their texts.
+        lacking: The texts of each of those that the backbone, or the view's, has not seen.
+    """
+
+    ids: Sequence[int]
+    examples: Sequence[Example]
+    training: TrainingSet
+    missing: Sequence[Sequence[str]]
+    waiting: Sequence[StoredExample]
+    lacking: Sequence[Sequence[str]]
+
+    @property
+    def real(self) -> int:
+        """How many examples have a real input."""
+        return sum(not texts for texts in self.missing)
+
+    def unseen(self) -> list[str]:
+        """All texts that the backbone, or for a waiting example the view's, has not seen."""
+        lists = (*self.missing, *self.lacking)
+        return list(dict.fromkeys(text for texts in lists for text in texts))
+
+
+def recall(memory: Memory, target: Target) -> Recalled:
+    """Gather rows from real embeddings where there are any, else from mapped ones.
+
+    An example has a row if each of its texts has an embedding that is real or can be mapped, and
+    the view knows them all.
+    """
+    real = memory.embeddings(target.backbone)
+    sources = [(bridge, memory.embeddings(bridge.source)) for bridge in target.bridges]
+    sources = [(bridge, embeddings) for bridge, embeddings in sources if embeddings]
+    known = set(real).union(*(embeddings for _, embeddings in sources))
+    view = target.view
+    seen: Embeddings = {}
+    if view is not None:
+        behind = [(bridge, memory.embeddings(bridge.source)) for bridge in view.bridges]
+        seen = mapped(memory.embeddings(view.backbone), behind)
+        known &= set(seen)
+    rows: list[StoredExample] = []
+    waiting: list[StoredExample] = []
+    for row in memory.examples():
+        whole = all(text in known for text in texts_of(row.example))
+        (rows if whole else waiting).append(row)
+    examples = [row.example for row in rows]
+    head = target.head
+    labels = head.label_shares([row.label for row in rows])
+    personal = np.full(labels.shape, np.nan)
+    if view is None or not view.personal:  # a personal view knows what is personal itself
+        for position, row in enumerate(rows):
+            if row.id in target.differences:
+                personal[position] = target.differences[row.id]
+    inputs = _inputs(examples, head, real, sources)
+    targets = inputs.logits(head.weight) + head.bias + personal
+    viewed = None
+    if view is not None:
+        viewed = view.model.logits(view.model.head.inputs(examples, seen)).astype(np.float64)
+    block = Block(inputs, head.weight, target.prior)
+    return Recalled(
+        [row.id for row in rows],
+        examples,
+        TrainingSet((block,), head.bias, labels, targets, viewed),
+        [_not_in(real, example) for example in examples],
+        waiting,
+        [_lacking(row.example, real, seen if view is not None else real) for row in waiting],
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Taught:
+    """What the old personal model says of the examples that its backbone has seen.
+
+    Attributes:
+        logits: Its logits, (C,), by example.
+        vendor: Its vendor's own.
+        embeddings: The old embeddings, by text: what clusters are made on.
+    """
+
+    logits: dict[int, NDArray[np.float32]]
+    vendor: dict[int, NDArray[np.float32]]
+    embeddings: Embeddings
+
+    def differences(self) -> dict[int, NDArray[np.float32]]:
+        """What is personal in the logits, by example."""
+        return {row: value - self.vendor[row] for row, value in self.logits.items()}
+
+
+def taught_by(memory: Memory, now: OpenSlot) -> Taught:
+    """The old logits of every example; see ``Taught``.
+
+    Of an example that the old backbone has not seen, what was personal in even older logits is
+    handed on.
+    """
     embeddings = memory.embeddings(now.record.backbone)
     rows = [
         row
         for row in memory.examples()
         if all(text in embeddings for text in texts_of(row.example))
     ]
-    examples = [row.example for row in rows]
     head = now.model.head
-    inputs = head.inputs(examples, embeddings)
-    knowledge = Knowledge(
-        examples=examples,
-        inputs=inputs,
-        logits=now.model.logits(inputs),
-        vendor_logits=head.vendor_model().logits(inputs),
-        labels=head.label_shares([row.label for row in rows]),
-    )
-    return [row.id for row in rows], knowledge
+    inputs = head.inputs([row.example for row in rows], embeddings)
+    ids = [row.id for row in rows]
+    logits = dict(zip(ids, now.model.logits(inputs), strict=True))
+    vendor = dict(zip(ids, head.vendor_model().logits(inputs), strict=True))
+    for row, difference in differences_of(memory.store, now).items():
+        if row not in logits and difference.shape == head.bias.shape:
+            logits[row], vendor[row] = difference, np.zeros_like(difference)
+    return Taught(logits, vendor, embeddings)
 
 
-def differences_of(store: Store, now: Answering) -> dict[int, NDArray[np.float32]]:
+def differences_of(store: Store, now: OpenSlot) -> dict[int, NDArray[np.float32]]:
     """What was personal in the logits of a model's teacher, (C,), by example."""
     teacher, vendor = now.record.teacher, now.record.teacher_vendor
     if teacher is None or vendor is None:
         return {}
     plain = store.logits(vendor)
-    return {row: value - plain[row] for row, value in store.logits(teacher).items() if row in plain}
+    size = len(now.model.bias)  # a release that added labels has other logits
+    return {
+        row: value - plain[row]
+        for row, value in store.logits(teacher).items()
+        if row in plain and len(value) == size
+    }
 
 
-def recall_from(
-    memory: Memory,
+def mapped(
+    real: Embeddings,
+    sources: Sequence[tuple[Bridge, Embeddings]],
+    texts: Iterable[str] | None = None,
+) -> Embeddings:
+    """Real embeddings, and estimates over bridges of those that are missing, by text.
+
+    Args:
+        real: A backbone's embeddings.
+        sources: Bridges to it, with the embeddings where they start; the last that knows a text
+            counts.
+        texts: Those that are wanted; None for all.
+    """
+    wanted = None if texts is None else set(texts)
+    estimates: dict[str, Vectors] = {}
+    for bridge, embeddings in sources:
+        here = [
+            text for text in embeddings if text not in real and (wanted is None or text in wanted)
+        ]
+        if here:
+            vectors = bridge.map(np.stack([embeddings[text] for text in here]))
+            estimates.update(zip(here, vectors, strict=True))
+    return {**estimates, **real} if estimates else real
+
+
+def _inputs(
+    examples: Sequence[Example],
     head: Head,
-    backbone: str,
-    bridges: Sequence[Bridge],
-    view: Kept | None,
-    differences: Mapping[int, NDArray[np.float32]],
-) -> Recalled:
-    """Rows of all stored examples that a backbone has seen, or that a bridge leads to it.
-
-    Args:
-        memory: What the device remembers.
-        head: The backbone's head.
-        backbone: Its digest.
-        bridges: Those that lead to it, the worst first.
-        view: The view that is to answer beside it.
-        differences: What was personal in older logits, by example; asked for where there is no
-            label, unless the view is personal itself and so knows it.
-    """
-    stored = memory.examples()
-    labels = head.label_shares([row.label for row in stored])
-    personal = np.full(labels.shape, np.nan)
-    if view is None or not view.personal:
-        for position, row in enumerate(stored):
-            if row.id in differences:
-                personal[position] = differences[row.id]
-    sources = [Source(bridge, memory.embeddings(bridge.source)) for bridge in bridges]
-    seen = None
-    if view is not None:
-        behind = [Source(bridge, memory.embeddings(bridge.source)) for bridge in view.bridges]
-        seen = view.model, mapped(memory.embeddings(view.backbone), behind)
-    return recall(
-        [row.example for row in stored],
-        labels,
-        head,
-        memory.embeddings(backbone),
-        [source for source in sources if source.embeddings],
-        seen,
-        personal,
-    )
+    real: Embeddings,
+    sources: Sequence[tuple[Bridge, Embeddings]],
+) -> Inputs:
+    texts = {text for example in examples for text in texts_of(example)}
+    if head.task == CLASSIFICATION and sources and examples and texts.isdisjoint(real):
+        bridge, embeddings = sources[-1]
+        if texts <= set(embeddings):
+            # All documents cross the same bridge: the old coordinates say all there is.
+            old = np.stack([embeddings[str(example)] for example in examples])
+            ones = np.ones((len(old), 1), dtype=np.float32)
+            return Inputs(np.hstack([old, ones]), np.vstack([bridge.matrix, bridge.offset]))
+    return Inputs(head.inputs(examples, mapped(real, sources, texts)))
 
 
-def recall_now(memory: Memory, now: Answering, earlier: Answering | None) -> Recalled:
-    """Rows of the model that answers.
+def _not_in(real: Embeddings, example: Example) -> list[str]:
+    return [text for text in dict.fromkeys(texts_of(example)) if text not in real]
 
-    Args:
-        memory: What the device remembers.
-        now: What answers.
-        earlier: The slot that answered before; a bridge may lead over its backbone.
-    """
-    bridges = now.bundle.bridges()
-    if earlier is None:
-        reached = reachable(bridges, {}, "")
-    else:
-        reached = reachable(bridges, earlier.bundle.bridges(), earlier.record.backbone)
-    return recall_from(
-        memory, now.model.head, now.record.backbone, reached, kept_view(now),
-        differences_of(memory.store, now),
-    )  # fmt: skip
+
+def _lacking(example: Example, real: Embeddings, seen: Embeddings) -> list[str]:
+    texts = dict.fromkeys(texts_of(example))
+    return [text for text in texts if text not in real or text not in seen]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.examples import Match
-from fala.model.losses import probabilities
-from fala.replacement.recall import Recalled
-from fala.replacement.representing import decisions
-from fala.selection.affordable import affordable
-from fala.solver.whitening import Floats
+from fala.model.losses import Floats, probabilities
 
 #: Texts that are encoded before the first new fit, and between two fits at most.
 BATCH, LARGEST_BATCH = 25, 200
@@ -18,34 +15,28 @@ BATCH, LARGEST_BATCH = 25, 200
 LEAST_MOVE = 0.005
 
 
-def next_texts(left_out: Floats, recalled: Recalled, limit: int | None) -> list[str]:
-    """The texts most worth encoding, in order.
+def most_undecided(left_out: Floats) -> NDArray[np.int64]:
+    """Examples by how undecided the present fit is about them, the most undecided first.
 
-    Documents go by how undecided the present fit is about them: on people who are in no published
-    figure this beat clusters, leverage, chance, and where the old personal model differs most from
-    its vendor's. A match costs the texts of its history, which its neighbours in time share: the
-    cheapest go first, of those the newest.
+    On people who are in no published figure this beat clusters, leverage, chance, and where the
+    old personal model differs most from its vendor's.
 
     Args:
         left_out: The fit's leave-one-out logits, shape (n, C).
-        recalled: What it was fitted to.
-        limit: Most texts; None takes all.
     """
-    if any(isinstance(example, Match) for example in recalled.examples):
-        order = np.arange(len(recalled.examples))[::-1]
-    else:
-        # One logit stands beside another that is always 0.
-        z = left_out if left_out.shape[1] > 1 else np.hstack([left_out, np.zeros_like(left_out)])
-        ordered = np.sort(z, axis=1)
-        order = np.argsort(ordered[:, -1] - ordered[:, -2], kind="stable")
-    return affordable([recalled.missing[position] for position in order], limit)
+    # One logit stands beside another that is always 0.
+    z = left_out if left_out.shape[1] > 1 else np.hstack([left_out, np.zeros_like(left_out)])
+    ordered = np.sort(z, axis=1)
+    return np.argsort(ordered[:, -1] - ordered[:, -2], kind="stable")
 
 
 def move(before: Floats, after: Floats) -> float:
     """Mean change of the probabilities of the same examples, from logits (n, C)."""
+    if not len(before):
+        return 0.0
     return float(np.abs(probabilities(after) - probabilities(before)).mean())
 
 
-def agreement(left_out: Floats, old: NDArray[np.floating]) -> float:
-    """Share of examples on which the fit, each left out, decides as the old logits (n, C)."""
-    return float(np.mean(decisions(old) == decisions(left_out)))
+def in_order(missing: Sequence[Sequence[str]], order: Sequence[int]) -> list[Sequence[str]]:
+    """The lists of some examples' texts, in another order."""
+    return [missing[position] for position in order]

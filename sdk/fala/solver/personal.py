@@ -1,27 +1,16 @@
-"""The personal matrix of one user, from old logits, labels, or both."""
+"""A personal model without a device, for those who compare."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Literal, get_args
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fala.errors import DataError
 from fala.model.heads import Head, PersonalModel, Vectors
-from fala.solver.evidence import Evidence
-from fala.solver.objective import Fit, fit
-from fala.solver.threads import one_blas_thread
-
-#: Least share of the mean squared weight that a coordinate's penalty has.
-MIN_PENALTY = 1e-3
-
-#: Weight of an old logit beside labels: the square then curves as the cross-entropy of one label
-#: does at an undecided document (1/4, against the square's 2), so each counts as much as the other.
-LOGIT_WEIGHT = 1 / 8
-
-Prior = Literal["vendor", "zero"]
+from fala.model.losses import Floats
+from fala.model.prior import PopulationPrior
+from fala.solver.fit import fit
+from fala.solver.training import Block, Inputs, TrainingSet
 
 
 def fit_personal(
@@ -30,77 +19,44 @@ def fit_personal(
     *,
     logits: ArrayLike | None = None,
     labels: ArrayLike | None = None,
-    prior: Prior = "vendor",
-    lambda_: float | None = None,
+    prior: PopulationPrior | None = None,
 ) -> PersonalModel:
-    """Fit a personal model to embeddings that are there already: a replacement's one solve.
-
-    ``Device.replace`` does this with the representatives that it chose; here the examples, the
-    targets and the penalty are the caller's. The paper's matrix (equation 1) is
-    ``fit_personal(head, inputs, logits=old, prior="zero", lambda_=0.1)``.
+    """Fit a personal model to embeddings that are there already: the one fit of the device.
 
     Args:
         head: The vendor's head.
         inputs: The head's inputs of n examples, shape (n, d); see ``Head.inputs``.
-        logits: Targets, shape (n, C); NaN where there is none.
+        logits: Targets, shape (n, C); NaN where there is none. Where an example has a label, too,
+            the label counts.
         labels: Class shares, shape (n, C), NaN where there is none; see ``Head.label_shares``.
-            Beside labels a logit weighs as much as one label.
-        prior: ``"vendor"`` shrinks to theta = 1 with b free; ``"zero"`` is the paper: to theta = 0,
-            with b as it is.
-        lambda_: The penalty; None lets exact leave-one-out choose it.
+        prior: How people differ from the head; None takes an isotropic Gaussian around it.
 
     Raises:
         DataError: If there is neither a logit nor a label, a shape does not fit, or a number is
             not finite.
     """
-    if prior not in get_args(Prior):
-        raise DataError(f"prior is one of {', '.join(get_args(Prior))}, not {prior!r}")
-    evidence = Evidence.of(head.features(inputs), logits=logits, labels=labels)
-    solved = personal_fit(head, evidence, prior, lambda_)
-    return PersonalModel(head, solved.theta, solved.bias)
+    shape = (len(inputs), len(head.bias))
+    if inputs.ndim != 2 or inputs.shape[1] != head.dimension:
+        raise DataError(f"inputs of shape (n, {head.dimension}) expected, not {inputs.shape}")
+    block = Block(Inputs(inputs), head.weight, prior)
+    training = TrainingSet(
+        (block,), head.bias, _given(labels, shape, "labels"), _given(logits, shape, "logits")
+    )
+    if not training.telling.any():
+        raise DataError("neither an old logit nor a label to fit")
+    found = fit(training)
+    return PersonalModel(head, found.weights[0], found.bias)
 
 
-def carried_logits(
-    vendor: NDArray[np.floating], old: NDArray[np.floating], old_vendor: NDArray[np.floating]
-) -> NDArray[np.float64]:
-    """Targets for the new model: its vendor's logits, moved by what was personal in the old ones.
-
-    The old personal model's logit is the old vendor's plus what the user changed. A prior at the
-    new vendor's model asks how to change that model, so the second part alone is carried over;
-    taking the logit whole would also pull the new backbone back to the old one's mistakes.
-
-    Args:
-        vendor: Logits of the new vendor's own model, shape (n, C).
-        old: The old personal model's, shape (n, C).
-        old_vendor: The old vendor's own, shape (n, C).
-    """
-    return np.asarray(np.asarray(vendor, np.float64) + old - old_vendor)
-
-
-def personal_fit(
-    head: Head, evidence: Evidence, prior: Prior = "vendor", lambda_: float | None = None
-) -> Fit:
-    """Fit theta and b to a user's evidence.
-
-    Args:
-        head: The vendor's head.
-        evidence: Old logits, labels, or both; beside labels a logit has ``LOGIT_WEIGHT``.
-        prior: ``"vendor"``: theta0 = 1, b free, and P = diag(w^2), scaled to mean 1, so that J
-            penalises how far the head's weights theta * w move from the vendor's w; a coordinate
-            that the vendor hardly uses is not held back more than the others. ``"zero"``: the
-            paper's theta0 = 0, P = I and fixed b.
-        lambda_: A fixed penalty; None lets leave-one-out choose it.
-    """
-    lambdas = None if lambda_ is None else [lambda_]
-    if evidence.labels is not None:
-        evidence = replace(evidence, logit_weights=LOGIT_WEIGHT * evidence.logit_weights)
-    if prior == "zero":
-        with one_blas_thread():
-            return fit(
-                evidence, prior_mean=0.0, start_bias=head.bias, fixed_bias=True, lambdas=lambdas
-            )
-    square = np.mean(head.weight.astype(np.float64) ** 2, axis=0)
-    mean = square.mean()
-    precision = np.maximum(square / mean, MIN_PENALTY) if mean else np.ones_like(square)
-    with one_blas_thread():
-        return fit(evidence, precision=precision, start_bias=head.bias, lambdas=lambdas)
+def _given(values: ArrayLike | None, shape: tuple[int, int], name: str) -> Floats:
+    if values is None:
+        return np.full(shape, np.nan)
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name} are not numbers: {error}") from error
+    if array.shape == shape[:1] and shape[1] == 1:
+        array = array[:, None]
+    if array.shape != shape:
+        raise DataError(f"{name} of shape {shape} expected, not {array.shape}")
+    return array

@@ -7,35 +7,30 @@ fit of 0.1 s was seen to take 4 s. One thread is the fastest there, and spares a
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING
 
-import numpy as np
-import scipy
-
-_GetSet = tuple[Callable[[], int], Callable[[int], None]]
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController, _ThreadpoolLimiter
 
 _lock = Lock()
 _inside: list[None] = []
-_before: list[int] = []
+_limits: list[_ThreadpoolLimiter] = []
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Let NumPy and SciPy use one thread inside; elsewhere built ones are left as they are.
+    """Let BLAS use one thread inside.
 
     The setting is the process's: of several that are inside at once, in threads or one in another,
-    the first notes what there was and the last gives it back.
+    the first sets it and the last takes it back.
     """
     with _lock:
         if not _inside:
-            _before[:] = [get_threads() for get_threads, _ in _pools()]
-            for _, set_threads in _pools():
-                set_threads(1)
+            _limits.append(_controller().limit(limits=1, user_api="blas"))
         _inside.append(None)
     try:
         yield
@@ -43,27 +38,13 @@ def one_blas_thread() -> Iterator[None]:
         with _lock:
             _inside.pop()
             if not _inside:
-                for (_, set_threads), before in zip(_pools(), _before, strict=True):
-                    set_threads(before)
+                _limits.pop().restore_original_limits()
 
 
 @cache
-def _pools() -> list[_GetSet]:
-    """Getter and setter of the thread count of every OpenBLAS that came in a wheel."""
-    pools: list[_GetSet] = []
-    for package in (np, scipy):
-        home = Path(str(package.__file__)).parent
-        # Linux and Windows wheels keep libraries beside the package, macOS wheels inside it.
-        for folder in (home.parent / f"{home.name}.libs", home / ".dylibs"):
-            for file in sorted(folder.glob("*openblas*")):
-                try:
-                    library = ctypes.CDLL(str(file))
-                except OSError:
-                    continue
-                for name in ("scipy_openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads",
-                             "openblas_{}_num_threads64_", "openblas_{}_num_threads"):  # fmt: skip
-                    if hasattr(library, name.format("set")):
-                        getter = getattr(library, name.format("get"))
-                        pools.append((getter, getattr(library, name.format("set"))))
-                        break
-    return pools
+def _controller() -> ThreadpoolController:
+    # Looking for the libraries takes milliseconds: once is enough, with both of them loaded.
+    import scipy.linalg  # noqa: F401
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()

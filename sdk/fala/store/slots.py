@@ -13,7 +13,7 @@ from fala.bundle.files import write_atomically
 from fala.bundle.reading import Bundle
 from fala.errors import BundleDigestError, BundleError, BundleMismatchError
 from fala.model.heads import Head, PersonalModel
-from fala.store.store import SlotRecord, ViewRecord
+from fala.store.records import SlotRecord, ViewRecord
 
 #: The slots' names.
 SLOTS = ("a", "b")
@@ -38,11 +38,6 @@ def open_release(path: str | os.PathLike[str]) -> tuple[Bundle, Head]:
     return bundle, head
 
 
-def bundle_digest(bundle: Bundle) -> str:
-    """SHA-256 of the manifest, and so of all that it lists."""
-    return hashlib.sha256(bundle.manifest.to_json()).hexdigest()
-
-
 def bundle_path(device: Path, digest: str) -> Path:
     """Where a device keeps a bundle."""
     # By content: installing a bundle never touches the file of another.
@@ -59,11 +54,11 @@ def install(bundle: Bundle, device: Path) -> Bundle:
         BundleDigestError: The source changed meanwhile.
         OSError: The copy cannot be written.
     """
-    digest = bundle_digest(bundle)
+    digest = bundle.digest
     target = bundle_path(device, digest)
     # A file of that name may have been damaged since: then it is replaced.
     with contextlib.suppress(BundleError):
-        if bundle_digest(present := Bundle.open(target)) == digest:
+        if (present := Bundle.open(target)).digest == digest:
             return present
     write_atomically(target, lambda temporary: _copy(bundle.path, temporary, digest))
     # Verified under its temporary name, a moment ago.
@@ -72,16 +67,16 @@ def install(bundle: Bundle, device: Path) -> Bundle:
 
 def _copy(source: Path, target: Path, digest: str) -> None:
     shutil.copyfile(source, target)
-    if bundle_digest(Bundle.open(target)) != digest:
+    if Bundle.open(target).digest != digest:
         raise BundleDigestError(f"{source}: the file changed while it was installed")
 
 
 def model_digest(bundle: Bundle, model: PersonalModel) -> str:
-    """SHA-256 of backbone, head and personal matrix: the provenance of logits."""
+    """SHA-256 of backbone, head and personal weights: the provenance of logits."""
     digest = hashlib.sha256()
-    for part in (bundle.backbone_digest, bundle.head_digest):
+    for part in (bundle.backbone_digest, bundle.head_digest, *model.head.labels):
         digest.update(part.encode())
-    digest.update(model.theta.astype("<f4").tobytes())
+    digest.update(model.weight.astype("<f4").tobytes())
     digest.update(model.bias.astype("<f4").tobytes())
     return digest.hexdigest()
 
@@ -99,14 +94,15 @@ def slot_record(
     """A slot's row for an installed bundle and a personal model."""
     return SlotRecord(
         name=name,
-        bundle=bundle_digest(bundle),
+        bundle=bundle.digest,
         backbone=bundle.backbone_digest,
-        theta=model.theta,
+        weight=model.weight,
         bias=model.bias,
         model=model_digest(bundle, model),
         teacher=teacher,
         teacher_vendor=teacher_vendor,
         threshold=threshold,
+        labels=model.head.labels,
         view=view,
     )
 

@@ -17,11 +17,11 @@ from fala.selection.clustering import (
     disagreements,
     unit_vectors,
 )
-from fala.solver.blend import BIAS_DEVIATION, SPREAD
 from fala.solver.evidence import Evidence
+from fala.solver.matrix import fit_matrix
 from fala.solver.objective import fit
-from fala.solver.personal import fit_personal as fit_matrix
 from fala.solver.ridge import GRID, Problem
+from fala.solver.whitened import BIAS_DEVIATION, SPREAD
 from fala.vendor.built_in import built_in
 from fala.vendor.fitting import fit_bridge, fit_head
 from fala.vendor.metrics import scores

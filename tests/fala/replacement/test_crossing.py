@@ -10,6 +10,8 @@ import time
 
 import numpy as np
 import pytest
+from fala.replacement.representing import BRIDGED_PASSES, Budget
+from fala.solver.blend import VIEW_WEIGHT, Inputs, Rows, fit_blend
 
 import bridged
 import bundles
@@ -23,9 +25,7 @@ from fala.errors import DataError
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
 from fala.model.prior import PopulationPrior
-from fala.replacement.representing import BRIDGED_PASSES, Budget
 from fala.selection.next_texts import BATCH
-from fala.solver.blend import VIEW_WEIGHT, Inputs, Rows, fit_blend
 from fala.store.store import _MIGRATIONS
 
 HALF = 45

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from fala.replacement.representing import Budget, Knowledge, Report, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,7 +12,6 @@ import bundles
 from fala.errors import BudgetError, DataError
 from fala.examples import Match, unique_texts
 from fala.model.heads import Head
-from fala.replacement.representing import Budget, Knowledge, Report, replace
 from fala.solver.evidence import Evidence
 from fala.solver.personal import carried_logits, fit_personal, personal_fit
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.optimize
+from fala.solver.blend import Inputs, Rows, View, fit_blend
 
 from bundles import make_head
 from fala.errors import DataError
@@ -14,7 +15,6 @@ from fala.model.prior import PopulationPrior
 from fala.replacement.fitting import f1_threshold
 from fala.selection.next_texts import move
 from fala.solver import blend
-from fala.solver.blend import Inputs, Rows, View, fit_blend
 from fala.solver.personal import LOGIT_WEIGHT
 
 D = 5

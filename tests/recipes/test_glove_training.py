@@ -5,8 +5,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from fala_export.vectors import glove
-from fala_export.vectors.glove import (
+import glove
+from glove import (
     Glove,
     GloveSettings,
     count_cooccurrences,

@@ -1,19 +1,29 @@
-"""The recipe of the two models that ship inside the package."""
+"""The recipe of the two models that ship inside the package.
+
+    python recipes/builtin.py --corpora DIR --work WORKDIR --out sdk/fala/demo/builtin
+
+A rerun continues an interrupted one.
+"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from corpus import CORPORA, Document, documents, hold_out, sample_texts
 from fala import ExportError
+from fala.vendor.commands import Command
 from fala_export.backbone import ExportOptions, export_encoder, load, versions
-from fala_export.corpus import CORPORA, Document, documents, hold_out, sample_texts
+from fala_export.commands.options import JSON, show
 from fala_export.distillation.distil import Distillation, distil
 from fala_export.distillation.teacher import Teacher
 from fala_export.distillation.texts import Texts
-from fala_export.vectors.glove import GloveSettings, train_glove
 from fala_export.vectors.word_vectors import export_word_vectors
+from glove import GloveSettings, train_glove
 
 if TYPE_CHECKING:
     from fala_export.models.encoder import Encoder
@@ -71,7 +81,7 @@ def build_builtin(
     """Train and pack ``glove.fala`` and ``bert.fala``; a rerun continues an interrupted one.
 
     Args:
-        corpora: Folder of nltk_data's archives, see ``fala_export.corpus``.
+        corpora: Folder of nltk_data's archives, see ``corpus.py``.
         work: Folder of checkpoints and of the teacher's embeddings: gigabytes at most, and
             never part of what is shipped.
         out: Folder of the two bundles.
@@ -132,3 +142,29 @@ def build_builtin(
             ),
         ),
     ]
+
+
+@click.command(cls=Command)
+@click.option(
+    "--corpora", required=True, type=click.Path(path_type=Path), help="Folder of nltk_data's zips."
+)
+@click.option(
+    "--work", required=True, type=click.Path(path_type=Path), help="Folder of the checkpoints."
+)
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), help="Folder of the two bundles."
+)
+@click.option("--seed", type=int, default=0, show_default=True)
+@JSON
+def main(corpora: Path, work: Path, out: Path, seed: int, as_json: bool) -> None:
+    """Train and pack the two models that ship with the package; a rerun continues."""
+    summaries = build_builtin(corpora, work, out, seed)
+    if as_json:
+        click.echo(json.dumps(summaries, indent=2))
+        return
+    for summary in summaries:
+        show(summary, as_json=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import zipfile
 
 import numpy as np
@@ -7,16 +9,16 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("optimum")
 
+import builtin
+from builtin import Recipe, build_builtin
+from checkout import ROOT
+from corpus import clean, documents, hold_out, sample_texts
 from encoders import make_encoder
-from fala.bundle.reading import Bundle
-from fala.errors import ExportError
-from fala_export import builtin
-from fala_export.builtin import Recipe, build_builtin
-from fala_export.corpus import clean, documents, hold_out, sample_texts
+from fala import Bundle, ExportError
 from fala_export.distillation.batches import TextBatches
 from fala_export.distillation.distil import Distillation
 from fala_export.models.encoder import Encoder
-from fala_export.vectors.glove import GloveSettings
+from glove import GloveSettings
 
 RECIPE = Recipe(
     glove=GloveSettings(dimension=8, vocabulary=200, least_count=1, epochs=2, batch=64),
@@ -130,3 +132,14 @@ def test_a_missing_archive_is_named(corpora, tmp_path):
     (corpora / "pros_cons.zip").unlink()
     with pytest.raises(ExportError, match=r"pros_cons\.zip"):
         build_builtin(corpora, tmp_path / "w", tmp_path / "out", 0, builtin.Recipe())
+
+
+def test_the_recipe_is_a_command_outside_of_the_package(corpora, tmp_path):
+    (corpora / "pros_cons.zip").unlink()
+    command = [sys.executable, ROOT / "recipes" / "builtin.py", "--corpora", corpora]
+    command += ["--work", tmp_path / "work", "--out", tmp_path / "out"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("builtin.py: ")
+    assert done.stderr.count("\n") == 1
+    assert "pros_cons.zip" in done.stderr

@@ -1,0 +1,78 @@
+"""What a replacement may cost, and how the app follows it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fala.errors import BudgetError, CancelledError
+
+#: Forward passes of a replacement for which no budget is given: from nothing, and over a bridge.
+PASSES, BRIDGED_PASSES = 100, 50
+
+#: Called with a stage's name, what is done and what there is to do; False asks for an end.
+Progress = Callable[[str, int, int], object]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a replacement may cost.
+
+    Attributes:
+        forward_passes: Texts through the new backbone, at most; None is ``BRIDGED_PASSES`` where
+            the release has a bridge from the old backbone, else ``PASSES``. Word vectors cost none.
+        seconds: Wall time after which no more texts are encoded; None sets no limit. A limit is
+            kept by stopping before the batch that would pass it, so solving comes on top.
+
+    Raises:
+        BudgetError: If a number is negative or not a number.
+    """
+
+    forward_passes: int | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        passes = self.forward_passes
+        if isinstance(passes, bool) or not isinstance(passes, int | None):
+            raise BudgetError(f"forward_passes is a whole number, not {passes!r}")
+        if passes is not None and passes < 0:
+            raise BudgetError(f"forward_passes is 0 or more, not {passes}")
+        seconds = self.seconds
+        if seconds is None:
+            return
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+            raise BudgetError(f"seconds is a number, not {seconds!r}")
+        if not seconds >= 0:
+            raise BudgetError(f"seconds is 0 or more, not {seconds}")
+        if isinstance(seconds, int) and seconds > 10**12:  # more than a float's clock can add
+            object.__setattr__(self, "seconds", math.inf)
+
+    def passes(self, bridged: bool) -> int:
+        """Forward passes allowed, with or without a bridge."""
+        if self.forward_passes is not None:
+            return self.forward_passes
+        return BRIDGED_PASSES if bridged else PASSES
+
+
+class Follower:
+    """Tells the app of every stage; remembers whether it asked for an end."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self.cancelled = False
+
+    def tell(self, stage: str, done: int, total: int) -> None:
+        """Tell of a stage."""
+        if self._progress is not None and self._progress(stage, done, total) is False:
+            self.cancelled = True
+
+    def check(self, stage: str, done: int = 0, total: int = 1) -> None:
+        """Tell of a stage that begins, before anything was changed.
+
+        Raises:
+            CancelledError: The app asked for an end.
+        """
+        self.tell(stage, done, total)
+        if self.cancelled:
+            raise CancelledError("cancelled by the app; the device answers as before")

@@ -1,0 +1,217 @@
+"""Learning: kept first, then encoded, then fitted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fala.errors import DeviceChangedError
+from fala.examples import Example, unique_texts
+from fala.model.heads import Head, PersonalModel
+from fala.replacement.budget import Follower
+from fala.replacement.encode import encode_missing
+from fala.replacement.fitting import Fitted, fit_recalled
+from fala.replacement.memory import Memory, Target, recall
+from fala.replacement.refine import encode_free
+from fala.replacement.views import kept_view
+from fala.report import Decision, LearnReport
+from fala.solver.fit import State
+from fala.solver.training import Block, Inputs, TrainingSet
+from fala.store.installed import Change, Installed
+from fala.store.open_slot import OpenSlot
+from fala.store.store import Version
+
+_log = logging.getLogger("fala.learn")
+
+#: Below so many examples a fit of all costs next to nothing.
+SMALL = 200
+#: Examples that are added to a fit before all are fitted again, as a share of that fit's.
+LARGEST_GROWTH = 0.25
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """The last fit, to which further examples can be added.
+
+    Attributes:
+        version: The store's, with that fit in it.
+        state: The fit.
+        rows: Its examples' rows, by id.
+        fitted: What was said of it.
+    """
+
+    version: Version
+    state: State
+    rows: dict[int, int]
+    fitted: Fitted
+
+
+class Learner:
+    """Fits what answers to what is known.
+
+    Args:
+        installed: The device.
+    """
+
+    def __init__(self, installed: Installed) -> None:
+        self._installed = installed
+        self._last: Learned | None = None
+
+    def remember(self, examples: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
+        """Keep examples and labels; gives their ids. On the disk when it returns."""
+        with self._installed.store.transaction():
+            return self._installed.store.remember(examples, labels)
+
+    def learn(
+        self, examples: Sequence[Example], labels: Sequence[str | None], positive: int
+    ) -> LearnReport:
+        """Keep, encode, fit; see ``Device.learn``."""
+        installed = self._installed
+        with installed.work:
+            now, last = installed.now, self._last
+            before = installed.store.version()
+            # Kept before anything else: whatever happens there, the user's data is safe.
+            ids = self.remember(examples, labels)
+            self._encode(now, unique_texts(examples))
+            after = Version(before.generation, before.data + 1)
+            alone = installed.store.version() == after and installed.now is now
+            if last is not None and alone and last.version == before:
+                report = self._add(now, last, ids, examples, labels)
+                if report is not None:
+                    return report
+            return self.fit(positive)
+
+    def fit(self, positive: int) -> LearnReport:
+        """Fit to all labels, and to what older logits say, and keep it; see ``Device.fit``."""
+        installed = self._installed
+        with installed.work:
+            while True:
+                now, version = installed.now, installed.store.version()
+                memory = Memory(installed.store)
+                encode_free(installed, now, memory, Follower(None))
+                target = Target.of_slot(installed.store, now, installed.earlier())
+                recalled = recall(memory, target)
+                count, labelled = installed.store.counts()
+                if not recalled.training.telling.any():
+                    self._last = None
+                    decision: Decision = "vendor" if now.model.is_vendor else "personal"
+                    reason = "there is neither a label nor an old logit to fit to"
+                    return LearnReport(count, labelled, 0, decision, reason)
+                fitted = fit_recalled(target, recalled, positive)
+                try:
+                    now = installed.keep(now, fitted.change())
+                except DeviceChangedError:
+                    continue
+                used = recalled.training.telling
+                state = None if fitted.fit is None else fitted.fit.state
+                self._last = None
+                if state is not None and fitted.decision == "personal":
+                    chosen = [recalled.ids[position] for position in np.flatnonzero(used).tolist()]
+                    rows = {row: place for place, row in enumerate(chosen)}
+                    kept = Version(now.generation, version.data)
+                    self._last = Learned(kept, state, rows, fitted)
+                _log.info("fitted to %d examples: %s", used.sum(), fitted.reason)
+                return LearnReport(
+                    count, labelled, int(used.sum()), fitted.decision, fitted.reason, True,
+                    () if fitted.fit is None else fitted.fit.scales, fitted.loss,
+                )  # fmt: skip
+
+    def forget(self, ids: Iterable[int], positive: int) -> int:
+        """Delete examples, and fit to the others; gives how many there were."""
+        installed = self._installed
+        with installed.work:
+            with installed.store.transaction():
+                gone = installed.store.forget(ids)
+            if gone:
+                report = self.fit(positive)
+                if not report.fitted:
+                    self._vendor()
+            return gone
+
+    def _vendor(self) -> None:
+        """Let the vendor's own model answer: nothing is left that anything personal is from."""
+        installed = self._installed
+        while True:
+            now = installed.now
+            view = kept_view(now)
+            zeros = np.zeros_like(now.model.bias)
+            kept = None if view is None else view.weighed(zeros)
+            try:
+                installed.keep(now, Change(now.model.head.vendor_model(), 0.0, kept))
+            except DeviceChangedError:
+                continue
+            return
+
+    def _encode(self, now: OpenSlot, texts: Sequence[str]) -> None:
+        """Make and keep the embeddings that texts lack."""
+        installed, answering = self._installed, now.answering
+        fresh = {
+            now.record.backbone: encode_missing(
+                installed.store, now.record.backbone, answering.backbone, texts
+            )
+        }
+        if now.view_bundle is not None and answering.view_backbone is not None:
+            digest = now.view_bundle.backbone_digest
+            fresh[digest] = encode_missing(installed.store, digest, answering.view_backbone, texts)
+        with installed.store.transaction():
+            for digest, embeddings in fresh.items():
+                installed.store.add_embeddings(digest, embeddings)
+
+    def _add(
+        self,
+        now: OpenSlot,
+        last: Learned,
+        ids: Sequence[int],
+        examples: Sequence[Example],
+        labels: Sequence[str | None],
+    ) -> LearnReport | None:
+        """Add labelled examples to the last fit, at its scales; None where all is to be fitted."""
+        state = last.state
+        rows = len(state.problem.offset) + len(ids)
+        if rows < SMALL or rows > (1 + LARGEST_GROWTH) * state.fitted:
+            return None
+        said = {row: place for place, row in enumerate(ids) if labels[place] is not None}
+        chosen = list(said.values())
+        head = now.model.head
+        if said:
+            known = [examples[place] for place in chosen]
+            training = self._training(now, head, known, [labels[place] for place in chosen])
+            replaced = [last.rows[row] for row in said if row in last.rows]
+            state = state.more(training, replaced)
+        start = len(last.state.problem.offset)
+        places = {**last.rows, **{row: start + at for at, row in enumerate(said)}}
+        view = kept_view(now)
+        weights, bias, weight = state.model(view=view is not None)
+        kept = None if view is None or weight is None else view.weighed(weight)
+        model = PersonalModel(head, weights[0], bias)
+        installed = self._installed
+        data = installed.store.version().data
+        try:
+            now = installed.keep(now, Change(model, last.fitted.threshold, kept))
+        except DeviceChangedError:
+            return None
+        self._last = Learned(Version(now.generation, data), state, places, last.fitted)
+        count, labelled = installed.store.counts()
+        fitted = last.fitted
+        scales = () if fitted.fit is None else fitted.fit.scales
+        return LearnReport(
+            count, labelled, len(places), fitted.decision, fitted.reason, False, scales, fitted.loss
+        )
+
+    def _training(
+        self, now: OpenSlot, head: Head, examples: Sequence[Example], labels: Sequence[str | None]
+    ) -> TrainingSet:
+        texts = unique_texts(examples)
+        store = self._installed.store
+        inputs = head.inputs(examples, store.embeddings(now.record.backbone, texts))
+        shares = head.label_shares(labels)
+        viewed = None
+        view = kept_view(now)
+        if view is not None:
+            seen = store.embeddings(view.backbone, texts)
+            viewed = view.model.logits(view.model.head.inputs(examples, seen)).astype(np.float64)
+        block = Block(Inputs(inputs), head.weight)
+        return TrainingSet((block,), head.bias, shares, np.full(shares.shape, np.nan), viewed)

@@ -1,0 +1,130 @@
+"""Reports, built once, after the last commit, from what was returned."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fala.bundle.format import WORD_VECTORS
+from fala.bundle.reading import Bundle
+from fala.model.heads import Vectors
+from fala.replacement.budget import Budget
+from fala.replacement.fitting import Fitted
+from fala.replacement.refine import Refined
+from fala.replacement.replace import Replaced
+from fala.replacement.stages import Stages
+from fala.report import Decision, InstantReport, Report, ViewReport
+from fala.store.open_slot import OpenSlot
+
+
+def replaced_report(
+    old: str, replaced: Replaced, now: OpenSlot, budget: Budget, stages: Stages
+) -> Report:
+    """What a replacement did, with the refinement that followed it."""
+    refined = replaced.refined
+    first, release = replaced.fitted, replaced.release
+    fitted = first if refined is None or refined.fitted is None else refined.fitted
+    recalled = replaced.recalled if refined is None else refined.recalled
+    solves, columns = _counts(first)
+    stopped = "" if refined is None else refined.stopped
+    if refined is None and not release.static and budget.forward_passes != 0:
+        bought = len(replaced.first.texts)
+        stopped = "the time is over" if replaced.encoded < bought else "the budget is spent"
+    verdict = fitted.verdict
+    return Report(
+        old=old,
+        new=release.bundle.manifest.name,
+        decision=fitted.decision,
+        reason=fitted.reason,
+        examples=len(recalled.ids),
+        labelled=int(recalled.training.labelled.sum()),
+        waiting=len(recalled.waiting),
+        representatives=recalled.real,
+        clusters=replaced.first.clusters,
+        queries=replaced.first.queries,
+        forward_passes=replaced.encoded + (0 if refined is None else refined.forward_passes),
+        probes=replaced.probes,
+        scales=() if fitted.fit is None else fitted.fit.scales,
+        agreement=replaced.agreement,
+        measure="" if verdict is None else verdict.measure,
+        vendor_loss=None if verdict is None else verdict.vendor_loss,
+        personal_loss=None if verdict is None else verdict.personal_loss,
+        bridged=replaced.mapped,
+        views=views_of(now),
+        threshold=now.answering.threshold,
+        instant=_instant(replaced) if release.bridges and not release.static else None,
+        solves=solves + (0 if refined is None else refined.solves),
+        columns=max(columns, 0 if refined is None else refined.columns),
+        stopped=stopped,
+        seconds=stages.total(),
+        peak_memory=dict(stages.peak_memory),
+    )
+
+
+def refined_report(refined: Refined, now: OpenSlot, stages: Stages) -> Report:
+    """What a refinement did; where it fitted nothing, what answers is told as it is."""
+    name = now.bundle.manifest.name
+    fitted = refined.fitted
+    verdict = None if fitted is None else fitted.verdict
+    recalled = refined.recalled
+    decision: Decision = "vendor" if now.model.is_vendor else "personal"
+    return Report(
+        old=name,
+        new=name,
+        decision=decision if fitted is None else fitted.decision,
+        reason="nothing was fitted" if fitted is None else fitted.reason,
+        examples=len(recalled.ids),
+        labelled=int(recalled.training.labelled.sum()),
+        waiting=len(recalled.waiting),
+        representatives=recalled.real,
+        clusters=refined.clusters,
+        queries=refined.queries,
+        forward_passes=refined.forward_passes,
+        scales=() if fitted is None or fitted.fit is None else fitted.fit.scales,
+        measure="" if verdict is None else verdict.measure,
+        vendor_loss=None if verdict is None else verdict.vendor_loss,
+        personal_loss=None if verdict is None else verdict.personal_loss,
+        views=views_of(now),
+        threshold=now.answering.threshold,
+        solves=refined.solves,
+        columns=refined.columns,
+        stopped=refined.stopped,
+        seconds=stages.total(),
+        peak_memory=dict(stages.peak_memory),
+    )
+
+
+def views_of(now: OpenSlot) -> tuple[ViewReport, ...]:
+    """Which views answer and what each costs, the new backbone's first."""
+    views = [_view(now.bundle, np.ones_like(now.model.bias))]
+    if now.view is not None and now.view_bundle is not None and now.view.weight.any():
+        views.append(_view(now.view_bundle, now.view.weight))
+    return tuple(views)
+
+
+def _view(bundle: Bundle, weight: Vectors) -> ViewReport:
+    return ViewReport(
+        name=bundle.manifest.name,
+        weight=tuple(round(float(value), 4) for value in weight),
+        forward_passes=0 if bundle.manifest.kind == WORD_VECTORS else 1,
+        bytes=bundle.path.stat().st_size,
+    )
+
+
+def _instant(replaced: Replaced) -> InstantReport:
+    fitted = replaced.fitted
+    verdict = fitted.verdict
+    return InstantReport(
+        decision=fitted.decision,
+        reason=fitted.reason,
+        vendor_loss=None if verdict is None else verdict.vendor_loss,
+        personal_loss=None if verdict is None else verdict.personal_loss,
+        scales=() if fitted.fit is None else fitted.fit.scales,
+        threshold=fitted.threshold,
+        solves=_counts(fitted)[0],
+        columns=_counts(fitted)[1],
+        seconds=replaced.seconds,
+    )
+
+
+def _counts(fitted: Fitted) -> tuple[int, int]:
+    return (0, 0) if fitted.fit is None else (fitted.fit.steps, fitted.fit.columns)

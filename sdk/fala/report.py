@@ -1,0 +1,152 @@
+"""What an operation on a device did and cost; built once, after its last commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias
+
+#: Which of the two answers.
+Decision: TypeAlias = Literal["personal", "vendor"]
+
+
+@dataclass(frozen=True)
+class ViewReport:
+    """A view that answers.
+
+    Attributes:
+        name: The backbone's.
+        weight: What its logits are multiplied by, by class; 1 for the new backbone.
+        forward_passes: What a prediction costs for each text.
+        bytes: Of its bundle.
+    """
+
+    name: str
+    weight: tuple[float, ...]
+    forward_passes: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class InstantReport:
+    """The model that answered before any forward pass.
+
+    Attributes:
+        decision: ``"personal"`` or ``"vendor"``.
+        reason: Why, in words.
+        vendor_loss: Loss of the vendor's own new model; None where labels are too few to judge.
+        personal_loss: Leave-one-out loss of the fitted one; likewise.
+        scales: Scale of each block's Gaussian, by leave-one-out.
+        threshold: See ``Report``.
+        solves: See ``Report``.
+        columns: See ``Report``.
+        seconds: From reading the store to the checked model, on the wall.
+    """
+
+    decision: Decision
+    reason: str
+    vendor_loss: float | None
+    personal_loss: float | None
+    scales: tuple[float, ...]
+    threshold: float
+    solves: int
+    columns: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a replacement, or its refinement, did and cost.
+
+    Attributes:
+        old: Name of the backbone that was replaced; for a refinement the one that answers.
+        new: Name of the one that came.
+        decision: ``"personal"`` where a personal model answers, ``"vendor"`` where the device fell
+            back to the vendor's own.
+        reason: Why, in words.
+        examples: Examples whose input on the new backbone is known or estimated.
+        labelled: How many of them have a label.
+        waiting: Examples of which nothing is known before the new backbone has seen them.
+        representatives: Examples that passed through the new backbone.
+        clusters: Clusters that the first of them were chosen from; 0 over a bridge.
+        queries: Strong queries that clustering asked.
+        forward_passes: Texts through the new backbone whose embeddings are kept; 0 for word
+            vectors.
+        backward_passes: 0, by construction.
+        probes: The device's own texts that the new release had to answer before it was installed.
+        scales: The scale that leave-one-out chose for each block's Gaussian; empty where nothing
+            was fitted.
+        agreement: Share of examples on which the fitted model, each left out, decides as the old
+            personal model does; None where that cannot be told.
+        measure: What the two losses are; empty where labels are too few to judge.
+        vendor_loss: Loss of the vendor's own new model.
+        personal_loss: Leave-one-out loss of the fitted model.
+        bridged: Examples whose input was estimated over a bridge, when the device first answered.
+        views: The views that answer, the new backbone's first.
+        threshold: Logit above which ``Device.decide`` decides for the second of two labels.
+        instant: The model that answered before any forward pass; None without a bridge.
+        solves: Least squares problems that were solved, and ``columns`` of each at most.
+        columns: See ``solves``.
+        stopped: Why no more texts were encoded.
+        seconds: Wall time by stage, and ``"total"``.
+        peak_memory: The process's high-water mark in bytes after each stage; empty where the
+            operating system does not tell.
+    """
+
+    old: str
+    new: str
+    decision: Decision
+    reason: str
+    examples: int = 0
+    labelled: int = 0
+    waiting: int = 0
+    representatives: int = 0
+    clusters: int = 0
+    queries: int = 0
+    forward_passes: int = 0
+    backward_passes: int = 0
+    probes: int = 0
+    scales: tuple[float, ...] = ()
+    agreement: float | None = None
+    measure: str = ""
+    vendor_loss: float | None = None
+    personal_loss: float | None = None
+    bridged: int = 0
+    views: tuple[ViewReport, ...] = ()
+    threshold: float = 0.0
+    instant: InstantReport | None = None
+    solves: int = 0
+    columns: int = 0
+    stopped: str = ""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    peak_memory: Mapping[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values, for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class LearnReport:
+    """What a device knows after learning.
+
+    Attributes:
+        examples: Examples in the store.
+        labelled: How many of them have a label.
+        fitted: Examples that the personal model was fitted to; 0 where there was nothing to fit.
+        decision: ``"personal"`` or ``"vendor"``: which of the two answers.
+        reason: Why, in words.
+        exact: Whether all was fitted anew, the scales by leave-one-out; False where the examples
+            were added at the scales of before (``Device.fit`` does the rest).
+        scales: The scale of each block's Gaussian; empty where nothing was fitted.
+        loss: Leave-one-out loss in nats by labelled example, of the last exact fit.
+    """
+
+    examples: int
+    labelled: int
+    fitted: int
+    decision: Decision
+    reason: str
+    exact: bool = True
+    scales: tuple[float, ...] = ()
+    loss: float | None = None

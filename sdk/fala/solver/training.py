@@ -1,0 +1,94 @@
+"""What a personal model is fitted to: blocks of features, and what is known of every example."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.errors import DataError
+from fala.model.heads import Vectors
+from fala.model.losses import Floats
+from fala.model.prior import PopulationPrior
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """A block's features x of n examples, as a product where few numbers stand for many.
+
+    Attributes:
+        coordinates: Shape (n, q).
+        basis: x = coordinates @ basis, shape (q, d); None where the coordinates are x.
+    """
+
+    coordinates: Vectors
+    basis: Vectors | None = None
+
+    def logits(self, weight: NDArray[np.floating]) -> Floats:
+        """W . x for a weight (C, d), shape (n, C)."""
+        inner = weight.T if self.basis is None else self.basis @ weight.T
+        return np.asarray(self.coordinates @ inner, dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A group of features with a scale of its own.
+
+    Attributes:
+        inputs: The features x of n examples, real or mapped.
+        weight: The vendor's omega, shape (C, d): the mean of the Gaussian.
+        prior: How people differ from it; None takes an isotropic Gaussian. For one logit only.
+    """
+
+    inputs: Inputs
+    weight: Vectors
+    prior: PopulationPrior | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSet:
+    """What is known of n examples.
+
+    Attributes:
+        blocks: Their features.
+        bias: The vendor's b, shape (C,).
+        labels: Class shares, shape (n, C), NaN where the user gave none.
+        targets: Old logits that stand in where there is no label, shape (n, C); NaN where they
+            do not.
+        view: An earlier backbone's logits on them, shape (n, C); None without a view.
+
+    Raises:
+        DataError: If a feature or a view's logit is not finite, or a target infinite.
+    """
+
+    blocks: tuple[Block, ...]
+    bias: Vectors
+    labels: Floats
+    targets: Floats
+    view: Floats | None = None
+
+    def __post_init__(self) -> None:
+        known = all(np.isfinite(block.inputs.coordinates).all() for block in self.blocks)
+        if not known or not (self.view is None or np.isfinite(self.view).all()):
+            raise DataError("an input or an old logit is not finite")
+        if np.isinf(self.labels).any() or np.isinf(self.targets).any():
+            raise DataError("a label or a target is infinite")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def labelled(self) -> NDArray[np.bool_]:
+        """Which examples have a label, shape (n,)."""
+        return np.logical_not(np.isnan(self.labels).any(axis=1))
+
+    @property
+    def telling(self) -> NDArray[np.bool_]:
+        """Which examples have a label or a target, shape (n,)."""
+        return np.logical_or(self.labelled, ~np.isnan(self.targets).any(axis=1))
+
+    def vendor_logits(self) -> Floats:
+        """The vendor's own logits, shape (n, C)."""
+        parts = [block.inputs.logits(block.weight) for block in self.blocks]
+        return np.asarray(sum(parts) + self.bias, dtype=np.float64)

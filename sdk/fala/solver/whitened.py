@@ -1,0 +1,131 @@
+"""A block's Gaussian as rows: features in which the prior is the identity.
+
+With omega = m + A delta and delta ~ Normal(0, I), a block adds m . x + (A' x) . delta to a logit:
+A' x is a row. The population prior has A = [diag(variance)^1/2, factors']; the isotropic one
+A = v^1/2 I, and is meant at the user's mean input, so that omega alone does not move the mean
+logit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+
+from fala.model.losses import Floats
+from fala.solver.training import Block, Inputs
+
+#: How far people's omega is from the vendor's w, without a population prior: the variance of a
+#: coordinate, as a multiple of the mean square of w. The optimum is broad.
+SPREAD = 1.25
+#: The same where the vendor's w says next to nothing: a multiple of the inverse of the inputs' mean
+#: squared length, at which it is about as good on people who are in no published figure.
+LENGTH_SPREAD = 0.5
+#: Standard deviation of people's bias, without a population prior.
+BIAS_DEVIATION = 1.0
+
+# The vendor's logits move by less than this: its weights are no measure of anything.
+_MUTE = 1e-4
+# Share of the mean variance that is added to a covariance that need not have full rank.
+_JITTER = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Whitened:
+    """One block of one logit, in coordinates delta.
+
+    Attributes:
+        centre: What is taken from the coordinates, shape (q,).
+        turn: L, lower, of the coordinates' covariance B V B' = L L', shape (q, q): centred
+            coordinates times L are the first rows. None where the coordinates are x: times
+            ``root`` then.
+        root: Square roots of the variances, shape (d,), where the coordinates are x.
+        factors: Further rows [x, 1] @ factors', shape (k, d + 1).
+        mean: The Gaussian's mean of (omega - w, b - the vendor's b), shape (d + 1,).
+        basis: The inputs' basis B, shape (q, d), where they have one.
+    """
+
+    centre: Floats
+    turn: Floats | None
+    root: Floats
+    factors: Floats
+    mean: Floats
+    basis: Floats | None
+
+    def rows(self, inputs: Inputs) -> Floats:
+        """Rows of n examples, shape (n, p)."""
+        centred = inputs.coordinates - self.centre
+        first = centred * self.root if self.turn is None else centred @ self.turn
+        if not len(self.factors):
+            return np.asarray(first, dtype=np.float64)
+        return np.hstack([first, self._products(inputs, self.factors)])
+
+    def offset(self, inputs: Inputs) -> Floats:
+        """What the Gaussian's mean adds to the vendor's logits, shape (n,)."""
+        if not self.mean.any():
+            return np.zeros(len(inputs.coordinates))
+        return self._products(inputs, self.mean[None])[:, 0]
+
+    def lift(self, delta: Floats) -> tuple[Floats, float]:
+        """(omega - w, its share of b - the vendor's b) of whitened numbers (p,)."""
+        count = len(delta) - len(self.factors)
+        part = delta[:count]
+        if self.turn is None or self.basis is None:
+            omega = self.root * part
+            at_centre = float(self.centre @ omega)
+        else:  # B V B' = L L', so L delta are the coordinates' numbers of omega = V B' L'^-1 delta
+            inner = scipy.linalg.solve_triangular(self.turn, part, lower=True, trans="T")
+            omega = self.root**2 * (self.basis.T @ inner)
+            at_centre = float(self.centre @ (self.basis @ omega))
+        moved = self.factors.T @ delta[count:] + self.mean
+        return omega + moved[:-1], float(moved[-1]) - at_centre
+
+    def _products(self, inputs: Inputs, numbers: Floats) -> Floats:
+        """[x, 1] times rows of d + 1 numbers (k, d + 1), shape (n, k)."""
+        return inputs.logits(numbers[:, :-1]) + numbers[:, -1]
+
+
+def whiten(block: Block) -> tuple[Whitened, float]:
+    """The maker of a block's rows, the same for all logits, and the bias's standard deviation."""
+    inputs = block.inputs
+    basis = None if inputs.basis is None else inputs.basis.astype(np.float64)
+    d = block.weight.shape[1]
+    if block.prior is None:
+        centre = _mean(inputs)
+        variance = np.full(d, _isotropic(block, centre, basis))
+        factors, mean, deviation = np.empty((0, d + 1)), np.zeros(d + 1), BIAS_DEVIATION
+    else:
+        prior = block.prior
+        centre = np.zeros(inputs.coordinates.shape[1])
+        variance = prior.variance[:-1].astype(np.float64)
+        factors, mean = prior.factors.astype(np.float64), prior.mean.astype(np.float64)
+        deviation = float(np.sqrt(prior.variance[-1]))
+    root = np.sqrt(variance)
+    turn = None
+    if basis is not None:
+        inner = (basis * variance) @ basis.T
+        inner.flat[:: len(inner) + 1] += _JITTER * np.trace(inner) / len(inner)
+        turn = scipy.linalg.cholesky(inner, lower=True)
+    return Whitened(centre, turn, root, factors, mean, basis), deviation
+
+
+def _mean(inputs: Inputs) -> Floats:
+    if not len(inputs.coordinates):
+        return np.zeros(inputs.coordinates.shape[1])
+    return np.asarray(inputs.coordinates.mean(axis=0, dtype=np.float64))
+
+
+def _isotropic(block: Block, centre: Floats, basis: Floats | None) -> float:
+    """Variance of a coordinate of omega; the same for all of a head's logits."""
+    square = float(np.mean(block.weight.astype(np.float64) ** 2))
+    centred = block.inputs.coordinates - centre
+    if basis is not None:
+        # |x|^2 = c B B' c' without x itself.
+        length = float(np.einsum("ij,jk,ik->", centred, basis @ basis.T, centred, optimize=True))
+    else:
+        length = float(np.einsum("ij,ij->", centred, centred))
+    length /= max(len(centred), 1)
+    if square * length > _MUTE or not length:
+        return SPREAD * square or 1.0
+    return LENGTH_SPREAD / length

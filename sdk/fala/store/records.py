@@ -1,0 +1,86 @@
+"""What the store's rows hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.examples import Example
+
+#: What a row's weights are: omega, or the personal matrix theta of the first two versions.
+OMEGA, THETA = "omega", "theta"
+
+
+@dataclass(frozen=True, eq=False)
+class ViewRecord:
+    """An earlier backbone's model that answers beside a slot's own.
+
+    Attributes:
+        bundle: SHA-256 of its bundle's manifest.
+        backbone: Digest of its backbone.
+        own: Its weights, float32, shape (C, d).
+        bias: Shape (C,).
+        weight: What its logits are multiplied by, shape (C,).
+        form: What ``own`` is: omega, or theta in a store of an earlier version.
+    """
+
+    bundle: str
+    backbone: str
+    own: NDArray[np.float32]
+    bias: NDArray[np.float32]
+    weight: NDArray[np.float32]
+    form: str = OMEGA
+
+
+@dataclass(frozen=True, eq=False)
+class SlotRecord:
+    """A slot's personal model.
+
+    Attributes:
+        name: The slot.
+        bundle: SHA-256 of the bundle's manifest.
+        backbone: Digest of its backbone, the provenance of embeddings.
+        weight: Its weights, float32, shape (C, d).
+        bias: Shape (C,).
+        model: Digest of backbone, head and weights, the provenance of logits.
+        teacher: Digest of the personal model whose stored logits it was fitted to, if any.
+        teacher_vendor: Digest of that one's vendor model, whose logits are stored beside them.
+        threshold: Logit above which the second of two labels is decided.
+        labels: The device's order of the labels; empty for the head's own.
+        view: The earlier model that answers beside it, if any.
+        form: What ``weight`` is: omega, or theta in a store of an earlier version.
+    """
+
+    name: str
+    bundle: str
+    backbone: str
+    weight: NDArray[np.float32]
+    bias: NDArray[np.float32]
+    model: str
+    teacher: str | None
+    teacher_vendor: str | None
+    threshold: float = 0.0
+    labels: tuple[str, ...] = ()
+    view: ViewRecord | None = None
+    form: str = OMEGA
+
+
+@dataclass(frozen=True, slots=True)
+class StoredExample:
+    """An example that a device keeps.
+
+    Attributes:
+        id: Its number in the store.
+        example: A text, or a ``Match``.
+        label: Its label, None where the user gave none.
+        added: When it was first kept, in seconds since 1970 (UTC); None from earlier versions.
+        labelled: When its label was given; None without one, or from earlier versions.
+    """
+
+    id: int
+    example: Example
+    label: str | None
+    added: float | None = None
+    labelled: float | None = None

@@ -1,0 +1,109 @@
+"""The store's schema, and the steps from every earlier version of it."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from fala.errors import DeviceError
+
+# Statements that lead from version i to version i + 1 of the schema; a released step never changes.
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE texts (
+        id INTEGER PRIMARY KEY,
+        text TEXT NOT NULL UNIQUE
+    );
+    CREATE TABLE examples (
+        id INTEGER PRIMARY KEY,
+        document INTEGER NOT NULL REFERENCES texts (id),
+        history TEXT NOT NULL,
+        label TEXT,
+        UNIQUE (document, history)
+    );
+    CREATE TABLE embeddings (
+        text INTEGER NOT NULL REFERENCES texts (id),
+        backbone TEXT NOT NULL,
+        vector BLOB NOT NULL,
+        PRIMARY KEY (text, backbone)
+    ) WITHOUT ROWID;
+    CREATE TABLE logits (
+        example INTEGER NOT NULL REFERENCES examples (id),
+        model TEXT NOT NULL,
+        value BLOB NOT NULL,
+        PRIMARY KEY (example, model)
+    ) WITHOUT ROWID;
+    CREATE TABLE slots (
+        name TEXT PRIMARY KEY,
+        bundle TEXT NOT NULL,
+        backbone TEXT NOT NULL,
+        theta BLOB NOT NULL,
+        bias BLOB NOT NULL,
+        model TEXT NOT NULL,
+        teacher TEXT,
+        teacher_vendor TEXT
+    ) WITHOUT ROWID;
+    CREATE TABLE active (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        slot TEXT NOT NULL REFERENCES slots (name),
+        previous TEXT REFERENCES slots (name)
+    );
+    """,
+    """
+    ALTER TABLE slots ADD COLUMN threshold REAL NOT NULL DEFAULT 0;
+    CREATE TABLE views (
+        slot TEXT PRIMARY KEY REFERENCES slots (name) ON DELETE CASCADE,
+        bundle TEXT NOT NULL,
+        backbone TEXT NOT NULL,
+        theta BLOB NOT NULL,
+        bias BLOB NOT NULL,
+        weight BLOB NOT NULL
+    ) WITHOUT ROWID;
+    """,
+    """
+    ALTER TABLE slots RENAME COLUMN theta TO weight;
+    ALTER TABLE slots ADD COLUMN form TEXT NOT NULL DEFAULT 'theta';
+    ALTER TABLE slots ADD COLUMN labels TEXT NOT NULL DEFAULT '[]';
+    ALTER TABLE views RENAME COLUMN theta TO own;
+    ALTER TABLE views ADD COLUMN form TEXT NOT NULL DEFAULT 'theta';
+    ALTER TABLE examples ADD COLUMN added REAL;
+    ALTER TABLE examples ADD COLUMN labelled REAL;
+    ALTER TABLE active ADD COLUMN generation INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE active ADD COLUMN data INTEGER NOT NULL DEFAULT 0;
+    CREATE TABLE settings (
+        name TEXT PRIMARY KEY,
+        value TEXT NOT NULL
+    ) WITHOUT ROWID;
+    """,
+)
+
+
+def migrate(database: sqlite3.Connection, name: str) -> None:
+    """Bring a store to this version, whole or not at all; processes may race for it.
+
+    Raises:
+        DeviceError: It was written by a newer SDK.
+    """
+    if _version(database) == len(MIGRATIONS):
+        return
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        version = _version(database)  # again: another process may have been the first
+        if version > len(MIGRATIONS):
+            raise DeviceError(
+                f"{name}: written by a newer fala (schema {version}, this one knows "
+                f"{len(MIGRATIONS)}); update fala"
+            )
+        for step in MIGRATIONS[version:]:
+            for statement in step.split(";"):
+                if statement.strip():
+                    database.execute(statement)
+        database.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
+
+
+def _version(database: sqlite3.Connection) -> int:
+    return int(database.execute("PRAGMA user_version").fetchone()[0])

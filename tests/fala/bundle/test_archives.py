@@ -1,0 +1,161 @@
+import struct
+import zipfile
+
+import pytest
+
+from bundles import archive_of, entries_of, refused, renamed, repacked, write_word_vector_release
+from fala.bundle import archive as archive_module
+from fala.bundle import format as layout
+from fala.errors import BundleDigestError, BundleError, BundleFilesError, BundleFormatError
+
+# What is refused: the archive
+
+
+def test_no_file(tmp_path):
+    refused(tmp_path / "none.fala", BundleError, "no such file")
+
+
+def test_a_folder(tmp_path):
+    refused(tmp_path, BundleError, "cannot be read")
+
+
+@pytest.mark.parametrize("data", [b"", b"PK", b"not a zip" * 10, b"\0" * 1000])
+def test_not_a_zip(bad, data):
+    refused(bad(data), BundleFormatError, "not a bundle: not a zip")
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
+def test_a_truncated_file(release, bad, share):
+    data = release.path.read_bytes()
+    refused(bad(data[: int(len(data) * share)]), BundleFormatError, "not a bundle")
+
+
+def test_bytes_after_or_before_the_archive(release, bad):
+    data = release.path.read_bytes()
+    refused(bad(data + b"x"), BundleFormatError, "bytes after it")
+    refused(bad(b"x" + data), BundleFormatError, "directory is not that of a bundle")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../x", "a/../../x", "/etc/x", "C:/x", "C:x", "a\\x", "..\\x", "./x", "a//x", "a/", "~/x",
+        "a/.", "-x", "nul\0.x", "new\nline", "é", "x" * 300,
+    ],
+)  # fmt: skip
+def test_a_path_that_leaves_the_archive(release, bad, name):
+    # zipfile itself mends some names as it writes, so a harmless one is replaced in the bytes.
+    raw = name.encode()
+    data = archive_of([("q" * len(raw), b""), *entries_of(release.path)])
+    refused(bad(renamed(data, "q" * len(raw), raw)), BundleFilesError, "unsafe path")
+
+
+def test_a_symbolic_link(release, bad, tmp_path):
+    with zipfile.ZipFile(tmp_path / "link.zip", "w") as archive:
+        for name, data in entries_of(release.path):
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = (0o120777 if name == layout.VECTORS else 0o100644) << 16
+            archive.writestr(entry, data)
+    refused(tmp_path / "link.zip", BundleFilesError, "not a regular file")
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_file_twice(release, bad):
+    entries = entries_of(release.path)
+    refused(bad(archive_of([*entries, entries[0]])), BundleFilesError, "twice")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_compressed_entries(release, bad, method):
+    data = archive_of(entries_of(release.path), method)
+    refused(bad(data), BundleFormatError, "compressed or encrypted")
+
+
+def field(data, signature, offset, layout_, value):
+    """An archive with one field of its last header of a kind changed."""
+    position = data.rindex(signature) + offset
+    size = struct.calcsize(layout_)
+    return data[:position] + struct.pack(layout_, value) + data[position + size :]
+
+
+@pytest.mark.parametrize(
+    ("signature", "offset", "kind", "value"),
+    [
+        (b"PK\3\4", 8, "<H", 8),  # method
+        (b"PK\3\4", 14, "<I", 0),  # checksum
+        (b"PK\3\4", 22, "<I", 1),  # size
+        (b"PK\3\4", 30, "<c", b"X"),  # name
+        (b"PK\3\4", 28, "<H", 4),  # length of the extra field
+        (b"PK\1\2", 8, "<H", 1),  # encrypted
+        (b"PK\1\2", 8, "<H", 8),  # sizes after the content
+        (b"PK\1\2", 20, "<I", 0xFFFFFFFF),  # ZIP64
+        (b"PK\1\2", 24, "<I", 0xFFFFFFFF),
+        (b"PK\1\2", 42, "<I", 0),  # lies over the first entry
+        (b"PK\1\2", 42, "<I", 0xFFFFFFFF),
+        (b"PK\1\2", 30, "<H", 60000),  # longer than the directory
+        (b"PK\5\6", 4, "<H", 1),  # several disks
+        (b"PK\5\6", 8, "<H", 1),
+        (b"PK\5\6", 10, "<H", 0xFFFF),
+        (b"PK\5\6", 12, "<I", 0xFFFFFFFF),
+        (b"PK\5\6", 16, "<I", 0xFFFFFFFF),
+        (b"PK\5\6", 20, "<H", 1),  # a comment that is not there
+    ],
+)
+def test_headers_that_lie(release, bad, signature, offset, kind, value):
+    data = field(release.path.read_bytes(), signature, offset, kind, value)
+    refused(bad(data), BundleFormatError, r"archive|compressed|bundle")
+
+
+def test_bytes_between_entries(release, bad):
+    data = release.path.read_bytes()
+    entries, length, start = struct.unpack("<HII", data[-12:-2])
+    hidden = data[:start] + b"hidden" + data[start:]
+    hidden = hidden[:-12] + struct.pack("<HII", entries, length, start + 6) + hidden[-2:]
+    refused(bad(hidden), BundleFormatError, "belong to no file")
+
+
+def test_too_many_entries(release, bad, monkeypatch):
+    monkeypatch.setattr(archive_module, "MAX_ENTRIES", 2)
+    refused(bad(release.path.read_bytes()), BundleFormatError, "directory")
+
+
+# What is refused: the files
+
+
+def test_a_wrong_digest(release, bad):
+    entries = dict(entries_of(release.path))
+    vectors = bytearray(entries[layout.VECTORS])
+    vectors[-1] ^= 1
+    entries[layout.VECTORS] = bytes(vectors)
+    refused(bad(archive_of(entries.items())), BundleDigestError, "vectors.npy is not what the vend")
+
+
+def test_a_damaged_manifest(release, bad):
+    data = release.path.read_bytes().replace(b"tiny vectors", b"tiny vectorz")
+    refused(bad(data), BundleDigestError, "manifest.json is damaged")
+
+
+@pytest.mark.parametrize("name", [layout.VECTORS, layout.SCALES, layout.HEAD_BIAS])
+def test_a_missing_file(release, bad, name):
+    entries = [entry for entry in entries_of(release.path) if entry[0] != name]
+    refused(bad(archive_of(entries)), BundleFilesError, f"missing from the archive: {name}")
+
+
+@pytest.mark.parametrize("name", [layout.VOCABULARY, layout.VECTORS, layout.HEAD_WEIGHT])
+def test_a_file_that_no_manifest_asks_for_but_the_format_does(release, bad, name):
+    refused(bad(repacked(release.path, {name: None})), BundleFilesError, f"missing.*{name}")
+
+
+def test_an_extra_file(release, bad):
+    entries = [*entries_of(release.path), ("backbone/more.bin", b"more")]
+    refused(bad(archive_of(entries)), BundleFilesError, "not in the manifest: backbone/more.bin")
+
+
+def test_a_file_that_changes_after_opening(tmp_path):
+    bundle = write_word_vector_release(tmp_path / "a.fala")
+    write_word_vector_release(tmp_path / "a.fala", seed=5)
+    with pytest.raises(BundleDigestError, match="not what the vendor packed"):
+        bundle.backbone()
+    bundle.path.unlink()
+    with pytest.raises(BundleError, match="no such file"):
+        bundle.head()

@@ -1,0 +1,115 @@
+import pytest
+from click.testing import CliRunner
+
+import fala
+from bundles import make_head, write_word_vector_release
+from fala.backbones import OnnxEncoder
+from fala.demo.command import command as cli
+from replace_command import fails, result_of, run
+
+
+def test_a_real_device_as_json(device, tiny):
+    report = result_of("--device", device, *tiny[2:], "--budget", 10)
+    assert (report["old"], report["new"]) == ("tiny vectors", "tiny encoder")
+    assert report["decision"] in ("personal", "vendor")
+    assert report["reason"]
+    assert 0 < report["forward_passes"] <= 10
+    assert report["backward_passes"] == 0
+    assert report["seconds"]["total"] > 0
+    with fala.Device.open(device) as opened:
+        assert opened.name == "tiny encoder"
+        assert opened.can_roll_back
+
+
+def test_a_real_device_as_text(device, tiny):
+    done = run("--device", device, *tiny[2:], "--budget", 10)
+    assert done.returncode == 0
+    assert done.stdout.startswith("tiny vectors -> tiny encoder: ")
+    for part in ("why", "forward passes", "backward passes 0", "seconds", "total"):
+        assert part in done.stdout
+
+
+def test_a_device_answers_at_once_and_goes_on(device, bridged):
+    done = run("--device", device, "--new", bridged, "--budget", 0)
+    assert done.returncode == 0
+    with fala.Device.open(device) as opened:
+        threshold, weight = opened.threshold, opened.view.weight[0]
+    for part in (
+        "tiny vectors -> tiny encoder: personal model",
+        "\ninstant          personal model after ",
+        "\nforward passes   0;",
+        f"\nanswers          tiny encoder (0.0 MB, a forward pass a text) + {weight:.2f} x tiny "
+        "vectors (0.0 MB, no forward pass a text)\n",
+        f"\nthreshold        1 above logit {threshold:.3f}\n",
+    ):
+        assert part in done.stdout
+    report = result_of("--device", device, "--refine", "--budget", 10)
+    assert (report["old"], report["new"]) == ("tiny encoder", "tiny encoder")
+    assert report["forward_passes"] == report["representatives"] == 10
+    assert report["instant"] is None
+    done = run("--device", device, "--refine", "--budget", 10)
+    assert done.stdout.startswith("tiny encoder: personal model\n")
+    for part in ("\nforward passes   10;", " 20 through the new backbone", "\nstopped          "):
+        assert part in done.stdout
+    assert "\ninstant " not in done.stdout
+    with fala.Device.open(device) as opened:
+        assert opened.threshold != threshold
+
+
+@pytest.mark.parametrize("options", [("--refine",), ("--new", None)])
+def test_ctrl_c_keeps_what_was_encoded(device, bridged, monkeypatch, options):
+    if options == ("--refine",):
+        assert run("--device", device, "--new", bridged, "--budget", 0).returncode == 0
+    else:
+        options = "--new", bridged
+    real, calls = OnnxEncoder.encode, []
+
+    def encode(self, texts):
+        calls.append(len(texts))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(self, texts)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OnnxEncoder, "encode", encode)
+        patched.setattr("fala.replacement.crossing.LEAST_MOVE", 0)
+        done = CliRunner().invoke(cli, ["--device", str(device), *map(str, options)])
+    assert done.exit_code == 1
+    hint, last = done.stderr.splitlines()
+    assert last.endswith(": interrupted")
+    assert f"{device}: tiny encoder answers" in hint
+    assert f"--device {device} --refine" in hint
+    report = result_of("--device", device, "--refine", "--budget", 5)
+    assert report["representatives"] == calls[0] + 5
+
+
+def test_ctrl_c_before_the_change_changes_nothing(device, bridged, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("fala.replacement.crossing.knowledge_of", stop)
+        done = CliRunner().invoke(cli, ["--device", str(device), "--new", str(bridged)])
+    assert done.exit_code == 1
+    hint, last = done.stderr.splitlines()
+    assert (hint, last.endswith(": interrupted")) == (
+        f"{device}: the device answers as before",
+        True,
+    )
+    with fala.Device.open(device) as opened:
+        assert opened.name == "tiny vectors"
+
+
+def test_a_device_refuses_what_is_not_for_it(device, tmp_path):
+    write_word_vector_release(tmp_path / "other.fala", make_head(labels=("no", "yes")))
+    fails(run("--device", device, "--new", tmp_path / "other.fala"), "other.fala", "no, yes")
+    fails(run("--device", device, "--new", "bert"), "without a head")
+    with fala.Device.open(device) as opened:
+        assert opened.name == "tiny vectors"
+        assert not opened.can_roll_back
+
+
+def test_a_folder_that_is_no_device(tmp_path, tiny):
+    fails(run("--device", tmp_path, *tiny[2:]), tmp_path, "not a device")
+    fails(run("--device", tmp_path / "none", *tiny[2:]), "none", "not a device")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fala.errors import BudgetError
+from fala.selection.clustering import Graph, Oracle, cluster_graph, kwikbucks
+from graphs import everything, random_graph, record_queries
+
+# The budget
+
+
+@given(
+    count=st.integers(0, 40),
+    neighbours=st.integers(0, 45),
+    budget=st.one_of(st.integers(0, 60), st.integers(0, 2000)),
+    classes=st.integers(0, 3),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=150, deadline=None)
+def test_budget_is_kept_and_everyone_is_in_one_cluster(count, neighbours, budget, classes, seed):
+    random = np.random.default_rng(seed)
+    embeddings = random.integers(-1, 2, size=(count, 3))  # many ties, duplicates and zeros
+    labels = random.integers(-1, classes, size=count) if classes else None
+    with pytest.MonkeyPatch.context() as patch:
+        oracles = record_queries(patch)
+        made = kwikbucks(embeddings, labels, neighbours=neighbours, budget=budget, seed=seed)
+    (oracle,) = oracles
+    assert made.queries == oracle.asked == len(oracle.single) + len(oracle.crossed) <= budget
+    assert made.assignment.shape == (count,)
+    clusters = len(made.pivots)
+    np.testing.assert_array_equal(np.unique(made.assignment), np.arange(clusters))
+    np.testing.assert_array_equal(made.assignment[made.pivots], np.arange(clusters))
+
+
+@pytest.mark.parametrize("budget", [0, 1])
+def test_without_queries_everyone_is_alone(budget):
+    made = kwikbucks(np.eye(5), None, neighbours=0, budget=budget, seed=0)
+    assert len(made.pivots) == 5
+    assert made.queries == budget
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_joining_asks_no_pair_twice(seed, monkeypatch):
+    oracles = record_queries(monkeypatch)
+    cluster_graph(random_graph(60, 0.1, seed), budget=everything(60), seed=seed)
+    (oracle,) = oracles
+    pairs = [frozenset(pair) for pair in oracle.single]
+    assert len(set(pairs)) == len(pairs)
+
+
+def test_oracle_falls_silent_when_the_budget_is_spent():
+    graph = Graph(np.zeros((4, 1), dtype=np.float32), np.empty((4, 0), dtype=int), np.array([3]))
+    oracle = Oracle(graph, 3)
+    assert oracle.first_positive(0, np.array([1, 2])) == -1
+    assert oracle.first_positive(0, np.array([1, 3])) == -1  # 3 is +, but one step too far
+    assert (oracle.asked, oracle.remaining) == (3, 0)
+    assert len(oracle.ask(np.array([0]), np.array([3]))) == 0
+    fresh = Oracle(graph, 3)
+    assert fresh.first_positive(0, np.array([3, 1])) == 0
+    np.testing.assert_array_equal(fresh.ask(np.array([0, 1, 3]), np.array([3, 2, 0])), [1, 0])
+    assert fresh.remaining == 0
+
+
+def test_negative_budget_is_refused():
+    with pytest.raises(BudgetError):
+        kwikbucks(np.eye(3), None, neighbours=1, budget=-1, seed=0)

@@ -1,0 +1,136 @@
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from fala.errors import DataError
+from fala.selection import clustering
+from fala.selection.clustering import (
+    build_graph,
+    cluster_graph,
+    disagreements,
+    kwikbucks,
+    nearest_neighbours,
+    pivot,
+    unit_vectors,
+)
+from graphs import vectors
+
+# The graph
+
+
+@pytest.mark.parametrize("entries", [1, 200, 1 << 20])
+@pytest.mark.parametrize("neighbours", [1, 7, 60, 99])
+def test_neighbours_in_blocks_are_those_of_the_whole_matrix(entries, neighbours, monkeypatch):
+    monkeypatch.setattr(clustering, "_BLOCK_ENTRIES", entries)
+    unit = unit_vectors(vectors(61))
+    lists, cosines = nearest_neighbours(unit, neighbours)
+    whole = unit @ unit.T
+    np.fill_diagonal(whole, -np.inf)
+    expected = np.argsort(-whole, axis=1)[:, : min(neighbours, 60)]
+    np.testing.assert_array_equal(lists, expected)
+    np.testing.assert_allclose(cosines, np.take_along_axis(whole, expected, axis=1), atol=1e-6)
+
+
+def test_clustering_does_not_depend_on_the_size_of_blocks(monkeypatch):
+    graph = build_graph(vectors(150), None, neighbours=5)
+    whole = cluster_graph(graph, budget=3000, seed=1)
+    monkeypatch.setattr(clustering, "_BLOCK_ENTRIES", 300)
+    blocks = cluster_graph(graph, budget=3000, seed=1)
+    np.testing.assert_array_equal(whole.assignment, blocks.assignment)
+    assert whole.queries == blocks.queries
+
+
+def test_edges_are_the_papers_equations():
+    embeddings = vectors(30)
+    labels = np.random.default_rng(1).integers(0, 2, size=30)
+    graph = build_graph(embeddings, labels, neighbours=4)
+    lists, _ = nearest_neighbours(unit_vectors(embeddings), 4)
+    for one in range(30):
+        for other in range(30):
+            near = other in lists[one] or one in lists[other]
+            expected = near and labels[one] == labels[other]
+            assert graph.positive(one, np.array([other]))[0] == expected
+
+
+def test_an_unlabelled_example_may_join_either_class():
+    embeddings = np.array([[1.0, 0.0], [1.0, 0.01], [1.0, 0.02]])
+    graph = build_graph(embeddings, [0, -1, 1], neighbours=2)
+    np.testing.assert_array_equal(graph.positive([0, 1, 0], np.array([1, 2, 2])), [1, 1, 0])
+    unlabelled = build_graph(embeddings, [-1, -1, -1], neighbours=2)
+    np.testing.assert_array_equal(
+        unlabelled.edges, build_graph(embeddings, None, neighbours=2).edges
+    )
+
+
+def test_clusters_do_not_mix_labels():
+    labels = np.random.default_rng(1).integers(0, 2, size=200)
+    made = kwikbucks(vectors(200), labels, neighbours=20, budget=20_000, seed=0)
+    assert len(made.pivots) < 100
+    np.testing.assert_array_equal(labels[made.pivots][made.assignment], labels)
+
+
+def test_a_zero_vector_is_like_nothing():
+    embeddings = vectors(20)
+    embeddings[[3, 11]] = 0
+    made = kwikbucks(embeddings, None, neighbours=19, budget=1000, seed=0)
+    assert np.bincount(made.assignment)[made.assignment[[3, 11]]].tolist() == [1, 1]
+    assert len(made.pivots) == 3
+
+
+def test_duplicates_find_each_other():
+    embeddings = np.repeat(np.eye(4), 5, axis=0)
+    made = kwikbucks(embeddings, None, neighbours=4, budget=2000, seed=2)
+    assert len(made.pivots) == 4
+    np.testing.assert_array_equal(made.assignment, np.repeat(made.assignment[::5], 5))
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_hardly_any_examples(count):
+    made = kwikbucks(np.ones((count, 3)), [0] * count, neighbours=5, budget=10, seed=0)
+    np.testing.assert_array_equal(made.assignment, np.zeros(count))
+    assert made.queries == 0
+    graph = build_graph(np.ones((count, 3)), None, neighbours=5)
+    assert disagreements(made.assignment, graph) == 0
+    assert len(pivot(graph, seed=0).pivots) == count
+
+
+def test_the_same_seed_makes_the_same_clusters():
+    one, other, another = (
+        kwikbucks(vectors(100), None, neighbours=5, budget=2000, seed=seed) for seed in (4, 4, 5)
+    )
+    np.testing.assert_array_equal(one.assignment, other.assignment)
+    assert one.queries == other.queries
+    assert not np.array_equal(one.assignment, another.assignment)
+
+
+def test_unit_vectors_survive_extreme_lengths():
+    scaled = unit_vectors([[3e300, 4e300], [3e-300, 4e-300], [0, 0]])
+    np.testing.assert_allclose(scaled, [[0.6, 0.8], [0.6, 0.8], [0, 0]], rtol=1e-6)
+    assert scaled.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("embeddings", "labels", "neighbours"),
+    [
+        ([[1.0, np.nan]], None, 1),
+        ([[1.0, np.inf]], None, 1),
+        ([1.0, 2.0], None, 1),
+        ([["a"]], None, 1),
+        (np.eye(3), [0, 1], 1),
+        (np.eye(3), [0.0, 1.0, 0.5], 1),
+        (np.eye(3), None, -1),
+    ],
+)
+def test_unusable_data_is_refused(embeddings, labels, neighbours):
+    with pytest.raises(DataError):
+        kwikbucks(embeddings, labels, neighbours=neighbours, budget=10, seed=0)
+
+
+def test_memory_stays_far_below_all_pairs():
+    embeddings = vectors(4000, dim=16).astype(np.float32)
+    tracemalloc.start()
+    kwikbucks(embeddings, None, neighbours=5, budget=40 * 4000, seed=0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4000 * 4000 * 4 / 2

@@ -1,0 +1,53 @@
+import io
+import sys
+
+import pytest
+
+from fala_export import progress as module
+from fala_export.progress import progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that pass only when a test says so."""
+    now = [1_000.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    return now
+
+
+def steps(clock, seconds, count, label="embedding texts"):
+    with progress(label, count) as bar:
+        for _ in range(count):
+            clock[0] += seconds
+            bar.update(1)
+
+
+def test_a_log_gets_a_line_after_two_seconds_and_then_every_half_minute(clock, capsys):
+    steps(clock, seconds=1, count=100)
+    assert capsys.readouterr().err.splitlines() == [
+        "embedding texts: 2%",
+        "embedding texts: 32%",
+        "embedding texts: 62%",
+        "embedding texts: 92%",
+    ]
+
+
+def test_a_short_step_says_nothing_in_a_log(clock, capsys):
+    steps(clock, seconds=0.1, count=15)
+    steps(clock, seconds=5, count=1)  # over when it could be told of
+    steps(clock, seconds=1, count=0)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_gets_a_bar(monkeypatch):
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stderr", shown)
+    with progress("calibrating", 4) as bar:
+        bar.update(4)
+    assert "calibrating" in shown.getvalue()
+    assert "100%" in shown.getvalue()

@@ -1,0 +1,150 @@
+import gzip
+
+import numpy as np
+import pytest
+
+from fala import Bundle, ExportError
+from fala_export.vectors import files as vector_files
+from fala_export.vectors.lines import parse_lines
+from fala_export.vectors.word_vectors import export_word_vectors
+from vector_files import WORDS, exported_words, good_lines, names_in, write, write_zip
+
+
+def test_numbers_are_read_as_float_reads_them():
+    random = np.random.default_rng(0)
+    forms = ["{:.5f}", "{:.1f}", "{:g}", "{:.3e}", "{:.17f}", "{:+.4f}", "{:.25f}", "{!r}"]
+    numbers = random.normal(size=(40, len(forms))) * 10.0 ** random.integers(-8, 9, size=(40, 1))
+    # A column a form, so that every form shares a line with others; then a line of one form each.
+    texts = [[form.format(float(x)) for form, x in zip(forms, row, strict=True)] for row in numbers]
+    texts += [[form.format(float(x)) for x in numbers[0]] for form in forms]
+    for block in (texts, texts[-len(forms) :], texts[40:41], [[".5", "-.5", "-0.0", "007.5"] * 2]):
+        lines = [f"w{i} {' '.join(text)}\n".encode() for i, text in enumerate(block)]
+        words, vectors, faults = parse_lines(lines, len(forms))
+        assert faults == {}
+        assert words == [f"w{i}" for i in range(len(block))]
+        expected = [[float(text) for text in row] for row in block]
+        np.testing.assert_array_equal(vectors, np.array(expected, dtype=np.float32))
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["a 1.5 2.", "a 1.-5 2.5", "a .-5 2.5", "a -.-5 2.5", "a 1..5 25", "a . 1.5", "a 1.5\t2.5 3.5",
+     "a -9223372036854775808.5 1.5", "a 9999999999999999999999.5 0.5", "a 0x1.5 1.5", "a 1.5 -."],
+)  # fmt: skip
+def test_what_only_resembles_numbers_is_read_as_float_reads_it(line):
+    other = b"b 0.25 0.5"  # in the same block, and not to be harmed
+    _, vectors, faults = parse_lines([line.encode(), other], 2)
+    try:
+        expected = np.array([float(part) for part in line.split(" ")[1:]], dtype=np.float32)
+    except ValueError:
+        assert list(faults) == [0]
+    else:
+        assert faults == {}
+        np.testing.assert_array_equal(vectors[0], expected)
+    assert vectors[1].tolist() == [0.25, 0.5]
+
+
+def test_headers_word_spaces_line_ends_and_a_byte_order_mark_are_understood(tmp_path):
+    lines = good_lines()
+    for name, content in {
+        "glove.txt": lines,
+        "word2vec.txt": [b"4 3", *lines],
+        "fasttext.vec": [b"4 3", *(line + b" " for line in lines)],
+        "windows.txt": [b"\xef\xbb\xbf4 3\r", *(line + b"\r" for line in lines)],
+    }.items():
+        source = write(tmp_path / name, content)
+        assert exported_words(source, tmp_path / "g.fala") == list(WORDS), name
+
+
+@pytest.mark.parametrize("name", ["v.txt", "v.gz", "v.zip", "v.bin"])
+def test_packed_files_are_known_by_their_content(tmp_path, name):
+    content = b"".join(line + b"\n" for line in good_lines())
+    plain, packed, zipped = (tmp_path / folder / name for folder in ("plain", "gzip", "zip"))
+    for path in (plain, packed, zipped):
+        path.parent.mkdir()
+    plain.write_bytes(content)
+    packed.write_bytes(gzip.compress(content))
+    write_zip(zipped, v_txt=content)
+    for path in (plain, packed, zipped):
+        assert exported_words(path, tmp_path / "g.fala") == list(WORDS)
+
+
+def test_a_zip_gives_its_only_text(tmp_path):
+    content = b"".join(line + b"\n" for line in good_lines())
+    source = write_zip(tmp_path / "a.zip", LICENSE="as is", v_vec=content)
+    assert exported_words(source, tmp_path / "g.fala") == list(WORDS)
+    source = write_zip(tmp_path / "b.zip", small_50d_txt=content, small_100d_txt=content)
+    with pytest.raises(ExportError, match=r"holds 2 files: small\.50d\.txt, small\.100d\.txt"):
+        export_word_vectors(source, tmp_path / "c.fala", "int8")
+    with pytest.raises(ExportError, match="an empty zip"):
+        export_word_vectors(write_zip(tmp_path / "c.zip"), tmp_path / "c.fala", "int8")
+    assert not (tmp_path / "c.fala").exists()
+
+
+def test_words_that_the_header_promises_and_the_file_lacks_are_damage(tmp_path):
+    source = write(tmp_path / "v.vec", [b"40 3", *good_lines()])
+    with pytest.raises(ExportError, match=r"36 of 40 lines.*line 6: the file ends 36 words before"):
+        export_word_vectors(source, tmp_path / "g.fala", "int8")
+    assert exported_words(source, tmp_path / "g.fala", top=2) == ["cat", "dog"]
+
+
+def test_binary_files_are_recognised(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    rows[3, 0] = 0.0
+    word2vec = b"20 3\n" + b"".join(b"w%d " % i + row.tobytes() for i, row in enumerate(rows))
+    (tmp_path / "v.bin").write_bytes(word2vec)
+    with pytest.raises(ExportError, match=r"word2vec's binary format; .*save_word2vec_format"):
+        export_word_vectors(tmp_path / "v.bin", tmp_path / "g.fala", "int8")
+    (tmp_path / "v.bin").write_bytes(b"\xba\x16\x4f\x2f\x0c\0\0\0" + rows.tobytes())
+    with pytest.raises(ExportError, match=r"not a text file; .*\.vec"):
+        export_word_vectors(tmp_path / "v.bin", tmp_path / "g.fala", "int8")
+
+
+def test_damaged_lines_are_counted_and_the_first_are_named(tmp_path):
+    lines = good_lines()
+    damaged = [
+        b"owl 1.0 2.0",
+        b"fox 1.0 nan 2.0",
+        b"\xff\xfe 1 2 3",
+        b"",
+        b"cat 9 9 9",
+        b"emu a b c",
+    ]
+    source = write(tmp_path / "v.txt", [lines[0], *damaged, *lines[1:]])
+    summary = export_word_vectors(source, tmp_path / "g.fala", "int8", max_damaged=0.6)
+    assert summary["words"] == 4
+    assert summary["damaged_lines"] == len(damaged)
+    assert summary["damage"] == (
+        "line 2: not a word and 3 numbers; line 3: a number that is not finite; "
+        "line 4: a word that is not UTF-8; ..."
+    )
+    assert Bundle.open(tmp_path / "g.fala").manifest.details["damaged_lines"] == len(damaged)
+
+
+def test_too_many_damaged_lines_fail_the_export(tmp_path):
+    many = [b"w%d 1.5 2.5" % i for i in range(99)]
+    source = write(tmp_path / "v.txt", [*many, b"broken"])
+    assert export_word_vectors(source, tmp_path / "g.fala", "int8")["damaged_lines"] == 1
+    (tmp_path / "g.fala").unlink()
+    source = write(tmp_path / "v.txt", [*many, b"broken", b"w7 1.5 2.5"])
+    with pytest.raises(ExportError, match=r"2 of 101 .* line 100: .*; line 101: 'w7' for the seco"):
+        export_word_vectors(source, tmp_path / "g.fala", "int8")
+    assert names_in(tmp_path) == ["v.txt"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\n\n", b"only words here\nand more of them\n", b"5 3\n"]
+)
+def test_a_file_without_vectors_is_refused_and_leaves_nothing(tmp_path, content):
+    source = tmp_path / "v.txt"
+    source.write_bytes(content)
+    with pytest.raises(ExportError, match="no line holds"):
+        export_word_vectors(source, tmp_path / "g.fala", "int8")
+    assert names_in(tmp_path) == ["v.txt"]
+
+
+def test_a_line_without_end_does_not_fill_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(vector_files, "_LONGEST_LINE", 100)
+    source = write(tmp_path / "v.txt", [b"word" * 1_000])
+    with pytest.raises(ExportError, match="no line holds"):
+        export_word_vectors(source, tmp_path / "g.fala", "int8")

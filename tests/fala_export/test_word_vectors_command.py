@@ -1,0 +1,126 @@
+import gzip
+import io
+import json
+import os
+import pty
+import resource
+import signal
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+
+from fala import Bundle
+from fala_export.vectors.table import bundle_table
+from vector_files import command, good_lines, names_in, write
+
+
+def test_a_file_cut_short_leaves_no_half_bundle(tmp_path):
+    lines = b"".join(b"w%d %.4f %.4f\n" % (i, i / 7, -i / 3) for i in range(5_000))
+    packed = gzip.compress(lines)
+    zipped = io.BytesIO()
+    with zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("v.txt", lines)
+    flipped = bytearray(zipped.getvalue())
+    flipped[len(flipped) // 2] ^= 0xFF
+    for name, content in {
+        "cut.gz": packed[: len(packed) // 2],
+        "flipped.gz": packed[:-6] + bytes([packed[-6] ^ 1]) + packed[-5:],
+        "cut.zip": zipped.getvalue()[: len(packed) // 2],
+        "flipped.zip": bytes(flipped),
+    }.items():
+        (tmp_path / name).write_bytes(content)
+        done = command("word-vectors", tmp_path / name, "--out", tmp_path / "g.fala")
+        assert done.returncode == 1
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+        assert "damaged or cut short" in done.stderr
+        (tmp_path / name).unlink()
+        assert names_in(tmp_path) == []
+
+
+def test_a_pipe_is_read(tmp_path):
+    lines = b"".join(b"w%d 0.5 1.5\n" % i for i in range(5_000))
+    for content in (lines, gzip.compress(lines)):
+        subprocess.run(
+            [sys.executable, "-c", "from fala_export.cli import main; main()", "word-vectors",
+             "/dev/stdin", "--out", tmp_path / "g.fala"],
+            input=content, check=True, timeout=60,
+        )  # fmt: skip
+        assert len(bundle_table(Bundle.open(tmp_path / "g.fala"))[0]) == 5_000
+
+
+def test_the_command_prints_json(tmp_path):
+    source = write(tmp_path / "v.txt", [*good_lines(), b"broken"])
+    arguments = ("word-vectors", source, "--out", tmp_path / "g.fala", "--max-damaged", "0.5")
+    done = command(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert (summary["words"], summary["damaged_lines"]) == (4, 1)
+    assert summary["damage"].startswith("line 5:")
+    assert "damaged lines left out: 1 (line 5: " in command(*arguments).stdout
+
+
+def test_the_command_reports_a_bad_input_in_one_line(tmp_path):
+    done = command("word-vectors", tmp_path / "none.txt", "--out", tmp_path / "g.fala")
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "none.txt" in done.stderr
+    source = write(tmp_path / "v.txt", good_lines())
+    done = command("word-vectors", source, "--out", tmp_path / "no" / "folder" / "g.fala")
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "folder does not exist" in done.stderr
+
+
+def test_a_disk_that_fills_leaves_nothing(tmp_path):
+    random = np.random.default_rng(0).normal(size=(500, 100))
+    lines = [f"w{i} {' '.join(f'{x:.3f}' for x in row)}".encode() for i, row in enumerate(random)]
+    source = write(tmp_path / "v.txt", lines)
+
+    def limit():
+        # The kernel's signal for the limit is ignored by Python: the write fails as on a full disk.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    done = command("word-vectors", source, "--out", tmp_path / "g.fala", preexec_fn=limit)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "g.fala: cannot be written: File too large" in done.stderr
+    assert names_in(tmp_path) == ["v.txt"]
+
+
+def test_large_files_show_progress_on_a_terminal_and_end_whole(tmp_path):
+    source = write(tmp_path / "v.txt", [b"w%d 0.5 1.5" % i for i in range(30_000)])
+    program = "from fala_export.cli import main; main()"
+    terminal, its_end = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "word-vectors", source, "--out", tmp_path / "g.fala"],
+        stdout=subprocess.PIPE,
+        stderr=its_end,
+        start_new_session=True,
+    )
+    os.close(its_end)
+    printed, _ = process.communicate(timeout=120)
+    shown = os.read(terminal, 1 << 16).decode()
+    os.close(terminal)
+    assert process.returncode == 0
+    assert b"words: 30000" in printed
+    assert "v.txt" in shown
+    assert "100%" in shown
+
+
+def test_ctrl_c_leaves_nothing(tmp_path):
+    pipe = tmp_path / "v.txt"
+    os.mkfifo(pipe)  # the command waits for lines that never come
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from fala_export.cli import main; main()", "word-vectors", pipe,
+         "--out", tmp_path / "g.fala"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    with pipe.open("wb"):
+        process.send_signal(signal.SIGINT)
+        _, message = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert message.splitlines()[-1].endswith("interrupted")
+    assert names_in(tmp_path) == ["v.txt"]

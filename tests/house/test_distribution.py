@@ -1,0 +1,77 @@
+"""What is published: the wheel, the source archive, and the version that they give."""
+
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from importlib import metadata
+
+import pytest
+
+import fala
+from checkout import ROOT
+
+PACKAGES = [ROOT / name for name in ("sdk/fala", "export/fala_export", "device_sim/fala_sim")]
+MEGABYTE = 1_000_000
+
+BUILD = """
+import sys
+from hatchling import build
+build.build_wheel(sys.argv[1])
+build.build_sdist(sys.argv[1])
+"""
+
+
+def files_in(package):
+    return {file for file in package.rglob("*") if file.is_file() and file.suffix != ".pyc"}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The wheel and the source archive of this checkout."""
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run([sys.executable, "-c", BUILD, folder], cwd=ROOT, check=True, timeout=120)
+    (wheel,), (source,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    return wheel, source
+
+
+def test_the_wheel_is_the_three_packages(built):
+    """Built-in models, templates and py.typed with them, and nothing that lay about."""
+    with zipfile.ZipFile(built[0]) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert names == {
+        file.relative_to(package.parent).as_posix()
+        for package in PACKAGES
+        for file in files_in(package)
+    }
+    assert {f"fala/demo/builtin/{name}.fala" for name in ("bert", "glove")} < names
+    assert {f"{package.name}/py.typed" for package in PACKAGES} < names
+
+
+def test_the_source_archive_has_the_tables_and_no_records(built):
+    assert built[1].stat().st_size < 7 * MEGABYTE
+    with tarfile.open(built[1]) as archive:
+        names = {member.name.partition("/")[2] for member in archive.getmembers()}
+    assert {"pyproject.toml", "README.md", "LICENSE", "conftest.py"} < names
+    assert {"sdk/fala/py.typed", "tests/support/checkout.py", "examples/app.py"} < names
+    laboratory = {name for name in names if name.startswith("device_sim/")}
+    source = {file.relative_to(ROOT).as_posix() for file in files_in(PACKAGES[2])}
+    assert source < laboratory
+    for name in laboratory - source:
+        assert re.fullmatch(r"device_sim/results[^/]*/(tables/[^/]+|NOTES\.md)", name)
+    leftovers = re.compile(r"__pycache__|\.hypothesis|_cache/")
+    assert list(filter(leftovers.search, names)) == []
+
+
+def test_the_version_is_the_distributions():
+    assert fala.__version__ == metadata.version("fala-sdk")
+    with pytest.raises(AttributeError, match="no attribute 'version'"):
+        fala.version  # noqa: B018
+
+
+def test_importing_reads_no_metadata():
+    """It takes longer than the rest of the door, and few apps ask for the version."""
+    code = "import fala; print(dict(vars(fala)).get('__version__'), fala.__version__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["None", fala.__version__]

@@ -1,0 +1,210 @@
+"""Who may import whom: between the packages, and between the rooms of the device.
+
+The tables below are the house's plan. An arrow that they lack is a change of the plan.
+"""
+
+import sys
+
+import pytest
+
+import fala
+import fala.vendor
+from base_install import NETWORK, PACKAGES
+from checkout import ROOT
+from imports import (
+    arrows_of,
+    arrows_of_rooms,
+    attributes_of,
+    circles,
+    imports_of,
+    modules_of,
+    python_files,
+    room_of,
+)
+
+DEVICE = ROOT / "sdk" / "fala"
+EXPORTER = ROOT / "export" / "fala_export"
+LABORATORY = ROOT / "device_sim" / "fala_sim"
+
+#: The device's rooms from the ground up, and what each may import. "" is the app's door.
+GROUND = {"errors", "examples"}
+MODELS = GROUND | {"backbones", "model"}
+PARTS = MODELS | {"bundle", "solver", "selection"}
+ROOMS = {
+    "errors": set(),
+    "examples": {"errors"},
+    "backbones": GROUND,
+    "model": GROUND | {"backbones"},
+    "bundle": MODELS,
+    "solver": GROUND | {"model"},  # losses and heads; no files, no clock, no report
+    "selection": GROUND,
+    "store": MODELS | {"bundle"},
+    "report": PARTS,
+    "replacement": PARTS | {"store", "report"},
+    "device": PARTS | {"store", "report", "replacement"},
+    "vendor": PARTS,
+    "": PARTS | {"store", "report", "replacement", "device", "vendor"},
+    "demo": PARTS | {"report", "replacement", "device", "vendor", ""},
+}
+
+#: Rooms that compute, and what of the standard library they have no use for: files and clocks.
+PURE = {"solver", "selection"}
+IMPURE = {
+    "datetime", "io", "json", "logging", "os", "pathlib", "shutil", "sqlite3", "subprocess",
+    "tempfile", "time",
+}  # fmt: skip
+
+#: Arrows of the device that the plan does not have, as (module, room). One that is gone fails:
+#: take it out.
+KNOWN = {
+    ("fala.model.answering", "bundle"),
+    ("fala.model.answering", "solver"),
+    ("fala.model.answering", "store"),
+    ("fala.selection.next_texts", "model"),
+    ("fala.selection.next_texts", "replacement"),
+    ("fala.selection.next_texts", "solver"),
+    ("fala.solver.threads", "pathlib"),
+}
+
+MODULES = modules_of(DEVICE)
+
+#: The modules that a vendor and the laboratory may import from.
+VENDOR = {module for module in MODULES if room_of(module) == "vendor"}
+
+
+def files_of(*folders):
+    files = [file for folder in folders for file in python_files(folder)]
+    return pytest.mark.parametrize("file", files, ids=lambda file: str(file.relative_to(ROOT)))
+
+
+def public(module, name):
+    """Whether an app or a vendor may take the name from the module; None is the module itself."""
+    if module == "fala":
+        return name in {None, "__version__", "vendor", *fala.__all__}
+    if module == "fala.vendor":
+        return name in {None, *fala.vendor.__all__} or f"fala.vendor.{name}" in VENDOR
+    return module in VENDOR
+
+
+def past_the_doors(file):
+    """What a file takes of ``fala`` that no door offers."""
+    imported = [
+        str(used)
+        for used in imports_of(file)
+        if used.package == "fala" and not public(used.module, used.name)
+    ]
+    by_dot = [f"fala.{name}" for name in attributes_of(file, "fala") if not public("fala", name)]
+    return imported + by_dot
+
+
+def taken_from(file, *packages):
+    return [str(used) for used in imports_of(file) if used.package in packages]
+
+
+@files_of(DEVICE)
+def test_the_device_imports_its_base_install_only(file):
+    """No torch, no way to the network, and neither of the other packages."""
+    allowed = {"fala", *PACKAGES, *sys.stdlib_module_names} - NETWORK
+    assert [str(used) for used in imports_of(file) if used.package not in allowed] == []
+
+
+@files_of(EXPORTER)
+def test_the_exporter_uses_the_doors(file):
+    assert past_the_doors(file) == []
+    assert taken_from(file, "fala_sim") == []
+
+
+@files_of(LABORATORY)
+def test_the_laboratory_uses_the_doors(file):
+    """What a vendor does it asks of the exporter's commands, not of its modules."""
+    assert past_the_doors(file) == []
+    assert taken_from(file, "fala_export") == []
+
+
+@files_of(ROOT / "benchmarks", ROOT / "examples")
+def test_benchmarks_and_examples_use_the_doors(file):
+    assert past_the_doors(file) == []
+    assert taken_from(file, "fala_export", "fala_sim") == []
+
+
+def off_the_plan():
+    """The device's arrows that the plan does not have."""
+    found = set()
+    for module, targets in arrows_of(DEVICE).items():
+        room = room_of(module)
+        rooms = {room_of(target) for target in targets} - {room}
+        found |= {(module, other) for other in rooms - ROOMS[room]}
+        if room in PURE:
+            packages = {used.package for used in imports_of(MODULES[module])}
+            found |= {(module, package) for package in packages & IMPURE}
+    return found
+
+
+def test_every_room_is_on_the_plan():
+    assert {room_of(module) for module in MODULES} <= set(ROOMS)
+
+
+def test_rooms_import_what_the_plan_says():
+    assert off_the_plan() - KNOWN == set()
+
+
+def test_the_known_exceptions_are_still_there():
+    assert KNOWN - off_the_plan() == set()
+
+
+def test_the_plan_has_floors():
+    assert circles(ROOMS) == []
+
+
+PACKAGES_OF_THE_HOUSE = pytest.mark.parametrize(
+    "package", [DEVICE, EXPORTER, LABORATORY], ids=lambda package: package.name
+)
+
+
+@PACKAGES_OF_THE_HOUSE
+def test_no_module_imports_itself_in_the_end(package):
+    assert circles(arrows_of(package)) == []
+
+
+@PACKAGES_OF_THE_HOUSE
+def test_no_room_imports_itself_in_the_end(package):
+    arrows = {
+        module: {target for target in targets if (module, room_of(target)) not in KNOWN}
+        for module, targets in arrows_of(package).items()
+    }
+    assert circles(arrows_of_rooms(arrows)) == []
+
+
+def test_no_import_hides(tmp_path):
+    """The tests above see what they must: in a function, for types only, and by a dot."""
+    file = tmp_path / "hiding.py"
+    file.write_text(
+        "from typing import TYPE_CHECKING\n"
+        "import fala\n"
+        "if TYPE_CHECKING:\n    from fala.store import store\n"
+        "def run():\n    import fala.bundle.reading\n    return fala.solver, fala.Device\n"
+    )
+    assert past_the_doors(file) == [
+        f"{file}:4: from fala.store import store",
+        f"{file}:6: import fala.bundle.reading",
+        "fala.solver",
+    ]
+
+
+def test_circles_are_found(tmp_path):
+    package = tmp_path / "package"
+    (package / "one").mkdir(parents=True)
+    (package / "two").mkdir()
+    for name, imported in {
+        "__init__": "one.here",
+        "one/__init__": "one.here",
+        "one/here": "two.here",
+        "one/there": "two.there",
+        "two/here": "one.there",
+        "two/there": "two.deep",
+        "two/deep": "two.there",
+    }.items():
+        (package / f"{name}.py").write_text(f"def late():\n    import package.{imported}\n")
+    arrows = arrows_of(package)
+    assert circles(arrows) == [("package.two.deep", "package.two.there")]
+    assert circles(arrows_of_rooms(arrows)) == [("one", "two")]

@@ -1,0 +1,86 @@
+"""The command fala-replace in a process of its own, and small data sets for it."""
+
+import json
+import random
+import subprocess
+import sysconfig
+from pathlib import Path
+
+SCRIPTS = Path(sysconfig.get_path("scripts"))
+METRICS = ("auc", "f1", "accuracy")
+MODELS = ["old_personal", "new_global", "instant", "fala"]
+GOOD, BAD = ("good", "great", "love", "well made"), ("bad", "awful", "hate", "boring")
+
+
+def run(*arguments, program="fala-replace", stdin=None):
+    return subprocess.run(
+        [SCRIPTS / program, *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+    )
+
+
+def result_of(*arguments, stdin=None):
+    """The one JSON object that a run prints."""
+    done = run(*arguments, "--json", stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    return json.loads(done.stdout)
+
+
+def fails(done, *parts, status=1, program="fala-replace"):
+    """Check that a run ended as a user's mistake does, and said each of some parts."""
+    assert done.returncode == status, (done.stdout, done.stderr)
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    if status == 1:
+        assert done.stderr.count("\n") == 1
+        assert done.stderr.startswith(f"{program}: ")
+    for part in parts:
+        assert str(part) in done.stderr
+
+
+def untimed(result):
+    """A result without its seconds, and without the bytes of files that name the data's."""
+    result = json.loads(json.dumps(result))
+    for figures in (*result["users"], result["mean"]):
+        del figures["seconds"]
+        del figures["instant"]["seconds"]
+    for user in result["users"]:
+        for view in (*user["views"], *user["instant"]["views"]):
+            del view["bytes"]
+    return result
+
+
+def review(rng, label):
+    return f"this film {rng.randrange(10**6)} is {rng.choice(BAD if label else GOOD)}"
+
+
+def data_rows(matching=False, users=2, train=30, test=20, public=60):
+    """Rows of a small data set, in turn of both labels."""
+    rng = random.Random(0)
+
+    def row(user, split, number):
+        label = number % 2
+        if not matching:
+            return {"user": user, "split": split, "text": review(rng, label), "label": label}
+        taste = rng.randrange(2)
+        history = [review(rng, taste) for _ in range(number % 4)]
+        candidate = review(rng, taste if label else 1 - taste)
+        return {
+            "user": user, "split": split, "history": history, "candidate": candidate,
+            "label": label,
+        }  # fmt: skip
+
+    rows = [row(None, "public", number) for number in range(public)]
+    for user in range(users):
+        rows += [row(f"u{user}", "train", number) for number in range(train)]
+        rows += [row(f"u{user}", "test", number) for number in range(test)]
+    return rows
+
+
+def jsonl(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
