@@ -39,7 +39,6 @@ class Division:
         public_users: Whose they are: a vendor learns from them how people differ.
         users: Whose models are replaced.
         left_out: What the reader left out, in words.
-        digest: Of the files it was read from; "" where it was made otherwise.
     """
 
     name: str
@@ -50,7 +49,6 @@ class Division:
     public_users: Sequence[str]
     users: tuple[User, ...]
     left_out: tuple[str, ...]
-    digest: str = ""
 
 
 def divide(name: str, folder: Path | None, *, users: int, seed: int, role: Role) -> Division:
@@ -76,7 +74,7 @@ def divide(name: str, folder: Path | None, *, users: int, seed: int, role: Role)
     users, others = _shares(name, users, opened.people())
     tested = _convert(place, opened, users, seed)
     if role == "test":
-        return _gather(name, place, opened, tested, [*dict.fromkeys(_users(tested))])
+        return _gather(name, opened, tested, [*dict.fromkeys(_users(tested))])
     held_out = {folded(row.judged) for row in tested.rows if row.split == "test"}
     # With another seed: with the same one, annotators who judged the same documents would be
     # tested on the very ones that are held out.
@@ -84,7 +82,7 @@ def divide(name: str, folder: Path | None, *, users: int, seed: int, role: Role)
     own = [user for user in _users(wider) if user not in set(_users(tested))]
     rows = [row for row in wider.rows if folded(row.judged) not in held_out]
     kept = Conversion(rows, wider.left_out)
-    return _gather(name, place, opened, kept, own, most=VALIDATION_EXAMPLES)
+    return _gather(name, opened, kept, own, most=VALIDATION_EXAMPLES)
 
 
 def _convert(place: Place, opened: Opened, users: int, seed: int) -> Conversion:
@@ -109,7 +107,6 @@ def _users(conversion: Conversion) -> list[str]:
 
 def _gather(
     name: str,
-    place: Place,
     opened: Opened,
     conversion: Conversion,
     users: Sequence[str],
@@ -140,7 +137,6 @@ def _gather(
             for user, rows in own.items()
         ),
         left_out=tuple(conversion.left_out.lines()),
-        digest=place.digest(),
     )
 
 

@@ -2,17 +2,13 @@
 
 import json
 import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
 
 import bundles
-from checkout import SUPPORT
+from device_setups import LABELS, PROBES, SETUPS, TEXTS, files_of, user_of, write_setups
 from fala.backbones import OnnxEncoder
 from fala.bundle.reading import Bundle
 from fala.device import Device
@@ -20,55 +16,16 @@ from fala.errors import BundleDigestError, BundleError, BundleMismatchError, Dat
 from fala.examples import Match, unique_texts
 from fala.replacement.budget import Budget
 
-WORDS = bundles.WORDS[1:]
-RANDOM = np.random.default_rng(0)
-TEXTS = sorted({" ".join(RANDOM.choice(WORDS, size=6)) for _ in range(90)})
-PROBES = [" ".join(RANDOM.choice(WORDS, size=6)) for _ in range(40)]
-LABELS = ["1" if "good" in text or "love" in text else "0" for text in TEXTS]
-SETUPS = {
-    "binary": ("classification", ("0", "1")),
-    "three": ("classification", ("a", "b", "c")),
-    "matcher": ("matching", ("0", "1")),
-}
-
 
 @pytest.fixture(scope="module")
 def releases(tmp_path_factory):
-    """An old and a new release of every kind."""
-    folder = tmp_path_factory.mktemp("releases")
-    made = {}
-    for name, (task, labels) in SETUPS.items():
-        query = name == "matcher"
-        old, new, newer = (folder / f"{name}-{age}.fala" for age in ("old", "new", "newer"))
-        bundles.write_word_vector_release(old, bundles.make_head(task, labels, query=query))
-        bundles.write_onnx_release(new, bundles.make_head(task, labels, seed=5, query=query))
-        bundles.write_onnx_release(newer, bundles.make_head(task, labels, seed=6), seed=7)
-        made[name] = old, new, newer
-    return made
+    return write_setups(tmp_path_factory.mktemp("releases"))
 
 
 @pytest.fixture
 def device(tmp_path, releases):
     with Device.create(tmp_path / "device", releases["binary"][0]) as device:
         yield device
-
-
-def user_of(name):
-    """Examples, labels and probes of one setup."""
-    if name == "binary":
-        return TEXTS, LABELS, PROBES
-    if name == "three":
-        return TEXTS, ["abc"[len(text) % 3] for text in TEXTS], PROBES
-    random = np.random.default_rng(1)
-    examples = [
-        Match(tuple(random.choice(TEXTS[:15], size=i % 4)), TEXTS[i]) for i in range(len(TEXTS))
-    ]
-    return examples, LABELS, [Match(tuple(PROBES[:3]), text) for text in PROBES]
-
-
-def files_of(folder):
-    """The bytes of a device's bundles, by name, whatever else lies there."""
-    return {file.name: file.read_bytes() for file in (folder / "bundles").iterdir()}
 
 
 @pytest.mark.parametrize("name", SETUPS)
@@ -219,7 +176,11 @@ def test_without_examples_time_or_passes_the_vendor_answers(device, tmp_path, re
             device.learn(TEXTS, LABELS)
         encoded.clear()
         report = device.replace(new, budget)
-        assert (report.decision, report.forward_passes, encoded) == ("vendor", 0, [])
+        assert (report.decision, report.forward_passes) == ("vendor", 0)
+        # Only what the new release had to answer before it was installed; none of it is kept.
+        assert encoded == (TEXTS[-4:] if learned else ["A text.", ""])
+        assert report.probes == len(encoded)
+        assert report.waiting == (len(TEXTS) if learned else 0)
         np.testing.assert_array_equal(device.predict(PROBES), plain)
         device.rollback()
         assert device.name == "tiny vectors"
@@ -239,29 +200,48 @@ def test_a_chain_keeps_what_its_slots_need(tmp_path, releases, encoded):
     digests = [Bundle.open(bundle).backbone_digest for bundle in (old, new, newer)]
     with Device.create(path, old) as device:
         device.learn(TEXTS, LABELS)
+        encoded.clear()
         first = device.replace(new, Budget(40))
-        assert first.decision == "personal"
+        passed = set(encoded[:40])
+        assert (first.decision, first.representatives, first.waiting) == ("personal", 40, 50)
         assert provenance("embeddings", "backbone") == set(digests[:2])
         assert len(provenance("logits", "model")) == 2
         middle = device.predict(PROBES)
+        encoded.clear()
         second = device.replace(newer, Budget(30))
-        # Only what passed through the middle backbone has an embedding to choose by.
-        assert second.examples == first.representatives
-        assert provenance("embeddings", "backbone") == set(digests[1:])
-        assert len(files_of(path)) == 2
+        # What passed through the middle backbone says most, so it goes first; the rest waits.
+        assert (second.examples, second.representatives, second.waiting) == (30, 30, 60)
+        seen = set(encoded[: second.forward_passes])
+        assert len(seen) == 30 and seen <= passed
+        # The first backbone's view answers beside both.
+        assert provenance("embeddings", "backbone") == set(digests)
+        assert len(files_of(path)) == 3
         device.rollback()
         np.testing.assert_array_equal(device.predict(PROBES), middle)
-        # The first teacher's logits are still there to learn with.
         assert device.learn([]).fitted == first.representatives
         encoded.clear()
         third = device.replace(newer, Budget(30))
-        assert third.forward_passes == len(encoded) < second.forward_passes
-        assert third.representatives == 30
-        # The same release again: new from itself.
-        assert device.replace(newer).examples == 30
-        assert len(files_of(path)) == 1
+        # Known embeddings count whatever the budget, which buys others.
+        assert third.forward_passes == len(encoded) - third.probes == 30
+        assert not seen & set(encoded[:30])
+        assert third.representatives == 60
+        # The same release again: new from itself, and the rest of the texts.
+        again = device.replace(newer)
+        assert (again.examples, again.forward_passes) == (90, 30)
+        assert len(files_of(path)) == 2
         device.rollback()
         device.rollback()
+
+
+def test_a_chain_without_views_keeps_two_releases(tmp_path, releases):
+    path = tmp_path / "device"
+    old, new, newer = releases["binary"]
+    with Device.create(path, old) as device:
+        device.learn(TEXTS, LABELS)
+        for release, files in zip((new, newer, newer), (2, 2, 1), strict=True):
+            report = device.replace(release, Budget(40), keep_old="never")
+            assert report.decision == "personal" and device.view is None
+            assert len(files_of(path)) == files
 
 
 @pytest.mark.filterwarnings("error")
@@ -291,7 +271,7 @@ def test_there_is_no_earlier_model(device):
 def test_a_damaged_earlier_release_is_not_rolled_back_to(device, tmp_path, releases):
     old, new, _ = releases["binary"]
     (installed,) = (tmp_path / "device" / "bundles").iterdir()
-    device.replace(new)
+    device.replace(new, keep_old="never")  # a view that answers is no earlier release
     answers = device.predict(PROBES)
     installed.write_bytes(old.read_bytes()[:-100])
     with pytest.raises(BundleError, match=installed.name):
@@ -351,61 +331,3 @@ def test_a_failed_create_leaves_nothing(tmp_path, releases, monkeypatch):
                 Device.create(tmp_path / name, releases["binary"][0])
     assert not (tmp_path / "device").exists()
     assert list((tmp_path / "empty").iterdir()) == []
-
-
-class TestKilled:
-    """A process killed in the middle of a replacement leaves the old model or the new one."""
-
-    @pytest.fixture(scope="class")
-    def prepared(self, tmp_path_factory, releases):
-        folder = tmp_path_factory.mktemp("killed")
-        old, new, _ = releases["binary"]
-        with Device.create(folder / "device", old) as device:
-            device.learn(TEXTS, LABELS)
-            before = device.predict(PROBES)
-        shutil.copytree(folder / "device", folder / "replaced")
-        with Device.open(folder / "replaced") as device:
-            started = time.perf_counter()
-            device.replace(new)
-            took = time.perf_counter() - started
-            after = device.predict(PROBES)
-        assert np.abs(before - after).max() > 1e-3
-        return folder / "device", new, before, after, took
-
-    def kill(self, prepared, folder, point, seconds=0.0):
-        source, new, before, after, _ = prepared
-        shutil.copytree(source, folder)
-        script = SUPPORT / "kill_replacement.py"
-        command = [sys.executable, str(script), str(folder), str(new), point, str(seconds)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        assert done.returncode == -signal.SIGKILL, done.stderr
-        with Device.open(folder) as device:
-            answers = device.predict(PROBES)
-            is_new = np.array_equal(answers, after)
-            assert is_new or np.array_equal(answers, before)
-            assert device.name == ("tiny encoder" if is_new else "tiny vectors")
-            assert device.can_roll_back == is_new
-            # It goes on as if nothing had been, and what was left behind is swept away.
-            report = device.replace(new)
-            assert report.examples == len(TEXTS)
-            if not is_new:
-                np.testing.assert_array_equal(device.predict(PROBES), after)
-                device.rollback()
-                np.testing.assert_array_equal(device.predict(PROBES), before)
-            assert len(files_of(folder)) == 2 - is_new
-        return is_new
-
-    @pytest.mark.parametrize(
-        ("point", "is_new"),
-        [
-            ("encode", False), ("progress", False), ("copy", False), ("install", False),
-            ("put_slot", False), ("prune", False), ("commit", True),
-        ],
-    )  # fmt: skip
-    def test_at_a_point(self, prepared, tmp_path, point, is_new):
-        assert self.kill(prepared, tmp_path / "device", point) == is_new
-
-    def test_at_random_moments(self, prepared, tmp_path):
-        took = prepared[-1]
-        for attempt, share in enumerate(np.random.default_rng(0).uniform(0, 1.5, size=8)):
-            self.kill(prepared, tmp_path / str(attempt), "timer", share * took)

@@ -193,14 +193,17 @@ def test_a_hub_that_falls_silent_on_the_way_leaves_no_half_a_model(hub, tmp_path
     fails(find(hub, tmp_path), f"{NAME}: the hub did not give {file}: try again later")
 
 
-def test_a_cached_model_needs_no_hub_and_says_nothing_of_another_revision(hub, tmp_path):
+@pytest.mark.parametrize("status", [503, 429])
+def test_a_cached_model_needs_no_hub_and_says_nothing_of_another_revision(hub, tmp_path, status):
     first = find(hub, tmp_path, "v1")
     assert first.returncode == 0, first.stderr
-    hub.status = 503
+    hub.status = status
     for revision in ("v1", hub.models[NAME].branches["v1"]):
         again = find(hub, tmp_path, revision)
         assert (again.stdout, again.stderr) == (first.stdout, "")
-    fails(find(hub, tmp_path, "main"), NAME, "status 503", "local cache has no main", "or give")
+    fails(
+        find(hub, tmp_path, "main"), NAME, f"status {status}", "local cache has no main", "or give"
+    )
 
 
 def test_a_model_that_others_cached_in_part_is_not_taken_for_whole(hub, tmp_path):

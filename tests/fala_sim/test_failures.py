@@ -108,9 +108,9 @@ def test_a_job_that_cannot_be_prepared_does_not_end_those_that_can(tmp_path):
         raise DataError("no such thing")
 
     tasks = [
-        Task("bad", broken, []),
-        Task("good", lambda: partial(os.mkdir, tmp_path / "made"), []),
-        Task("bad too", broken, []),
+        Task("bad", broken, lambda: False),
+        Task("good", lambda: partial(os.mkdir, tmp_path / "made"), lambda: False),
+        Task("bad too", broken, lambda: False),
     ]
     said = []
     failures = run_tasks(tasks, jobs=1, say=said.append)

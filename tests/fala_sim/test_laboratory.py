@@ -171,7 +171,7 @@ def test_a_folder_of_the_same_name_is_another_data_set(folder, results, tmp_path
     other = write_data(tmp_path / "elsewhere" / folder.name, seed=1)
     shutil.copytree(results / "records", tmp_path / "copied" / "records")
     few = ["--methods", "global"]
-    done = call("table", "2", *arguments(other, tmp_path / "copied"), *few)
+    done = call("table", "2", "--run", *arguments(other, tmp_path / "copied"), *few)
     assert done.exit_code == 0
     assert "are recorded already" not in done.stderr
     found = read_records(tmp_path / "copied", "replacement")
@@ -182,7 +182,7 @@ def test_a_folder_of_the_same_name_is_another_data_set(folder, results, tmp_path
     monkey = pytest.MonkeyPatch()
     with monkey.context() as patched:
         patched.chdir(other.parent)
-        again = call("table", "2", *arguments(other.name, tmp_path / "copied"), *few)
+        again = call("table", "2", "--run", *arguments(other.name, tmp_path / "copied"), *few)
     assert again.exit_code == 0, again.output
     assert files(tmp_path / "copied") == before
 
@@ -190,22 +190,22 @@ def test_a_folder_of_the_same_name_is_another_data_set(folder, results, tmp_path
 def test_data_that_changed_is_told(folder, tmp_path):
     other = write_data(tmp_path / "small")
     base = [*arguments(other, tmp_path / "results"), "--methods", "global"]
-    assert call("table", "2", *base).exit_code == 0
+    assert call("table", "2", "--run", *base).exit_code == 0
     write_data(other, seed=1)
-    done = call("table", "2", *base)
+    done = call("table", "2", "--run", *base)
     assert done.exit_code == 1
-    assert "other data: name another folder with --results" in done.stderr
+    assert "has records of other data of this name" in done.stderr
 
 
 def test_a_packed_run_goes_on(folder, results, tmp_path):
     copied = tmp_path / "copied"
     shutil.copytree(results / "records", copied / "records")
-    before = call("table", "2", *arguments(folder, copied), "--json").stdout
+    before = call("table", "2", "--run", *arguments(folder, copied), "--json").stdout
     lost = Key("replacement", f"lewidi:{folder}", "global", "a1", 0).path(copied)
     lost.unlink()
     assert call("pack", "--results", copied).exit_code == 0
     assert not (copied / "records").exists()
-    done = call("table", "2", *arguments(folder, copied), "--json")
+    done = call("table", "2", "--run", *arguments(folder, copied), "--json")
     assert list(files(copied)) == [lost]
     assert json.loads(done.stdout)["rows"] == json.loads(before)["rows"]
 

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import time
 
 import pytest
@@ -276,14 +275,3 @@ def test_a_recorded_run_is_packed_and_tells_its_commit(run):
     assert all(record["provenance"]["commit"] for record in found)
     assert not (folder / "records").exists()
     assert (folder / PACKED).stat().st_size < 2e6
-
-
-def test_the_source_distribution_has_tables_and_no_records(tmp_path, monkeypatch):
-    hatchling = pytest.importorskip("hatchling.build", reason="hatchling is not installed")
-    monkeypatch.chdir(ROOT)
-    with tarfile.open(tmp_path / hatchling.build_sdist(str(tmp_path))) as archive:
-        names = archive.getnames()
-    results = [name for name in names if "/device_sim/results" in name]
-    assert results
-    assert {name.rpartition(".")[2] for name in results} <= {"md", "json"}
-    assert not [name for name in results if "/records" in name]

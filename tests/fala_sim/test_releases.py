@@ -10,10 +10,10 @@ import pytest
 from fala import Budget, Bundle, DataError, Device, Head, Match, write_release
 from fala.vendor import built_in
 from fala_sim.data_sets import Division, divide
+from fala_sim.digests import folder_digest
 from fala_sim.methods.fala_shipped import replaced
 from fala_sim.records import read_records
 from fala_sim.run import jobs, vendor
-from fala_sim.run.digests import folder_digest
 from fala_sim.run.jobs import Job, _situation
 from fala_sim.run.releases import find_source, load, prepare
 from fala_sim.situation import User

@@ -143,3 +143,12 @@ def test_the_recipe_is_a_command_outside_of_the_package(corpora, tmp_path):
     assert done.stderr.startswith("builtin.py: ")
     assert done.stderr.count("\n") == 1
     assert "pros_cons.zip" in done.stderr
+
+
+def test_the_wheel_has_no_recipe(tmp_path, monkeypatch):
+    hatchling = pytest.importorskip("hatchling.build", reason="hatchling is not installed")
+    monkeypatch.chdir(ROOT)
+    with zipfile.ZipFile(tmp_path / hatchling.build_wheel(str(tmp_path))) as archive:
+        names = archive.namelist()
+    assert "fala_export/cli.py" in names
+    assert not [name for name in names if name.endswith(("builtin.py", "glove.py", "corpus.py"))]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fala.backbones import OnnxEncoder
 from fala.device import Device
+from fala.replacement.encode import PROBES
 from fala.store import installed as module
 from fala.store import slots
 from fala.store.store import Store
@@ -30,12 +31,31 @@ def after(function):
     return wrapped
 
 
+def at(wanted):
+    def progress(stage, done, total):
+        if stage == wanted:
+            die()
+
+    return progress
+
+
+def dying(encode, *, few):
+    """Dies where a new release must answer a few texts, or where a batch of texts begins."""
+
+    def wrapped(self, texts):
+        if (len(texts) <= PROBES) == few:
+            die()
+        return encode(self, texts)
+
+    return wrapped
+
+
 def main(folder, bundle, point, seconds="0"):
     progress = None
-    if point == "progress":
-        progress = die
-    elif point == "encode":
-        OnnxEncoder.encode = die
+    if point.startswith("progress:"):
+        progress = at(point.partition(":")[2])
+    elif point in ("encode", "probe"):
+        OnnxEncoder.encode = dying(OnnxEncoder.encode, few=point == "probe")
     elif point == "copy":
         slots._copy = after(slots._copy)  # a whole file without its name
     elif point == "install":

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from platformdirs import user_data_path
 from fala import DataError
 from fala_sim.convert.formats import FORMATS, Format
 from fala_sim.data.catalogue import find_data_set
+from fala_sim.digests import digest_of, file_digest
 
 
 @dataclass(frozen=True)
@@ -33,23 +32,10 @@ class Place:
         Raises:
             DataError: If there is no such data set, or a file cannot be read.
         """
-        whole = hashlib.sha256()
-        for file in self.format.paths(self.path):
-            name = file.relative_to(self.path).as_posix() if self.format.files else ""
-            own = hashlib.sha256()
-            for part in _parts(file):
-                own.update(part)
-            whole.update(f"{name}\0{own.hexdigest()}\n".encode())
-        return whole.hexdigest()
-
-
-def _parts(file: Path) -> Iterator[bytes]:
-    try:
-        with file.open("rb") as opened:
-            while part := opened.read(2**20):
-                yield part
-    except OSError as error:
-        raise DataError(f"cannot read {str(file)!r}: {error.strerror}") from error
+        return digest_of(
+            f"{file.relative_to(self.path).as_posix()}\0{file_digest(file)}"
+            for file in self.format.paths(self.path)
+        )
 
 
 def data_folder(given: Path | None) -> Path:
@@ -91,31 +77,6 @@ def find_place(name: str, given: Path | None) -> Place:
         f"{folder / data_set.folders[0]}: no such folder; `fala-sim data get {name}` brings "
         f"{name}, or name the folder of your data sets with --data-dir or FALA_DATA"
     )
-
-
-def check_digest(name: str, given: Path | None, recorded: str | None, results: Path) -> None:
-    """Check that records are of the data that lies here, where any does.
-
-    Args:
-        name: The data set.
-        given: The folder of the named data sets, if one was given.
-        recorded: The digest that the records tell; None where they are older than that.
-        results: Where they are.
-
-    Raises:
-        DataError: If the data is another.
-    """
-    if recorded is None:
-        return
-    try:
-        place = find_place(name, given)
-    except DataError:  # records are read without their data, too
-        return
-    if place.digest() != recorded:
-        raise DataError(
-            f"{results}: has records of {name} as it was; what {place.path} holds now is other "
-            "data: name another folder with --results"
-        )
 
 
 def full_name(name: str) -> str:

@@ -24,7 +24,7 @@ from fala import Backbone, Bundle, DataError, fit_head, write_release
 from fala.vendor import built_in
 from fala_sim.data.place import find_place
 from fala_sim.data_sets import Division, Role, divide
-from fala_sim.run.digests import digest_of, file_digest, folder_digest
+from fala_sim.digests import digest_of, file_digest, folder_digest
 from fala_sim.run.vendor import RefusedError, add_bridge, add_prior, export_backbone
 from fala_sim.situation import Release, Vectors, distinct_texts
 
@@ -144,8 +144,7 @@ def prepare(
     Raises:
         DataError: If the data cannot be read or divided.
     """
-    known = find_place(data, data_dir).digest()
-    digests = {"data": known, "old": old.digest, "new": new.digest}
+    digests = {"data": find_place(data, data_dir).digest(), "old": old.digest, "new": new.digest}
     settings = (_FORM, data, users, seed, role, new.transformer)
     digest = digest_of([*settings, *digests.values()])[:_SHORT]
     place = work / f"{digest}.pickle"

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
 
 _PATIENCE = 10.0  # seconds after which a hub that does not answer counts as out of reach
+_TOO_MANY = 429  # the status of an answer to who asked too often
 # The hub puts it into every model. It comes after the settings, be it by us or by whoever fetched
 # the whole model: without it the cache may lack a file of which nothing else tells.
 _SIGN_OF_SETTINGS = ".gitattributes"
@@ -191,7 +192,7 @@ def _ask(name: str, revision: str) -> ModelInfo | str:
     except OfflineModeIsEnabled:
         return "the hub is not asked (HF_HUB_OFFLINE is set)"
     except HfHubHTTPError as error:
-        if (status := _status(error)) >= 500:
+        if (status := _status(error)) == _TOO_MANY or status >= 500:
             return f"the hub fails with status {status}"
         raise _told(name, revision, error) from error
     except OSError as error:

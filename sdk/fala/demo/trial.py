@@ -131,10 +131,11 @@ def run_user(user: str, rows: Rows, old: Side, new: Side, budget: Budget) -> dic
         Device.create(Path(folder) / "device", old.release) as device,
     ):
         device.learn([row.example for row in train], [row.label for row in train])
-        figures["old_personal"] = _scores(truth, device.model.logits(before))
+        figures["old_personal"] = _scores(truth, device.model.logits(before), device.threshold)
         if new.bridged:
             first = device.replace(new.release, Budget(0))
-            figures["instant"] = answers(device)
+            if first.instant is not None:  # word vectors are all looked up before they answer
+                figures["instant"] = answers(device)
             reports = [first, device.refine(budget)]
         else:
             reports = [device.replace(new.release, budget)]

@@ -16,7 +16,7 @@ from fala.replacement.views import Kept, kept_view
 from fala.solver.training import Block, Inputs, TrainingSet
 from fala.store.open_slot import OpenSlot
 from fala.store.records import StoredExample
-from fala.store.store import Store
+from fala.store.store import Store, as_stored
 
 Embeddings = Mapping[str, Vectors]
 
@@ -42,8 +42,8 @@ class Memory:
         return self._embeddings[backbone]
 
     def add(self, backbone: str, embeddings: Embeddings) -> None:
-        """Know embeddings that are not stored yet."""
-        self.embeddings(backbone).update(embeddings)
+        """Know embeddings that are not stored yet, as they will be: a later fit is the same."""
+        self.embeddings(backbone).update(as_stored(embeddings))
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +135,9 @@ def recall(memory: Memory, target: Target) -> Recalled:
         (rows if whole else waiting).append(row)
     examples = [row.example for row in rows]
     head = target.head
-    labels = head.label_shares([row.label for row in rows])
+    # After a rollback there may be labels that only a later release knows: they wait for it.
+    known_labels = set(head.labels)
+    labels = head.label_shares([row.label if row.label in known_labels else None for row in rows])
     personal = np.full(labels.shape, np.nan)
     if view is None or not view.personal:  # a personal view knows what is personal itself
         for position, row in enumerate(rows):

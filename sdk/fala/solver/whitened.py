@@ -29,6 +29,8 @@ BIAS_DEVIATION = 1.0
 _MUTE = 1e-4
 # Share of the mean variance that is added to a covariance that need not have full rank.
 _JITTER = 1e-9
+# And what is added at least: a bridge that says nothing of a text has a covariance of 0.
+_LEAST = 1e-30
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +107,7 @@ def whiten(block: Block) -> tuple[Whitened, float]:
     turn = None
     if basis is not None:
         inner = (basis * variance) @ basis.T
-        inner.flat[:: len(inner) + 1] += _JITTER * np.trace(inner) / len(inner)
+        inner.flat[:: len(inner) + 1] += max(_JITTER * np.trace(inner) / len(inner), _LEAST)
         turn = scipy.linalg.cholesky(inner, lower=True)
     return Whitened(centre, turn, root, factors, mean, basis), deviation
 

@@ -181,10 +181,7 @@ class Store:
             ids = self._text_ids(list(embeddings))
             rows = []
             for text, vector in embeddings.items():
-                with np.errstate(over="ignore"):
-                    half = vector.astype("<f2")
-                if not np.isfinite(half).all():
-                    raise DataError("an embedding is not finite in float16")
+                half = _half(vector)
                 # A text that was forgotten while it was encoded leaves nothing behind.
                 if text in ids:
                     rows.append((ids[text], backbone, half.tobytes()))
@@ -385,6 +382,23 @@ class Store:
                 marks = ",".join("?" * len(part))
                 ids.update(db.execute(f"SELECT text, id FROM texts WHERE text IN ({marks})", part))
         return ids
+
+
+def as_stored(embeddings: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+    """Embeddings as they come back from a store.
+
+    Raises:
+        DataError: If a number does not fit float16.
+    """
+    return {text: _half(vector).astype(np.float32) for text, vector in embeddings.items()}
+
+
+def _half(vector: NDArray[np.float32]) -> NDArray[np.float16]:
+    with np.errstate(over="ignore"):
+        half = vector.astype("<f2")
+    if not np.isfinite(half).all():
+        raise DataError("an embedding is not finite in float16")
+    return half
 
 
 def _parts(texts: Sequence[str]) -> Iterable[Sequence[str]]:

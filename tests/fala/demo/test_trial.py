@@ -54,7 +54,7 @@ def prepare(bundles, rows, folder):
 
 
 def run(sides, rows, budget=None, user="u0"):
-    return trial.run_user(user, rows, *sides, fala.Budget(budget), 0)
+    return trial.run_user(user, rows, *sides, fala.Budget(budget))
 
 
 def test_a_bridge_is_learned_on_public_texts_alone(bundles, folder, monkeypatch):
@@ -164,12 +164,14 @@ def test_no_forward_pass_leaves_the_instant_model(bundles, folder):
         assert result[metric]["instant"] == result[metric]["fala"]
 
 
-def test_word_vectors_that_come_are_all_looked_up_after_the_instant(bundles, folder):
+def test_word_vectors_that_come_are_all_looked_up_before_they_answer(bundles, folder):
     rows = rows_of(public=300)
     result = run(prepare(bundles[::-1], rows, folder), rows, 0)
-    assert result["forward_passes"] == 0
-    assert result["instant"]["decision"] == "personal"
-    assert result["instant"]["threshold"] != result["threshold"]
+    assert (result["forward_passes"], result["decision"]) == (0, "personal")
+    assert result["instant"] is None
+    for metric in trial.METRICS:
+        assert result[metric]["instant"] is None
+        assert result[metric]["fala"] is not None
 
 
 def test_a_user_who_gave_no_label(bundles, folder):

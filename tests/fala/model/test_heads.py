@@ -74,8 +74,10 @@ def test_theta_one_is_the_vendors_model_to_the_last_bit(head):
     inputs = rng.normal(size=(50, DIMENSION)).astype(np.float32)
     expected = vendor_logits(head, inputs)
     assert head.vendor_model().logits(inputs).tobytes() == expected.tobytes()
-    ones = PersonalModel(head, np.ones(head.weight.shape), head.bias.astype(np.float64))
-    assert ones.logits(inputs).tobytes() == expected.tobytes()
+    ones = np.ones(head.weight.shape)
+    model = PersonalModel.of_matrix(head, ones, head.bias.astype(np.float64))
+    assert model.logits(inputs).tobytes() == expected.tobytes()
+    assert model.is_vendor and model == head.vendor_model()
 
 
 def test_theta_one_is_the_vendors_model_through_a_bundle(tmp_path):
@@ -94,7 +96,11 @@ def test_folding_is_the_formula(labels):
     assert features.shape == (9, len(head.bias), DIMENSION)
     assert features.dtype == np.float64
     expected = np.einsum("cd,ncd->nc", theta, features) + bias
-    np.testing.assert_allclose(PersonalModel(head, theta, bias).logits(inputs), expected, atol=1e-5)
+    matrix = PersonalModel.of_matrix(head, theta, bias)
+    np.testing.assert_allclose(matrix.logits(inputs), expected, atol=1e-5)
+    own = PersonalModel(head, theta * head.weight, bias)
+    np.testing.assert_allclose(own.logits(inputs), expected, atol=1e-5)
+    assert not own.is_vendor
 
 
 @pytest.mark.parametrize("labels", [("0", "1"), THREE])
@@ -113,9 +119,9 @@ def test_probabilities(labels):
 @pytest.mark.parametrize(
     ("theta", "bias", "match"),
     [
-        (np.ones((2, DIMENSION)), np.ones(1), "do not fit"),
-        (np.ones(DIMENSION), np.ones(1), "do not fit"),
-        (np.ones((1, DIMENSION)), np.ones(2), "do not fit"),
+        (np.ones((2, DIMENSION)), np.ones(1), r"theta of shape \(1, 8\) expected"),
+        (np.ones(DIMENSION), np.ones(1), r"theta of shape \(1, 8\) expected"),
+        (np.ones((1, DIMENSION)), np.ones(2), "fit the head, not"),
         (np.full((1, DIMENSION), np.nan), np.ones(1), "not finite"),
         (np.full((1, DIMENSION), 1e300), np.ones(1), "not finite"),
         (np.full((1, DIMENSION), 3e38), np.ones(1), "not finite"),
@@ -125,7 +131,53 @@ def test_probabilities(labels):
 def test_a_personal_matrix_that_does_not_fit(theta, bias, match):
     head = Head(CLASSIFICATION, ("0", "1"), np.full((1, DIMENSION), 10.0), np.zeros(1))
     with pytest.raises(DataError, match=match):
-        PersonalModel(head, theta, bias)
+        PersonalModel.of_matrix(head, theta, bias)
+
+
+@pytest.mark.parametrize(
+    ("weight", "bias", "match"),
+    [
+        (np.ones((2, DIMENSION)), np.ones(1), "fit the head, not"),
+        (np.ones(DIMENSION), np.ones(1), "fit the head, not"),
+        (np.ones((1, DIMENSION)), np.ones(2), "fit the head, not"),
+        (np.full((1, DIMENSION), np.nan), np.ones(1), "not finite"),
+        (np.full((1, DIMENSION), 1e39), np.ones(1), "not finite"),
+        (np.ones((1, DIMENSION)), np.full(1, np.inf), "not finite"),
+    ],
+)
+def test_weights_that_do_not_fit(weight, bias, match):
+    with pytest.raises(DataError, match=match):
+        PersonalModel(make_head(), weight, bias)
+
+
+@pytest.mark.parametrize("tiny", [0.0, 1e-40, 1e-6])
+def test_a_weight_moves_where_the_vendors_is_next_to_nothing(tiny):
+    head = Head(CLASSIFICATION, ("0", "1"), np.full((1, DIMENSION), tiny, np.float32), np.zeros(1))
+    model = PersonalModel(head, np.full((1, DIMENSION), 0.5), np.zeros(1))
+    inputs = np.ones((1, DIMENSION), np.float32)
+    np.testing.assert_allclose(model.logits(inputs), DIMENSION / 2)
+    assert not model.is_vendor
+
+
+@pytest.mark.parametrize("labels", [("0", "1"), THREE])
+def test_a_head_in_another_order_says_the_same(labels):
+    head, inputs = make_head(labels=labels), rng.normal(size=(9, DIMENSION)).astype(np.float32)
+    turned = head.in_order(labels[::-1])
+    assert turned.labels == labels[::-1] and turned.in_order(labels) == head
+    shares = turned.vendor_model().probabilities(inputs)
+    np.testing.assert_allclose(shares[:, ::-1], head.vendor_model().probabilities(inputs))
+    assert head.in_order(labels) is head
+    with pytest.raises(DataError, match="are not the labels"):
+        head.in_order(("0", "2"))
+
+
+def test_models_compare_by_what_they_say():
+    head = make_head()
+    moved = PersonalModel(head, head.weight + 1, head.bias)
+    assert head == make_head() != make_head(seed=3)
+    assert head.vendor_model() == make_head().vendor_model() != moved
+    assert moved == PersonalModel(make_head(), make_head().weight + 1, head.bias)
+    assert "vendor's own" in repr(head.vendor_model()) and "personal" in repr(moved)
 
 
 # Labels

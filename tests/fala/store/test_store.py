@@ -1,20 +1,24 @@
 """The device's SQLite file, against the file itself."""
 
 import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from fala.errors import DataError, DeviceError
+from fala.errors import DataError, DeviceChangedError, DeviceError
 from fala.examples import Match
-from fala.store.store import SlotRecord, Store
+from fala.store.records import OMEGA, THETA, SlotRecord, ViewRecord
+from fala.store.schema import MIGRATIONS
+from fala.store.store import Store, Version
 
 
 def slot(name, seed=0, **fields):
-    theta = np.random.default_rng(seed).normal(size=(3, 4)).astype(np.float32)
+    weight = np.random.default_rng(seed).normal(size=(3, 4)).astype(np.float32)
     values = {
-        "bundle": f"bundle {name}", "backbone": f"backbone {name}", "theta": theta,
-        "bias": theta[:, 0].copy(), "model": f"model {name}", "teacher": None,
+        "bundle": f"bundle {name}", "backbone": f"backbone {name}", "weight": weight,
+        "bias": weight[:, 0].copy(), "model": f"model {name}", "teacher": None,
         "teacher_vendor": None,
     }  # fmt: skip
     return SlotRecord(name, **{**values, **fields})
@@ -40,8 +44,9 @@ def rows(path, query):
         db.close()
 
 
-def test_a_fresh_file_is_of_version_2_in_wal(path, store):
-    assert rows(path, "PRAGMA user_version") == [(2,)]
+def test_a_fresh_file_is_of_version_3_in_wal(path, store):
+    assert len(MIGRATIONS) == 3
+    assert rows(path, "PRAGMA user_version") == [(3,)]
     assert rows(path, "PRAGMA journal_mode") == [("wal",)]
 
 
@@ -134,7 +139,7 @@ def test_slots_come_back_bit_for_bit(path, store):
     assert again.active() == ("b", "a")
     for record in (slot("a", 2), slot("b", 1, teacher="model a", teacher_vendor="vendor a")):
         read = again.slot(record.name)
-        np.testing.assert_array_equal(read.theta, record.theta)
+        np.testing.assert_array_equal(read.weight, record.weight)
         np.testing.assert_array_equal(read.bias, record.bias)
         assert (read.bundle, read.backbone, read.model, read.teacher, read.teacher_vendor) == (
             record.bundle, record.backbone, record.model, record.teacher, record.teacher_vendor,
@@ -147,7 +152,7 @@ def test_a_damaged_slot_is_named(path, store):
         store.put_slot(slot("a"))
         store.activate("a", None)
     db = sqlite3.connect(path)
-    db.execute("UPDATE slots SET theta = x'010203'")
+    db.execute("UPDATE slots SET weight = x'010203'")
     db.commit()
     db.close()
     with pytest.raises(DeviceError, match="slot a is damaged"):
@@ -175,3 +180,201 @@ def test_a_closed_store_says_so(store):
         store.examples()
     with pytest.raises(DeviceError, match="closed"), store.transaction():
         pass
+
+
+# Slots with views, in omega
+
+
+def test_a_view_comes_back_with_its_slot_and_goes_with_it(store):
+    view = ViewRecord(
+        "bundle of the view", "backbone of the view", np.ones((3, 2), np.float32),
+        np.zeros(3, np.float32), np.array([0.1, 0, -2], np.float32),
+    )  # fmt: skip
+    with store.transaction():
+        store.put_slot(slot("a", view=view, threshold=-0.75, labels=("x", "y", "z")))
+    read = store.slot("a")
+    assert (read.form, read.view.form) == (OMEGA, OMEGA)
+    assert (read.threshold, read.labels) == (-0.75, ("x", "y", "z"))
+    assert (read.view.bundle, read.view.backbone) == (view.bundle, view.backbone)
+    for name in ("own", "bias", "weight"):
+        np.testing.assert_array_equal(getattr(read.view, name), getattr(view, name))
+    assert store.bundles() == {"bundle a", "bundle of the view"}
+    with store.transaction():
+        store.add_embeddings("backbone of the view", {})
+        store.put_slot(slot("a"))
+    assert store.slot("a").view is None
+    assert store.bundles() == {"bundle a"}
+
+
+def test_a_matrix_of_an_earlier_version_is_told_by_its_form(store):
+    with store.transaction():
+        store.put_slot(slot("a", form=THETA))
+    assert store.slot("a").form == THETA
+
+
+# Examples with times, and without what was forgotten
+
+
+def test_examples_keep_the_times_at_which_they_and_their_labels_came(store, monkeypatch):
+    clock = iter((100.0, 200.0, 300.0))
+    monkeypatch.setattr("fala.store.store.time.time", lambda: next(clock))
+    for given in ([None, "1"], ["0", None], ["1", None]):
+        with store.transaction():
+            store.remember(["a", "b"], given)
+    a, b = store.examples()
+    assert (a.label, a.added, a.labelled) == ("1", 100.0, 300.0)
+    assert (b.label, b.added, b.labelled) == ("1", 100.0, 100.0)
+    assert store.counts() == (2, 2)
+
+
+def test_ids_are_those_of_the_examples_also_of_known_ones(store):
+    with store.transaction():
+        first = store.remember(["a", "b"], [None, None])
+        again = store.remember(["b", "c", "a", "b"], [None] * 4)
+    assert [row.id for row in store.examples()] == [*first, again[1]]
+    assert again == [first[1], again[1], first[0], first[1]]
+
+
+def test_what_is_forgotten_leaves_nothing_but_what_others_share(path, store):
+    shared = Match(("b",), "a")
+    with store.transaction():
+        ids = store.remember(["a", "b", shared, Match((), "lonely")], ["1", None, "0", "1"])
+        texts = ["a", "b", "lonely"]
+        store.add_embeddings("one", {text: np.ones(2, np.float32) for text in texts})
+        store.add_logits("model", {row: np.ones(1, np.float32) for row in ids})
+    with store.transaction():
+        assert store.forget([ids[0], ids[1], ids[3], 999]) == 3
+    assert [row.example for row in store.examples()] == [shared]
+    # The history's and the candidate's texts are the match's, too.
+    assert set(store.embeddings("one")) == {"a", "b"}
+    assert list(store.logits("model")) == [ids[2]]
+    with store.transaction():
+        assert store.forget([ids[2]]) == 1
+    for table in ("examples", "texts", "embeddings", "logits"):
+        assert rows(path, f"SELECT count(*) FROM {table}") == [(0,)]
+
+
+def test_an_embedding_of_a_forgotten_text_is_not_kept(store):
+    with store.transaction():
+        store.add_embeddings("one", {"gone": np.ones(2, np.float32)})
+        store.add_logits("model", {7: np.ones(1, np.float32)})
+    assert store.embeddings("one") == {} == store.logits("model")
+
+
+# Versions: what was changed meanwhile is found out
+
+
+def installed(store):
+    with store.transaction():
+        store.put_slot(slot("a"))
+        store.activate("a", None)
+
+
+def test_changes_are_counted_and_a_change_of_something_else_is_refused(path, store):
+    assert not store.finished
+    with pytest.raises(DeviceError, match="no model was ever installed"):
+        store.version()
+    installed(store)
+    assert store.finished and store.version() == Version(0, 0)
+    with store.transaction():
+        store.remember(["a"], [None])
+    assert store.version() == Version(0, 1)
+    other = Store(path)
+    with other.transaction():
+        assert other.advance(0) == 1
+    with pytest.raises(DeviceChangedError, match="changed meanwhile"), store.transaction():
+        store.remember(["b"], [None])
+        store.advance(0)
+    assert store.version() == other.version() == Version(1, 1)
+    assert len(store.examples()) == 1
+    other.close()
+
+
+def test_reading_the_version_waits_for_no_writer(path, store):
+    installed(store)
+    other = Store(path)
+    with other.transaction():
+        other.advance(0)
+        started = time.perf_counter()
+        assert store.version().generation == 0
+        assert time.perf_counter() - started < 1
+    assert store.version().generation == 1
+    other.close()
+
+
+def test_threads_take_turns_with_whole_transactions(store):
+    installed(store)
+
+    def write(name):
+        for number in range(20):
+            with store.transaction():
+                store.remember([f"{name} {number} one"], [None])
+                store.remember([f"{name} {number} two"], [None])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, "abcd"))
+    texts = [row.example for row in store.examples()]
+    assert len(texts) == 160 and store.version().data == 160
+    # No thread's pair was cut in two.
+    assert all(one[:-3] == two[:-3] for one, two in zip(texts[::2], texts[1::2], strict=True))
+
+
+def test_settings(store):
+    assert store.get("positive") is None
+    with store.transaction():
+        store.set("positive", "1")
+        store.set("positive", "0")
+    assert store.get("positive") == "0"
+
+
+# Files of earlier versions
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_earlier_schema_is_brought_up(path, version):
+    db = sqlite3.connect(path)
+    for step in MIGRATIONS[:version]:
+        db.executescript(step)
+    matrix, bias = np.full((1, 2), 2, np.float32), np.zeros(1, np.float32)
+    db.execute("INSERT INTO texts VALUES (1, 'a')")
+    db.execute("INSERT INTO examples VALUES (1, 1, '', '1')")
+    db.execute(
+        "INSERT INTO slots (name, bundle, backbone, theta, bias, model)"
+        " VALUES ('a', 'bundle', 'backbone', ?, ?, 'model')", (matrix.tobytes(), bias.tobytes())
+    )  # fmt: skip
+    db.execute("INSERT INTO active VALUES (1, 'a', NULL)")
+    if version == 2:
+        parts = matrix.tobytes(), bias.tobytes(), (bias + 1).tobytes()
+        db.execute("INSERT INTO views VALUES ('a', 'older', 'vectors', ?, ?, ?)", parts)
+    db.execute(f"PRAGMA user_version = {version}")
+    db.commit()
+    db.close()
+    store = Store(path)
+    assert rows(path, "PRAGMA user_version") == [(len(MIGRATIONS),)]
+    read = store.slot("a")
+    np.testing.assert_array_equal(read.weight, matrix)
+    assert (read.form, read.labels, read.threshold) == (THETA, (), 0.0)
+    assert (read.view is None) == (version == 1)
+    if version == 2:
+        assert (read.view.form, read.view.bundle) == (THETA, "older")
+        np.testing.assert_array_equal(read.view.own, matrix)
+    (row,) = store.examples()
+    assert (row.example, row.label, row.added, row.labelled) == ("a", "1", None, None)
+    assert store.version() == Version(0, 0) and store.active() == ("a", None)
+    store.close()
+
+
+def test_a_migration_that_fails_changes_nothing(path, monkeypatch):
+    db = sqlite3.connect(path)
+    db.executescript(MIGRATIONS[0])
+    db.execute("PRAGMA user_version = 1")
+    db.close()
+    broken = (*MIGRATIONS[:2], "CREATE TABLE one (id INTEGER); CREATE TABLE one (id INTEGER);")
+    with monkeypatch.context() as patch:
+        patch.setattr("fala.store.schema.MIGRATIONS", broken)
+        with pytest.raises(DeviceError, match="already exists"):
+            Store(path)
+    assert rows(path, "PRAGMA user_version") == [(1,)]
+    assert rows(path, "SELECT name FROM sqlite_master WHERE name IN ('one', 'views')") == []
+    Store(path).close()
+    assert rows(path, "PRAGMA user_version") == [(3,)]

@@ -1,4 +1,4 @@
-"""What tells apart data, bundles and models that have the same name: their contents."""
+"""What tells apart bundles and models that have the same name: their contents."""
 
 from __future__ import annotations
 

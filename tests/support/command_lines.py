@@ -1,4 +1,4 @@
-"""The command fala-replace in a process of its own, and small data sets for it."""
+"""Runs the command lines as a shell does, and rows of a small data set for them."""
 
 import json
 import random
@@ -7,8 +7,6 @@ import sysconfig
 from pathlib import Path
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
-METRICS = ("auc", "f1", "accuracy")
-MODELS = ["old_personal", "new_global", "instant", "fala"]
 GOOD, BAD = ("good", "great", "love", "well made"), ("bad", "awful", "hate", "boring")
 
 
@@ -41,18 +39,6 @@ def fails(done, *parts, status=1, program="fala-replace"):
         assert done.stderr.startswith(f"{program}: ")
     for part in parts:
         assert str(part) in done.stderr
-
-
-def untimed(result):
-    """A result without its seconds, and without the bytes of files that name the data's."""
-    result = json.loads(json.dumps(result))
-    for figures in (*result["users"], result["mean"]):
-        del figures["seconds"]
-        del figures["instant"]["seconds"]
-    for user in result["users"]:
-        for view in (*user["views"], *user["instant"]["views"]):
-            del view["bytes"]
-    return result
 
 
 def review(rng, label):

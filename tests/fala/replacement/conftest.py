@@ -1,0 +1,44 @@
+"""Releases with bridges between them, and a device that knows a user on the oldest."""
+
+import shutil
+
+import pytest
+
+import bridged
+from bridged import PROBES, TEXTS
+from fala.device import Device
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory):
+    return bridged.write_releases(tmp_path_factory.mktemp("releases"))
+
+
+@pytest.fixture(scope="module")
+def labels(releases):
+    return bridged.planted_labels(releases["old"], TEXTS)
+
+
+@pytest.fixture(scope="module")
+def truth(releases):
+    return bridged.planted_labels(releases["old"], PROBES)
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory, releases, labels):
+    """A folder of a device that knows the user's labels on the old backbone."""
+    folder = tmp_path_factory.mktemp("learned") / "device"
+    with Device.create(folder, releases["old"]) as device:
+        device.learn(TEXTS, labels)
+    return folder
+
+
+@pytest.fixture
+def path(tmp_path, learned):
+    return shutil.copytree(learned, tmp_path / "device")
+
+
+@pytest.fixture
+def device(path):
+    with Device.open(path) as device:
+        yield device

@@ -1,0 +1,139 @@
+"""The check against the vendor's model, and the threshold."""
+
+import numpy as np
+import pytest
+
+from fala.model.losses import cross_entropy, probabilities
+from fala.solver.judge import MIN_LABELLED, can_judge, decisions, f1_threshold, judge
+
+
+def shares_of(*labels):
+    return np.array(labels, dtype=float)[:, None]
+
+
+# The check
+
+
+@pytest.mark.parametrize("good", [True, False])
+def test_the_better_loss_answers(good):
+    random = np.random.default_rng(0)
+    shares = (random.random((40, 1)) < 0.5).astype(float)
+    better, worse = (2 * shares - 1) * 3, 0.1 * random.normal(size=(40, 1))
+    left_out, vendor = (better, worse) if good else (worse, better)
+    verdict = judge(shares, left_out, vendor)
+    assert verdict.personal == good
+    assert verdict.personal_loss == pytest.approx(cross_entropy(shares, left_out).mean())
+    assert verdict.vendor_loss == pytest.approx(cross_entropy(shares, vendor).mean())
+    assert (verdict.measure, verdict.labels) == ("cross-entropy of labels", 40)
+    assert ("would be" in verdict.reason) == (not good)
+    assert "on 40 examples, each left out" in verdict.reason
+    # The vendor's own model decides at probability 1/2.
+    assert verdict.threshold == (f1_threshold(left_out) if good else 0.0)
+    assert verdict.threshold != 0 or not good
+
+
+def test_of_equal_losses_the_vendors_model_answers():
+    shares = shares_of(*[0, 1] * 6)
+    assert not judge(shares, shares * 0 + 0.3, shares * 0 + 0.3).personal
+
+
+def test_three_labels_have_no_threshold():
+    shares = np.eye(3)[np.arange(30) % 3]
+    verdict = judge(shares, 4 * shares, 0 * shares)
+    assert verdict.personal and verdict.threshold == 0.0
+    assert verdict.personal_loss < verdict.vendor_loss == pytest.approx(np.log(3))
+
+
+@pytest.mark.parametrize(
+    ("ones", "zeros", "enough"),
+    [(3, 7, True), (7, 3, True), (2, 8, False), (8, 2, False), (5, 4, False), (0, 90, False)],
+)
+def test_how_many_labels_judge(ones, zeros, enough):
+    shares = shares_of(*[1] * ones, *[0] * zeros)
+    assert can_judge(shares) == enough
+    wrong, right = (1 - 2 * shares) * 5, (2 * shares - 1) * 5
+    verdict = judge(shares, wrong, right)
+    # Where labels are too few nothing contradicts the Gaussian, and it stands.
+    assert verdict.personal == (not enough)
+    if not enough:
+        assert (verdict.personal_loss, verdict.vendor_loss, verdict.measure) == (None, None, "")
+        assert verdict.threshold == 0.0
+        assert f"{ones + zeros} labels are too few" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("counts", "enough"),
+    [((3, 3, 4), True), ((3, 7, 0), True), ((2, 2, 6), False), ((10, 0, 0), False)],
+)
+def test_two_of_three_labels_are_enough_if_there_are_three_of_each(counts, enough):
+    assert sum(counts) == MIN_LABELLED
+    assert can_judge(np.repeat(np.eye(3), counts, axis=0)) == enough
+    assert not can_judge(np.empty((0, 3)))
+
+
+def test_what_logits_decide_for():
+    assert decisions(np.array([[0.1], [0.0], [-3.0]])).tolist() == [1, 0, 0]
+    assert decisions(np.array([[1, 2, 0], [5, 2, 0]])).tolist() == [1, 0]
+
+
+# The threshold
+
+
+def expected_f1(p, decided):
+    """Twice the expected true positives over what is expected to be there and what is decided."""
+    return 2 * p[decided].sum() / (decided.sum() + p.sum()) if decided.any() else 0.0
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("n", [1, 2, 7, 60])
+@pytest.mark.parametrize("spread", [0.01, 1.0, 5.0, 30.0])
+@pytest.mark.parametrize("centre", [-20.0, -3.0, 0.0, 3.0, 20.0])
+def test_no_threshold_is_expected_to_do_better(n, spread, centre):
+    z = centre + spread * np.random.default_rng(n).normal(size=(n, 1))
+    p = probabilities(z)[:, 0]
+    edges = np.append(np.sort(z[:, 0]), -np.inf)
+    best = max(expected_f1(p, z[:, 0] > edge) for edge in edges)
+    threshold = f1_threshold(z)
+    assert expected_f1(p, z[:, 0] > threshold) == pytest.approx(best, rel=1e-12)
+    # Half the best F1, as a probability; so never above one half.
+    assert probabilities(np.array([[threshold]]))[0, 0] == pytest.approx(best / 2)
+    assert threshold <= 0
+
+
+@pytest.mark.filterwarnings("error")
+def test_thresholds_of_plain_cases():
+    sure = np.array([[-9.0]] * 20 + [[9.0]] * 5)
+    assert -0.01 < f1_threshold(sure) < 0
+    # Nothing is known: deciding for all has F1 2/3.
+    assert f1_threshold(np.zeros((50, 1))) == pytest.approx(np.log(0.5))
+    # All are unlikely, and alike: all or none, and none has F1 0.
+    low = f1_threshold(np.full((50, 1), -4.0))
+    assert -5 < low < -4
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("z", [-700.0, -800.0, -1e6])
+def test_a_threshold_is_finite_however_sure_the_model_is(z):
+    assert np.isfinite(f1_threshold(np.full((12, 1), z)))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("seed", range(5))
+def test_the_first_labels_threshold_is_the_seconds_seen_from_the_other_side(seed):
+    z = 1 + 2 * np.random.default_rng(seed).normal(size=(40, 1))
+    threshold = f1_threshold(z, positive=0)
+    assert threshold == -f1_threshold(-z) >= 0
+    # Deciding for the first label below it is expected to be best at that label's F1.
+    p = 1 - probabilities(z)[:, 0]
+    edges = np.append(z[:, 0], np.inf)
+    best = max(expected_f1(p, z[:, 0] < edge) for edge in edges)
+    assert expected_f1(p, z[:, 0] < threshold) == pytest.approx(best, rel=1e-12)
+    assert f1_threshold(z, positive=1) == f1_threshold(z)
+
+
+def test_a_verdicts_threshold_is_for_the_positive_label():
+    shares = shares_of(*[0, 1, 1] * 10)
+    left_out = (2 * shares - 1) + 0.1
+    vendor = np.zeros_like(left_out)
+    assert judge(shares, left_out, vendor, 0).threshold == f1_threshold(left_out, 0) > 0
+    assert judge(shares, left_out, vendor, 1).threshold == f1_threshold(left_out) < 0

@@ -1,0 +1,109 @@
+"""Adding examples to a fit: near a refit at the same scales."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fala.solver.fit import fit
+from fala.solver.training import Inputs
+from training_sets import answers, make_prior, make_training
+
+
+def part(training, chosen):
+    """Some examples of a training set."""
+    blocks = tuple(
+        replace(block, inputs=Inputs(block.inputs.coordinates[chosen])) for block in training.blocks
+    )
+    view = None if training.view is None else training.view[chosen]
+    return replace(
+        training, blocks=blocks, labels=training.labels[chosen], targets=training.targets[chosen],
+        view=view,
+    )  # fmt: skip
+
+
+def logits_of(state, training):
+    """What a state's model says of examples."""
+    weights, bias, view = state.model(view=training.view is not None)
+    z = sum(
+        block.inputs.coordinates @ weight.T
+        for block, weight in zip(training.blocks, weights, strict=True)
+    )
+    z = z + bias
+    return z if training.view is None else z + view * training.view
+
+
+CASES = [
+    {}, {"view": False}, {"classes": 3}, {"prior": True}, {"targets": "some"}, {"blocks": 2},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("added", [1, 10])
+def test_further_examples_are_as_good_as_a_refit(case, added):
+    prior = make_prior() if "prior" in case else None
+    training = make_training(**{**case, "n": 240 + added, "prior": prior})
+    for block in training.blocks:
+        # The isotropic Gaussian is meant at the mean input, which stays here.
+        rows = block.inputs.coordinates
+        rows[240:] += rows[:240].mean(axis=0) - rows[240:].mean(axis=0)
+    first = fit(part(training, slice(240)))
+    state = first.state.more(part(training, slice(240, None)))
+    refit = answers(training, fit(training, first.scales))
+    np.testing.assert_allclose(logits_of(state, training), refit, atol=1e-4)
+    assert np.abs(answers(training, first) - refit).max() > 1e-3
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_mean_that_moves_is_felt_little(case):
+    prior = make_prior() if "prior" in case else None
+    training = make_training(**{**case, "n": 250, "prior": prior})
+    first = fit(part(training, slice(240)))
+    state = first.state.more(part(training, slice(240, None)))
+    refit = answers(training, fit(training, first.scales))
+    moved = np.abs(logits_of(state, training) - refit).max()
+    assert moved < (1e-4 if prior else 0.02)
+    assert moved < 0.1 * np.abs(answers(training, first) - refit).max()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_no_further_example_changes_nothing(case):
+    prior = make_prior() if "prior" in case else None
+    training = make_training(**{**case, "n": 240, "prior": prior})
+    first = fit(training)
+    weights, bias, view = first.state.model(view=training.view is not None)
+    for one, other in zip(weights, first.weights, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-12)
+    np.testing.assert_allclose(bias, first.bias, atol=1e-12)
+    if training.view is None:
+        assert view is None
+    else:
+        np.testing.assert_allclose(view, first.view, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", [{}, {"classes": 3}, {"prior": True}], ids=str)
+def test_a_changed_label_takes_the_place_of_the_old_one(case):
+    prior = make_prior() if "prior" in case else None
+    training = make_training(**{**case, "n": 240, "prior": prior})
+    first = fit(training)
+    labels = training.labels.copy()
+    labels[7] = 1 - labels[7] if labels.shape[1] == 1 else np.roll(labels[7], 1)
+    changed = replace(training, labels=labels)
+    state = first.state.more(part(changed, [7]), replaced=[7])
+    # And once more: the example that was added takes no part any longer.
+    again = state.more(part(training, [7]), replaced=[240])
+    refit = fit(changed, first.scales)
+    np.testing.assert_allclose(logits_of(state, training), answers(training, refit), atol=1e-4)
+    assert np.abs(answers(training, refit) - answers(training, first)).max() > 1e-2
+    np.testing.assert_allclose(logits_of(again, training), answers(training, first), atol=1e-4)
+
+
+def test_one_after_the_other_ends_where_all_at_once_does():
+    training = make_training(n=260, prior=make_prior())
+    first = fit(part(training, slice(240)))
+    state = first.state
+    for index in range(240, 260):
+        state = state.more(part(training, [index]))
+    assert state.fitted == 240 and len(state.problem.offset) == 260
+    refit = fit(training, first.scales)
+    np.testing.assert_allclose(logits_of(state, training), answers(training, refit), atol=1e-4)

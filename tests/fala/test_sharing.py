@@ -1,0 +1,276 @@
+"""Threads and processes that share a device: nothing is lost, and no answer is of two models."""
+
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import bridged
+from bridged import PROBES, TEXTS
+from fala import Budget, Device, DeviceChangedError, DeviceError
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory):
+    return bridged.write_releases(tmp_path_factory.mktemp("releases"))
+
+
+@pytest.fixture(scope="module")
+def labels(releases):
+    return bridged.planted_labels(releases["old"], TEXTS)
+
+
+@pytest.fixture
+def path(tmp_path, releases, labels):
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        device.learn(TEXTS, labels)
+    return tmp_path / "device"
+
+
+def together(*works):
+    """Run some functions in threads of their own; gives what they raised."""
+    raised = []
+
+    def run(work):
+        try:
+            work()
+        except Exception as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return raised
+
+
+@pytest.mark.parametrize("other", ["progress", "thread"])
+def test_a_rollback_while_refining_ends_the_refinement(path, releases, other):
+    with Device.open(path) as device:
+        before = device.predict(PROBES)
+        device.replace(releases["mid"], Budget(0))
+        asked = []
+
+        def progress(stage, done, total):
+            if stage == "refine" and not asked:
+                asked.append(done)
+                if other == "progress":
+                    device.rollback()
+                else:
+                    assert not together(device.rollback)
+
+        report = device.refine(Budget(200), progress=progress)
+        assert report.stopped == "another model answers now"
+        assert asked == [report.forward_passes] or report.forward_passes > asked[0]
+        assert device.name == "old"
+        np.testing.assert_array_equal(device.predict(PROBES), before)
+        # What was paid for is not lost: the other slot has it.
+        device.rollback()
+        assert device.refine(Budget(0)).representatives >= asked[0]
+    with Device.open(path) as device:
+        assert device.name == "mid"
+        assert np.isfinite(device.predict(PROBES)).all()
+
+
+def test_what_is_learned_between_two_batches_counts(path, releases, monkeypatch):
+    monkeypatch.setattr("fala.replacement.refine.LEAST_MOVE", 0.0)
+    new = ["love love love good", "hate hate hate bad"]
+    with Device.open(path) as device:
+        device.replace(releases["mid"], Budget(0))
+
+        def progress(stage, done, total):
+            if stage == "refine" and done == 25:
+                device.learn(new, ["0", "1"])
+
+        report = device.refine(Budget(60), progress=progress)
+        assert report.forward_passes == 60
+        assert report.labelled == len(TEXTS) + len(new)
+        kept = device.predict(PROBES)
+        device.fit()
+        np.testing.assert_allclose(device.predict(PROBES), kept, atol=1e-4)
+
+
+def test_threads_learn_predict_and_roll_back_at_once(path, releases, labels):
+    with Device.open(path) as device:
+        device.replace(releases["mid"], Budget(20))
+        added = [f"{text} again {i}" for i, text in enumerate(TEXTS[:24])]
+
+        def learn(part):
+            for text, label in part:
+                device.learn([text], [label])
+
+        def answer():
+            for _ in range(60):
+                assert np.isfinite(device.predict(PROBES)).all()
+                assert set(device.decide(PROBES)) <= {"0", "1"}
+
+        def turn():
+            for _ in range(4):
+                device.rollback()
+                time.sleep(0.01)
+
+        rows = list(zip(added, labels[:24], strict=True))
+        works = [lambda part=rows[i::3]: learn(part) for i in range(3)]
+        raised = together(*works, answer, answer, turn, lambda: device.refine(Budget(30)))
+        assert not raised
+        assert {row.example for row in device.examples(labelled=True)} == {*TEXTS, *added}
+        # Whatever came first: all that was said is in the model that answers.
+        kept = device.predict(PROBES)
+        device.fit()
+        assert np.abs(device.predict(PROBES) - kept).mean() < 0.05
+
+
+def test_an_answer_is_of_one_model(path, releases):
+    """Labels and probabilities come from one snapshot, however often the model changes."""
+    with Device.open(path) as device:
+        device.replace(releases["mid"])
+        texts = PROBES[:6]
+        answers = []
+        for _ in range(2):
+            answers.append(device.predict(texts))
+            device.rollback()
+        stop = threading.Event()
+
+        def turn():
+            while not stop.is_set():
+                device.rollback()
+
+        def ask():
+            try:
+                for _ in range(80):
+                    found = device.predict(texts)
+                    assert any(np.allclose(found, one, atol=1e-6) for one in answers)
+            finally:
+                stop.set()
+
+        assert not together(turn, ask)
+
+
+def test_two_objects_on_one_folder_see_each_other(path, releases):
+    with Device.open(path) as one, Device.open(path) as other:
+        one.replace(releases["mid"], Budget(10))
+        assert other.name == "mid"
+        np.testing.assert_array_equal(one.predict(PROBES), other.predict(PROBES))
+        other.learn(["a new text"], ["1"])
+        one.learn(["another text"], ["0"])
+        assert one.fit().labelled == len(TEXTS) + 2
+        # Twice replaced: the first release's file is gone, and nobody misses it.
+        one.replace(releases["new"], Budget(10), keep_old="never")
+        one.replace(releases["mid"], Budget(10), keep_old="never")
+        other.learn(["one more text"], ["0"])
+        assert other.name == "mid"
+    with Device.open(path) as device:
+        assert device.fit().labelled == len(TEXTS) + 3
+        device.rollback()
+        assert np.isfinite(device.predict(PROBES)).all()
+
+
+def test_a_release_installed_meanwhile_is_not_overwritten(path, releases):
+    with Device.open(path) as one, Device.open(path) as other:
+
+        def progress(stage, done, total):
+            if stage == "solve":
+                other.replace(releases["new"], Budget(5))
+
+        with pytest.raises(DeviceChangedError, match="changed meanwhile"):
+            one.replace(releases["mid"], Budget(0), progress=progress)
+        assert one.name == other.name == "new"
+
+
+def test_what_is_learned_during_a_replacement_counts(path, releases):
+    with Device.open(path) as device:
+        said = []
+
+        def progress(stage, done, total):
+            if stage == "check" and not said:
+                said.append(device.learn(["good good good"], ["0"]))
+
+        report = device.replace(releases["mid"], Budget(0), progress=progress)
+        assert report.labelled == len(TEXTS) + 1
+
+
+WORKER = """
+import sys, random
+from pathlib import Path
+import fala
+
+folder, old, new, seed = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+random = random.Random(seed)
+said = 0
+with fala.Device.open(folder) as device:
+    for turn in range(12):
+        what = random.choice(["learn", "learn", "replace", "refine", "rollback"])
+        try:
+            if what == "learn":
+                device.learn([f"good film {seed} {turn}"], [str(turn % 2)])
+                said += 1
+            elif what == "replace":
+                device.replace(random.choice([old, new]), fala.Budget(5))
+            elif what == "refine":
+                device.refine(fala.Budget(30))
+            elif device.can_roll_back:
+                device.rollback()
+            device.predict(["a film"])
+        except fala.DeviceChangedError:
+            pass
+print(said)
+"""
+
+
+def test_processes_share_a_folder(path, releases):
+    command = [sys.executable, "-c", WORKER, path, releases["old"], releases["mid"]]
+    running = [
+        subprocess.Popen([*map(str, command), str(seed)], stdout=-1, stderr=-1, text=True)
+        for seed in range(3)
+    ]
+    said = 0
+    for process in running:
+        out, error = process.communicate(timeout=120)
+        assert process.returncode == 0, error
+        said += int(out)
+    with Device.open(path) as device:
+        assert sum(1 for _ in device.examples()) == len(TEXTS) + said
+        assert np.isfinite(device.predict(PROBES)).all()
+        if device.can_roll_back:
+            device.rollback()
+            assert np.isfinite(device.predict(PROBES)).all()
+
+
+CREATOR = """
+import os, signal, sys, threading
+import fala
+threading.Timer(float(sys.argv[3]), lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+fala.Device.create(sys.argv[1], sys.argv[2]).close()
+"""
+
+
+def test_a_creation_that_was_killed_can_be_called_again(tmp_path, releases):
+    finished = 0
+    for attempt, delay in enumerate(np.random.default_rng(0).uniform(0.0, 0.06, size=8)):
+        folder = tmp_path / str(attempt)
+        command = [sys.executable, "-c", CREATOR, folder, releases["old"], f"{delay:.4f}"]
+        subprocess.run(list(map(str, command)), timeout=60, check=False)
+        try:
+            Device.create(folder, releases["old"]).close()
+        except DeviceError as error:
+            assert "use Device.open" in str(error)
+            finished += 1
+        with Device.open(folder) as device:
+            device.learn(["good", "bad"], ["1", "0"])
+    assert finished < 8
+
+
+def test_an_unfinished_folder_says_so(tmp_path, releases, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("fala.device.install", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("fala.device._empty", lambda *_, **__: None)  # killed: nothing is taken back
+        with pytest.raises(KeyboardInterrupt):
+            Device.create(tmp_path / "device", releases["old"])
+    with pytest.raises(DeviceError, match="never finished"):
+        Device.open(tmp_path / "device")
+    Device.create(tmp_path / "device", releases["old"]).close()
+    Device.open(tmp_path / "device").close()

@@ -1,0 +1,135 @@
+"""Made-up training sets, and what a Gaussian over omega means, written down plainly."""
+
+import numpy as np
+import scipy.optimize
+
+from bundles import make_head
+from fala.model.losses import cross_entropy
+from fala.model.prior import PopulationPrior
+from fala.solver.fit import LOGIT_WEIGHT, VIEW_DEVIATION, VIEW_WEIGHT
+from fala.solver.training import Block, Inputs, TrainingSet
+from fala.solver.whitened import BIAS_DEVIATION, SPREAD
+
+D = 5
+THREE = ("a", "b", "c")
+
+
+def head_of(classes=1, d=D):
+    """A head of random weights with one logit, or three."""
+    return make_head(labels=("0", "1") if classes == 1 else THREE, dimension=d)
+
+
+def make_prior(seed=4, d=D):
+    """A population prior of random numbers."""
+    random = np.random.default_rng(seed)
+    return PopulationPrior(
+        0.3 * random.normal(size=d + 1).astype(np.float32),
+        random.uniform(0.2, 1, size=d + 1).astype(np.float32),
+        random.normal(size=(2, d + 1)).astype(np.float32),
+    )
+
+
+def make_training(
+    n=40, classes=1, view=True, basis=False, targets="none", seed=0, d=D, prior=None, blocks=1
+):
+    """Labels of a planted truth; a third has none of them where there are targets."""
+    random = np.random.default_rng(seed)
+    made, z = [], 0.0
+    for number in range(blocks):
+        coordinates = random.normal(size=(n, 3 if basis else d)) + 0.4
+        inputs = Inputs(coordinates, random.normal(size=(3, d)) if basis else None)
+        made.append(Block(inputs, make_head_weight(classes, d, number), prior))
+        z = z + dense(made[-1]) @ random.normal(size=(d, classes))
+    if classes == 1:
+        labels = (z + random.logistic(size=z.shape) > 0).astype(float)
+    else:
+        labels = np.eye(classes)[(z + random.gumbel(size=z.shape)).argmax(axis=1)]
+    old = z + random.normal(size=z.shape)
+    known = np.full(z.shape, np.nan)
+    if targets != "none":
+        labels[: n if targets == "only" else n // 3] = np.nan
+        known = old + 0.5
+    return TrainingSet(
+        tuple(made), head_of(classes).bias, labels, known, old if view else None
+    )  # fmt: skip
+
+
+def make_head_weight(classes, d, number):
+    """The vendor's weights of a block; the first block's are ``head_of``'s."""
+    weight = head_of(classes, d).weight
+    return weight if number == 0 else np.ascontiguousarray(weight[:, ::-1] / (1 + number))
+
+
+def dense(block):
+    """A block's features."""
+    inputs = block.inputs
+    return inputs.coordinates if inputs.basis is None else inputs.coordinates @ inputs.basis
+
+
+def gaussian(training, scales):
+    """Mean and covariance of (omega - w, b - the vendor's b, a) for any logit."""
+    widths = [block.weight.shape[1] for block in training.blocks]
+    whole = sum(widths)
+    covariance, mean = np.zeros((whole + 1, whole + 1)), np.zeros(whole + 1)
+    free, start = 0.0, 0
+    turn = np.eye(whole + 1)
+    for block, scale, width in zip(training.blocks, scales, widths, strict=True):
+        own = [*range(start, start + width), whole]
+        prior = block.prior
+        if prior is None:
+            # b = free bias - omega . mean input, both drawn apart from each other.
+            turn[whole, own[:-1]] = -dense(block).mean(axis=0)
+            spread = SPREAD * np.mean(block.weight.astype(float) ** 2)
+            covariance[own[:-1], own[:-1]] = scale * spread
+            free = max(free, BIAS_DEVIATION**2)
+        else:
+            factors = prior.factors.astype(float)
+            part = factors.T @ factors + np.diag([*prior.variance[:-1].astype(float), 0.0])
+            covariance[np.ix_(own, own)] += scale * part
+            mean[own] += prior.mean
+            free = max(free, float(prior.variance[-1]))
+        start += width
+    covariance[whole, whole] += free
+    covariance = turn @ covariance @ turn.T
+    if training.view is None:
+        return mean, covariance
+    more = np.zeros((whole + 2, whole + 2))
+    more[:-1, :-1], more[-1, -1] = covariance, VIEW_DEVIATION**2
+    return np.append(mean, VIEW_WEIGHT), more
+
+
+def brute_force(training, scales):
+    """(omega - w, b - the vendor's b, a) by a general minimizer, (C, p), and its logits."""
+    x = np.hstack([dense(block) for block in training.blocks])
+    vendor = np.hstack([block.weight for block in training.blocks]).astype(float)
+    d = x.shape[1]
+    mean, covariance = gaussian(training, scales)
+    precision = np.linalg.inv(covariance)
+    labelled = ~np.isnan(training.labels).any(axis=1)
+    by_target = ~labelled & ~np.isnan(training.targets).any(axis=1)
+    weight = LOGIT_WEIGHT if labelled.any() else 1.0
+    shape = len(vendor), len(mean)
+
+    def logits(numbers):
+        z = x @ (vendor + numbers[:, :d]).T + training.bias + numbers[:, d]
+        return z if training.view is None else z + training.view * numbers[:, d + 1]
+
+    def objective(flat):
+        numbers = flat.reshape(shape)
+        z = logits(numbers)
+        value = cross_entropy(training.labels[labelled], z[labelled]).sum()
+        value += weight * ((z - training.targets)[by_target] ** 2).sum()
+        moved = numbers - mean
+        return value + np.einsum("ci,ij,cj->", moved, precision, moved) / 2
+
+    start = np.tile(mean, (len(vendor), 1)).ravel()
+    found = scipy.optimize.minimize(objective, start, method="BFGS", options={"gtol": 1e-6})
+    numbers = found.x.reshape(shape)
+    return numbers, logits(numbers)
+
+
+def answers(training, fitted):
+    """A fit's logits on its own examples, from its weights alone."""
+    parts = zip(training.blocks, fitted.weights, strict=True)
+    z = sum(dense(block) @ weight.T for block, weight in parts) + fitted.bias
+    return z if training.view is None else z + training.view * fitted.view
