@@ -1,11 +1,8 @@
-from dataclasses import make_dataclass
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from bundles import WORDS, write_word_vectors
-from fala import Bundle, Head, write_release
+from fala import Bundle, Head, PersonalModel, Report, write_release
 from fala.vendor import fit_matrix
 from fala_sim.encoding import DeviceEncoder
 from fala_sim.meter import Stage
@@ -196,7 +193,7 @@ def test_a_matrix_is_found_again_in_the_weights_that_a_device_keeps():
     """Omega = theta * w, also where w is nothing at all, or so small that the quotient is huge."""
     weight = np.array([[2.0, 0.0, -0.5, 1e-40]], "f4")
     head = Head("classification", ("a", "b"), weight, np.array([0.1], "f4"))
-    kept = SimpleNamespace(head=head, weight=np.array([[3.0, 0.0, 1.0, 1.0]]), bias=head.bias)
+    kept = PersonalModel(head, np.array([[3.0, 0.0, 1.0, 1.0]]), head.bias)
     matrix = Matrix.of(kept)
     assert matrix.theta[0, :3].tolist() == [1.5, 0, -2]
     assert np.isfinite(matrix.theta).all()
@@ -209,20 +206,21 @@ def test_a_matrix_is_found_again_in_the_weights_that_a_device_keeps():
 
 def test_reports_of_a_replacement_and_its_refinements_are_one():
     """The reports themselves stay as they were."""
-    names = (
-        "decision", "reason", "representatives", "forward_passes", "lambda_", "measure",
-        "vendor_loss", "personal_loss", "views", "threshold", "solves", "columns", "stopped",
-        "seconds", "peak_memory", "examples", "instant",
+    first = Report(
+        "glove", "bert", "vendor", "too early", examples=40, representatives=5, forward_passes=5,
+        scales=(1.0,), vendor_loss=0.7, personal_loss=0.8, solves=3, columns=9,
+        seconds={"solve": 1.0}, peak_memory={"solve": 10, "load": 5},
     )  # fmt: skip
-    Told = make_dataclass("Told", names, frozen=True)
-    first = Told("vendor", "a", 5, 5, 1.0, "m", 0.7, 0.8, (1,), 0.0, 3, 9, "", {"solve": 1.0},
-                 {"solve": 10, "load": 5}, 40, "began")  # fmt: skip
-    more = Told("personal", "b", 8, 3, 2.0, "m", 0.6, 0.5, (2,), 0.3, 2, 4, "all", {"solve": 0.5,
-                "commit": 0.1}, {"solve": 12}, 0, None)  # fmt: skip
+    more = Report(
+        "bert", "bert", "personal", "better", representatives=8, forward_passes=3,
+        scales=(2.0,), vendor_loss=0.6, personal_loss=0.5, threshold=0.3, solves=2, columns=4,
+        stopped="all", seconds={"solve": 0.5, "commit": 0.1}, peak_memory={"solve": 12},
+    )  # fmt: skip
     whole = joined(first, more)
+    assert (whole.old, whole.new, whole.examples) == ("glove", "bert", 40)
     assert (whole.forward_passes, whole.solves, whole.columns) == (8, 5, 9)
     assert (whole.decision, whole.personal_loss, whole.threshold) == ("personal", 0.5, 0.3)
-    assert (whole.examples, whole.instant, whole.representatives) == (40, "began", 8)
+    assert (whole.representatives, whole.scales, whole.stopped) == (8, (2.0,), "all")
     assert whole.seconds == {"solve": 1.5, "commit": 0.1}
     assert whole.peak_memory == {"solve": 12, "load": 5}
     assert first.seconds == {"solve": 1.0}

@@ -165,20 +165,15 @@ def _count(situation: Situation, report: Report) -> None:
         solve.forward_flops = report.solves * solve_flops(rows, classes * report.columns)
         return
     rows = report.examples * classes
-    first, columns = (_told(report.instant, name) for name in ("solves", "columns"))
+    first = report.instant.solves
     for solves, size, fits in (
-        (first, columns, 1),
+        (first, report.instant.columns, 1),
         (report.solves - first, report.columns, (report.solves - first) // PENALTIES),
     ):
         solve.forward_flops += solves * solve_flops(rows, classes * size)
         solve.forward_flops += fits * classes * blend_flops(report.examples, new + 2, size)
         # Estimates of new embeddings; where the fit keeps them as products, fewer.
         solve.forward_flops += fits * 2.0 * len(texts) * old * new
-
-
-def _told(instant: object, name: str) -> int:
-    """A count of the model that answered first: a mapping's, or an attribute."""
-    return int(instant[name] if isinstance(instant, Mapping) else getattr(instant, name))
 
 
 def _size(folder: Path) -> int:

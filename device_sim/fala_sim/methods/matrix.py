@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,10 +33,8 @@ class Matrix:
     def of(cls, model: PersonalModel) -> Matrix:
         """The matrix of a fitted model; 0 where w is, which no theta can move."""
         head = model.head
-        theta: Any = getattr(model, "theta", None)
-        if theta is None:
-            omega = np.asarray(cast(Any, model).weight, dtype=np.float64)
-            theta = np.divide(omega, head.weight, out=np.zeros(omega.shape), where=head.weight != 0)
+        omega = model.weight.astype(np.float64)
+        theta = np.divide(omega, head.weight, out=np.zeros(omega.shape), where=head.weight != 0)
         return cls(head, theta, model.bias)
 
     def logits(self, inputs: Vectors) -> Vectors:
