@@ -10,7 +10,7 @@ import pytest
 
 import bridged
 from bridged import PROBES, TEXTS
-from fala import Budget, Device, DeviceChangedError, DeviceError
+from fala import Budget, Device, DeviceError
 
 
 @pytest.fixture(scope="module")
@@ -48,52 +48,6 @@ def together(*works):
     return raised
 
 
-@pytest.mark.parametrize("other", ["progress", "thread"])
-def test_a_rollback_while_refining_ends_the_refinement(path, releases, other):
-    with Device.open(path) as device:
-        before = device.predict(PROBES)
-        device.replace(releases["mid"], Budget(0))
-        asked = []
-
-        def progress(stage, done, total):
-            if stage == "refine" and not asked:
-                asked.append(done)
-                if other == "progress":
-                    device.rollback()
-                else:
-                    assert not together(device.rollback)
-
-        report = device.refine(Budget(200), progress=progress)
-        assert report.stopped == "another model answers now"
-        assert asked == [report.forward_passes] or report.forward_passes > asked[0]
-        assert device.name == "old"
-        np.testing.assert_array_equal(device.predict(PROBES), before)
-        # What was paid for is not lost: the other slot has it.
-        device.rollback()
-        assert device.refine(Budget(0)).representatives >= asked[0]
-    with Device.open(path) as device:
-        assert device.name == "mid"
-        assert np.isfinite(device.predict(PROBES)).all()
-
-
-def test_what_is_learned_between_two_batches_counts(path, releases, monkeypatch):
-    monkeypatch.setattr("fala.replacement.refine.LEAST_MOVE", 0.0)
-    new = ["love love love good", "hate hate hate bad"]
-    with Device.open(path) as device:
-        device.replace(releases["mid"], Budget(0))
-
-        def progress(stage, done, total):
-            if stage == "refine" and done == 25:
-                device.learn(new, ["0", "1"])
-
-        report = device.refine(Budget(60), progress=progress)
-        assert report.forward_passes == 60
-        assert report.labelled == len(TEXTS) + len(new)
-        kept = device.predict(PROBES)
-        device.fit()
-        np.testing.assert_allclose(device.predict(PROBES), kept, atol=1e-4)
-
-
 def test_threads_learn_predict_and_roll_back_at_once(path, releases, labels):
     with Device.open(path) as device:
         device.replace(releases["mid"], Budget(20))
@@ -124,32 +78,6 @@ def test_threads_learn_predict_and_roll_back_at_once(path, releases, labels):
         assert np.abs(device.predict(PROBES) - kept).mean() < 0.05
 
 
-def test_an_answer_is_of_one_model(path, releases):
-    """Labels and probabilities come from one snapshot, however often the model changes."""
-    with Device.open(path) as device:
-        device.replace(releases["mid"])
-        texts = PROBES[:6]
-        answers = []
-        for _ in range(2):
-            answers.append(device.predict(texts))
-            device.rollback()
-        stop = threading.Event()
-
-        def turn():
-            while not stop.is_set():
-                device.rollback()
-
-        def ask():
-            try:
-                for _ in range(80):
-                    found = device.predict(texts)
-                    assert any(np.allclose(found, one, atol=1e-6) for one in answers)
-            finally:
-                stop.set()
-
-        assert not together(turn, ask)
-
-
 def test_two_objects_on_one_folder_see_each_other(path, releases):
     with Device.open(path) as one, Device.open(path) as other:
         one.replace(releases["mid"], Budget(10))
@@ -167,30 +95,6 @@ def test_two_objects_on_one_folder_see_each_other(path, releases):
         assert device.fit().labelled == len(TEXTS) + 3
         device.rollback()
         assert np.isfinite(device.predict(PROBES)).all()
-
-
-def test_a_release_installed_meanwhile_is_not_overwritten(path, releases):
-    with Device.open(path) as one, Device.open(path) as other:
-
-        def progress(stage, done, total):
-            if stage == "solve":
-                other.replace(releases["new"], Budget(5))
-
-        with pytest.raises(DeviceChangedError, match="changed meanwhile"):
-            one.replace(releases["mid"], Budget(0), progress=progress)
-        assert one.name == other.name == "new"
-
-
-def test_what_is_learned_during_a_replacement_counts(path, releases):
-    with Device.open(path) as device:
-        said = []
-
-        def progress(stage, done, total):
-            if stage == "check" and not said:
-                said.append(device.learn(["good good good"], ["0"]))
-
-        report = device.replace(releases["mid"], Budget(0), progress=progress)
-        assert report.labelled == len(TEXTS) + 1
 
 
 WORKER = """
