@@ -9,17 +9,18 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar, get_args
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import BudgetError, DataError, DeviceError
+from fala.arguments import budget_of, follower_of, listed, path_of
+from fala.errors import DataError, DeviceError
 from fala.examples import Example, check_examples
 from fala.model.heads import Head, PersonalModel, label_name
 from fala.model.losses import label_probabilities
 from fala.model.view import View
-from fala.replacement.budget import Budget, Follower, Progress
+from fala.replacement.budget import Budget, Progress
 from fala.replacement.learn import Learner
 from fala.replacement.refine import Refinement
 from fala.replacement.replace import replace
@@ -36,8 +37,6 @@ _STORE = "store.sqlite3"
 _POSITIVE = "positive"
 
 _log = logging.getLogger("fala")
-
-_Item = TypeVar("_Item")
 
 
 class Device:
@@ -76,8 +75,8 @@ class Device:
             DataError: ``positive`` is not one of the release's labels.
             DeviceError: The folder is in use, or cannot be written.
         """
-        path = Path(_path(path, "path"))
-        opened, head = open_release(_path(bundle, "bundle"))
+        path = Path(path_of(path, "path"))
+        opened, head = open_release(path_of(bundle, "bundle"))
         if positive is not None and label_name(positive) not in head.labels:
             raise DataError(
                 f"positive is one of {', '.join(head.labels)}, not {label_name(positive)!r:.60}"
@@ -120,7 +119,7 @@ class Device:
             DeviceError: There is none, or it is damaged.
             BundleError: The installed release is not what was installed.
         """
-        path = Path(_path(path, "path"))
+        path = Path(path_of(path, "path"))
         try:
             there = (path / _STORE).is_file()
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
@@ -297,7 +296,7 @@ class Device:
         Raises:
             DataError: If an id is not a whole number; nothing is deleted then.
         """
-        wanted = _listed(ids, "ids")
+        wanted = listed(ids, "ids")
         for value in wanted:
             if isinstance(value, bool) or not isinstance(value, int):
                 raise DataError(f"an example's id is a whole number, not {value!r}")
@@ -358,10 +357,10 @@ class Device:
             DeviceError: The device's folder cannot be written.
             DeviceChangedError: Another release was installed meanwhile.
         """
-        path = _path(bundle, "bundle")
+        path = path_of(bundle, "bundle")
         if keep_old not in get_args(KeepOld):
             raise DataError(f"keep_old is one of {', '.join(get_args(KeepOld))}, not {keep_old!r}")
-        limits, follower = _budget(budget), _follower(progress)
+        limits, follower = budget_of(budget), follower_of(progress)
         stages, before = Stages(), self.name
         replaced = replace(
             self._installed, path, limits, keep_old, stages, follower, self._positive
@@ -390,7 +389,7 @@ class Device:
             DataError: An argument is not one of those above.
             DeviceError: The device's folder cannot be written.
         """
-        limits, follower = _budget(budget), _follower(progress)
+        limits, follower = budget_of(budget), follower_of(progress)
         stages = Stages()
         refinement = Refinement(self._installed, stages, follower, self._positive())
         refined = refinement.run(limits)
@@ -423,41 +422,11 @@ class Device:
         checked = check_examples(examples, head.task)
         given: Sequence[str | int | None] = [None] * len(checked)
         if labels is not None:
-            given = _listed(labels, "labels")
+            given = listed(labels, "labels")
         if len(given) != len(checked):
             raise DataError(f"{len(checked)} examples, but {len(given)} labels")
         head.label_shares(given)
         return checked, [None if label is None else label_name(label) for label in given]
-
-
-def _path(value: str | os.PathLike[str], name: str) -> str:
-    try:
-        return os.fspath(value)
-    except TypeError as error:
-        raise DataError(f"{name} is a path, not {value!r}") from error
-
-
-def _budget(value: Budget | None) -> Budget:
-    if value is None:
-        return Budget()
-    if not isinstance(value, Budget):
-        raise BudgetError(f"budget is a fala.Budget, as Budget(forward_passes=50), not {value!r}")
-    return value
-
-
-def _follower(progress: Progress | None) -> Follower:
-    if progress is not None and not callable(progress):
-        raise DataError(f"progress is a function of (stage, done, total), not {progress!r}")
-    return Follower(progress)
-
-
-def _listed(values: Iterable[_Item], name: str) -> list[_Item]:
-    if isinstance(values, str | bytes):
-        raise DataError(f"{name} are a sequence, not one text")
-    try:
-        return list(values)
-    except TypeError as error:
-        raise DataError(f"{name} are a sequence, not {values!r}") from error
 
 
 def _own(file: Path) -> bool:

@@ -37,11 +37,12 @@ ROOMS = {
     "model": GROUND | {"backbones"},
     "bundle": MODELS,
     "solver": GROUND | {"model"},  # losses and heads; no files, no clock, no report
-    "selection": GROUND,
+    "selection": GROUND | {"model"},  # losses
     "store": MODELS | {"bundle"},
     "report": PARTS,
     "replacement": PARTS | {"store", "report"},
-    "device": PARTS | {"store", "report", "replacement"},
+    "arguments": GROUND | {"replacement"},
+    "device": PARTS | {"store", "report", "replacement", "arguments"},
     "vendor": PARTS,
     "": PARTS | {"store", "report", "replacement", "device", "vendor"},
     "demo": PARTS | {"report", "replacement", "device", "vendor", ""},
@@ -56,15 +57,7 @@ IMPURE = {
 
 #: Arrows of the device that the plan does not have, as (module, room). One that is gone fails:
 #: take it out.
-KNOWN = {
-    ("fala.model.answering", "bundle"),
-    ("fala.model.answering", "solver"),
-    ("fala.model.answering", "store"),
-    ("fala.selection.next_texts", "model"),
-    ("fala.selection.next_texts", "replacement"),
-    ("fala.selection.next_texts", "solver"),
-    ("fala.solver.threads", "pathlib"),
-}
+KNOWN: set[tuple[str, str]] = set()
 
 MODULES = modules_of(DEVICE)
 

@@ -82,6 +82,19 @@ class Database:
             yield self._writer
 
     @contextmanager
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """A connection for several reads of one state, whatever other processes write."""
+        with self._lock, self.named_errors():
+            if self._depth:
+                yield self._writer
+                return
+            self._writer.execute("BEGIN")
+            try:
+                yield self._writer
+            finally:
+                self._writer.execute("ROLLBACK")
+
+    @contextmanager
     def reader(self) -> Iterator[sqlite3.Connection]:
         """A connection that sees what is committed, and waits for nobody."""
         with self._reading, self.named_errors():

@@ -147,7 +147,7 @@ class Store:
 
     def examples(self) -> list[StoredExample]:
         """All examples, in the order in which they came."""
-        with self._db.writer() as db:
+        with self._db.snapshot() as db:
             texts = dict(db.execute("SELECT id, text FROM texts"))
             rows = db.execute(
                 "SELECT id, document, history, label, added, labelled FROM examples ORDER BY id"
@@ -279,7 +279,7 @@ class Store:
         Raises:
             DeviceError: If the slot was never written, or is damaged.
         """
-        with self._db.writer() as db:
+        with self._db.snapshot() as db:
             row = db.execute(
                 "SELECT bundle, backbone, weight, bias, model, teacher, teacher_vendor, threshold,"
                 " labels, form FROM slots WHERE name = ?",

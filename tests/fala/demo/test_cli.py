@@ -252,7 +252,7 @@ def test_a_closed_pipe_is_no_error(tiny):
              "--users", "--seed", "--json", "--version", "synthetic", "threshold", "bridge",
              "\n    fala-replace --device DIR --refine\n"),
         ),
-        ("fala-export", ("backbone", "word-vectors", "builtin", "--version")),
+        ("fala-export", ("backbone", "word-vectors", "release", "--version")),
         ("fala-sim", ("convert",)),
     ],
 )  # fmt: skip

@@ -1,0 +1,62 @@
+"""What an app passes to a device, checked before anything changes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TypeVar
+
+from fala.errors import BudgetError, DataError
+from fala.replacement.budget import Budget, Follower, Progress
+
+Item = TypeVar("Item")
+
+
+def path_of(value: str | os.PathLike[str], name: str) -> str:
+    """A path as text.
+
+    Raises:
+        DataError: It is none; names the argument.
+    """
+    try:
+        return os.fspath(value)
+    except TypeError as error:
+        raise DataError(f"{name} is a path, not {value!r}") from error
+
+
+def budget_of(value: Budget | None) -> Budget:
+    """A budget, or the default.
+
+    Raises:
+        BudgetError: It is none.
+    """
+    if value is None:
+        return Budget()
+    if not isinstance(value, Budget):
+        raise BudgetError(f"budget is a fala.Budget, as Budget(forward_passes=50), not {value!r}")
+    return value
+
+
+def follower_of(progress: Progress | None) -> Follower:
+    """What tells the app of progress.
+
+    Raises:
+        DataError: It cannot be called.
+    """
+    if progress is not None and not callable(progress):
+        raise DataError(f"progress is a function of (stage, done, total), not {progress!r}")
+    return Follower(progress)
+
+
+def listed(values: Iterable[Item], name: str) -> list[Item]:
+    """Values as a list; any iterable is read once.
+
+    Raises:
+        DataError: They are none, or one text; names the argument.
+    """
+    if isinstance(values, str | bytes):
+        raise DataError(f"{name} are a sequence, not one text")
+    try:
+        return list(values)
+    except TypeError as error:
+        raise DataError(f"{name} are a sequence, not {values!r}") from error
