@@ -109,7 +109,7 @@ def test_learning_what_there_is(device):
         (["good", 3], None, "example 1 is a int"),
         ("good", None, "wrap it in a list"),
         (["good", "bad"], ["1"], "2 examples, but 1 labels"),
-        (["good"], [True], "label True"),
+        (["good"], [True], "label 'True'"),
     ],
 )
 def test_what_cannot_be_learned_is_not_kept(device, examples, labels, message):

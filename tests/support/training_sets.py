@@ -89,12 +89,13 @@ def gaussian(training, scales):
             mean[own] += prior.mean
             free = max(free, float(prior.variance[-1]))
         start += width
-    covariance[whole, whole] += free
+    # The bias and the view go with the first block's scale.
+    covariance[whole, whole] += scales[0] * free
     covariance = turn @ covariance @ turn.T
     if training.view is None:
         return mean, covariance
     more = np.zeros((whole + 2, whole + 2))
-    more[:-1, :-1], more[-1, -1] = covariance, VIEW_DEVIATION**2
+    more[:-1, :-1], more[-1, -1] = covariance, scales[0] * VIEW_DEVIATION**2
     return np.append(mean, VIEW_WEIGHT), more
 
 

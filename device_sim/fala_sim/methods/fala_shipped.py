@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,11 +15,11 @@ import numpy as np
 from fala import Budget, Device, PersonalModel, Report
 from fala_sim.meter import Stage
 from fala_sim.methods.method import Method, Scores
-from fala_sim.methods.solve_flops import blend_flops, clustering_flops, solve_flops
+from fala_sim.methods.solve_flops import basis_flops, clustering_flops, solve_flops
 from fala_sim.situation import Example, Logits, Situation, Vectors, distinct_texts
 
-#: Penalties that leave-one-out tries in every fit over a bridge; each takes a solve at least.
-PENALTIES = 3
+#: Texts that a refinement encodes between two fits, at least.
+BATCH = 25
 
 
 @dataclass(frozen=True)
@@ -155,25 +156,22 @@ def _count(situation: Situation, report: Report) -> None:
         stages["forward"].forward_flops = mean * report.forward_passes
     old, new = situation.old.head.dimension, situation.new.head.dimension
     if report.clusters and "select" in stages:
-        stages["select"].forward_flops = clustering_flops(report.examples, old, report.clusters)
+        known = report.examples + report.waiting
+        stages["select"].forward_flops = clustering_flops(known, old, report.clusters)
     if not report.solves:
         return
     classes = len(situation.new.head.weight)
     solve = stages["solve"]
-    if report.instant is None:
-        rows = report.representatives * classes
-        solve.forward_flops = report.solves * solve_flops(rows, classes * report.columns)
-        return
     rows = report.examples * classes
-    first = report.instant.solves
-    for solves, size, fits in (
-        (first, report.instant.columns, 1),
-        (report.solves - first, report.columns, (report.solves - first) // PENALTIES),
-    ):
-        solve.forward_flops += solves * solve_flops(rows, classes * size)
-        solve.forward_flops += fits * classes * blend_flops(report.examples, new + 2, size)
-        # Estimates of new embeddings; where the fit keeps them as products, fewer.
+    instant, solves = report.instant, report.solves
+    if instant is not None:
+        solves -= instant.solves
+        solve.forward_flops += instant.solves * solve_flops(rows, classes * instant.columns)
+        solve.forward_flops += basis_flops(report.examples, new, instant.columns)
+        # Estimates of new embeddings, at most once a fit.
+        fits = 1 + math.ceil(report.forward_passes / BATCH)
         solve.forward_flops += fits * 2.0 * len(texts) * old * new
+    solve.forward_flops += solves * solve_flops(rows, classes * report.columns)
 
 
 def _size(folder: Path) -> int:

@@ -42,14 +42,14 @@ def solve_flops(rows: int, columns: int) -> float:
     return 3.0 * small**2 * large + small**3 / 3
 
 
-def blend_flops(examples: int, parameters: int, columns: int) -> float:
-    """What a fit over a bridge does once, before its solves: 2 q p^2 + 2 q^2 p + q^3 / 3 + 2 n q^2.
+def basis_flops(examples: int, dimension: int, columns: int) -> float:
+    """What a fit to mapped rows does once, before its solves: 2 q^2 d + q^3 / 3 + 2 n q^2.
 
-    The covariance of p parameters taken to q columns (A S A'), its Cholesky factor, and n rows of
-    the design times it.
+    The variances of d weights taken to q columns (B V B'), its Cholesky factor, and n rows of the
+    coordinates times it.
     """
-    p, q = float(parameters), float(columns)
-    return 2.0 * q * p**2 + 2.0 * q**2 * p + q**3 / 3 + 2.0 * examples * q**2
+    q = float(columns)
+    return 2.0 * q**2 * dimension + q**3 / 3 + 2.0 * examples * q**2
 
 
 def procrustes_flops(pairs: int, new_dimension: int, old_dimension: int) -> float:

@@ -39,7 +39,7 @@ def head_of(seed=2, labels=("0", "1")):
 def test_the_matrixs_ridge_is_the_isotropic_gaussian_on_omega(monkeypatch, known, scale, seed):
     # P = diag(w^2) on theta - 1 is the square of omega - w. The matrix's bias is free; so is the
     # Gaussian's, where its deviation is large.
-    monkeypatch.setattr(whitened, "BIAS_DEVIATION", 1e3)
+    monkeypatch.setattr(whitened, "BIAS_DEVIATION", 1e4)
     n, random = 50, np.random.default_rng(seed)
     head, inputs = head_of(seed), inputs_of(n, seed)
     z = inputs @ random.normal(size=(DIMENSION, 1)) + 0.5

@@ -28,13 +28,13 @@ def texts(n, seed=0):
 def chosen_lambda(monkeypatch):
     """The penalty that fit_head chose last."""
     seen = []
-    real = vendor.fit
+    real = vendor._fit
 
     def fit(*arguments, **options):
         seen.append(real(*arguments, **options))
         return seen[-1]
 
-    monkeypatch.setattr(vendor, "fit", fit)
+    monkeypatch.setattr(vendor, "_fit", fit)
     return lambda: seen[-1].lambda_
 
 
