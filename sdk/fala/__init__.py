@@ -40,7 +40,9 @@ from fala.report import InstantReport, LearnReport, Report, ViewReport
 from fala.selection.representatives import Selection, select
 from fala.solver.personal import fit_personal
 from fala.store.records import StoredExample
-from fala.vendor.fitting import fit_bridge, fit_head
+
+if TYPE_CHECKING:
+    from fala.vendor.fitting import fit_bridge, fit_head
 
 # An app that says nothing about logging hears nothing.
 logging.getLogger("fala").addHandler(logging.NullHandler())
@@ -96,8 +98,12 @@ __version__: str
 
 if not TYPE_CHECKING:  # for a type checker the module would have every name
 
-    def __getattr__(name: str) -> str:
-        """The version, from the distribution's metadata: reading it takes time that few need."""
+    def __getattr__(name: str) -> object:
+        """What few need and takes time: the vendor's functions, and the version from metadata."""
+        if name in ("fit_bridge", "fit_head"):
+            from fala.vendor import fitting
+
+            return getattr(fitting, name)
         if name != "__version__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib.metadata import version

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,7 +21,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     Raises:
         OSError: The file cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.part")
     try:
         write(temporary)
         with temporary.open("rb+") as stream:
