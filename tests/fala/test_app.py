@@ -5,7 +5,6 @@ import logging
 import numpy as np
 import pytest
 
-import bridged
 from bridged import PROBES, TEXTS
 from fala import (
     Bridge,
@@ -21,23 +20,6 @@ from fala import (
     PopulationPrior,
 )
 from fala.backbones import OnnxEncoder
-
-
-@pytest.fixture(scope="module")
-def releases(tmp_path_factory):
-    return bridged.write_releases(tmp_path_factory.mktemp("releases"))
-
-
-@pytest.fixture(scope="module")
-def labels(releases):
-    return bridged.planted_labels(releases["old"], TEXTS)
-
-
-@pytest.fixture
-def device(tmp_path, releases, labels):
-    with Device.create(tmp_path / "device", releases["old"]) as device:
-        device.learn(TEXTS, labels)
-        yield device
 
 
 def test_an_interrupted_learning_keeps_what_was_said(device, releases, monkeypatch):

@@ -19,16 +19,6 @@ from fala.replacement.budget import Budget
 from fala.solver.judge import f1_threshold
 
 
-@pytest.fixture(scope="module")
-def releases(tmp_path_factory):
-    return bridged.write_releases(tmp_path_factory.mktemp("releases"))
-
-
-@pytest.fixture(scope="module")
-def labels(releases):
-    return bridged.planted_labels(releases["old"], TEXTS)
-
-
 @pytest.fixture
 def device(tmp_path, releases):
     with Device.create(tmp_path / "device", releases["old"]) as device:

@@ -18,29 +18,6 @@ from fala.model.heads import Head
 from fala.replacement.budget import Budget
 
 
-@pytest.fixture(scope="module")
-def releases(tmp_path_factory):
-    return bridged.write_releases(tmp_path_factory.mktemp("releases"))
-
-
-@pytest.fixture(scope="module")
-def labels(releases):
-    return bridged.planted_labels(releases["old"], TEXTS)
-
-
-@pytest.fixture
-def path(tmp_path, releases, labels):
-    with Device.create(tmp_path / "device", releases["old"]) as device:
-        device.learn(TEXTS, labels)
-    return tmp_path / "device"
-
-
-@pytest.fixture
-def device(path):
-    with Device.open(path) as device:
-        yield device
-
-
 @pytest.fixture(params=["the same object", "another process's"])
 def other(request, device, path):
     """Who else uses the device: a thread of the app, or an object of its own on the folder."""

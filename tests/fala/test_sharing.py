@@ -8,26 +8,8 @@ import time
 import numpy as np
 import pytest
 
-import bridged
 from bridged import PROBES, TEXTS
 from fala import Budget, Device, DeviceError
-
-
-@pytest.fixture(scope="module")
-def releases(tmp_path_factory):
-    return bridged.write_releases(tmp_path_factory.mktemp("releases"))
-
-
-@pytest.fixture(scope="module")
-def labels(releases):
-    return bridged.planted_labels(releases["old"], TEXTS)
-
-
-@pytest.fixture
-def path(tmp_path, releases, labels):
-    with Device.create(tmp_path / "device", releases["old"]) as device:
-        device.learn(TEXTS, labels)
-    return tmp_path / "device"
 
 
 def together(*works):
