@@ -245,7 +245,9 @@ class Device:
         """Keep examples with their labels, and fit the personal model to all that is known.
 
         The examples are on the disk before anything is encoded. A few more examples beside many
-        are added to the last fit, in milliseconds; ``fit`` does all anew when there is time.
+        are added to the last fit at its scales, in milliseconds (where leave-one-out would keep the
+        scales, probabilities are within .01 on average of those of ``fit``, which does all anew
+        when there is time, and checks again which model is to answer).
 
         Args:
             examples: n texts, or ``Match`` objects. One that is known already takes the new label.

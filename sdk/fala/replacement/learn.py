@@ -108,7 +108,7 @@ class Learner:
                 used = recalled.training.telling
                 state = None if fitted.fit is None else fitted.fit.state
                 self._last = None
-                if state is not None and fitted.decision == "personal":
+                if state is not None and recalled.training.labelled.any():
                     chosen = [recalled.ids[position] for position in np.flatnonzero(used).tolist()]
                     rows = {row: place for place, row in enumerate(chosen)}
                     kept = Version(now.generation, version.data)
@@ -183,16 +183,17 @@ class Learner:
             state = state.more(training, replaced)
         start = len(last.state.problem.offset)
         places = {**last.rows, **{row: start + at for at, row in enumerate(said)}}
-        view = kept_view(now)
-        weights, bias, weight = state.model(view=view is not None)
-        kept = None if view is None or weight is None else view.weighed(weight)
-        model = PersonalModel(head, weights[0], bias)
         installed = self._installed
         data = installed.store.version().data
-        try:
-            now = installed.keep(now, Change(model, last.fitted.threshold, kept))
-        except DeviceChangedError:
-            return None
+        if last.fitted.decision == "personal":  # else the vendor's answers until the next check
+            view = kept_view(now)
+            weights, bias, weight = state.model(view=view is not None)
+            kept = None if view is None or weight is None else view.weighed(weight)
+            model = PersonalModel(head, weights[0], bias)
+            try:
+                now = installed.keep(now, Change(model, last.fitted.threshold, kept))
+            except DeviceChangedError:
+                return None
         self._last = Learned(Version(now.generation, data), state, places, last.fitted)
         count, labelled = installed.store.counts()
         fitted = last.fitted
