@@ -10,6 +10,7 @@ import pytest
 
 from bridged import PROBES, TEXTS
 from fala import Budget, Device, DeviceError
+from fala.replacement.fitting import fit_recalled as real
 
 
 def together(*works):
@@ -160,3 +161,21 @@ def test_an_unfinished_folder_says_so(tmp_path, releases, monkeypatch):
         Device.open(tmp_path / "device")
     Device.create(tmp_path / "device", releases["old"]).close()
     Device.open(tmp_path / "device").close()
+
+
+def test_what_is_learned_while_word_vectors_are_fitted_counts(path, monkeypatch):
+    """A fit that is older than the last label is never written over it."""
+    said = []
+    with Device.open(path) as device:
+
+        def fit_recalled(*arguments):
+            fitted = real(*arguments)
+            if not said:
+                said.append(device.learn(["good good good bad"], ["0"]))
+            return fitted
+
+        monkeypatch.setattr("fala.replacement.refine.fit_recalled", fit_recalled)
+        assert device.refine().labelled == len(TEXTS) + 1
+        kept = device.predict(PROBES)
+        device.fit()
+        np.testing.assert_array_equal(device.predict(PROBES), kept)

@@ -83,14 +83,17 @@ class Refinement:
             recalled = recall(memory, target)
         fitted: Fitted | None = None
         stopped = "the budget is spent"
-        if not recalled.training.telling.any() and not recalled.waiting:
+        telling = bool(recalled.training.telling.any())
+        if not telling and not recalled.waiting:
             return self._done(recalled, None, "there is no label to fit to")
-        if recalled.training.telling.any() and (left or now.static):
+        if now.static and telling:
+            with self._installed.work:
+                kept = self._keep(now, earlier, {})
+            if kept is None:
+                return self._done(recalled, None, _TAKEN)
+            return self._done(kept[2], kept[3], "there is nothing left to encode")
+        if telling and left:
             fitted = self._fit(target, recalled)
-        if now.static and fitted is not None:
-            kept = self._keep(now, fitted, {})
-            stopped = "there is nothing left to encode" if kept else _TAKEN
-            return self._done(recalled, fitted, stopped)
         while left:
             texts = self._choose(recalled, fitted, left, memory, earlier)
             if not texts:
@@ -103,7 +106,7 @@ class Refinement:
             if encoded:
                 before, last = recalled, fitted
                 with self._installed.work:
-                    kept = self._keep(now, None, encoded)
+                    kept = self._keep(now, earlier, encoded)
                 if kept is None:
                     stopped = _TAKEN
                     break
@@ -173,7 +176,7 @@ class Refinement:
         return encoded
 
     def _keep(
-        self, began: OpenSlot, fitted: Fitted | None, encoded: dict[str, Vectors]
+        self, began: OpenSlot, earlier: OpenSlot | None, encoded: dict[str, Vectors]
     ) -> tuple[OpenSlot, Memory, Recalled, Fitted | None] | None:
         """Fit to what is known by now, and write it with the embeddings that paid for it.
 
@@ -182,7 +185,7 @@ class Refinement:
 
         Args:
             began: The slot that is refined.
-            fitted: A fit to all that is known, if there is one already.
+            earlier: What answered before it: the other slot, while this one answers.
             encoded: New embeddings: what a pass cost is never paid twice.
 
         Returns:
@@ -197,18 +200,17 @@ class Refinement:
                     return None
                 memory = Memory(installed.store)
                 memory.add(now.record.backbone, encoded)
-                target = Target.of_slot(installed.store, now, installed.earlier())
+                target = Target.of_slot(installed.store, now, earlier)
                 recalled = recall(memory, target)
-            if fitted is None and recalled.training.telling.any():
-                fitted = self._fit(target, recalled)
+            if not recalled.training.telling.any():
+                installed.keep_embeddings(now.record.backbone, encoded)
+                return now, memory, recalled, None
+            fitted = self._fit(target, recalled)
             with self._stages.stage("commit"):
-                if fitted is None:
-                    installed.keep_embeddings(now.record.backbone, encoded)
-                    return now, memory, recalled, None
                 try:
                     return installed.keep(now, fitted.change(encoded)), memory, recalled, fitted
                 except DeviceChangedError:
-                    fitted = None
+                    continue
 
 
 _TAKEN = "another model answers now"
