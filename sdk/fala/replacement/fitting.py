@@ -44,6 +44,11 @@ class Fitted:
         return 0.0 if self.verdict is None else self.verdict.threshold
 
     @property
+    def scales(self) -> tuple[float, ...]:
+        """The scale of each block's Gaussian; none where nothing was fitted."""
+        return () if self.fit is None else self.fit.scales
+
+    @property
     def left_out(self) -> Floats:
         """Leave-one-out logits, shape (n, C); none where nothing was fitted."""
         return np.empty((0, len(self.model.bias))) if self.fit is None else self.fit.left_out

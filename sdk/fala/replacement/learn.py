@@ -116,7 +116,7 @@ class Learner:
                 _log.info("fitted to %d examples: %s", used.sum(), fitted.reason)
                 return LearnReport(
                     count, labelled, int(used.sum()), fitted.decision, fitted.reason, True,
-                    () if fitted.fit is None else fitted.fit.scales, fitted.loss,
+                    fitted.scales, fitted.loss,
                 )  # fmt: skip
 
     def forget(self, ids: Iterable[int], positive: int) -> int:
@@ -197,10 +197,10 @@ class Learner:
         self._last = Learned(Version(now.generation, data), state, places, last.fitted)
         count, labelled = installed.store.counts()
         fitted = last.fitted
-        scales = () if fitted.fit is None else fitted.fit.scales
         return LearnReport(
-            count, labelled, len(places), fitted.decision, fitted.reason, False, scales, fitted.loss
-        )
+            count, labelled, len(places), fitted.decision, fitted.reason, False, fitted.scales,
+            fitted.loss,
+        )  # fmt: skip
 
     def _training(
         self, now: OpenSlot, head: Head, examples: Sequence[Example], labels: Sequence[str | None]

@@ -144,25 +144,6 @@ def _fit_labels(
     return replace(found, theta=mean + whitening.unwhiten(found.theta))
 
 
-def fit_offset(evidence: Evidence, offset: Floats, lambdas: ArrayLike) -> Fit:
-    """Minimize J over delta of logits z = offset + delta . row, with the penalty lambda |delta|^2.
-
-    There is no bias beside the rows: where one is wanted, it is a column of theirs.
-
-    Args:
-        evidence: Old logits, labels, or both; every row has one. Its features are the rows.
-        offset: Logits at delta = 0, shape (n, C).
-        lambdas: The grid, shape (L,).
-
-    Returns:
-        The fit; its ``theta`` is delta.
-    """
-    _, classes, dimension = evidence.features.shape
-    search = _Search(evidence, evidence.features, offset, fixed=True)
-    start = Solution(np.zeros((classes, dimension)), np.zeros(classes))
-    return search.walk(start, penalties(lambdas))
-
-
 @dataclass(frozen=True)
 class _Search:
     """J in whitened coordinates: z = offset + delta . row + b.
