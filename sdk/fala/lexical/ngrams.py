@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import zlib
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ def ngrams(texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
 
 def _of_text(text: str) -> set[int]:
     tokens = _TOKEN.findall(text.lower())
-    grams = {*tokens, *(f"{one} {two}" for one, two in zip(tokens, tokens[1:], strict=False))}
+    grams = {*tokens, *(f"{one} {two}" for one, two in itertools.pairwise(tokens))}
     for token in tokens:
         framed = f"<{token}>"
         for length in LENGTHS:
