@@ -58,8 +58,8 @@ _FOR_MODELS = ("pooling", "revision", "max_length", "precision", "min_cosine", "
 @click.option(
     "--annotators/--no-annotators",
     default=None,
-    help="Train a head for each user of the rows beside the shared one, at half of the loss; only "
-    "the shared one is released. Default: where a classifier's rows name two users or more.",
+    help="Train a head for each user of five rows or more beside the shared one, at half of the "
+    "loss; only the shared one is released. Default: where a classifier has two such users.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=_DEFAULTS.seed, show_default=True)
 @MAX_LENGTH

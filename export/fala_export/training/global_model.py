@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from fala_export.training.settings import LoopSettings, TrainingSettings
 _MOST_EXAMPLES = 300
 _LOSS_DIGITS = 6
 _FEWEST_ANNOTATORS = 2  # one annotator's head would be the shared one
+_FEWEST_ROWS = 5  # below, an annotator's own head learns single rows by heart
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ def _learner(
 def _annotators(
     rows: PublicRows, division: Division, settings: TrainingSettings
 ) -> tuple[str, ...]:
-    """The users with a head of their own while a classifier is trained, in order of appearance.
+    """The users with a head of their own while a classifier is trained, the busiest first.
 
     Raises:
         DataError: They are asked for, and there are none, or it is matching.
@@ -166,11 +168,12 @@ def _annotators(
         if asked:
             raise DataError("annotators' own heads are a classifier's; these rows are of matching")
         return ()
-    users = tuple(dict.fromkeys(row.user for row in division.training if row.user is not None))
+    counts = Counter(row.user for row in division.training if row.user is not None)
+    users = tuple(user for user, count in counts.most_common() if count >= _FEWEST_ROWS)
     if asked and len(users) < _FEWEST_ANNOTATORS:
         raise DataError(
-            f"the training rows name {len(users)} users, and annotators' own heads need "
-            f"{_FEWEST_ANNOTATORS}: give rows a user, or leave out --annotators"
+            f"the training rows have {len(users)} users of {_FEWEST_ROWS} rows or more, and "
+            f"annotators' own heads need {_FEWEST_ANNOTATORS}; leave out --annotators"
         )
     return users if asked is not False and len(users) >= _FEWEST_ANNOTATORS else ()
 
