@@ -63,7 +63,8 @@ class SparseRows:
             [
                 np.bincount(self.buckets, self.values * np.repeat(column, counts), self.width)
                 for column in numbers.T
-            ]
+            ],
+            dtype=np.float64,  # bincount's of nothing are integers
         )
 
     def gram(self, other: SparseRows | None = None) -> Floats:
@@ -78,7 +79,7 @@ class SparseRows:
         if other is None:
             dense = self._columns(common).toarray()
             gram = np.asarray(dense @ dense.T)
-            alone = uses == 1
+            alone = (uses == 1) & ~common
             squares = np.where(alone[self.buckets], self.values, 0.0).astype(np.float64) ** 2
             gram.flat[:: len(self) + 1] += self._sums(squares[None])[0]
             rest = self._columns(~common & ~alone)
