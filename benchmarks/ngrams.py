@@ -75,7 +75,8 @@ def main(texts: int, words: int, repeats: int, seed: int, as_json: bool) -> None
     documents = synthetic(texts, words, seed)
     rows = Lexicon.fit(documents).rows(documents)
     shape = (len(rows), rows.width)
-    matrix = csr_array((rows.values.astype(np.float64), rows.buckets, rows.starts), shape=shape)
+    values, starts = rows.values.astype(np.float64), rows.starts.astype(np.int32)
+    matrix = csr_array((values, rows.buckets, starts), shape=shape)
     with threadpool_limits(1, user_api="blas"):
         taken = least(
             {
