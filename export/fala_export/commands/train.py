@@ -55,6 +55,12 @@ _FOR_MODELS = ("pooling", "revision", "max_length", "precision", "min_cosine", "
     show_default=True,
     help="Share of the steps in which the rate rises.",
 )
+@click.option(
+    "--annotators/--no-annotators",
+    default=None,
+    help="Train a head for each user of five rows or more beside the shared one, at half of the "
+    "loss; only the shared one is released. Default: where a classifier has two such users.",
+)
 @click.option("--seed", type=click.IntRange(min=0), default=_DEFAULTS.seed, show_default=True)
 @MAX_LENGTH
 @click.option(
@@ -79,6 +85,7 @@ def train(
     batch: int,
     learning_rate: float | None,
     warm_up: float,
+    annotators: bool | None,
     seed: int,
     max_length: int | None,
     pooling: str | None,
@@ -111,7 +118,7 @@ def train(
     if work is None:
         trained = fit_frozen(backbone, rows, seed=seed, max_length=max_length)
     else:
-        settings = TrainingSettings(epochs, batch, learning_rate, warm_up, seed)
+        settings = TrainingSettings(epochs, batch, learning_rate, warm_up, seed, annotators)
         try:
             trained = train_model(
                 backbone, rows, settings, work, max_length=max_length, resume=resume

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from typing import Any, Protocol
 
 
 class Batches(Protocol):
@@ -15,8 +12,8 @@ class Batches(Protocol):
     def __len__(self) -> int:
         """Batches an epoch."""
 
-    def batch(self, epoch: int, position: int) -> Mapping[str, Tensor]:
-        """The arguments of the module's ``forward``.
+    def batch(self, epoch: int, position: int) -> Mapping[str, Any]:
+        """The arguments of the module's ``forward``: tensors, or mappings of them.
 
         Args:
             epoch: Counted from 0.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import click
 
-from fala import Backbone, Bundle, ExportError, Head, fit_head
+from fala import Backbone, Bundle, DataError, ExportError, Head, fit_head
 from fala.vendor import MATCHING, Example, Row, Vectors, unique_texts
 from fala.vendor.layout import WORD_VECTORS
 from fala_export.backbone import versions
@@ -27,6 +28,8 @@ from fala_export.training.settings import LoopSettings, TrainingSettings
 
 _MOST_EXAMPLES = 300
 _LOSS_DIGITS = 6
+_FEWEST_ANNOTATORS = 2  # one annotator's head would be the shared one
+_FEWEST_ROWS = 5  # below, an annotator's own head learns single rows by heart
 
 
 @dataclass(frozen=True)
@@ -78,17 +81,19 @@ def train(
     learner = _learner(source, rows, max_length)
     division = divide(rows.rows, settings.seed, validation=True)
     loop = _loop_settings(learner.settings, settings)
+    annotators = _annotators(rows, division, settings)
     recipe = {
         "task": rows.task,
         "data": rows.digest,
         "backbone": learner.digest,
         "max_length": learner.max_length,
         "batch": settings.batch,
+        "annotators": len(annotators),
     }
     open_work(loop, work, seed=settings.seed, recipe=recipe, resume=resume)
     before = _embed(learner, [*division.training, *division.held_out])
     start = _closed_form(learner, division.training, rows.labels, before)
-    module, batches, validation = _objective(learner, division, rows, start, settings)
+    module, batches, validation = _objective(learner, division, rows, start, settings, annotators)
     history = train_module(
         module, batches, loop, work,
         seed=settings.seed, recipe=recipe, resume=resume, validation=validation,
@@ -150,19 +155,55 @@ def _learner(
     return TransformerLearner(source, source.length(max_length))
 
 
+def _annotators(
+    rows: PublicRows, division: Division, settings: TrainingSettings
+) -> tuple[str, ...]:
+    """The users with a head of their own while a classifier is trained, the busiest first.
+
+    Raises:
+        DataError: They are asked for, and there are none, or it is matching.
+    """
+    asked = settings.annotators
+    if rows.task == MATCHING:
+        if asked:
+            raise DataError("annotators' own heads are a classifier's; these rows are of matching")
+        return ()
+    counts = Counter(row.user for row in division.training if row.user is not None)
+    users = tuple(user for user, count in counts.most_common() if count >= _FEWEST_ROWS)
+    if asked and len(users) < _FEWEST_ANNOTATORS:
+        raise DataError(
+            f"the training rows have {len(users)} users of {_FEWEST_ROWS} rows or more, and "
+            f"annotators' own heads need {_FEWEST_ANNOTATORS}; leave out --annotators"
+        )
+    return users if asked is not False and len(users) >= _FEWEST_ANNOTATORS else ()
+
+
 def _objective(
-    learner: Learner, division: Division, rows: PublicRows, start: Head, settings: TrainingSettings
+    learner: Learner,
+    division: Division,
+    rows: PublicRows,
+    start: Head,
+    settings: TrainingSettings,
+    annotators: Sequence[str],
 ) -> tuple[ClassifierModule | MatcherModule, Batches, Batches]:
-    """The module with its loss, and the batches to train and to validate on."""
+    """The module with its loss, and the batches to train and to validate on.
+
+    What validates is the shared head, which is what is kept.
+    """
     batch, seed = settings.batch, settings.seed
-
-    def batches(part: Sequence[Row]) -> Batches:
-        if rows.task == MATCHING:
-            return MatcherBatches(learner, Opened(part, rows.labels[1]), batch, seed)
-        return ClassifierBatches(learner, part, rows.labels, batch, seed)
-
-    module = (MatcherModule if rows.task == MATCHING else ClassifierModule)(learner, start)
-    return module, batches(division.training), batches(division.validation)
+    training, validation = division.training, division.validation
+    if rows.task == MATCHING:
+        label = rows.labels[1]
+        return (
+            MatcherModule(learner, start),
+            MatcherBatches(learner, Opened(training, label), batch, seed),
+            MatcherBatches(learner, Opened(validation, label), batch, seed),
+        )
+    return (
+        ClassifierModule(learner, start, len(annotators)),
+        ClassifierBatches(learner, training, rows.labels, batch, seed, annotators),
+        ClassifierBatches(learner, validation, rows.labels, batch, seed),
+    )
 
 
 def _loop_settings(own: LoopSettings, asked: TrainingSettings) -> LoopSettings:

@@ -15,6 +15,8 @@ class TrainingSettings:
         learning_rate: At its peak; None takes the backbone's own.
         warm_up: Share of the steps in which the rate rises.
         seed: Of everything random.
+        annotators: Whether a classifier's training gives every user of five training rows or more
+            a head of their own, at half of the loss; None does so where there are two such users.
     """
 
     epochs: int | None = None
@@ -22,6 +24,7 @@ class TrainingSettings:
     learning_rate: float | None = None
     warm_up: float = 0.1
     seed: int = 0
+    annotators: bool | None = None
 
 
 @dataclass(frozen=True)

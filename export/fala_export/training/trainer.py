@@ -12,12 +12,12 @@ import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import torch
 from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader, Dataset
 from transformers import (
     PrinterCallback,
@@ -118,7 +118,7 @@ def _arguments(
     return arguments
 
 
-class _Epochs(Dataset[Mapping[str, Tensor]]):
+class _Epochs(Dataset[Mapping[str, Any]]):
     """One epoch at a time, a batch an item."""
 
     def __init__(self, batches: Batches) -> None:
@@ -128,11 +128,11 @@ class _Epochs(Dataset[Mapping[str, Tensor]]):
     def __len__(self) -> int:
         return len(self.batches)
 
-    def __getitem__(self, position: int) -> Mapping[str, Tensor]:
+    def __getitem__(self, position: int) -> Mapping[str, Any]:
         return self.batches.batch(self.epoch, position)
 
 
-class _Loader(DataLoader[Mapping[str, Tensor]]):
+class _Loader(DataLoader[Mapping[str, Any]]):
     """Tells the batches which epoch it is: the Trainer calls ``set_epoch`` where there is one."""
 
     def __init__(self, epochs: _Epochs) -> None:
@@ -144,7 +144,7 @@ class _Loader(DataLoader[Mapping[str, Tensor]]):
         self._epochs.epoch = epoch
 
 
-def _only(items: list[Mapping[str, Tensor]]) -> Mapping[str, Tensor]:
+def _only(items: list[Mapping[str, Any]]) -> Mapping[str, Any]:
     return items[0]
 
 
@@ -153,7 +153,7 @@ class _Trainer(Trainer):  # type: ignore[misc]  # mypy does not look into transf
     control: TrainerControl
     model: nn.Module
 
-    def get_train_dataloader(self) -> DataLoader[Mapping[str, Tensor]]:
+    def get_train_dataloader(self) -> DataLoader[Mapping[str, Any]]:
         return _Loader(self.train_dataset)
 
     def evaluate(self, **_: object) -> dict[str, float]:

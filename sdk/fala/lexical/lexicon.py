@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,9 @@ from fala.lexical.rows import SparseRows
 
 #: Frequencies are rounded to this many steps, so that a bundle holds them in a byte each.
 STEPS = 255
+
+_GRAIN = 2.0**-16  # a step is a multiple of it: a code times a step is a float32, whole
+_BLOCK = 10_000  # texts whose n-grams are held at a time
 
 
 class Lexicon:
@@ -34,25 +38,28 @@ class Lexicon:
 
     @classmethod
     def fit(cls, texts: Sequence[str]) -> Lexicon:
-        """The lexicon of public texts.
+        """The lexicon of N public texts: idf = ln((1 + N) / (1 + df)) + 1.
+
+        The 1s are one text more that has every n-gram, so that an n-gram never seen tells most.
 
         Args:
-            texts: Distinct public texts.
+            texts: Public texts; one that is there more than once counts once.
         """
-        _, buckets = ngrams(texts)
-        frequency = np.bincount(buckets, minlength=BUCKETS)
-        idf = np.log((1 + len(texts)) / (1 + frequency)) + 1
-        step = float(idf.max()) / STEPS
+        distinct = list(dict.fromkeys(texts))
+        frequency = np.zeros(BUCKETS, dtype=np.int64)
+        for start in range(0, len(distinct), _BLOCK):
+            frequency += np.bincount(ngrams(distinct[start : start + _BLOCK])[1], minlength=BUCKETS)
+        idf = np.log((1 + len(distinct)) / (1 + frequency)) + 1
+        step = np.ceil(idf.max() / STEPS / _GRAIN) * _GRAIN
         return cls(np.rint(idf / step) * step)
 
     def rows(self, texts: Sequence[str]) -> SparseRows:
         """Features of n texts."""
         starts, buckets = ngrams(texts)
-        values = self.idf[buckets]
-        sums = np.append(0.0, np.cumsum(values.astype(np.float64) ** 2))
-        lengths = np.sqrt(sums[starts[1:]] - sums[starts[:-1]])
+        plain = SparseRows(starts, buckets, self.idf[buckets], BUCKETS)
+        lengths = np.sqrt(plain.squared_lengths())
         per_value = np.repeat(np.where(lengths > 0, lengths, 1.0), np.diff(starts))
-        return SparseRows(starts, buckets, (values / per_value).astype(np.float32), BUCKETS)
+        return replace(plain, values=(plain.values / per_value).astype(np.float32))
 
     def __eq__(self, other: object) -> bool:
         """Whether it makes the same features."""

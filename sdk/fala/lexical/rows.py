@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
+_MANY = 100_000  # numbers; with fewer a product takes less than importing SciPy's sparse arrays
+_SPARSE_COST = 200  # what one product in a sparse Gram matrix takes, in products of a dense one
+_BLOCK = 512  # rows whose products are held sparse at a time
+
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:
@@ -45,13 +49,15 @@ class SparseRows:
 
     def times(self, weight: NDArray[np.floating]) -> Floats:
         """Logits X W' of a weight (C, width), shape (n, C)."""
-        products = np.stack([row[self.buckets] * self.values for row in weight], axis=1)
-        sums = np.zeros((len(products) + 1, len(weight)))
-        np.cumsum(products, axis=0, out=sums[1:])
-        return np.asarray(sums[self.starts[1:]] - sums[self.starts[:-1]])
+        if len(self.buckets) > _MANY:
+            return np.asarray(self.matrix @ np.ascontiguousarray(weight.T, dtype=np.float64))
+        products = weight.astype(np.float64)[:, self.buckets] * self.values
+        return self._sums(products).T
 
     def gather(self, numbers: Floats) -> Floats:
         """X' A of numbers (n, C), transposed: shape (C, width)."""
+        if len(self.buckets) > _MANY:
+            return np.asarray((self.matrix.T @ numbers).T, order="C")
         counts = np.diff(self.starts)
         return np.stack(
             [
@@ -61,9 +67,41 @@ class SparseRows:
         )
 
     def gram(self, other: SparseRows | None = None) -> Floats:
-        """Inner products with other rows, or with one another, shape (n, m)."""
-        right = self if other is None else other
-        return np.asarray((self.matrix @ right.matrix.T).toarray())
+        """Inner products with other rows, or with one another, shape (n, m).
+
+        Texts of one language share a few hundred columns, which cost as little written out; the
+        many others are in few texts each, and those in one text count on the diagonal only.
+        """
+        uses = self._uses()
+        pairs = uses * (uses if other is None else other._uses())
+        common = pairs * _SPARSE_COST > len(self) * len(self if other is None else other)
+        if other is None:
+            dense = self._columns(common).toarray()
+            gram = np.asarray(dense @ dense.T)
+            alone = uses == 1
+            squares = np.where(alone[self.buckets], self.values, 0.0).astype(np.float64) ** 2
+            gram.flat[:: len(self) + 1] += self._sums(squares[None])[0]
+            rest = self._columns(~common & ~alone)
+            for start in range(0, len(self), _BLOCK):  # either half once
+                stop = start + _BLOCK
+                part = (rest[start:stop] @ rest[start:].T).toarray()
+                gram[start:stop, start:] += part
+                gram[stop:, start:stop] += part[:, _BLOCK:].T
+            return gram
+        gram = self._columns(common).toarray() @ other._columns(common).toarray().T
+        rare = ~common & (pairs > 0)
+        ours, theirs = self._columns(rare), other._columns(rare).T
+        for start in range(0, len(self), _BLOCK):
+            gram[start : start + _BLOCK] += (ours[start : start + _BLOCK] @ theirs).toarray()
+        return np.asarray(gram)
+
+    def _uses(self) -> NDArray[np.int64]:
+        """In how many rows every column is used, shape (width,)."""
+        return np.bincount(self.buckets, minlength=self.width)
+
+    def _columns(self, chosen: NDArray[np.bool_]) -> csr_array:
+        """Some of the columns."""
+        return self.matrix[:, np.flatnonzero(chosen)]
 
     def mean(self) -> Floats:
         """Mean row, shape (width,)."""
@@ -72,8 +110,15 @@ class SparseRows:
 
     def squared_lengths(self) -> Floats:
         """|x|^2 of every row, shape (n,)."""
-        sums = np.append(0.0, np.cumsum(self.values.astype(np.float64) ** 2))
-        return np.asarray(sums[self.starts[1:]] - sums[self.starts[:-1]])
+        return self._sums(self.values.astype(np.float64)[None] ** 2)[0]
+
+    def _sums(self, numbers: Floats) -> Floats:
+        """Sums over every row's entries of numbers (C, nnz), shape (C, n)."""
+        sums = np.zeros((len(numbers), len(self)))
+        filled = np.flatnonzero(np.diff(self.starts))
+        if len(filled):
+            sums[:, filled] = np.add.reduceat(numbers, self.starts[filled], axis=1)
+        return sums
 
     def take(self, positions: Sequence[int] | NDArray[np.integer]) -> SparseRows:
         """Some of the rows, by position."""

@@ -24,6 +24,7 @@ from fala.solver.evidence import Evidence
 from fala.solver.newton import Evidence as Evidences
 from fala.solver.newton import Problem, minimize
 from fala.solver.objective import Fit, fit
+from fala.solver.rows import DenseRows
 from fala.solver.threads import one_blas_thread
 from fala.vendor.joint import Joint, fit_joint
 from fala.vendor.joint_problem import Evidence as JointEvidence
@@ -300,7 +301,7 @@ def _fit_several(
             # n J has the penalty n lambda |theta|^2 = |delta|^2 / 2 for these rows.
             deviation = 1.0 / math.sqrt(2 * n * lambda_)
             rows = np.hstack([inputs * deviation, np.full((n, 1), _FREE)])
-            found = minimize(Problem(rows, nothing, nothing, evidence))
+            found = minimize(Problem(DenseRows(rows), nothing, nothing, evidence))
             steps += found.steps
             loss = evidence.loss(found.left_out) / n
             if best is None or loss < best.loss * (1 - 1e-9):
