@@ -8,7 +8,7 @@ import numpy as np
 
 from fala import Head, PopulationPrior
 from fala.vendor import cross_entropy, one_fit
-from fala.vendor.one_fit import Block, SparseRows, TrainingSet
+from fala.vendor.one_fit import SparseRows, TrainingSet
 from fala_export.population.annotators import Floats, Inputs, evenly, rows_by_name
 
 #: Scales that are compared; a device searches fewer, nearer to what is noted here.
@@ -41,14 +41,10 @@ def training_sets(
     sets = []
     for name, every in rows_by_name(names, LEAST_ROWS).items():
         rows = evenly(every)
-        blocks = [
-            Block(one_fit.Inputs(inputs[rows][:, part]), head.weight[:, part], prior)
-            for part, prior in zip(head.parts, [priors[name], None], strict=False)
-        ]
-        if head.lexical is not None and words is not None:
-            blocks.append(Block(words.take(rows), head.lexical.weight))
+        own = None if words is None else words.take(rows)
+        blocks = one_fit.blocks_of(head, one_fit.Inputs(inputs[rows]), own, priors[name])
         known = labels[rows]
-        sets.append(TrainingSet(tuple(blocks), head.bias, known, np.full(known.shape, np.nan)))
+        sets.append(TrainingSet(blocks, head.bias, known, np.full(known.shape, np.nan)))
     return sets
 
 
