@@ -90,6 +90,14 @@ def test_annotators_of_thirty_rows_choose_and_of_five_hundred_at_most():
     assert not np.isin(inputs[:69], many.blocks[0].inputs.coordinates).all(axis=1).any()
 
 
+def test_of_very_many_annotators_two_hundred_choose():
+    head = make_head(dimension=D)
+    inputs, labels, names = people(head, [1.0], count=230, rows=31)
+    taken = sets_of(head, (inputs, labels, names))
+    assert len(taken) == 200
+    assert len({one.blocks[0].inputs.coordinates[0, 0] for one in taken}) == 200
+
+
 def test_held_out_priors_have_not_seen_their_annotators():
     head = make_head(dimension=D)
     inputs, labels, names = people(head, [1.0], rows=20)
