@@ -57,15 +57,15 @@ def test_the_planted_spread_is_chosen(planted):
 
 def test_every_block_has_a_scale_of_its_own():
     head = matcher(np.random.default_rng(2))
-    first, second = choose_scales(sets_of(head, people(head, [0.03, 3.0])))
+    first, second = choose_scales(sets_of(head, people(head, [0.03, 3.0], count=20)))
     assert first <= 0.1 and second >= 1.0
-    first, second = choose_scales(sets_of(head, people(head, [3.0, 0.03])))
+    first, second = choose_scales(sets_of(head, people(head, [3.0, 0.03], count=20)))
     assert first >= 1.0 and second <= 0.1
 
 
 def test_chosen_scales_leave_out_better_than_those_of_a_device_that_knows_none():
     head = matcher(np.random.default_rng(3))
-    sets = sets_of(head, people(head, [0.03, 10.0]))
+    sets = sets_of(head, people(head, [0.03, 10.0], count=20))
     chosen = choose_scales(sets)
 
     def loss(scales):
