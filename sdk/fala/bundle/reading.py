@@ -21,6 +21,7 @@ from fala.bundle import format as layout
 from fala.bundle.archive import read_file, read_index
 from fala.bundle.arrays import read_array
 from fala.bundle.checks import check_digest, check_file_list, digest_of, digest_over
+from fala.bundle.lexical import read_lexical
 from fala.bundle.manifest import Manifest
 from fala.bundle.onnx_wire import has_external_data
 from fala.errors import (
@@ -30,8 +31,10 @@ from fala.errors import (
     DimensionError,
     ExternalDataError,
 )
+from fala.examples import MATCHING
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
+from fala.model.lexical import Lexical
 from fala.model.prior import PopulationPrior
 
 
@@ -180,9 +183,9 @@ class Bundle:
 
     @property
     def head_digest(self) -> str:
-        """SHA-256 over the head's files, task and labels."""
+        """SHA-256 over the files of the head and its lexical view, its task and labels."""
         parts = [str(self.manifest.task), *self.manifest.labels]
-        return digest_over(parts, self.manifest.files, "head/")
+        return digest_over(parts, self.manifest.files, "head/", layout.LEXICAL)
 
     def _read(self, name: str) -> bytes:
         if name not in self.manifest.files:
@@ -224,12 +227,16 @@ class Bundle:
         manifest = self.manifest
         if manifest.task is None:
             return None
+        weight = self._array(layout.HEAD_WEIGHT)
+        wide = weight.ndim == 2 and weight.shape[1] == 2 * manifest.dimension
         head = Head(
             task=manifest.task,
             labels=manifest.labels,
-            weight=self._array(layout.HEAD_WEIGHT),
+            weight=weight,
             bias=self._array(layout.HEAD_BIAS),
             query=self._optional_array(layout.HEAD_QUERY),
+            lexical=self._lexical(),
+            dimension=manifest.dimension if wide and manifest.task == MATCHING else None,
         )
         if head.dimension != manifest.dimension:
             raise DimensionError(
@@ -237,6 +244,11 @@ class Bundle:
                 f"the backbone gives {manifest.dimension}"
             )
         return head
+
+    def _lexical(self) -> Lexical | None:
+        if layout.LEXICAL_WEIGHT not in self.manifest.files:
+            return None
+        return read_lexical(*(self._array(name) for name in layout.LEXICAL_FILES))
 
     def _bridges(self) -> dict[str, Bridge]:
         bridges: dict[str, Bridge] = {}

@@ -11,6 +11,7 @@ from fala.model.heads import PersonalModel, Vectors
 from fala.model.losses import Floats, cross_entropy
 from fala.replacement.memory import Recalled, Target
 from fala.report import Decision
+from fala.solver.blocks import personal_of
 from fala.solver.fit import Fit, fit
 from fala.solver.judge import Verdict, judge
 from fala.store.installed import Change, KeptView
@@ -79,7 +80,7 @@ def fit_recalled(target: Target, recalled: Recalled, positive: int) -> Fitted:
     view = None if target.view is None else target.view.weighed(weight)
     if not verdict.personal:
         return Fitted(head.vendor_model(), view, "vendor", verdict.reason, verdict, found, loss)
-    model = PersonalModel(head, found.weights[0], found.bias)
+    model = personal_of(head, found.weights, found.bias)
     return Fitted(model, view, "personal", verdict.reason, verdict, found, loss)
 
 

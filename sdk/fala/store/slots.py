@@ -9,11 +9,13 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
+
 from fala.bundle.files import write_atomically
 from fala.bundle.reading import Bundle
-from fala.errors import BundleDigestError, BundleError, BundleMismatchError
-from fala.model.heads import Head, PersonalModel
-from fala.store.records import SlotRecord, ViewRecord
+from fala.errors import BundleDigestError, BundleError, BundleMismatchError, DataError
+from fala.model.heads import Head, PersonalModel, Vectors
+from fala.store.records import LexicalRecord, SlotRecord, ViewRecord
 
 #: The slots' names.
 SLOTS = ("a", "b")
@@ -78,6 +80,9 @@ def model_digest(bundle: Bundle, model: PersonalModel) -> str:
         digest.update(part.encode())
     digest.update(model.weight.astype("<f4").tobytes())
     digest.update(model.bias.astype("<f4").tobytes())
+    if model.lexical is not None:
+        # Plus 0: a head whose labels were turned around has -0 where a kept model has 0.
+        digest.update((model.lexical + 0.0).astype("<f4").tobytes())
     return digest.hexdigest()
 
 
@@ -104,7 +109,37 @@ def slot_record(
         threshold=threshold,
         labels=model.head.labels,
         view=view,
+        lexical=lexical_record(model),
     )
+
+
+def lexical_record(model: PersonalModel) -> LexicalRecord | None:
+    """What of a model's weights of n-grams is not the vendor's; None without a lexical view."""
+    vendor = model.head.lexical
+    if vendor is None or model.lexical is None:
+        return None
+    touched = np.flatnonzero((model.lexical != vendor.weight).any(axis=0))
+    return LexicalRecord(touched.astype(np.uint16), model.lexical[:, touched])
+
+
+def lexical_weight(record: LexicalRecord | None, head: Head) -> Vectors | None:
+    """A model's weights of n-grams, shape (C, buckets); see ``lexical_record``.
+
+    Raises:
+        DataError: The record does not fit the head.
+    """
+    vendor = head.lexical
+    if (record is None) != (vendor is None):
+        raise DataError("weights of n-grams where the head has none, or none where it has some")
+    if record is None or vendor is None:
+        return None
+    if len(record.weight) != len(vendor.weight):
+        raise DataError(
+            f"weights of n-grams for {len(record.weight)} logits, the head has {len(vendor.weight)}"
+        )
+    weight = vendor.weight.copy()
+    weight[:, record.buckets] = record.weight
+    return weight
 
 
 def sweep(device: Path, digests: Iterable[str]) -> None:
