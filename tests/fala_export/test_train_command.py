@@ -115,6 +115,36 @@ def test_the_manifest_tells_the_recipe_and_the_data(model, texts, tmp_path):
     assert len(training["history"]["validation_loss"]) == 4
 
 
+def test_annotators_with_enough_rows_have_heads_of_their_own(model, texts, tmp_path):
+    """Unless they are refused; the release has the shared one alone."""
+    rows = text_rows()
+    common = (model, "--data", texts, *FAST[:2], "--epochs", 1)
+    released = {}
+    for name in ("default", "--annotators", "--no-annotators"):
+        out, work = tmp_path / f"{name}.fala", tmp_path / name
+        option = () if name == "default" else (name,)
+        recipe = done(*common, "--work", work, "--out", out, *option)["training"]["recipe"]
+        released[name] = out.read_bytes()
+        if name == "--no-annotators":
+            assert recipe["annotators"] == 0
+        else:
+            users = {row["user"] for row in rows}
+            assert 2 <= recipe["annotators"] < len(users)
+        assert Bundle.open(out).head().weight.shape == (1, DIMENSION)
+    assert released["default"] == released["--annotators"] != released["--no-annotators"]
+
+
+def test_own_heads_need_annotators(model, titles, tmp_path):
+    nameless = [
+        {name: value for name, value in row.items() if name != "user"} for row in text_rows()
+    ]
+    data = write_rows(tmp_path / "nameless.jsonl", nameless)
+    options = ("--annotators", "--work", tmp_path / "w", "--out", tmp_path / "x.fala")
+    short = ("--max-length", 32)
+    assert "have 0 users of 5 rows or more" in failed(model, "--data", data, *options, *short)
+    assert "rows are of matching" in failed(model, "--data", titles, *options, *short)
+
+
 @pytest.mark.parametrize("kind", ["model", "words"])
 def test_a_trained_matcher_is_released_and_beats_the_frozen_one(model, titles, tmp_path, kind):
     source, options = model, ("--pooling", "attention", "--quantize", "none", "--max-length", 32)
