@@ -6,13 +6,14 @@ from click.testing import CliRunner
 from scipy.special import expit
 
 from bundles import make_head, write_onnx, write_word_vector_release
-from fala import Bundle, DataError, Match
+from fala import Bundle, DataError
 from fala_export.cli import main
 from fala_export.population.annotators import chunks, gather_annotators
-from fala_export.population.choice import TICKS, _devices_loss, choose_prior, cut
+from fala_export.population.choice import FITS, _devices_loss, choose_prior, cut
 from fala_export.population.expectation import Gaussian, estimate, isotropic
-from fala_export.population.laplace import find_mode, precision_root
+from fala_export.population.laplace import find_mode, whiten
 from public_data import write_rows
+from public_people import verdicts
 
 D = 6
 WEIGHT = np.array([1.5, -1.0, 0.5, 0.0, 0.0, 1.0], dtype=np.float32)
@@ -32,14 +33,15 @@ def population(people=100, rows=30, along=0.0, bias=0.0, mean=None, seed=0):
     return inputs, (rng.random(len(logits)) < expit(logits)).astype(float), names.tolist()
 
 
-def gathered(*data):
-    return gather_annotators(*data, WEIGHT, BIAS)
+def gathered(inputs, labels, names):
+    logits = inputs.astype(float) @ WEIGHT.astype(float) + BIAS
+    return gather_annotators(inputs, logits, labels, names)
 
 
 def chosen(annotators):
-    ticks = []
-    choice = choose_prior(annotators, WEIGHT, lambda: ticks.append(1))
-    assert len(ticks) == TICKS
+    fits = []
+    choice = choose_prior(annotators, WEIGHT, fits.append)
+    assert sum(fits) == FITS * len(annotators)
     return choice
 
 
@@ -69,7 +71,7 @@ def test_a_planted_population_is_recovered(found):
 
 def test_the_planted_direction_has_nearly_the_planted_spread(differing):
     annotators = gathered(*differing)
-    fitted = estimate(annotators, isotropic(annotators), lambda: None)
+    fitted = estimate(annotators, isotropic(annotators), lambda _: None)
     along = DIRECTION @ fitted.covariance[:-1, :-1] @ DIRECTION
     assert 1.0 < along**0.5 < 1.7  # Laplace's approximation of yes and no errs downwards
     rest = np.delete(np.diag(fitted.covariance), [1, 3, D])
@@ -88,7 +90,8 @@ def test_devices_own_prior_is_measured_as_devices_fit_it():
     """Where inputs lie far from 0, their own prior does not move the mean logit."""
     inputs, labels, names = population(people=20, rows=20, bias=1.0, seed=10)
     near = [_devices_loss(one, WEIGHT) for one in gathered(inputs, labels, names)]
-    far = gather_annotators(inputs + 7, labels, names, WEIGHT, BIAS - 7 * float(WEIGHT.sum()))
+    logits = inputs.astype(float) @ WEIGHT.astype(float) + BIAS
+    far = gather_annotators(inputs + 7, logits, labels, names)
     np.testing.assert_allclose([_devices_loss(one, WEIGHT) for one in far], near, rtol=1e-3)
     still = [_devices_loss(one, 0 * WEIGHT) for one in far]
     assert np.abs(np.subtract(still, near)).mean() > 0.01
@@ -181,13 +184,14 @@ def test_a_mode_is_where_the_gradient_vanishes(scale):
         assert np.abs(pull).max() < 1e-3 * scale * 30
 
 
-def test_the_precision_root_is_of_the_laplace_covariance():
+def test_whitened_rows_are_of_the_laplace_covariance():
     rng = np.random.default_rng(6)
     inputs = rng.normal(size=(9, 4))
     curvature = rng.uniform(0.01, 0.25, size=9)
-    root = precision_root(inputs @ inputs.T, curvature)
+    rows = inputs.astype(np.float32)
+    whiten(inputs @ inputs.T, curvature, rows)
     posterior = np.linalg.inv(np.eye(4) + (inputs.T * curvature) @ inputs)
-    np.testing.assert_allclose(np.eye(4) - (root @ inputs).T @ (root @ inputs), posterior)
+    np.testing.assert_allclose(np.eye(4) - rows.T @ rows, posterior, atol=1e-6)
 
 
 def test_a_cut_keeps_variances_and_leading_directions():
@@ -211,29 +215,6 @@ def test_a_factor_is_of_the_weights_and_not_of_the_bias():
     np.testing.assert_allclose(quarter[:-1, :-1], whole[:-1, :-1] / 4, rtol=1e-4)
     np.testing.assert_allclose(quarter[-1, :-1], whole[-1, :-1] / 2, rtol=1e-4)
     assert quarter[-1, -1] == pytest.approx(whole[-1, -1], rel=1e-5)
-
-
-FILMS = [f"{adverb} {adjective} film {noun}" for adverb in ("not", "well", "do", "is")
-         for adjective in ("good", "bad", "great", "awful", "boring")
-         for noun in ("love", "hate", "was", "made")]  # fmt: skip
-
-
-def verdicts(bundle, matching=False, people=30):
-    """Public rows of people around a release's head, whose biases differ widely."""
-    rng = np.random.default_rng(9)
-    backbone, head = bundle.backbone(), bundle.head()
-    embeddings = dict(zip(FILMS, backbone.encode(FILMS), strict=True))
-    rows = []
-    for person in range(people):
-        bias = 2 * rng.normal()
-        history = tuple(rng.choice(FILMS, 3)) if matching else ()
-        for film in rng.choice(FILMS, 15, replace=False):
-            example = Match(history, film) if matching else film
-            logit = head.vendor_model().logits(head.inputs([example], embeddings))[0, 0] + bias
-            label = int(rng.random() < expit(logit))
-            text = {"history": history, "candidate": film} if matching else {"text": film}
-            rows.append({"user": f"p{person}", "split": "public", **text, "label": label})
-    return rows
 
 
 @pytest.fixture(scope="module")

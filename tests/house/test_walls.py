@@ -28,15 +28,16 @@ LABORATORY = ROOT / "device_sim" / "fala_sim"
 
 #: The device's rooms from the ground up, and what each may import. "" is the app's door.
 GROUND = {"errors", "examples"}
-MODELS = GROUND | {"backbones", "model"}
+MODELS = GROUND | {"lexical", "backbones", "model"}
 PARTS = MODELS | {"bundle", "solver", "selection"}
 ROOMS = {
     "errors": set(),
     "examples": {"errors"},
+    "lexical": GROUND,
     "backbones": GROUND,
-    "model": GROUND | {"backbones"},
+    "model": GROUND | {"lexical", "backbones"},
     "bundle": MODELS,
-    "solver": GROUND | {"model"},  # losses and heads; no files, no clock, no report
+    "solver": GROUND | {"lexical", "model"},  # losses and heads; no files, no clock, no report
     "selection": GROUND | {"model"},  # losses
     "store": MODELS | {"bundle"},
     "report": PARTS,

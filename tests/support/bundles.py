@@ -10,10 +10,14 @@ import pytest
 
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes
+from fala.bundle.lexical import rounded
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_bundle, write_release
+from fala.lexical.lexicon import Lexicon
+from fala.lexical.ngrams import BUCKETS
 from fala.model.heads import Head
+from fala.model.lexical import Lexical
 
 DIMENSION = 8
 WORDS = (
@@ -117,8 +121,17 @@ def write_onnx(path, words=WORDS, dimension=DIMENSION, seed=1):
     return Bundle.open(path)
 
 
-def make_head(task="classification", labels=("0", "1"), dimension=DIMENSION, seed=2, query=False):
-    """A head of random weights."""
+def make_lexical(logits=1, seed=3):
+    """A lexical view of a few texts and random weights, as a bundle holds it."""
+    lexicon = Lexicon.fit(["a good film", "a bad film", "it is well made", "I do n't love it"])
+    weight = np.random.default_rng(seed).normal(size=(logits, BUCKETS)).astype(np.float32)
+    return rounded(Lexical(lexicon, weight))
+
+
+def make_head(
+    task="classification", labels=("0", "1"), dimension=DIMENSION, seed=2, query=False, words=False
+):
+    """A head of random weights, with words or without."""
     rng = np.random.default_rng(seed)
     logits = 1 if len(labels) == 2 else len(labels)
     return Head(
@@ -127,6 +140,7 @@ def make_head(task="classification", labels=("0", "1"), dimension=DIMENSION, see
         weight=rng.normal(size=(logits, dimension)).astype(np.float32),
         bias=rng.normal(size=logits).astype(np.float32),
         query=rng.normal(size=dimension).astype(np.float32) if query else None,
+        lexical=make_lexical(logits) if words else None,
     )
 
 

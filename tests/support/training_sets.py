@@ -4,6 +4,7 @@ import numpy as np
 import scipy.optimize
 
 from bundles import make_head
+from fala.lexical.rows import SparseRows
 from fala.model.losses import cross_entropy
 from fala.model.prior import PopulationPrior
 from fala.solver.fit import LOGIT_WEIGHT, VIEW_DEVIATION, VIEW_WEIGHT
@@ -30,7 +31,16 @@ def make_prior(seed=4, d=D):
 
 
 def make_training(
-    n=40, classes=1, view=True, basis=False, targets="none", seed=0, d=D, prior=None, blocks=1
+    n=40,
+    classes=1,
+    view=True,
+    basis=False,
+    targets="none",
+    seed=0,
+    d=D,
+    prior=None,
+    blocks=1,
+    words=0,
 ):
     """Labels of a planted truth; a third has none of them where there are targets."""
     random = np.random.default_rng(seed)
@@ -40,6 +50,9 @@ def make_training(
         inputs = Inputs(coordinates, random.normal(size=(3, d)) if basis else None)
         made.append(Block(inputs, make_head_weight(classes, d, number), prior))
         z = z + dense(made[-1]) @ random.normal(size=(d, classes))
+    if words:
+        made.append(Block(make_words(n, words), 0.1 * make_head_weight(classes, words, 1)))
+        z = z + dense(made[-1]) @ random.normal(size=(words, classes))
     if classes == 1:
         labels = (z + random.logistic(size=z.shape) > 0).astype(float)
     else:
@@ -54,6 +67,17 @@ def make_training(
     )  # fmt: skip
 
 
+def make_words(n, width, seed=1):
+    """Sparse rows: one number in three is not 0."""
+    random = np.random.default_rng(seed)
+    there = random.random((n, width)) < 1 / 3
+    counts = there.sum(axis=1)
+    return SparseRows(
+        np.append(0, np.cumsum(counts)), np.nonzero(there)[1].astype(np.int32),
+        random.uniform(0.5, 1.5, size=there.sum()).astype(np.float32), width,
+    )  # fmt: skip
+
+
 def make_head_weight(classes, d, number):
     """The vendor's weights of a block; the first block's are ``head_of``'s."""
     weight = head_of(classes, d).weight
@@ -63,6 +87,8 @@ def make_head_weight(classes, d, number):
 def dense(block):
     """A block's features."""
     inputs = block.inputs
+    if isinstance(inputs, SparseRows):
+        return inputs.matrix.toarray()
     return inputs.coordinates if inputs.basis is None else inputs.coordinates @ inputs.basis
 
 
@@ -76,7 +102,13 @@ def gaussian(training, scales):
     for block, scale, width in zip(training.blocks, scales, widths, strict=True):
         own = [*range(start, start + width), whole]
         prior = block.prior
-        if prior is None:
+        if isinstance(block.inputs, SparseRows):
+            x = dense(block)
+            centre = x.mean(axis=0)
+            turn[whole, own[:-1]] = -centre
+            covariance[own[:-1], own[:-1]] = scale / ((x - centre) ** 2).sum(axis=1).mean()
+            free = max(free, BIAS_DEVIATION**2)
+        elif prior is None:
             # b = free bias - omega . mean input, both drawn apart from each other.
             turn[whole, own[:-1]] = -dense(block).mean(axis=0)
             spread = SPREAD * np.mean(block.weight.astype(float) ** 2)

@@ -137,6 +137,7 @@ def _release(source: Source, division: Division, work: Path, path: Path, say: Sa
             division.public_labels,
             label_names=division.labels,
             embeddings=embeddings,
+            lexical=False,
         )
         write_release(path, bundle, head, {"head": f"fitted on the public of {division.name}"})
     else:

@@ -31,33 +31,52 @@ from fala_export.commands.options import JSON
     type=click.Path(path_type=Path, dir_okay=False),
     help="Bundle to write (default: --release itself, written again).",
 )
+@click.option(
+    "--scales-only",
+    is_flag=True,
+    help="Leave the prior as it is, and choose the scales of the devices' fit alone.",
+)
 @JSON
-def prior(release: Path, data: Path, out: Path | None, as_json: bool) -> None:
+def prior(release: Path, data: Path, out: Path | None, scales_only: bool, as_json: bool) -> None:
     """Put into a release how public annotators differ from its head.
 
     Devices start a personal model from this population prior, and need fewer examples. Twenty
     annotators with ten rows or more are needed. Of several priors the one is written that serves
     held-out annotators best.
+
+    Where twenty have thirty rows or more, the scales of the fit's blocks that serve these best are
+    written, too: a device's first answer needs no search for its own.
     """
-    from fala_export.population.release import write_prior
+    from fala_export.population.release import write_prior, write_scales
 
     out = out or release
     if not out.parent.is_dir():
         raise ExportError(f"{out}: its folder does not exist")
-    summary = write_prior(release, data, out)
+    write = write_scales if scales_only else write_prior
+    summary = write(release, data, out)
     click.echo(json.dumps(summary, indent=2) if as_json else _shown(summary))
 
 
 def _shown(summary: Mapping[str, Any]) -> str:
-    found = summary["prior"]
+    lines = [f"{summary['bundle']}:"]
+    if "prior" in summary:
+        lines += _shown_prior(summary["prior"])
+    lines.append(f"  bytes added: {summary['bytes_added']}")
+    if summary["scales"] is None:
+        lines.append("  no scales: too few annotators have thirty rows or more")
+    else:
+        scales = ", ".join(f"{scale:g}" for scale in summary["scales"])
+        lines.append(f"  scales of a device's first fit: {scales}")
+    return "\n".join(lines)
+
+
+def _shown_prior(found: Mapping[str, Any]) -> list[str]:
     lines = [
-        f"{summary['bundle']}:",
         f"  from {found['rows']} rows of {found['annotators']} annotators",
         f"  biases differ from the vendor's by {found['bias_mean']:.2f} in the mean, with a "
         f"standard deviation of {found['bias_deviation']:.2f}",
-        f"  bytes added: {summary['bytes_added']}",
         "  cross-entropy on held-out annotators:",
     ]
     for name, value in found["held_out_cross_entropy"].items():
         lines.append(f"    {name:<22} {value:.4f}{'  chosen' if name == found['chosen'] else ''}")
-    return "\n".join(lines)
+    return lines

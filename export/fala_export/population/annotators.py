@@ -12,12 +12,13 @@ from fala import DataError
 
 LEAST_ROWS = 10
 LEAST_ANNOTATORS = 20
+#: Solving costs the cube of an annotator's rows, and what is estimated is for people with few.
+MOST_ROWS = 500
 
-# Solving costs the cube of an annotator's rows, and the prior is for people with few.
-_MOST_ROWS = 500
 _CHUNK_ROWS = 2048
 
 Floats = NDArray[np.float64]
+Inputs = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -25,22 +26,20 @@ class Annotator:
     """What one annotator labelled, in the order of the vendor's logits.
 
     Attributes:
+        name: Who it is.
         inputs: The head's inputs with a last column of ones, shape (n, d + 1).
         logits: The vendor's logits, shape (n,).
         labels: 1 for the head's second label, else 0, shape (n,).
     """
 
-    inputs: NDArray[np.float32]
+    name: str
+    inputs: Inputs
     logits: Floats
     labels: Floats
 
 
 def gather_annotators(
-    inputs: NDArray[np.float32],
-    labels: Floats,
-    names: Sequence[str | None],
-    weight: NDArray[np.float32],
-    bias: float,
+    inputs: Inputs, logits: Floats, labels: Floats, names: Sequence[str | None]
 ) -> list[Annotator]:
     """Divide public rows by who labelled them; the rows' order makes no difference.
 
@@ -49,10 +48,9 @@ def gather_annotators(
 
     Args:
         inputs: The head's inputs, shape (n, d).
+        logits: The vendor's logits, shape (n,).
         labels: 1 for the head's second label, else 0, shape (n,).
         names: Who labelled each row; None where that is not known.
-        weight: The head's w, shape (d,).
-        bias: The head's b.
 
     Returns:
         The annotators, those with few rows first.
@@ -60,28 +58,42 @@ def gather_annotators(
     Raises:
         DataError: There are fewer than ``LEAST_ANNOTATORS`` of them.
     """
-    positions: dict[str, list[int]] = {}
-    for position, name in enumerate(names):
-        if name is not None:
-            positions.setdefault(name, []).append(position)
-    enough = {name: rows for name, rows in positions.items() if len(rows) >= LEAST_ROWS}
+    enough = rows_by_name(names, LEAST_ROWS)
     if len(enough) < LEAST_ANNOTATORS:
+        known = len(set(names) - {None})
         raise DataError(
-            f"{len(enough)} of {len(positions)} public annotators have {LEAST_ROWS} rows or more; "
+            f"{len(enough)} of {known} public annotators have {LEAST_ROWS} rows or more; "
             f"a population prior needs {LEAST_ANNOTATORS} of them. Without one, devices use the "
             "SDK's isotropic prior"
         )
     annotators = []
     for name in sorted(enough, key=lambda name: (len(enough[name]), name)):
-        own = inputs[enough[name]]
-        truth = labels[enough[name]]
-        logits = own.astype(np.float64) @ weight.astype(np.float64) + bias
-        order = np.lexsort((truth, logits))
-        if len(order) > _MOST_ROWS:
-            order = order[np.linspace(0, len(order) - 1, _MOST_ROWS).round().astype(int)]
+        rows = enough[name]
+        order = rows[np.lexsort((labels[rows], logits[rows]))]
+        order = order[evenly(len(order), MOST_ROWS)]
         ones = np.ones((len(order), 1), dtype=np.float32)
-        annotators.append(Annotator(np.hstack([own[order], ones]), logits[order], truth[order]))
+        annotators.append(
+            Annotator(name, np.hstack([inputs[order], ones]), logits[order], labels[order])
+        )
     return annotators
+
+
+def rows_by_name(names: Sequence[str | None], least: int) -> dict[str, NDArray[np.int64]]:
+    """Positions of the rows of everybody who has so many."""
+    positions: dict[str, list[int]] = {}
+    for position, name in enumerate(names):
+        if name is not None:
+            positions.setdefault(name, []).append(position)
+    return {
+        name: np.array(rows, dtype=np.int64)
+        for name, rows in positions.items()
+        if len(rows) >= least
+    }
+
+
+def evenly(count: int, most: int) -> NDArray[np.int64]:
+    """Positions of all of so many things, or of some at even steps where they are very many."""
+    return np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)
 
 
 def chunks(annotators: Sequence[Annotator]) -> Iterator[range]:

@@ -16,7 +16,6 @@ from fala_export.population.expectation import ROUNDS, Gaussian, estimate, isotr
 from fala_export.population.laplace import find_mode
 
 FOLDS = 5
-TICKS = (FOLDS + 1) * ROUNDS + FOLDS  # of ``choose_prior``
 
 _ISOTROPIC = (0.1, 0.3, 1.0, 3.0, 10.0)
 # Of few rows an annotator EM overestimates the spread of the weights, but not that of the bias.
@@ -42,11 +41,22 @@ class Candidate:
         kind = "isotropic" if self.directions is None else f"{self.directions} directions"
         return f"{kind} x {self.factor:g}"
 
+    def prior(self, start: Gaussian, fitted: Gaussian) -> PopulationPrior:
+        """The prior that it makes of the isotropic start and of what was fitted from there."""
+        if self.directions is None:
+            return cut(start, 0, self.factor)
+        return cut(fitted, self.directions, self.factor)
+
 
 CANDIDATES = (
     *(Candidate(None, factor) for factor in _ISOTROPIC),
     *(Candidate(k, factor) for k in _DIRECTIONS for factor in _ESTIMATED),
 )
+
+
+#: Fits an annotator that ``choose_prior`` takes: in the rounds of all folds but the one that holds
+#: the annotator out, in those of the last estimate, and under every candidate.
+FITS = FOLDS * ROUNDS + len(CANDIDATES)
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,8 @@ class Choice:
 
     Attributes:
         prior: For the bundle.
+        held_out: The same estimated without every fold's annotators: without those at positions
+            f, f + ``FOLDS`` and so on for number f.
         candidate: What won.
         cross_entropy: Of the held-out annotators' rows, by candidate.
         vendor: The same of the vendor's head alone.
@@ -62,6 +74,7 @@ class Choice:
     """
 
     prior: PopulationPrior
+    held_out: tuple[PopulationPrior, ...]
     candidate: Candidate
     cross_entropy: dict[Candidate, float]
     vendor: float
@@ -86,7 +99,7 @@ class Choice:
 
 
 def choose_prior(
-    annotators: Sequence[Annotator], weight: NDArray[np.float32], tick: Callable[[], None]
+    annotators: Sequence[Annotator], weight: NDArray[np.float32], tick: Callable[[int], None]
 ) -> Choice:
     """Estimate candidates without a fifth of the annotators, and see how they serve this fifth.
 
@@ -97,19 +110,24 @@ def choose_prior(
     Args:
         annotators: The annotators.
         weight: The head's w, shape (d,).
-        tick: Called ``TICKS`` times.
+        tick: Called with the fits that were made, ``FITS`` an annotator in all.
 
     Raises:
         DataError: No candidate is better than the vendor's head alone and than what devices take
             where a release has no prior.
     """
     losses: dict[Candidate, list[float]] = {candidate: [] for candidate in CANDIDATES}
+    folds = []
     for fold in range(FOLDS):
         rest = [one for index, one in enumerate(annotators) if index % FOLDS != fold]
         start = isotropic(rest)
         fitted = estimate(rest, start, tick)
-        _add_losses(losses, annotators[fold::FOLDS], start, fitted)
-        tick()
+        priors = {candidate: candidate.prior(start, fitted) for candidate in CANDIDATES}
+        for annotator in annotators[fold::FOLDS]:
+            for candidate, loss in zip(priors, _losses(annotator, priors.values()), strict=True):
+                losses[candidate].append(loss)
+            tick(len(priors))
+        folds.append(priors)
     entropy = {candidate: float(np.mean(values)) for candidate, values in losses.items()}
     vendor = float(np.mean([_cross_entropy(one.logits, one.labels) for one in annotators]))
     devices = float(np.mean([_devices_loss(one, weight) for one in annotators]))
@@ -121,10 +139,13 @@ def choose_prior(
             f"alone, {devices:.4f} with the isotropic prior that devices take where a release has "
             "none"
         )
-    start = isotropic(annotators)
-    if best.directions is not None:
-        start = estimate(annotators, start, tick)
-    return Choice(cut(start, best.directions or 0, best.factor), best, entropy, vendor, devices)
+    start = fitted = isotropic(annotators)
+    if best.directions is None:
+        tick(ROUNDS * len(annotators))
+    else:
+        fitted = estimate(annotators, start, tick)
+    held_out = tuple(priors[best] for priors in folds)
+    return Choice(best.prior(start, fitted), held_out, best, entropy, vendor, devices)
 
 
 def cut(full: Gaussian, directions: int, factor: float) -> PopulationPrior:
@@ -149,28 +170,18 @@ def cut(full: Gaussian, directions: int, factor: float) -> PopulationPrior:
     )
 
 
-def _add_losses(
-    losses: dict[Candidate, list[float]],
-    held_out: Iterable[Annotator],
-    start: Gaussian,
-    fitted: Gaussian,
-) -> None:
-    priors = {
-        candidate: cut(
-            start if candidate.directions is None else fitted,
-            candidate.directions or 0,
-            candidate.factor,
-        )
-        for candidate in losses
-    }
-    for annotator in held_out:
-        inputs = annotator.inputs.astype(np.float64)
-        for candidate, prior in priors.items():
-            expected = annotator.logits + inputs @ prior.mean
-            along = inputs @ prior.factors.T
-            kernel = (inputs * prior.variance) @ inputs.T + along @ along.T
-            logits = _crossed(kernel, expected, annotator.labels)
-            losses[candidate].append(_cross_entropy(logits, annotator.labels))
+def _losses(annotator: Annotator, priors: Iterable[PopulationPrior]) -> list[float]:
+    """Cross-entropy under each prior; neighbours among them are quick where they are alike."""
+    losses = []
+    duals: list[Floats | None] = [None, None]
+    for prior in priors:
+        inputs = annotator.inputs
+        expected = annotator.logits + inputs @ prior.mean
+        rows = np.hstack([inputs * np.sqrt(prior.variance), inputs @ prior.factors.T])
+        kernel = (rows @ rows.T).astype(np.float64)
+        logits = _crossed(kernel, expected, annotator.labels, duals)
+        losses.append(_cross_entropy(logits, annotator.labels))
+    return losses
 
 
 def _devices_loss(annotator: Annotator, weight: NDArray[np.float32]) -> float:
@@ -179,18 +190,26 @@ def _devices_loss(annotator: Annotator, weight: NDArray[np.float32]) -> float:
     inputs -= inputs.mean(axis=0)
     variance = SPREAD * np.mean(weight.astype(np.float64) ** 2)
     kernel = variance * (inputs @ inputs.T) + BIAS_DEVIATION**2
-    logits = _crossed(kernel, annotator.logits, annotator.labels)
+    logits = _crossed(kernel, annotator.logits, annotator.labels, [None, None])
     return _cross_entropy(logits, annotator.labels)
 
 
-def _crossed(kernel: Floats, expected: Floats, labels: Floats) -> Floats:
-    """Each half's logits, by the personal head that the other half fits."""
+def _crossed(
+    kernel: Floats, expected: Floats, labels: Floats, duals: list[Floats | None]
+) -> Floats:
+    """Each half's logits, by the personal head that the other half fits.
+
+    Args:
+        kernel: The covariance of the rows' logits, shape (n, n).
+        expected: Their mean, shape (n,).
+        labels: 0 or 1, shape (n,).
+        duals: Where the two halves' fits start; where they end, afterwards.
+    """
     logits = expected.copy()
-    for half, other in (
-        (slice(0, None, 2), slice(1, None, 2)),
-        (slice(1, None, 2), slice(0, None, 2)),
-    ):
-        mode = find_mode(kernel[half, half], expected[half], labels[half], None)
+    halves = (slice(0, None, 2), slice(1, None, 2))
+    for index, (half, other) in enumerate((halves, halves[::-1])):
+        mode = find_mode(kernel[half, half], expected[half], labels[half], duals[index])
+        duals[index] = mode.dual
         logits[other] += kernel[other, half] @ mode.dual
     return logits
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fala_export.population.annotators import Annotator, Floats, chunks
-from fala_export.population.laplace import find_mode, precision_root
+from fala_export.population.laplace import find_mode, whiten
 
 # The start is a prior too: where annotators say nothing, more rounds only fit their noise.
 ROUNDS = 12
@@ -44,45 +44,47 @@ def isotropic(annotators: Sequence[Annotator]) -> Gaussian:
 
 
 def estimate(
-    annotators: Sequence[Annotator], start: Gaussian, tick: Callable[[], None]
+    annotators: Sequence[Annotator], start: Gaussian, tick: Callable[[int], None]
 ) -> Gaussian:
     """Fit the mean and covariance to annotators, each of whose posteriors is Laplace's.
 
     With m_a and V_a an annotator's posterior mean and covariance around the mean, a round takes
     the mean to mean + avg m_a and the covariance to avg (m_a m_a' + V_a) - avg m_a avg m_a'
-    (Dempster, Laird and Rubin, 1977). As m_a = S X_a' a_a, everything is summed before the two
-    multiplications by S.
+    (Dempster, Laird and Rubin, 1977). In coordinates in which the covariance S = L L' is the
+    identity, annotators' rows are Y = X L, m_a = Y'a and V_a = I - Y'R'R Y: the new covariance is
+    L (I + C) L', where C is summed in single precision, and I + C is never near singular.
 
     Args:
         annotators: The annotators.
         start: Where to start.
-        tick: Called after each of the ``ROUNDS`` rounds.
+        tick: Called with the number of annotators seen; each is in each of the ``ROUNDS`` rounds.
     """
-    mean, covariance = start.mean, start.covariance
+    mean, root = start.mean, np.linalg.cholesky(start.covariance)
     duals: list[Floats | None] = [None] * len(annotators)
     for _ in range(ROUNDS):
+        turn = root.astype(np.float32)
         pulls = np.zeros((len(annotators), len(mean)))
-        known = np.zeros_like(covariance)
+        known = np.zeros_like(root)
         for chunk in chunks(annotators):
-            inputs = np.concatenate([annotators[index].inputs for index in chunk], dtype=np.float64)
-            spread = inputs @ covariance
+            inputs = np.concatenate([annotators[index].inputs for index in chunk])
             expected = inputs @ mean
+            inputs = inputs @ turn
             first = 0
             for index in chunk:
                 annotator = annotators[index]
-                rows = slice(first, first + len(annotator.labels))
-                first = rows.stop
-                kernel = spread[rows] @ inputs[rows].T
-                logits = annotator.logits + expected[rows]
+                rows = inputs[first : first + len(annotator.labels)]
+                logits = annotator.logits + expected[first : first + len(rows)]
+                first += len(rows)
+                kernel = (rows @ rows.T).astype(np.float64)
                 mode = find_mode(kernel, logits, annotator.labels, duals[index])
                 duals[index] = mode.dual
-                pulls[index] = mode.dual @ inputs[rows]
-                inputs[rows] = precision_root(kernel, mode.curvature) @ inputs[rows]
+                pulls[index] = mode.dual.astype(np.float32) @ rows
+                whiten(kernel, mode.curvature, rows)
             known += inputs.T @ inputs
+            tick(len(chunk))
         pull = pulls.mean(axis=0)
         change = (pulls.T @ pulls - known) / len(annotators) - np.outer(pull, pull)
-        mean = mean + covariance @ pull
-        covariance = covariance + covariance @ change @ covariance
-        covariance = (covariance + covariance.T) / 2
-        tick()
-    return Gaussian(mean, covariance)
+        change.flat[:: len(change) + 1] += 1
+        mean = mean + root @ pull
+        root = root @ np.linalg.cholesky(change)
+    return Gaussian(mean, root @ root.T)

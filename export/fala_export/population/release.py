@@ -1,54 +1,151 @@
-"""The population prior of a release, from the public rows of a data file."""
+"""What a release tells of public annotators, from the rows of a data file."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from fala import Backbone, Bundle, BundleMismatchError, Head, RowError, add_prior
+from fala import (
+    Bundle,
+    BundleMismatchError,
+    DataError,
+    Head,
+    PopulationPrior,
+    RowError,
+    add_prior,
+    write_bundle,
+)
 from fala.vendor import unique_texts
+from fala.vendor.one_fit import SparseRows, one_blas_thread
 from fala_export.embedding import embed
-from fala_export.population.annotators import Annotator, gather_annotators
-from fala_export.population.choice import TICKS, choose_prior
+from fala_export.population.annotators import (
+    LEAST_ANNOTATORS,
+    Annotator,
+    Floats,
+    Inputs,
+    gather_annotators,
+)
+from fala_export.population.choice import FITS, FOLDS, Choice, choose_prior
+from fala_export.population.scales import LEAST_ROWS, choose_scales, training_sets, trials
 from fala_export.progress import progress
 from fala_export.training.public_rows import PublicRows, load_public_rows
 
 
 def write_prior(release: Path, data: Path, out: Path) -> dict[str, Any]:
-    """Estimate a prior and write the release again with it.
+    """Estimate a prior and write the release again with it, and with the fit's scales under it.
 
     Args:
-        release: Bundle with a head of two labels.
+        release: Bundle with a head of two labels and one weight a dimension.
         data: Rows of ``fala-replace --data``; those public rows that name a user are used.
         out: Where to write; it may be ``release``.
 
     Returns:
-        ``bundle``, ``bytes_added``, and what the manifest says of the ``prior``.
+        ``bundle``, ``bytes_added``, what the manifest says of the ``prior``, and the ``scales``:
+        None where too few annotators have rows enough to choose them by.
 
     Raises:
-        BundleMismatchError: The release has no head, or not one of two labels for these rows.
+        BundleMismatchError: The release has no head, or not one of that kind for these rows.
         DataError: The rows cannot be read, are of too few annotators, or no prior is better than
             what there is.
         RowError: A row has a label that is not the head's.
     """
     bundle = Bundle.open(release)
-    before = release.stat().st_size
     head = _head_of(bundle)
-    rows = load_public_rows(data)
-    annotators = _annotators(bundle.backbone(), head, rows)
-    with progress("estimating priors", TICKS) as bar:
-        choice = choose_prior(annotators, head.weight[0], lambda: bar.update(1))
+    if len(head.labels) != 2:
+        raise BundleMismatchError(
+            f"{bundle.path}: its head has {len(head.labels)} labels; a population prior is for "
+            "heads of two (--scales-only chooses scales for any)"
+        )
+    if len(head.parts) > 1:
+        raise BundleMismatchError(
+            f"{bundle.path}: its head weighs candidates by themselves, too; a population prior is "
+            "for heads of one weight a dimension (--scales-only chooses scales for any)"
+        )
+    public = load_public_rows(data)
+    known = _embedded(bundle, head, public)
+    annotators = gather_annotators(
+        known.inputs, known.logits(head), known.labels[:, 0], known.names
+    )
+    with progress("estimating priors", FITS * len(annotators)) as bar, one_blas_thread():
+        choice = choose_prior(annotators, head.weight[0], bar.update)
+    scales = _scales(head, known, _held_out(annotators, choice))
     details = {
         "method": "empirical Bayes over public annotators: EM with Laplace's approximation",
-        "data": rows.digest,
+        "data": public.digest,
         "annotators": len(annotators),
         "rows": sum(len(annotator.labels) for annotator in annotators),
         **choice.details(),
     }
-    add_prior(out, bundle, choice.prior, details)
-    return {"bundle": str(out), "bytes_added": out.stat().st_size - before, "prior": details}
+    before = release.stat().st_size
+    with TemporaryDirectory(dir=out.parent, prefix=".fala-") as folder:
+        noted = Path(folder) / out.name
+        _note(noted, bundle, scales)
+        add_prior(out, Bundle.open(noted), choice.prior, details)
+    return {
+        "bundle": str(out),
+        "bytes_added": out.stat().st_size - before,
+        "prior": details,
+        "scales": scales,
+    }
+
+
+def write_scales(release: Path, data: Path, out: Path) -> dict[str, Any]:
+    """Write a release again with the scales that serve public annotators best, and nothing else.
+
+    Its population prior stays, if it has one.
+
+    Args:
+        release: Bundle with a head.
+        data: Rows of ``fala-replace --data``; those public rows that name a user are used.
+        out: Where to write; it may be ``release``.
+
+    Returns:
+        ``bundle``, ``bytes_added`` and ``scales``.
+
+    Raises:
+        BundleMismatchError: The release has no head, or not one for these rows.
+        DataError: The rows cannot be read, or are of too few annotators.
+        RowError: A row has a label that is not the head's.
+    """
+    bundle = Bundle.open(release)
+    head = _head_of(bundle)
+    known = _embedded(bundle, head, load_public_rows(data))
+    scales = _scales(head, known, dict.fromkeys(set(known.names), bundle.prior()))
+    if scales is None:
+        raise DataError(
+            f"{data}: scales are chosen by {LEAST_ANNOTATORS} public annotators of {LEAST_ROWS} "
+            "rows or more, and there are fewer. Without scales, devices search their own"
+        )
+    before = release.stat().st_size
+    _note(out, bundle, scales)
+    return {"bundle": str(out), "bytes_added": out.stat().st_size - before, "scales": scales}
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Public rows as the head sees them.
+
+    Attributes:
+        inputs: ``Head.inputs``, shape (n, D).
+        words: ``Head.words``.
+        labels: ``Head.label_shares``, shape (n, C).
+        names: Who labelled each row.
+    """
+
+    inputs: Inputs
+    words: SparseRows | None
+    labels: Floats
+    names: Sequence[str]
+
+    def logits(self, head: Head) -> Floats:
+        """The vendor's own logits of a head of two labels, shape (n,)."""
+        found = head.vendor_model().logits(self.inputs, self.words)
+        return np.asarray(found[:, 0], dtype=np.float64)
 
 
 def _head_of(bundle: Bundle) -> Head:
@@ -58,15 +155,10 @@ def _head_of(bundle: Bundle) -> Head:
             f"{bundle.path}: has no head; a population prior is about a head. "
             "fala-export train makes a release with one"
         )
-    if len(head.labels) != 2:
-        raise BundleMismatchError(
-            f"{bundle.path}: its head has {len(head.labels)} labels; a population prior is for "
-            "heads of two"
-        )
     return head
 
 
-def _annotators(backbone: Backbone, head: Head, public: PublicRows) -> list[Annotator]:
+def _embedded(bundle: Bundle, head: Head, public: PublicRows) -> _Known:
     if public.task != head.task:
         raise BundleMismatchError(
             f"the rows are for {public.task}, the release's head is for {head.task}"
@@ -78,10 +170,45 @@ def _annotators(backbone: Backbone, head: Head, public: PublicRows) -> list[Anno
                 row.line,
                 f"label {row.label!r} is not one of the head's: {', '.join(head.labels)}",
             )
-    labels = np.array([float(str(row.label) == head.labels[1]) for row in rows])
-    examples = [row.example for row in rows]
+    # Many label the same: texts are embedded, and examples made inputs, once.
+    examples = list(dict.fromkeys(row.example for row in rows))
+    place = {example: position for position, example in enumerate(examples)}
+    places = np.array([place[row.example] for row in rows], dtype=np.int64)
     texts = unique_texts(examples)
-    vectors = embed(backbone, texts, "embedding texts")
+    vectors = embed(bundle.backbone(), texts, "embedding texts")
     inputs = head.inputs(examples, dict(zip(texts, vectors, strict=True)))
-    names = [row.user for row in rows]
-    return gather_annotators(inputs, labels, names, head.weight[0], float(head.bias[0]))
+    words = head.words(examples)
+    return _Known(
+        inputs[places],
+        None if words is None else words.take(places),
+        head.label_shares([row.label for row in rows]),
+        [str(row.user) for row in rows],
+    )
+
+
+def _held_out(annotators: Sequence[Annotator], choice: Choice) -> dict[str, PopulationPrior]:
+    """For everybody the prior that was estimated without them, as for a device's owner."""
+    return {
+        annotator.name: choice.held_out[position % FOLDS]
+        for position, annotator in enumerate(annotators)
+    }
+
+
+def _scales(
+    head: Head, known: _Known, priors: Mapping[str, PopulationPrior | None]
+) -> list[float] | None:
+    people = training_sets(head, known.inputs, known.words, known.labels, known.names, priors)
+    if len(people) < LEAST_ANNOTATORS:
+        return None
+    length = len(people) * trials(len(people[0].blocks))
+    with progress("choosing scales", length) as bar, one_blas_thread():
+        return list(choose_scales(people, bar.update))
+
+
+def _note(out: Path, bundle: Bundle, scales: list[float] | None) -> None:
+    """Write a bundle again with these scales, or without any: earlier ones are of another prior."""
+    details = {key: value for key, value in bundle.manifest.details.items() if key != "scales"}
+    if scales is not None:
+        details["scales"] = scales
+    files = {name: bundle.read(name) for name in bundle.manifest.files}
+    write_bundle(out, replace(bundle.manifest, details=details), files)

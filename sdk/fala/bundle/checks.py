@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import BinaryIO
 
 from fala.bundle import format as layout
-from fala.bundle.archive import Entry
+from fala.bundle.archive import Entry, read_entry
 from fala.bundle.manifest import Manifest
-from fala.errors import BundleDigestError, BundleFilesError
+from fala.errors import BundleDigestError, BundleFilesError, BundleFormatError
 
 _CHUNK = 1 << 20
 
@@ -25,6 +25,17 @@ def digest_of(stream: BinaryIO, entry: Entry) -> str:
     return digest.hexdigest()
 
 
+def read_verified(stream: BinaryIO, name: str, entry: Entry, manifest: Manifest) -> bytes:
+    """Read a file of an archive, whole.
+
+    Raises:
+        BundleDigestError: It is not what the vendor packed.
+    """
+    data = read_entry(stream, entry)
+    check_digest(name, hashlib.sha256(data).hexdigest(), manifest)
+    return data
+
+
 def check_digest(name: str, digest: str, manifest: Manifest) -> None:
     """Raise BundleDigestError if a file is not what the vendor packed."""
     if digest != manifest.files[name]:
@@ -34,17 +45,27 @@ def check_digest(name: str, digest: str, manifest: Manifest) -> None:
 
 
 def check_file_list(present: set[str], manifest: Manifest) -> None:
-    """Raise BundleFilesError if the archive's files are not the manifest's."""
+    """Raise BundleFilesError if the archive's files are not the manifest's.
+
+    Raises:
+        BundleFormatError: If there are files that the manifest's version does not know.
+    """
     required = set(manifest.files) | set(layout.BACKBONE_FILES[manifest.kind])
     if manifest.task is not None:
         required |= {layout.HEAD_WEIGHT, layout.HEAD_BIAS}
+    if any(name.startswith(layout.LEXICAL) for name in manifest.files):
+        if manifest.format_version < layout.FORMAT_VERSION:  # an older SDK would not see them
+            raise BundleFormatError(
+                f"a lexical view in a bundle of format version {manifest.format_version}"
+            )
+        required |= set(layout.LEXICAL_FILES)
     if missing := required - present:
         raise BundleFilesError(f"missing from the archive: {', '.join(sorted(missing))}")
     if extra := present - set(manifest.files):
         raise BundleFilesError(f"not in the manifest: {', '.join(sorted(extra))}")
 
 
-def digest_over(parts: list[str], files: Mapping[str, str], folder: str) -> str:
-    """SHA-256 over some texts and the digests of a folder's files."""
-    chosen = {name: digest for name, digest in files.items() if name.startswith(folder)}
+def digest_over(parts: list[str], files: Mapping[str, str], *folders: str) -> str:
+    """SHA-256 over some texts and the digests of the files of some folders."""
+    chosen = {name: digest for name, digest in files.items() if name.startswith(folders)}
     return hashlib.sha256(json.dumps([parts, chosen], sort_keys=True).encode()).hexdigest()

@@ -2,15 +2,22 @@
 
 Raise ``FORMAT_VERSION`` when an SDK of today would misread a bundle of tomorrow: a file renamed,
 an array laid out otherwise, a required field added. New optional fields and files that an old SDK
-may ignore leave it as it is. Every version that was ever released keeps a load test.
+may ignore leave it as it is. A bundle is written in the earliest version that says all that is in
+it, so that old SDKs read what they can. Every version that was ever released keeps a load test.
+
+1. The first.
+2. Heads with a lexical view, and matchers of twice as many weights: an old SDK would answer without
+   the words.
 """
 
 from __future__ import annotations
 
-FORMAT_VERSION = 1
+FIRST_VERSION = 1
+FORMAT_VERSION = 2
 
 # Names of the files inside a bundle.
 MANIFEST = "manifest.json"
+BACKBONE = "backbone/"
 ONNX_MODEL = "backbone/model.onnx"
 ORT_MODEL = "backbone/model.ort"
 ORT_OPERATORS = "backbone/operators.config"
@@ -21,12 +28,19 @@ SCALES = "backbone/scales.npy"
 HEAD_WEIGHT = "head/weight.npy"
 HEAD_BIAS = "head/bias.npy"
 HEAD_QUERY = "head/query.npy"
+LEXICAL_IDF = "lexical/idf.npy"
+LEXICAL_WEIGHT = "lexical/weight.npy"
+LEXICAL_SCALES = "lexical/scales.npy"
 PRIOR_MEAN = "prior/mean.npy"
 PRIOR_VARIANCE = "prior/variance.npy"
 PRIOR_FACTORS = "prior/factors.npy"
 # A bridge lies in a folder named after the digest of the backbone that it starts from.
 BRIDGES = "bridges/"
 BRIDGE_FILES = ("matrix.npy", "offset.npy", "variance.npy")
+
+# A lexical view has all of its files; they are the second version's.
+LEXICAL = "lexical/"
+LEXICAL_FILES = (LEXICAL_IDF, LEXICAL_WEIGHT, LEXICAL_SCALES)
 
 ONNX = "onnx"
 ORT = "ort"

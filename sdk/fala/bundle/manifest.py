@@ -64,10 +64,11 @@ class Manifest:
         """
         raw = _parse(data)
         version = raw.get("format_version")
-        if type(version) is not int or version != layout.FORMAT_VERSION:
+        known_versions = range(layout.FIRST_VERSION, layout.FORMAT_VERSION + 1)
+        if type(version) is not int or version not in known_versions:
             raise BundleVersionError(
-                f"format version {version!r:.40}; this SDK reads version {layout.FORMAT_VERSION}: "
-                "update fala, or export the bundle for this version"
+                f"format version {version!r:.40}; this SDK reads versions {layout.FIRST_VERSION} "
+                f"to {layout.FORMAT_VERSION}: update fala, or export the bundle for one of these"
             )
         if problems := _problems(raw):
             raise BundleFormatError(f"the manifest cannot be read: {'; '.join(problems)}")

@@ -13,8 +13,9 @@ import numpy as np
 
 from fala.bundle import format as layout
 from fala.bundle.archive import write_archive
-from fala.bundle.arrays import array_bytes
+from fala.bundle.arrays import array_bytes, read_array
 from fala.bundle.files import write_atomically
+from fala.bundle.lexical import lexical_files
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle, blaming
 from fala.model.bridge import Bridge
@@ -51,8 +52,9 @@ def write_bundle(
         files = {**files, **_head_files(head)}
     files = dict(sorted(files.items()))
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    manifest = replace(manifest, files=digests, format_version=layout.FORMAT_VERSION)
     with blaming(path):
+        version = _version(files, manifest.dimension)
+        manifest = replace(manifest, files=digests, format_version=version)
         written = manifest.to_json()
         manifest = Manifest.from_json(written)
 
@@ -82,10 +84,14 @@ def write_release(
     Raises:
         DimensionError: The head is made for another dimension.
     """
-    # A prior is about the head that is left behind.
-    kept = {name: value for name, value in backbone.manifest.details.items() if name != "prior"}
+    # A prior and the scales are about the head that is left behind.
+    kept = {
+        name: value
+        for name, value in backbone.manifest.details.items()
+        if name not in {"prior", "scales"}
+    }
     manifest = replace(backbone.manifest, details={**kept, **details})
-    files = _read_all(backbone, without=("head/", "prior/"))
+    files = _read_all(backbone, without=("head/", layout.LEXICAL, "prior/"))
     return write_bundle(path, manifest, files, head)
 
 
@@ -166,4 +172,17 @@ def _head_files(head: Head) -> dict[str, bytes]:
     }
     if head.query is not None:
         files[layout.HEAD_QUERY] = array_bytes(head.query)
+    if head.lexical is not None:
+        files |= lexical_files(head.lexical)
     return files
+
+
+def _version(files: Mapping[str, bytes], dimension: int) -> int:
+    """The earliest version whose readers answer as these files say."""
+    if any(name.startswith(layout.LEXICAL) for name in files):
+        return layout.FORMAT_VERSION
+    if layout.HEAD_WEIGHT in files:
+        weight = read_array(files[layout.HEAD_WEIGHT])
+        if weight.shape[-1] == 2 * dimension:
+            return layout.FORMAT_VERSION
+    return layout.FIRST_VERSION

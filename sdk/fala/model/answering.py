@@ -35,7 +35,8 @@ class Answering:
         """Logits of n examples, shape (n, C)."""
         texts = unique_texts(examples)
         embeddings = dict(zip(texts, self.backbone.encode(texts), strict=True))
-        z = self.model.logits(self.model.head.inputs(examples, embeddings))
+        head = self.model.head
+        z = self.model.logits(head.inputs(examples, embeddings), head.words(examples))
         if self.view is not None and self.view_backbone is not None and self.view.weight.any():
             seen = dict(zip(texts, self.view_backbone.encode(texts), strict=True))
             z = z + self.view.logits(self.view.model.head.inputs(examples, seen))

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from fala.errors import BundleFormatError, DataError, DimensionError
 from fala.examples import MATCHING, Example, Match
+from fala.lexical.rows import SparseRows
+from fala.model.lexical import Lexical
 from fala.model.losses import label_probabilities, softmax
 
 Vectors = NDArray[np.float32]
@@ -19,20 +21,24 @@ class Head:
     """Turns embeddings into inputs, features and logits.
 
     An example's *input* x is its embedding h for a classifier, and u * v for a matcher: u is the
-    attention-weighted sum of the embeddings of the user's history, v the candidate's embedding.
-    Its features are e = w * x, its logit z = theta . e + b; theta = 1 and the vendor's b is the
-    vendor's own model. Two labels have one logit, the second label's; C > 2 labels have C.
+    attention-weighted sum of the embeddings of the user's history, v the candidate's embedding,
+    which a head of twice as many weights takes as well: x = [u * v, v]. Its features are
+    e = w * x, its logit z = theta . e + b; theta = 1 and the vendor's b is the vendor's own model.
+    A lexical view adds the text's, or the candidate's, own n-grams to the logit. Two labels have
+    one logit, the second label's; C > 2 labels have C.
 
     Args:
         task: ``"classification"`` or ``"matching"``.
         labels: The labels' names.
-        weight: w, shape (C, d), C = 1 for two labels.
+        weight: w, shape (C, D), C = 1 for two labels; D = d, or 2 d for a matcher of [u * v, v].
         bias: The vendor's b, shape (C,).
         query: The matcher's attention query, shape (d,); None takes the mean of the history.
+        lexical: The vendor's weights of n-grams; None without a lexical view.
+        dimension: d, where it is not D.
 
     Raises:
         BundleFormatError: If the arrays do not fit the labels, or a number is not finite.
-        DimensionError: If the query's dimension is not the weight's.
+        DimensionError: If the query's dimension is not d, or D fits none.
     """
 
     def __init__(
@@ -42,6 +48,8 @@ class Head:
         weight: NDArray[Any],
         bias: NDArray[Any],
         query: NDArray[Any] | None = None,
+        lexical: Lexical | None = None,
+        dimension: int | None = None,
     ) -> None:
         self.task = task
         self.labels = tuple(labels)
@@ -55,16 +63,31 @@ class Head:
                 f"{len(self.labels)} labels need a weight of shape ({logits}, d) and {logits} "
                 f"biases, not {weight.shape} and {bias.shape}"
             )
-        if query is not None and query.shape != weight.shape[1:]:
-            raise DimensionError(f"a query of shape {weight.shape[1:]} expected, not {query.shape}")
+        columns = int(weight.shape[1])
+        #: d, the length of the embeddings that it takes.
+        self.dimension = columns if dimension is None else dimension
+        if columns != self.dimension and (task, columns) != (MATCHING, 2 * self.dimension):
+            raise DimensionError(
+                f"{columns} weights do not fit embeddings of {self.dimension} dimensions"
+            )
+        if query is not None and query.shape != (self.dimension,):
+            raise DimensionError(
+                f"a query of shape ({self.dimension},) expected, not {query.shape}"
+            )
+        if lexical is not None and len(lexical.weight) != logits:
+            raise BundleFormatError(
+                f"a lexical view of {len(lexical.weight)} logits for a head of {logits}"
+            )
+        self.lexical = lexical
         self.weight = _finite(weight)
         self.bias = _finite(bias)
         self.query = None if query is None else _finite(query)
 
     @property
-    def dimension(self) -> int:
-        """Length of the embeddings that it takes."""
-        return int(self.weight.shape[1])
+    def parts(self) -> tuple[slice, ...]:
+        """Columns of the inputs that are one block of features each."""
+        starts = range(0, self.weight.shape[1], self.dimension)
+        return tuple(slice(start, start + self.dimension) for start in starts)
 
     def inputs(self, examples: Sequence[Example], embeddings: Mapping[str, Vectors]) -> Vectors:
         """The inputs of some examples.
@@ -74,17 +97,30 @@ class Head:
             embeddings: The embedding (d,) of every text in them.
 
         Returns:
-            x, shape (n, d).
+            x, shape (n, D).
         """
-        return example_inputs(examples, embeddings, self.dimension, self.query)
+        candidate = len(self.parts) > 1
+        return example_inputs(examples, embeddings, self.dimension, self.query, candidate=candidate)
+
+    def words(self, examples: Sequence[Example]) -> SparseRows | None:
+        """The n-grams of some texts, or of matches' candidates; None without a lexical view."""
+        if self.lexical is None:
+            return None
+        return self.lexical.lexicon.rows(
+            [one.candidate if isinstance(one, Match) else one for one in examples]
+        )
 
     def features(self, inputs: Vectors) -> NDArray[np.float64]:
-        """E = w * x, shape (n, C, d), in float64 for the solvers."""
+        """E = w * x, shape (n, C, D), in float64 for the solvers."""
         return inputs[:, None, :].astype(np.float64) * self.weight
 
     def vendor_model(self) -> PersonalModel:
         """The vendor's own model: omega = w and the vendor's bias."""
         return PersonalModel(self, self.weight, self.bias)
+
+    def without_words(self) -> Head:
+        """The same head without its lexical view: what the embeddings say alone."""
+        return self._changed(self.labels, self.weight, self.bias, None)
 
     def in_order(self, labels: Sequence[str]) -> Head:
         """The same head with its labels in another order.
@@ -100,21 +136,32 @@ class Head:
         if tuple(labels) == self.labels:
             return self
         if len(labels) == 2:  # one logit, of the second label
-            return Head(self.task, labels, -self.weight, -self.bias, self.query)
+            lexical = None if self.lexical is None else self.lexical.reversed()
+            return self._changed(labels, -self.weight, -self.bias, lexical)
         rows = [self.labels.index(label) for label in labels]
-        return Head(self.task, labels, self.weight[rows], self.bias[rows], self.query)
+        lexical = None if self.lexical is None else self.lexical.take(rows)
+        return self._changed(labels, self.weight[rows], self.bias[rows], lexical)
+
+    def _changed(
+        self, labels: Sequence[str], weight: Vectors, bias: Vectors, lexical: Lexical | None
+    ) -> Head:
+        return Head(self.task, labels, weight, bias, self.query, lexical, self.dimension)
 
     def __eq__(self, other: object) -> bool:
         """Whether it gives the same logits to the same labels of the same task."""
         if not isinstance(other, Head):
             return NotImplemented
         ours, theirs = ((one.weight, one.bias, one.query) for one in (self, other))
-        return (self.task, self.labels) == (other.task, other.labels) and same_arrays(ours, theirs)
+        return (self.task, self.labels, self.lexical) == (
+            other.task, other.labels, other.lexical,
+        ) and same_arrays(ours, theirs)  # fmt: skip
 
     __hash__ = None  # type: ignore[assignment]  # its arrays can be written to
 
     def __repr__(self) -> str:
-        return f"<Head: {self.task}, {', '.join(self.labels)}, {self.dimension} dimensions>"
+        words = "" if self.lexical is None else " and words"
+        labels = ", ".join(self.labels)
+        return f"<Head: {self.task}, {labels}, {self.dimension} dimensions{words}>"
 
     def label_shares(self, labels: Sequence[str | int | None]) -> NDArray[np.float64]:
         """Labels as class shares, shape (n, C); NaN where a label is None.
@@ -138,31 +185,46 @@ class Head:
 
 
 class PersonalModel:
-    """A head with a user's own weights omega and bias b: z = omega . x + b.
+    """A head with a user's own weights omega, v and bias b: z = omega . x + v . words + b.
 
     The paper's personal matrix is theta = omega / w; its product with the head's weights is kept
     instead, so that a weight of the vendor's that is tiny, or 0, is a weight like any other.
 
     Args:
         head: The vendor's head.
-        weight: omega, shape (C, d).
+        weight: omega, shape (C, D).
         bias: b, shape (C,).
+        lexical: v, shape (C, buckets); None takes the vendor's. For a head with a lexical view.
 
     Raises:
         DataError: If a shape does not fit the head, or a number is not finite in float32.
     """
 
-    def __init__(self, head: Head, weight: NDArray[Any], bias: NDArray[Any]) -> None:
+    def __init__(
+        self,
+        head: Head,
+        weight: NDArray[Any],
+        bias: NDArray[Any],
+        lexical: NDArray[Any] | None = None,
+    ) -> None:
         if weight.shape != head.weight.shape or bias.shape != head.bias.shape:
             raise DataError(
                 f"weights of shape {head.weight.shape} and biases {head.bias.shape} fit the head, "
                 f"not {weight.shape} and {bias.shape}"
             )
+        vendor = None if head.lexical is None else head.lexical.weight
+        if lexical is not None and (vendor is None or lexical.shape != vendor.shape):
+            raise DataError(
+                f"weights of n-grams of shape {lexical.shape} do not fit the head's lexical view: "
+                f"{'it has none' if vendor is None else vendor.shape}"
+            )
         self.head = head
         with np.errstate(over="ignore", invalid="ignore"):
             self.weight: Vectors = weight.astype(np.float32)
             self.bias: Vectors = bias.astype(np.float32)
-        if not (np.isfinite(self.weight).all() and np.isfinite(self.bias).all()):
+            self.lexical = vendor if lexical is None else lexical.astype(np.float32)
+        parts = [part for part in (self.weight, self.bias, self.lexical) if part is not None]
+        if not all(np.isfinite(part).all() for part in parts):
             raise DataError("the personal model is not finite in float32")
 
     @classmethod
@@ -179,16 +241,17 @@ class PersonalModel:
 
     @property
     def is_vendor(self) -> bool:
-        """Whether it is the vendor's own model: omega = w and the vendor's bias."""
-        same = np.array_equal(self.weight, self.head.weight)
-        return same and np.array_equal(self.bias, self.head.bias)
+        """Whether it is the vendor's own model: omega = w, and the vendor's v and bias."""
+        head = self.head
+        vendor = None if head.lexical is None else head.lexical.weight
+        return same_arrays((self.weight, self.bias, self.lexical), (head.weight, head.bias, vendor))
 
     def __eq__(self, other: object) -> bool:
         """Whether it is the same model on the same head."""
         if not isinstance(other, PersonalModel):
             return NotImplemented
         return self.head == other.head and same_arrays(
-            (self.weight, self.bias), (other.weight, other.bias)
+            (self.weight, self.bias, self.lexical), (other.weight, other.bias, other.lexical)
         )
 
     __hash__ = None  # type: ignore[assignment]  # its arrays can be written to
@@ -197,13 +260,28 @@ class PersonalModel:
         kind = "the vendor's own" if self.is_vendor else "personal"
         return f"<PersonalModel: {kind}, on {self.head!r}>"
 
-    def logits(self, inputs: Vectors) -> Vectors:
-        """Z of inputs (n, d), shape (n, C)."""
-        return inputs @ self.weight.T + self.bias
+    def logits(self, inputs: Vectors, words: SparseRows | None = None) -> Vectors:
+        """Z of n examples, shape (n, C).
 
-    def probabilities(self, inputs: Vectors) -> NDArray[np.float64]:
-        """Probability of every label, shape (n, number of labels), for inputs (n, d)."""
-        return label_probabilities(self.logits(inputs))
+        Args:
+            inputs: ``Head.inputs``, shape (n, D).
+            words: ``Head.words``.
+
+        Raises:
+            DataError: If the head has a lexical view, and there are no words.
+        """
+        z = inputs @ self.weight.T + self.bias
+        if self.lexical is None:
+            return z
+        if words is None:
+            raise DataError("this head has a lexical view: give the examples' words, Head.words")
+        return np.asarray(z + words.times(self.lexical), dtype=np.float32)
+
+    def probabilities(
+        self, inputs: Vectors, words: SparseRows | None = None
+    ) -> NDArray[np.float64]:
+        """Probability of every label, shape (n, number of labels); see ``logits``."""
+        return label_probabilities(self.logits(inputs, words))
 
 
 def label_name(label: object) -> str:
@@ -227,10 +305,12 @@ def example_inputs(
     embeddings: Mapping[str, Vectors],
     dimension: int,
     query: Vectors | None = None,
+    *,
+    candidate: bool = False,
 ) -> Vectors:
-    """X of some examples, shape (n, dimension): h, or u * v. See ``Head``."""
-    # A user without a history has u = 0, and so the bias for every candidate.
-    result = np.zeros((len(examples), dimension), dtype=np.float32)
+    """X of some examples: h or u * v, shape (n, d), or [u * v, v], (n, 2 d). See ``Head``."""
+    # A user without a history has u = 0, and so the same u * v for every candidate.
+    result = np.zeros((len(examples), dimension * (1 + candidate)), dtype=np.float32)
     histories: dict[tuple[str, ...], Vectors] = {}
     for position, example in enumerate(examples):
         if not isinstance(example, Match):
@@ -240,7 +320,10 @@ def example_inputs(
                 rows = np.stack([embeddings[text] for text in example.history])
                 user = rows.mean(axis=0) if query is None else softmax(rows @ query) @ rows
                 histories[example.history] = user.astype(np.float32)
-            result[position] = histories[example.history] * embeddings[example.candidate]
+            product = histories[example.history] * embeddings[example.candidate]
+            result[position, :dimension] = product
+        if candidate and isinstance(example, Match):
+            result[position, dimension:] = embeddings[example.candidate]
     return result
 
 

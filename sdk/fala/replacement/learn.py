@@ -10,7 +10,7 @@ import numpy as np
 
 from fala.errors import DeviceChangedError
 from fala.examples import Example, unique_texts
-from fala.model.heads import Head, PersonalModel
+from fala.model.heads import Head
 from fala.replacement.budget import Follower
 from fala.replacement.encode import encode_missing
 from fala.replacement.fitting import Fitted, fit_recalled
@@ -18,8 +18,9 @@ from fala.replacement.memory import Memory, Target, recall
 from fala.replacement.refine import encode_free
 from fala.replacement.views import kept_view
 from fala.report import Decision, LearnReport
+from fala.solver.blocks import blocks_of, personal_of
 from fala.solver.fit import State
-from fala.solver.training import Block, Inputs, TrainingSet
+from fala.solver.training import Inputs, TrainingSet
 from fala.store.installed import Change, Installed
 from fala.store.open_slot import OpenSlot
 from fala.store.store import Version
@@ -189,7 +190,7 @@ class Learner:
             view = kept_view(now)
             weights, bias, weight = state.model(view=view is not None)
             kept = None if view is None or weight is None else view.weighed(weight)
-            model = PersonalModel(head, weights[0], bias)
+            model = personal_of(head, weights, bias)
             try:
                 now = installed.keep(now, Change(model, last.fitted.threshold, kept))
             except DeviceChangedError:
@@ -214,5 +215,5 @@ class Learner:
         if view is not None:
             seen = store.embeddings(view.backbone, texts)
             viewed = view.model.logits(view.model.head.inputs(examples, seen)).astype(np.float64)
-        block = Block(Inputs(inputs), head.weight)
-        return TrainingSet((block,), head.bias, shares, np.full(shares.shape, np.nan), viewed)
+        blocks = blocks_of(head, Inputs(inputs), head.words(examples), None)
+        return TrainingSet(blocks, head.bias, shares, np.full(shares.shape, np.nan), viewed)

@@ -13,7 +13,8 @@ from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head, Vectors
 from fala.model.prior import PopulationPrior
 from fala.replacement.views import Kept, kept_view
-from fala.solver.training import Block, Inputs, TrainingSet
+from fala.solver.blocks import blocks_of
+from fala.solver.training import Inputs, TrainingSet
 from fala.store.open_slot import OpenSlot
 from fala.store.records import StoredExample
 from fala.store.store import Store, as_stored
@@ -144,15 +145,16 @@ def recall(memory: Memory, target: Target) -> Recalled:
             if row.id in target.differences:
                 personal[position] = target.differences[row.id]
     inputs = _inputs(examples, head, real, sources)
-    targets = inputs.logits(head.weight) + head.bias + personal
     viewed = None
     if view is not None:
         viewed = view.model.logits(view.model.head.inputs(examples, seen)).astype(np.float64)
-    block = Block(inputs, head.weight, target.prior)
+    words = head.words(examples)
+    blocks = blocks_of(head, inputs, words, target.prior)
+    vendor = sum(block.logits() for block in blocks) + head.bias
     return Recalled(
         [row.id for row in rows],
         examples,
-        TrainingSet((block,), head.bias, labels, targets, viewed),
+        TrainingSet(blocks, head.bias, labels, vendor + personal, viewed),
         [_not_in(real, example) for example in examples],
         waiting,
         [_lacking(row.example, real, seen if view is not None else real) for row in waiting],
@@ -191,10 +193,11 @@ def taught_by(memory: Memory, now: OpenSlot) -> Taught:
         if all(text in embeddings for text in texts_of(row.example))
     ]
     head = now.model.head
-    inputs = head.inputs([row.example for row in rows], embeddings)
+    known = [row.example for row in rows]
+    inputs, words = head.inputs(known, embeddings), head.words(known)
     ids = [row.id for row in rows]
-    logits = dict(zip(ids, now.model.logits(inputs), strict=True))
-    vendor = dict(zip(ids, head.vendor_model().logits(inputs), strict=True))
+    logits = dict(zip(ids, now.model.logits(inputs, words), strict=True))
+    vendor = dict(zip(ids, head.vendor_model().logits(inputs, words), strict=True))
     for row, difference in differences_of(memory.store, now).items():
         if row not in logits and difference.shape == head.bias.shape:
             logits[row], vendor[row] = difference, np.zeros_like(difference)

@@ -73,9 +73,16 @@ def view_to_keep(now: OpenSlot, keep_old: KeepOld, head: Head, *, labelled: bool
     """
     if keep_old == "never" or now.model.head.labels != head.labels:
         return None
+    # Beside a lexical view word vectors say next to nothing more (.001 AUC).
+    needless = keep_old == "auto" and head.lexical is not None and labelled
+    if needless:
+        return None
     if now.static or keep_old == "always":
         # With labels what is personal is fitted anew; without, the old model alone knows it.
-        model = now.model.head.vendor_model() if labelled else now.model
+        # Its words are the new head's, too: a view is of embeddings.
+        head = now.model.head.without_words()
+        weight, bias = (head.weight, head.bias) if labelled else (now.model.weight, now.model.bias)
+        model = PersonalModel(head, weight, bias)
         bridges = reachable(now.bundle.bridges(), {}, "")
         return Kept(now.bundle, now.answering.backbone, model, bridges)
     return kept_view(now)

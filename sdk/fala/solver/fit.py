@@ -5,7 +5,8 @@
 Labels count as cross-entropy, old logits as squares where no label speaks. Every block's Gaussian
 is multiplied by a scale that leave-one-out chooses; the view's and the bias's go with the first
 block's, the backbone's. It is solved over as many numbers as there are
-features or examples, whichever are fewer (primal or dual).
+features or examples, whichever are fewer (primal or dual); where both are too many, by conjugate
+gradients, and a sample of the examples stands in for all where each is left out.
 
 With theta = omega / w the isotropic Gaussian is the paper's ridge (equation 1) with the penalty
 P = diag(w^2), around theta = 1 instead of 0.
@@ -14,29 +15,37 @@ P = diag(w^2), around theta = 1 instead of 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from fala.model.losses import Floats
-from fala.solver.newton import Evidence, Minimum, Problem, minimize, update
+from fala.solver.dual import minimize_dual
+from fala.solver.newton import (
+    Evidence,
+    Minimum,
+    Problem,
+    minimize,
+    minimize_iteratively,
+    minimize_several,
+    update,
+)
+from fala.solver.rows import DenseRows, JointRows, Rows, scaled
 from fala.solver.threads import one_blas_thread
 from fala.solver.training import TrainingSet
 from fala.solver.whitened import Whitened, whiten
-from fala.solver.whitening import product
 
 #: The view's weight a before any evidence: its mean and standard deviation.
 VIEW_WEIGHT, VIEW_DEVIATION = 0.4, 0.2
-#: Multiples of a block's covariance that leave-one-out chooses among.
+#: Multiples of a block's covariance that leave-one-out chooses among, and those of n-grams'.
 SCALES = (0.3, 1.0, 3.0)
+LEXICAL_SCALES = (0.0, 0.3, 1.0, 3.0, 10.0)
+#: Examples that choose the scales at most, and those that a fit over examples may have.
+SEARCHED, LARGEST = 600, 2000
 #: Weight of an old logit beside labels: the square then curves as the cross-entropy of one label
 #: does at an undecided document (1/4, against the square's 2), so each counts as much as the other.
 LOGIT_WEIGHT = 1 / 8
-
-# Eigenvalues of a Gram matrix below this share of the largest are rounding.
-_RANK = 1e-13
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +61,7 @@ class Fit:
         scales: The scale chosen for every block; empty where there was nothing to fit to.
         steps: Least squares problems that were solved.
         columns: Columns of each at most.
+        flops: Floating-point operations of the products and factors that it took.
         state: What one more example is added to; None where all is fitted again at no cost.
     """
 
@@ -63,6 +73,7 @@ class Fit:
     scales: tuple[float, ...] = ()
     steps: int = 0
     columns: int = 0
+    flops: float = 0.0
     state: State | None = None
 
 
@@ -99,7 +110,11 @@ class State:
             training: The further examples; each has a label or a target.
             replaced: Examples of before that no longer count, by position.
         """
-        rows = _stack(self.spaces, self.scales, self.deviation, training)
+        parts = [
+            space.rows(block.inputs)
+            for space, block in zip(self.spaces, training.blocks, strict=True)
+        ]
+        rows = scaled(parts, self.scales, self.deviation)
         own = np.sqrt(self.scales[0]) * _own(training)
         offset = _offset(self.spaces, training)
         new = _evidence(training, beside_labels=True)
@@ -113,7 +128,7 @@ class State:
             np.concatenate([weights[1], new.target_weights]),
         )
         problem = Problem(
-            np.vstack([self.problem.rows, rows]),
+            self.problem.rows.stack(rows),
             np.vstack([self.problem.own, own]),
             np.vstack([self.problem.offset, offset]),
             evidence,
@@ -156,97 +171,136 @@ def _fit(training: TrainingSet, given: Sequence[float] | None) -> Fit:
     bias = training.bias.astype(np.float64)
     classes = len(bias)
     if not used.any():
-        parts = np.zeros((classes, sum(_size(space) for space in spaces) + 1))
+        parts = np.zeros((classes, sum(space.size for space in spaces) + 1))
         moved = _lift(spaces, [1.0] * len(spaces), deviation, weights, bias, parts)
         view = None if training.view is None else np.full(classes, VIEW_WEIGHT)
         return Fit(*moved, view, plain, vendor)
-    blocks = [
-        space.rows(block.inputs)[used] for space, block in zip(spaces, training.blocks, strict=True)
-    ]
-    own = _own(training)[used]
-    evidence = _evidence(training, beside_labels=bool(training.labelled.any()), chosen=used)
-    search = _Search(blocks, deviation, own, plain[used], evidence)
-    chosen = search.choose(given)
-    minimum, lifted = search.at(chosen)
-    delta = lifted(minimum.delta)
-    moved_weights, moved_bias = _lift(spaces, chosen, deviation, weights, bias, delta)
+    rows = [space.rows(block.inputs) for space, block in zip(spaces, training.blocks, strict=True)]
+    own = _own(training)
+    evidence = _evidence(training, beside_labels=bool(training.labelled.any()))
+    every = _Minimizer(rows, deviation, own, plain, evidence)
+    telling = every if used.all() else every.take(np.flatnonzero(used))
+    chosen = telling.choose() if given is None else tuple(given)
+    minimum = telling.at(chosen)
+    moved_weights, moved_bias = _lift(spaces, chosen, deviation, weights, bias, minimum.delta)
     view_weight = None
     if training.view is not None:
         view_weight = VIEW_WEIGHT + np.sqrt(chosen[0]) * VIEW_DEVIATION * minimum.own
-    left_out = plain.copy()
-    rest = np.flatnonzero(~used)
-    if len(rest):
-        rows = _stack(spaces, chosen, deviation, training)[rest]
-        left_out[rest] += product(rows, np.ascontiguousarray(delta.T))
-        left_out[rest] += np.sqrt(chosen[0]) * _own(training)[rest] * minimum.own
-    left_out[used] = minimum.left_out
-    state = None
-    if not search.dual and all(space.turn is None for space in spaces):
-        point = np.hstack([delta, minimum.own[:, None]]).ravel()
-        problem = Problem(search.rows(chosen), np.sqrt(chosen[0]) * own, plain[used], evidence)
-        state = State(
-            spaces, chosen, deviation, weights, bias, problem, point, minimum.solve, len(own)
-        )
+    left_out, judged = minimum.left_out, minimum
+    if len(telling) > LARGEST:
+        positions = _sample(len(telling), LARGEST)
+        sample = telling.take(positions)
+        judged = sample.at(chosen)
+        telling.flops += sample.flops
+        left_out = telling.logits(chosen, judged)
+        left_out[positions] = judged.left_out
+    if telling is not every:
+        everywhere = every.logits(chosen, judged)
+        everywhere[used] = left_out
+        left_out = everywhere
+    point = np.hstack([minimum.delta, minimum.own[:, None]]).ravel()
+    # Further examples have embeddings of their own, not an earlier backbone's coordinates.
+    own_inputs = all(getattr(block.inputs, "basis", None) is None for block in training.blocks)
+    state = None if not own_inputs else State(
+        tuple(spaces), chosen, deviation, weights, bias, telling.problem(chosen), point,
+        minimum.solve, len(telling),
+    )  # fmt: skip
     return Fit(
         moved_weights, moved_bias, view_weight, left_out, vendor, chosen,
-        search.steps, search.columns, state,
+        telling.steps, telling.columns, telling.flops, state,
     )  # fmt: skip
 
 
-class _Search:
+class _Minimizer:
     """Minima at several scales, and the scales that leave out best."""
 
     def __init__(
         self,
-        blocks: Sequence[Floats],
+        parts: Sequence[Rows],
         deviation: float,
         own: Floats,
         offset: Floats,
         evidence: Evidence,
     ) -> None:
-        self._blocks, self._deviation = blocks, deviation
+        self._parts, self._deviation = parts, deviation
         self._own, self._offset, self._evidence = own, offset, evidence
-        self._found: dict[tuple[float, ...], tuple[Minimum, Callable[[Floats], Floats]]] = {}
+        self._grams: list[Floats] = []
+        self._found: dict[tuple[float, ...], Minimum] = {}
         self._last: tuple[tuple[float, ...], Minimum] | None = None
-        self.steps = 0
-        size = sum(block.shape[1] for block in blocks) + 1
-        self.dual = len(own) < size
+        self.steps, self.flops = 0, 0.0
+        size = sum(part.size for part in parts) + 1
+        self._written = size <= len(own) and all(isinstance(part, DenseRows) for part in parts)
         self.columns = min(len(own), size) + 1
 
-    def rows(self, scales: Sequence[float]) -> Floats:
-        """All blocks' rows at some scales, and the bias's, shape (n, p)."""
-        parts = [np.sqrt(s) * rows for s, rows in zip(scales, self._blocks, strict=True)]
-        deviation = np.sqrt(scales[0]) * self._deviation
-        return np.hstack([*parts, np.full((len(self._own), 1), deviation)])
+    def __len__(self) -> int:
+        return len(self._own)
 
-    def at(self, scales: tuple[float, ...]) -> tuple[Minimum, Callable[[Floats], Floats]]:
-        """The minimum at some scales, and what takes its numbers to those of the rows."""
+    def take(self, positions: NDArray[np.integer]) -> _Minimizer:
+        """The same of some examples, by position."""
+        return _Minimizer(
+            [part.take(positions) for part in self._parts], self._deviation,
+            self._own[positions], self._offset[positions], self._evidence.take(positions),
+        )  # fmt: skip
+
+    def problem(self, scales: Sequence[float]) -> Problem:
+        """J at some scales."""
+        rows = scaled(self._parts, scales, self._deviation)
+        return Problem(rows, np.sqrt(scales[0]) * self._own, self._offset, self._evidence)
+
+    def logits(self, scales: Sequence[float], minimum: Minimum) -> Floats:
+        """What a minimum of some of the examples says of all, shape (n, C)."""
+        return self.problem(scales).logits(np.hstack([minimum.delta, minimum.own[:, None]]).ravel())
+
+    def at(self, scales: tuple[float, ...]) -> Minimum:
+        """The minimum at some scales."""
         if scales not in self._found:
-            rows = self.rows(scales)
-            lift: Callable[[Floats], Floats] = _same
-            if self.dual:
-                rows, lift = _reduced(rows)
-            start = None if self.dual else self._start(scales)
-            own = np.sqrt(scales[0]) * self._own
-            problem = Problem(rows, own, self._offset, self._evidence)
-            minimum = minimize(problem, start)
+            minimum = self._minimize(scales)
             self.steps += minimum.steps
-            self._found[scales] = minimum, lift
+            self.flops += minimum.flops
+            self._found[scales] = minimum
             self._last = scales, minimum
         return self._found[scales]
 
-    def choose(self, given: Sequence[float] | None) -> tuple[float, ...]:
+    def choose(self) -> tuple[float, ...]:
         """The scales with the least leave-one-out loss, one block after the other."""
-        if given is not None:
-            return tuple(given)
-        best = (1.0,) * len(self._blocks)
-        for block in range(len(self._blocks)):
-            tried = [(*best[:block], scale, *best[block + 1 :]) for scale in SCALES]
-            losses = [self._evidence.loss(self.at(scales)[0].left_out) for scales in tried]
+        if not self._written and len(self) > SEARCHED:
+            sample = self.take(_sample(len(self), SEARCHED))
+            chosen = sample.choose()
+            self.steps += sample.steps
+            self.flops += sample.flops
+            return chosen
+        best = (1.0,) * len(self._parts)
+        for block, part in enumerate(self._parts):
+            grid = SCALES if isinstance(part, DenseRows) else LEXICAL_SCALES
+            tried = [(*best[:block], scale, *best[block + 1 :]) for scale in grid]
+            losses = [self._evidence.loss(self.at(scales).left_out) for scales in tried]
             # Losses that differ by rounding alone are equal: the smaller scale is the safer one.
             least = min(losses) * (1 + 1e-9)
             best = next(s for s, loss in zip(tried, losses, strict=True) if loss <= least)
         return best
+
+    def _minimize(self, scales: tuple[float, ...]) -> Minimum:
+        problem = self.problem(scales)
+        if self._written and isinstance(problem.rows, JointRows):
+            written = replace(problem, rows=problem.rows.written())
+            return minimize(written, self._start(scales))
+        if len(self) > LARGEST:
+            return minimize_iteratively(problem)
+        gram = self._gram(scales)
+        if self._offset.shape[1] > 1:
+            return minimize_several(problem, gram)
+        return minimize_dual(problem, gram, None if self._last is None else self._last[1].z)
+
+    def _gram(self, scales: Sequence[float]) -> Floats:
+        """The Gram matrix of all blocks' rows at some scales, shape (n, n)."""
+        if not self._grams:
+            self._grams = [part.gram() for part in self._parts]
+            self.flops += sum(part.gram_flops for part in self._parts)
+        total = np.full((len(self), len(self)), scales[0] * self._deviation**2)
+        for scale, gram in zip(scales, self._grams, strict=True):
+            if scale:
+                total += scale * gram
+        return total
 
     def _start(self, scales: tuple[float, ...]) -> Floats | None:
         """The last minimum's model, in the numbers of other scales."""
@@ -254,36 +308,13 @@ class _Search:
             return None
         before, minimum = self._last
         ratio = np.sqrt(np.array(before) / np.array(scales))
-        repeated = np.repeat([*ratio, ratio[0]], [*(b.shape[1] for b in self._blocks), 1])
+        repeated = np.repeat([*ratio, ratio[0]], [*(part.size for part in self._parts), 1])
         return np.hstack([minimum.delta * repeated, ratio[0] * minimum.own[:, None]]).ravel()
 
 
-def _reduced(rows: Floats) -> tuple[Floats, Callable[[Floats], Floats]]:
-    """Rows (n, r), r <= n, of the same Gram matrix, and the way back: the dual."""
-    gram = scipy.linalg.blas.dsyrk(1.0, rows.T, trans=1, lower=1)
-    values, vectors, _ = scipy.linalg.lapack.dsyevd(gram, lower=1, overwrite_a=1)
-    kept = values > _RANK * max(float(values[-1]), np.finfo(np.float64).tiny)
-    values, vectors = values[kept], np.ascontiguousarray(vectors[:, kept])
-    back = vectors / np.sqrt(values)
-    return vectors * np.sqrt(values), lambda delta: (rows.T @ (back @ delta.T)).T
-
-
-def _same(delta: Floats) -> Floats:
-    return delta
-
-
-def _size(space: Whitened) -> int:
-    return len(space.root if space.turn is None else space.turn) + len(space.factors)
-
-
-def _stack(
-    spaces: Sequence[Whitened], scales: Sequence[float], deviation: float, training: TrainingSet
-) -> Floats:
-    parts = [
-        np.sqrt(scale) * space.rows(block.inputs)
-        for scale, space, block in zip(scales, spaces, training.blocks, strict=True)
-    ]
-    return np.hstack([*parts, np.full((len(training), 1), np.sqrt(scales[0]) * deviation)])
+def _sample(count: int, size: int) -> NDArray[np.int64]:
+    """Positions of some of many examples, in order; the same every time."""
+    return np.sort(np.random.default_rng(0).permutation(count)[:size])
 
 
 def _offset(spaces: Sequence[Whitened], training: TrainingSet) -> Floats:
@@ -302,10 +333,8 @@ def _own(training: TrainingSet) -> Floats:
     return VIEW_DEVIATION * training.view
 
 
-def _evidence(
-    training: TrainingSet, *, beside_labels: bool, chosen: slice | NDArray[np.bool_] = slice(None)
-) -> Evidence:
-    labels, targets = training.labels[chosen], training.targets[chosen]
+def _evidence(training: TrainingSet, *, beside_labels: bool) -> Evidence:
+    labels, targets = training.labels, training.targets
     has_label = np.logical_not(np.isnan(labels).any(axis=1))
     has_target = np.logical_and(~has_label, ~np.isnan(targets).any(axis=1))
     weight = LOGIT_WEIGHT if beside_labels else 1.0
@@ -331,9 +360,9 @@ def _lift(
     for index in range(len(vendor_bias)):
         start = 0
         for block, (space, scale) in enumerate(zip(spaces, scales, strict=True)):
-            part = delta[index, start : start + _size(space)]
+            part = delta[index, start : start + space.size]
             omega, share = space.lift(np.sqrt(scale) * part)
             moved[block][index] += omega
             bias[index] += share
-            start += _size(space)
+            start += space.size
     return tuple(moved), bias

@@ -3,10 +3,11 @@
     J(delta) = sum_i s_i CE(y_i, z_i) + sum_i t_i |z_i - z_hat_i|^2 + 1/2 |delta|^2,
     z_ic = offset_ic + row_i . delta_c + own_ic eta_c
 
-One logit: reweighted least squares with a Cholesky factor a step. C > 2 logits: the same Newton
-steps, each by conjugate gradients, whose preconditioner is one eigendecomposition for all logits
-and steps; a softmax over 20 labels then costs what one logit does, and nothing is approximated but
-the leave-one-out's curvature.
+One logit: reweighted least squares with a Cholesky factor a step, over as many numbers as there
+are columns. C > 2 logits: the same Newton steps, each by conjugate gradients, whose preconditioner
+takes one curvature for all logits; a softmax over 20 labels then costs what one logit does, and
+nothing is approximated but the leave-one-out's curvature. So it goes, too, where the examples are
+too many for anything else (``minimize_iteratively``). ``fala.solver.dual`` is over the examples.
 """
 
 from __future__ import annotations
@@ -16,19 +17,29 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import NDArray
 
 from fala.model.losses import Floats, cross_entropy, probabilities
-from fala.solver.whitening import product
+from fala.solver.inverses import (
+    Inverse,
+    OverBlocks,
+    OverColumns,
+    OverExamples,
+    cho_solve,
+    cholesky,
+    positive,
+)
+from fala.solver.rows import DenseRows, Rows
 
 # Newton's error is squared by a step: after one that moved logits by this share, nothing is left.
-_TOLERANCE = 1e-5
-_MAX_STEPS = 50
-_MAX_HALVINGS = 40
+TOLERANCE = 1e-4
+MAX_STEPS = 50
+MAX_HALVINGS = 40
 # Armijo's: the share of the promised descent that a step must keep.
-_DESCENT = 1e-4
+DESCENT = 1e-4
 # Conjugate gradients end at this share of the gradient; the next Newton step begins there.
 _RESIDUAL = 1e-3
-_MAX_DIRECTIONS = 60
+_MAX_DIRECTIONS = 100
 # One more example moves little: the step after one of this share moves what nobody sees.
 _NEAR_TOLERANCE, _NEAR_RESIDUAL = 1e-3, 1e-2
 
@@ -48,6 +59,13 @@ class Evidence:
     label_weights: Floats
     targets: Floats
     target_weights: Floats
+
+    def take(self, positions: NDArray[np.integer]) -> Evidence:
+        """What some of the rows are fitted to, by position."""
+        return Evidence(
+            self.labels[positions], self.label_weights[positions],
+            self.targets[positions], self.target_weights[positions],
+        )  # fmt: skip
 
     def loss(self, z: Floats) -> float:
         """The data terms of J at logits (n, C)."""
@@ -72,6 +90,7 @@ class Minimum:
         left_out: Leave-one-out logits, by the usual one step from the minimum, shape (n, C).
         solve: Gives H^-1 v for an approximate Hessian H, for vectors of C (p + 1) numbers.
         steps: Least squares problems that were solved.
+        flops: Floating-point operations of the products and factors that it took.
     """
 
     delta: Floats
@@ -80,6 +99,7 @@ class Minimum:
     left_out: Floats
     solve: Callable[[Floats], Floats]
     steps: int
+    flops: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,13 +107,13 @@ class Problem:
     """J.
 
     Attributes:
-        rows: Shape (n, p); the same for all logits.
+        rows: R, of p columns; the same for all logits.
         own: A further column of each logit's own, shape (n, C): a view's logit, or zeros.
         offset: Shape (n, C).
         evidence: The data terms.
     """
 
-    rows: Floats
+    rows: Rows
     own: Floats
     offset: Floats
     evidence: Evidence
@@ -105,12 +125,12 @@ class Problem:
     def move(self, point: Floats) -> Floats:
         """Z without the offset."""
         delta = point.reshape(self.offset.shape[1], -1)
-        return product(self.rows, np.ascontiguousarray(delta[:, :-1].T)) + self.own * delta[:, -1]
+        return self.rows.times(delta[:, :-1]) + self.own * delta[:, -1]
 
     def gather(self, slope: Floats) -> Floats:
         """The gradient by the numbers, of a gradient (n, C) by the logits."""
-        rows = product(self.rows.T, slope).T
-        return np.hstack([rows, (self.own * slope).sum(axis=0)[:, None]]).ravel()
+        own = (self.own * slope).sum(axis=0)[:, None]
+        return np.hstack([self.rows.gather(slope), own]).ravel()
 
     def value(self, point: Floats, z: Floats) -> float:
         """J."""
@@ -118,15 +138,46 @@ class Problem:
 
 
 def minimize(problem: Problem, start: Floats | None = None) -> Minimum:
-    """Minimize J.
+    """Minimize J in the rows' own columns, which are written out.
+
+    Args:
+        problem: J; its rows are dense.
+        start: Where to begin, C (p + 1) numbers; None begins at 0.
+
+    Raises:
+        TypeError: The rows are not dense.
+    """
+    if not isinstance(problem.rows, DenseRows):
+        raise TypeError("rows that are written out expected")
+    if problem.offset.shape[1] == 1:
+        return _one(problem, problem.rows.matrix, _begin(problem, start))
+    return _several(problem, OverColumns(problem.rows.inner()), _begin(problem, start))
+
+
+def minimize_several(problem: Problem, gram: Floats) -> Minimum:
+    """Minimize J of C > 2 logits over as many numbers as there are examples.
+
+    Args:
+        problem: J.
+        gram: R R', shape (n, n), without the logits' own columns.
+    """
+    return _several(problem, OverExamples(problem.rows, gram), _begin(problem, None))
+
+
+def minimize_iteratively(problem: Problem, start: Floats | None = None) -> Minimum:
+    """Minimize J by conjugate gradients alone; its leave-one-out logits are the plain ones.
 
     Args:
         problem: J.
         start: Where to begin, C (p + 1) numbers; None begins at 0.
     """
-    classes = problem.offset.shape[1]
-    point = np.zeros(classes * (problem.rows.shape[1] + 1)) if start is None else start
-    return _one(problem, point) if classes == 1 else _several(problem, point)
+    return _several(problem, OverBlocks(problem.rows), _begin(problem, start))
+
+
+def _begin(problem: Problem, start: Floats | None) -> Floats:
+    if start is not None:
+        return start
+    return np.zeros(problem.offset.shape[1] * (problem.rows.size + 1))
 
 
 def update(
@@ -144,7 +195,7 @@ def update(
     """
 
     def step(gradient: Floats, shares: Floats) -> Floats:
-        return _conjugate(problem, gradient, shares, solve, _NEAR_RESIDUAL)
+        return _conjugate(problem, gradient, shares, solve, _NEAR_RESIDUAL)[0]
 
     point, _, steps = _newton(problem, point, step, _NEAR_TOLERANCE)
     return point, steps
@@ -154,12 +205,12 @@ def _newton(
     problem: Problem,
     point: Floats,
     step: Callable[[Floats, Floats], Floats],
-    tolerance: float = _TOLERANCE,
+    tolerance: float = TOLERANCE,
 ) -> tuple[Floats, Floats, int]:
     """Damped Newton steps; gives the point, its logits and the number of steps."""
     z = problem.logits(point)
     value = problem.value(point, z)
-    for taken in range(1, _MAX_STEPS + 1):
+    for taken in range(1, MAX_STEPS + 1):
         shares = probabilities(z)
         gradient = problem.gather(problem.evidence.slope(z, shares)) + point
         direction = -step(gradient, shares)
@@ -167,10 +218,10 @@ def _newton(
         promised = float(gradient @ direction)
         # Far from the minimum a whole step can overshoot: it is halved until J falls.
         share = 1.0
-        for _ in range(_MAX_HALVINGS):
+        for _ in range(MAX_HALVINGS):
             there = point + share * direction
             reached = problem.value(there, z + share * move)
-            if reached <= value + _DESCENT * share * promised:
+            if reached <= value + DESCENT * share * promised:
                 break
             share /= 2
         else:  # J no longer falls by more than rounding
@@ -182,23 +233,21 @@ def _newton(
     return point, z, taken
 
 
-def _one(problem: Problem, point: Floats) -> Minimum:
+def _one(problem: Problem, matrix: Floats, point: Floats) -> Minimum:
     """One logit: a Cholesky factor of H = R'WR + 1 a step; R has the logit's own column, too."""
-    rows = np.hstack([problem.rows, problem.own])
+    rows = np.hstack([matrix, problem.own])
     factor: list[Floats] = []
 
     def factored(shares: Floats) -> Floats:
-        weights = _curvature(problem.evidence, shares)[:, 0]
+        weights = curvature(problem.evidence, shares)[:, 0]
         half = rows * np.sqrt(weights)[:, None]
         hessian = scipy.linalg.blas.dsyrk(1.0, half.T, lower=1)
         hessian.flat[:: len(hessian) + 1] += 1.0
-        return np.asarray(
-            scipy.linalg.cholesky(hessian, lower=True, overwrite_a=True, check_finite=False)
-        )
+        return cholesky(hessian)
 
     def step(gradient: Floats, shares: Floats) -> Floats:
         factor[:] = [factored(shares)]
-        return _cho_solve(factor[0], gradient)
+        return cho_solve(factor[0], gradient)
 
     point, z, steps = _newton(problem, point, step)
     shares = probabilities(z)
@@ -206,47 +255,55 @@ def _one(problem: Problem, point: Floats) -> Minimum:
     slope = problem.evidence.slope(z, shares)
     half = scipy.linalg.solve_triangular(lower, rows.T, lower=True, check_finite=False)
     leverage = np.einsum("rn,rn->n", half, half)
-    kept = 1.0 - _curvature(problem.evidence, shares)[:, 0] * leverage
-    left_out = z + (slope[:, 0] * leverage / _positive(kept))[:, None]
-    return Minimum(point[None, :-1], point[-1:], z, left_out, lambda v: _cho_solve(lower, v), steps)
+    kept = 1.0 - curvature(problem.evidence, shares)[:, 0] * leverage
+    left_out = z + (slope[:, 0] * leverage / positive(kept))[:, None]
+    n, p = rows.shape
+    flops = (steps + 1) * (n * p**2 + p**3 / 3) + n * p**2
+    return Minimum(
+        point[None, :-1], point[-1:], z, left_out, lambda v: cho_solve(lower, v), steps, flops
+    )
 
 
-def _several(problem: Problem, point: Floats) -> Minimum:
-    """C logits: conjugate gradients, with (w R'R + 1)^-1 for the mean curvature w before them."""
+def _several(problem: Problem, inverse: Inverse, point: Floats) -> Minimum:
+    """Newton steps by conjugate gradients, with (w R'R + 1)^-1 for the mean curvature w."""
     classes = problem.offset.shape[1]
-    gram = scipy.linalg.blas.dsyrk(1.0, problem.rows.T, lower=1)
-    values, vectors, _ = scipy.linalg.lapack.dsyevd(gram, lower=1, overwrite_a=1)
-    values = np.maximum(values, 0.0)
     lengths = (problem.own**2).sum(axis=0)
 
-    def inverse(weight: float) -> Callable[[Floats], Floats]:
-        scale = 1.0 / (weight * values + 1.0)
+    def preconditioner(weight: float) -> Callable[[Floats], Floats]:
+        over = inverse.at(weight)
 
         def solve(vector: Floats) -> Floats:
             parts = vector.reshape(classes, -1)
-            inner = product(vectors.T, np.ascontiguousarray(parts[:, :-1].T)) * scale[:, None]
             own = parts[:, -1] / (weight * lengths + 1.0)
-            return np.hstack([product(vectors, inner).T, own[:, None]]).ravel()
+            return np.hstack([over(parts[:, :-1]), own[:, None]]).ravel()
 
         return solve
 
+    directions = 0
+
     def step(gradient: Floats, shares: Floats) -> Floats:
-        solve = inverse(float(_curvature(problem.evidence, shares).mean()))
-        return _conjugate(problem, gradient, shares, solve)
+        nonlocal directions
+        solve = preconditioner(float(curvature(problem.evidence, shares).mean()))
+        found, taken = _conjugate(problem, gradient, shares, solve)
+        directions += taken
+        return found
 
     point, z, steps = _newton(problem, point, step)
     shares = probabilities(z)
     slope = problem.evidence.slope(z, shares)
     # Each logit's curvature is its own: H for the c-th logit is about w_c R'R + 1.
-    turned = product(problem.rows, vectors) ** 2
-    curvature = _curvature(problem.evidence, shares)
-    total = _positive(np.full(1, curvature.sum()))[0]
-    weight = float((curvature**2).sum() / total) if curvature.any() else 0.0
-    leverage = product(turned, 1.0 / (weight * values + 1.0))
-    kept = 1.0 - np.minimum(curvature, weight) * leverage[:, None]
-    left_out = z + slope * leverage[:, None] / _positive(kept)
+    curved = curvature(problem.evidence, shares)
+    total = positive(np.full(1, curved.sum()))[0]
+    weight = float((curved**2).sum() / total) if curved.any() else 0.0
+    leverage = inverse.leverage(problem.rows, weight)
+    left_out = z
+    if leverage is not None:
+        kept = 1.0 - np.minimum(curved, weight) * leverage[:, None]
+        left_out = z + slope * leverage[:, None] / positive(kept)
     parts = point.reshape(classes, -1)
-    return Minimum(parts[:, :-1], parts[:, -1], z, left_out, inverse(weight), steps)
+    products = 2 * classes * (directions + 2 * steps) * problem.rows.product_flops
+    flops = products + inverse.flops(problem.rows, classes, directions, steps)
+    return Minimum(parts[:, :-1], parts[:, -1], z, left_out, preconditioner(weight), steps, flops)
 
 
 def _conjugate(
@@ -255,8 +312,11 @@ def _conjugate(
     shares: Floats,
     solve: Callable[[Floats], Floats],
     least: float = _RESIDUAL,
-) -> Floats:
-    """H^-1 gradient by preconditioned conjugate gradients, for J's Hessian at some shares."""
+) -> tuple[Floats, int]:
+    """H^-1 gradient by preconditioned conjugate gradients, and how many directions it took.
+
+    H is J's Hessian at some shares.
+    """
     labels = problem.evidence.label_weights[:, None]
     squares = 2 * problem.evidence.target_weights[:, None]
 
@@ -273,9 +333,9 @@ def _conjugate(
     direction = turned
     before = float(residual @ turned)
     enough = least**2 * before
-    for _ in range(_MAX_DIRECTIONS):
-        if before <= enough:
-            break
+    taken = 0
+    while before > enough and taken < _MAX_DIRECTIONS:
+        taken += 1
         curved = hessian(direction)
         length = before / float(direction @ curved)
         found += length * direction
@@ -284,19 +344,10 @@ def _conjugate(
         now = float(residual @ turned)
         direction = turned + now / before * direction
         before = now
-    return found
+    return found, taken
 
 
-def _curvature(evidence: Evidence, shares: Floats) -> Floats:
+def curvature(evidence: Evidence, shares: Floats) -> Floats:
     """The second derivative of the data terms by each logit, shape (n, C)."""
     labels = evidence.label_weights[:, None] * shares * (1 - shares)
     return labels + 2 * evidence.target_weights[:, None]
-
-
-def _cho_solve(lower: Floats, vector: Floats) -> Floats:
-    return np.asarray(scipy.linalg.cho_solve((lower, True), vector, check_finite=False))
-
-
-def _positive(kept: Floats) -> Floats:
-    # An example that alone decides its own fit has 1 - H_ii = 0 up to rounding.
-    return np.maximum(kept, np.finfo(np.float64).eps)

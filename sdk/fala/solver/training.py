@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import DataError
+from fala.lexical.rows import SparseRows
 from fala.model.heads import Vectors
 from fala.model.losses import Floats
 from fala.model.prior import PopulationPrior
@@ -25,10 +26,20 @@ class Inputs:
     coordinates: Vectors
     basis: Vectors | None = None
 
+    def __len__(self) -> int:
+        return len(self.coordinates)
+
     def logits(self, weight: NDArray[np.floating]) -> Floats:
         """W . x for a weight (C, d), shape (n, C)."""
         inner = weight.T if self.basis is None else self.basis @ weight.T
         return np.asarray(self.coordinates @ inner, dtype=np.float64)
+
+    def take(self, positions: NDArray[np.integer]) -> Inputs:
+        """Some of the examples, by position."""
+        return Inputs(self.coordinates[positions], self.basis)
+
+
+Features = Inputs | SparseRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,14 +47,27 @@ class Block:
     """A group of features with a scale of its own.
 
     Attributes:
-        inputs: The features x of n examples, real or mapped.
+        inputs: The features x of n examples: real, mapped, or n-grams.
         weight: The vendor's omega, shape (C, d): the mean of the Gaussian.
         prior: How people differ from it; None takes an isotropic Gaussian. For one logit only.
     """
 
-    inputs: Inputs
+    inputs: Features
     weight: Vectors
     prior: PopulationPrior | None = None
+
+    def logits(self) -> Floats:
+        """What the vendor's weights add to the logits, shape (n, C)."""
+        if isinstance(self.inputs, SparseRows):
+            return self.inputs.times(self.weight)
+        return self.inputs.logits(self.weight)
+
+    @property
+    def finite(self) -> bool:
+        """Whether all features are finite numbers."""
+        inputs = self.inputs
+        values = inputs.values if isinstance(inputs, SparseRows) else inputs.coordinates
+        return bool(np.isfinite(values).all())
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +93,7 @@ class TrainingSet:
     view: Floats | None = None
 
     def __post_init__(self) -> None:
-        known = all(np.isfinite(block.inputs.coordinates).all() for block in self.blocks)
+        known = all(block.finite for block in self.blocks)
         if not known or not (self.view is None or np.isfinite(self.view).all()):
             raise DataError("an input or an old logit is not finite")
         if np.isinf(self.labels).any() or np.isinf(self.targets).any():
@@ -90,5 +114,5 @@ class TrainingSet:
 
     def vendor_logits(self) -> Floats:
         """The vendor's own logits, shape (n, C)."""
-        parts = [block.inputs.logits(block.weight) for block in self.blocks]
+        parts = [block.logits() for block in self.blocks]
         return np.asarray(sum(parts) + self.bias, dtype=np.float64)

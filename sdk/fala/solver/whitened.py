@@ -3,18 +3,21 @@
 With omega = m + A delta and delta ~ Normal(0, I), a block adds m . x + (A' x) . delta to a logit:
 A' x is a row. The population prior has A = [diag(variance)^1/2, factors']; the isotropic one
 A = v^1/2 I, and is meant at the user's mean input, so that omega alone does not move the mean
-logit.
+logit. Of n-grams, too: their v is such that a row's mean square is 1.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import scipy.linalg
 
+from fala.lexical.rows import SparseRows
 from fala.model.losses import Floats
-from fala.solver.training import Block, Inputs
+from fala.solver.rows import CentredRows, DenseRows, Rows
+from fala.solver.training import Block, Features, Inputs
 
 #: How far people's omega is from the vendor's w, without a population prior: the variance of a
 #: coordinate, as a multiple of the mean square of w. The optimum is broad.
@@ -29,12 +32,64 @@ BIAS_DEVIATION = 1.0
 _MUTE = 1e-4
 # Share of the mean variance that is added to a covariance that need not have full rank.
 _JITTER = 1e-9
+# Texts whose n-grams differ by less than this are all the same.
+_ALIKE = 1e-9
 # And what is added at least: a bridge that says nothing of a text has a covariance of 0.
 _LEAST = 1e-30
 
 
+class Whitened(Protocol):
+    """One block of one logit, in coordinates delta."""
+
+    @property
+    def size(self) -> int:
+        """How many coordinates."""
+
+    def rows(self, inputs: Features) -> Rows:
+        """Rows of n examples."""
+
+    def offset(self, inputs: Features) -> Floats:
+        """What the Gaussian's mean adds to the vendor's logits, shape (n,)."""
+
+    def lift(self, delta: Floats) -> tuple[Floats, float]:
+        """(omega - w, its share of b - the vendor's b) of whitened numbers (p,)."""
+
+
 @dataclass(frozen=True, eq=False)
-class Whitened:
+class WhitenedWords:
+    """N-grams.
+
+    Attributes:
+        centre: The user's mean row, shape (p,).
+        root: Square root of a coordinate's variance.
+    """
+
+    centre: Floats
+    root: float
+
+    @property
+    def size(self) -> int:
+        """How many coordinates."""
+        return len(self.centre)
+
+    def rows(self, inputs: Features) -> CentredRows:
+        """Rows of n examples."""
+        if not isinstance(inputs, SparseRows):
+            raise TypeError("n-grams expected")
+        return CentredRows(inputs, self.centre, self.root)
+
+    def offset(self, inputs: Features) -> Floats:
+        """Nothing: the mean is the vendor's own."""
+        return np.zeros(len(inputs))
+
+    def lift(self, delta: Floats) -> tuple[Floats, float]:
+        """(v - the vendor's v, its share of b - the vendor's b) of whitened numbers (p,)."""
+        weights = self.root * delta
+        return weights, -float(self.centre @ weights)
+
+
+@dataclass(frozen=True, eq=False)
+class WhitenedInputs:
     """One block of one logit, in coordinates delta.
 
     Attributes:
@@ -55,18 +110,25 @@ class Whitened:
     mean: Floats
     basis: Floats | None
 
-    def rows(self, inputs: Inputs) -> Floats:
-        """Rows of n examples, shape (n, p)."""
+    @property
+    def size(self) -> int:
+        """How many coordinates."""
+        return len(self.root if self.turn is None else self.turn) + len(self.factors)
+
+    def rows(self, inputs: Features) -> DenseRows:
+        """Rows of n examples."""
+        if not isinstance(inputs, Inputs):
+            raise TypeError("embeddings expected")
         centred = inputs.coordinates - self.centre
         first = centred * self.root if self.turn is None else centred @ self.turn
         if not len(self.factors):
-            return np.asarray(first, dtype=np.float64)
-        return np.hstack([first, self._products(inputs, self.factors)])
+            return DenseRows(np.asarray(first, dtype=np.float64))
+        return DenseRows(np.hstack([first, self._products(inputs, self.factors)]))
 
-    def offset(self, inputs: Inputs) -> Floats:
+    def offset(self, inputs: Features) -> Floats:
         """What the Gaussian's mean adds to the vendor's logits, shape (n,)."""
-        if not self.mean.any():
-            return np.zeros(len(inputs.coordinates))
+        if not isinstance(inputs, Inputs) or not self.mean.any():
+            return np.zeros(len(inputs))
         return self._products(inputs, self.mean[None])[:, 0]
 
     def lift(self, delta: Floats) -> tuple[Floats, float]:
@@ -91,11 +153,13 @@ class Whitened:
 def whiten(block: Block) -> tuple[Whitened, float]:
     """The maker of a block's rows, the same for all logits, and the bias's standard deviation."""
     inputs = block.inputs
+    if isinstance(inputs, SparseRows):
+        return _words(inputs), BIAS_DEVIATION
     basis = None if inputs.basis is None else inputs.basis.astype(np.float64)
     d = block.weight.shape[1]
     if block.prior is None:
         centre = _mean(inputs)
-        variance = np.full(d, _isotropic(block, centre, basis))
+        variance = np.full(d, _isotropic(block.weight.astype(np.float64), inputs, centre, basis))
         factors, mean, deviation = np.empty((0, d + 1)), np.zeros(d + 1), BIAS_DEVIATION
     else:
         prior = block.prior
@@ -109,7 +173,7 @@ def whiten(block: Block) -> tuple[Whitened, float]:
         inner = (basis * variance) @ basis.T
         inner.flat[:: len(inner) + 1] += max(_JITTER * np.trace(inner) / len(inner), _LEAST)
         turn = scipy.linalg.cholesky(inner, lower=True)
-    return Whitened(centre, turn, root, factors, mean, basis), deviation
+    return WhitenedInputs(centre, turn, root, factors, mean, basis), deviation
 
 
 def _mean(inputs: Inputs) -> Floats:
@@ -118,10 +182,16 @@ def _mean(inputs: Inputs) -> Floats:
     return np.asarray(inputs.coordinates.mean(axis=0, dtype=np.float64))
 
 
-def _isotropic(block: Block, centre: Floats, basis: Floats | None) -> float:
+def _words(rows: SparseRows) -> WhitenedWords:
+    centre = rows.mean()
+    square = float(rows.squared_lengths().mean() - centre @ centre) if len(rows) else 0.0
+    return WhitenedWords(centre, 1.0 / np.sqrt(square) if square > _ALIKE else 1.0)
+
+
+def _isotropic(weight: Floats, inputs: Inputs, centre: Floats, basis: Floats | None) -> float:
     """Variance of a coordinate of omega; the same for all of a head's logits."""
-    square = float(np.mean(block.weight.astype(np.float64) ** 2))
-    centred = block.inputs.coordinates - centre
+    square = float(np.mean(weight**2))
+    centred = inputs.coordinates - centre
     if basis is not None:
         # |x|^2 = c B B' c' without x itself.
         length = float(np.einsum("ij,jk,ik->", centred, basis @ basis.T, centred, optimize=True))

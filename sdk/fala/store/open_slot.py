@@ -16,7 +16,7 @@ from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.prior import PopulationPrior
 from fala.model.view import View
 from fala.store.records import THETA, SlotRecord
-from fala.store.slots import bundle_path, open_release
+from fala.store.slots import bundle_path, lexical_weight, open_release
 from fala.store.store import Store
 
 
@@ -58,7 +58,9 @@ class OpenSlot:
                 raise DeviceError(f"{one.path}: not the bundle that was installed")
         try:
             head = ordered(head, record.labels)
-            model = PersonalModel(head, _omega(record.weight, record.form, head), record.bias)
+            words = lexical_weight(record.lexical, head)
+            omega = _omega(record.weight, record.form, head)
+            model = PersonalModel(head, omega, record.bias, words)
             view = _view(record, view_bundle)
         except DataError as error:
             raise DeviceError(f"{device}: slot {slot} is damaged: {error}") from error
@@ -131,7 +133,8 @@ def _view(record: SlotRecord, bundle: Bundle | None) -> View | None:
     head = bundle.head()
     if head is None:
         raise BundleMismatchError(f"{bundle.path}: a view without a head")
-    head = ordered(head, record.labels)
+    # Only what the earlier backbone's embeddings say: the words have a block of their own.
+    head = ordered(head, record.labels).without_words()
     own = _omega(record.view.own, record.view.form, head)
     return View(PersonalModel(head, own, record.view.bias), record.view.weight)
 

@@ -35,6 +35,19 @@ class ViewRecord:
 
 
 @dataclass(frozen=True, eq=False)
+class LexicalRecord:
+    """The weights of n-grams that are the user's own: those of the others are the vendor's.
+
+    Attributes:
+        buckets: Shape (m,), uint16, ascending.
+        weight: Their weights, float32, shape (C, m).
+    """
+
+    buckets: NDArray[np.uint16]
+    weight: NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
 class SlotRecord:
     """A slot's personal model.
 
@@ -51,6 +64,7 @@ class SlotRecord:
         labels: The device's order of the labels; empty for the head's own.
         view: The earlier model that answers beside it, if any.
         form: What ``weight`` is: omega, or theta in a store of an earlier version.
+        lexical: The user's own weights of n-grams; None where the head has no lexical view.
     """
 
     name: str
@@ -65,6 +79,7 @@ class SlotRecord:
     labels: tuple[str, ...] = ()
     view: ViewRecord | None = None
     form: str = OMEGA
+    lexical: LexicalRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)

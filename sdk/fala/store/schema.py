@@ -74,6 +74,10 @@ MIGRATIONS: tuple[str, ...] = (
         value TEXT NOT NULL
     ) WITHOUT ROWID;
     """,
+    """
+    ALTER TABLE slots ADD COLUMN buckets BLOB;
+    ALTER TABLE slots ADD COLUMN lexical BLOB;
+    """,
 )
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
+
+from fala.bundle.archive import write_archive
 from fala.bundle.files import write_atomically
 from fala.bundle.reading import Bundle
-from fala.errors import BundleDigestError, BundleError, BundleMismatchError
-from fala.model.heads import Head, PersonalModel
-from fala.store.records import SlotRecord, ViewRecord
+from fala.errors import BundleError, BundleMismatchError, DataError
+from fala.model.heads import Head, PersonalModel, Vectors
+from fala.store.records import LexicalRecord, SlotRecord, ViewRecord
 
 #: The slots' names.
 SLOTS = ("a", "b")
@@ -21,14 +23,18 @@ SLOTS = ("a", "b")
 BUNDLES = "bundles"
 
 
-def open_release(path: str | os.PathLike[str]) -> tuple[Bundle, Head]:
+def open_release(path: str | os.PathLike[str], *, hold: bool = False) -> tuple[Bundle, Head]:
     """Open a bundle that must have a head.
+
+    Args:
+        path: The bundle's file.
+        hold: See ``Bundle.open``.
 
     Raises:
         BundleMismatchError: It is a backbone only.
         BundleError: It cannot be trusted.
     """
-    bundle = Bundle.open(path)
+    bundle = Bundle.open(path, hold=hold)
     head = bundle.head()
     if head is None:
         raise BundleMismatchError(
@@ -45,14 +51,18 @@ def bundle_path(device: Path, digest: str) -> Path:
 
 
 def install(bundle: Bundle, device: Path) -> Bundle:
-    """Copy a bundle to the device.
+    """Write a bundle to the device.
+
+    Args:
+        bundle: One that is held is written as it was verified, whatever its file is by now.
+        device: The device's folder.
 
     Returns:
-        The copy, verified.
+        The bundle as it lies there.
 
     Raises:
-        BundleDigestError: The source changed meanwhile.
-        OSError: The copy cannot be written.
+        BundleDigestError: The source, of a bundle that is not held, changed meanwhile.
+        OSError: It cannot be written.
     """
     digest = bundle.digest
     target = bundle_path(device, digest)
@@ -60,15 +70,10 @@ def install(bundle: Bundle, device: Path) -> Bundle:
     with contextlib.suppress(BundleError):
         if (present := Bundle.open(target)).digest == digest:
             return present
-    write_atomically(target, lambda temporary: _copy(bundle.path, temporary, digest))
-    # Verified under its temporary name, a moment ago.
+    # The very bytes whose digests were checked, so there is nothing to check again.
+    contents = bundle.contents()
+    write_atomically(target, lambda temporary: write_archive(temporary, contents))
     return Bundle(target, bundle.manifest)
-
-
-def _copy(source: Path, target: Path, digest: str) -> None:
-    shutil.copyfile(source, target)
-    if Bundle.open(target).digest != digest:
-        raise BundleDigestError(f"{source}: the file changed while it was installed")
 
 
 def model_digest(bundle: Bundle, model: PersonalModel) -> str:
@@ -78,6 +83,9 @@ def model_digest(bundle: Bundle, model: PersonalModel) -> str:
         digest.update(part.encode())
     digest.update(model.weight.astype("<f4").tobytes())
     digest.update(model.bias.astype("<f4").tobytes())
+    if model.lexical is not None:
+        # Plus 0: a head whose labels were turned around has -0 where a kept model has 0.
+        digest.update((model.lexical + 0.0).astype("<f4").tobytes())
     return digest.hexdigest()
 
 
@@ -104,7 +112,37 @@ def slot_record(
         threshold=threshold,
         labels=model.head.labels,
         view=view,
+        lexical=lexical_record(model),
     )
+
+
+def lexical_record(model: PersonalModel) -> LexicalRecord | None:
+    """What of a model's weights of n-grams is not the vendor's; None without a lexical view."""
+    vendor = model.head.lexical
+    if vendor is None or model.lexical is None:
+        return None
+    touched = np.flatnonzero((model.lexical != vendor.weight).any(axis=0))
+    return LexicalRecord(touched.astype(np.uint16), model.lexical[:, touched])
+
+
+def lexical_weight(record: LexicalRecord | None, head: Head) -> Vectors | None:
+    """A model's weights of n-grams, shape (C, buckets); see ``lexical_record``.
+
+    Raises:
+        DataError: The record does not fit the head.
+    """
+    vendor = head.lexical
+    if (record is None) != (vendor is None):
+        raise DataError("weights of n-grams where the head has none, or none where it has some")
+    if record is None or vendor is None:
+        return None
+    if len(record.weight) != len(vendor.weight):
+        raise DataError(
+            f"weights of n-grams for {len(record.weight)} logits, the head has {len(vendor.weight)}"
+        )
+    weight = vendor.weight.copy()
+    weight[:, record.buckets] = record.weight
+    return weight
 
 
 def sweep(device: Path, digests: Iterable[str]) -> None:

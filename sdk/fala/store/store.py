@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fala.errors import DataError, DeviceChangedError, DeviceError
 from fala.examples import Example, Match, texts_of, unique_texts
 from fala.store.database import Database
-from fala.store.records import SlotRecord, StoredExample, ViewRecord
+from fala.store.records import LexicalRecord, SlotRecord, StoredExample, ViewRecord
 
 # SQLite's oldest limit on variables in a statement is 999.
 _VARIABLES = 900
@@ -247,6 +247,7 @@ class Store:
 
     def put_slot(self, record: SlotRecord) -> None:
         """Write a slot's personal model. In a transaction."""
+        lexical = record.lexical
         row = {
             "name": record.name,
             "bundle": record.bundle,
@@ -259,6 +260,8 @@ class Store:
             "threshold": record.threshold,
             "labels": json.dumps(record.labels),
             "form": record.form,
+            "buckets": None if lexical is None else lexical.buckets.astype("<u2").tobytes(),
+            "lexical": None if lexical is None else _blob(lexical.weight),
         }
         marks = ", ".join(f":{name}" for name in row)
         view = record.view
@@ -282,7 +285,7 @@ class Store:
         with self._db.snapshot() as db:
             row = db.execute(
                 "SELECT bundle, backbone, weight, bias, model, teacher, teacher_vendor, threshold,"
-                " labels, form FROM slots WHERE name = ?",
+                " labels, form, buckets, lexical FROM slots WHERE name = ?",
                 (name,),
             ).fetchone()
             seen = db.execute(
@@ -291,7 +294,8 @@ class Store:
             ).fetchone()
         if row is None:
             raise DeviceError(f"{self.path}: slot {name} is empty")
-        bundle, backbone, weight, bias, model, teacher, vendor, threshold, labels, form = row
+        *row, labels, form, buckets, words = row
+        bundle, backbone, weight, bias, model, teacher, vendor, threshold = row
         try:
             view = None
             if seen is not None:
@@ -303,7 +307,7 @@ class Store:
             order = tuple(map(str, json.loads(labels)))
             return SlotRecord(
                 name, bundle, backbone, *_matrix(weight, bias), model, teacher, vendor,
-                float(threshold), order, view, form,
+                float(threshold), order, view, form, _lexical(buckets, words, len(bias) // 4),
             )  # fmt: skip
         except (TypeError, ValueError) as error:
             raise DeviceError(f"{self.path}: slot {name} is damaged: {error}") from error
@@ -407,6 +411,15 @@ def _parts(texts: Sequence[str]) -> Iterable[Sequence[str]]:
 
 def _blob(array: NDArray[np.float32]) -> bytes:
     return array.astype("<f4").tobytes()
+
+
+def _lexical(buckets: bytes | None, weight: bytes | None, logits: int) -> LexicalRecord | None:
+    if buckets is None and weight is None:
+        return None
+    if buckets is None or weight is None:
+        raise ValueError("one of the columns of its n-grams is empty")
+    touched = np.frombuffer(buckets, "<u2")
+    return LexicalRecord(touched, np.frombuffer(weight, "<f4").reshape(logits, len(touched)))
 
 
 def _matrix(weight: bytes, bias: bytes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

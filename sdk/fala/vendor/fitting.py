@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
 from fala.backbones import Backbone
+from fala.bundle.lexical import rounded
 from fala.errors import DataError
 from fala.examples import CLASSIFICATION, MATCHING, Example, Match, check_examples, unique_texts
+from fala.lexical.lexicon import Lexicon
+from fala.lexical.ngrams import BUCKETS
 from fala.model.bridge import Bridge
 from fala.model.heads import Head, Vectors, example_inputs, label_name
+from fala.model.lexical import Lexical
 from fala.solver.evidence import Evidence
 from fala.solver.newton import Evidence as Evidences
 from fala.solver.newton import Problem, minimize
 from fala.solver.objective import Fit, fit
+from fala.solver.rows import DenseRows
 from fala.solver.threads import one_blas_thread
+from fala.vendor.joint import Joint, fit_joint
+from fala.vendor.joint_problem import Evidence as JointEvidence
 
 # As multiples of the inputs' mean squared length. Public rows are many: the best penalties are
 # smaller than a device's.
@@ -41,12 +48,18 @@ def fit_head(
     *,
     label_names: Sequence[str] | None = None,
     embeddings: Mapping[str, Vectors] | None = None,
+    lexical: bool = True,
 ) -> Head:
     """Fit a global head on public rows.
 
-    A classifier's w and b minimize the penalised cross-entropy (``fala.objective`` with prior 0);
-    a matcher's shrink to a multiple of the plain inner product instead, itself fitted first. The
-    penalty is chosen by leave-one-out over documents: rows of the same example are one fold.
+    With words the embeddings' and the n-grams' weights are fitted together, each with a penalty
+    from cross-validation over documents (``fala.vendor.joint``); a matcher's head then takes the
+    candidate's own embedding beside u * v, too. The n-grams' weights are what a bundle holds.
+
+    Without words a classifier's w and b minimize the penalised cross-entropy alone, and the
+    penalty is chosen by leave-one-out over documents: rows of the same example are one fold. A
+    matcher's weights of u * v shrink to a multiple of the plain inner product, itself fitted
+    first.
 
     Args:
         backbone: What embeds the texts.
@@ -55,10 +68,73 @@ def fit_head(
         label_names: The labels in the order wanted; None takes those seen, sorted, as numbers where
             all are.
         embeddings: Embeddings by text, if they are already known.
+        lexical: Whether the head has a lexical view.
 
     Raises:
         DataError: If there are fewer than two labels, or an example or label cannot be used.
     """
+    rows = _rows(backbone, examples, labels, label_names, embeddings)
+    if lexical:
+        return _joint_head(rows)[0]
+    fitted = _fit(rows.inputs, rows.shares, rows.counts, _inner_product(rows))
+    return Head(rows.task, rows.names, fitted.theta, fitted.bias)
+
+
+def fit_joint_head(
+    backbone: Backbone,
+    examples: Sequence[Example],
+    labels: Sequence[str | int],
+    *,
+    label_names: Sequence[str] | None = None,
+    embeddings: Mapping[str, Vectors] | None = None,
+    step: Callable[[], None] = lambda: None,
+) -> tuple[Head, Joint]:
+    """``fit_head`` with words, and what its cross-validation found.
+
+    Args:
+        backbone: See ``fit_head``.
+        examples: See ``fit_head``.
+        labels: See ``fit_head``.
+        label_names: See ``fit_head``.
+        embeddings: See ``fit_head``.
+        step: Called after every step of the search; ``fala.vendor.joint.MOST_STEPS`` at most.
+
+    Raises:
+        DataError: See ``fit_head``.
+    """
+    return _joint_head(_rows(backbone, examples, labels, label_names, embeddings), step)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Public rows by distinct example.
+
+    Attributes:
+        task: Of the head.
+        names: The labels' names, in the order wanted.
+        examples: m distinct examples.
+        shares: Class shares, shape (m, C).
+        counts: How many rows each stands for, shape (m,).
+        inputs: h or u * v, shape (m, d).
+        embeddings: By text.
+    """
+
+    task: str
+    names: tuple[str, ...]
+    examples: list[Example]
+    shares: NDArray[np.float64]
+    counts: NDArray[np.float64]
+    inputs: Vectors
+    embeddings: Mapping[str, Vectors]
+
+
+def _rows(
+    backbone: Backbone,
+    examples: Sequence[Example],
+    labels: Sequence[str | int],
+    label_names: Sequence[str] | None,
+    embeddings: Mapping[str, Vectors] | None,
+) -> _Rows:
     task = MATCHING if examples and isinstance(examples[0], Match) else CLASSIFICATION
     examples = check_examples(examples, task)
     if len(labels) != len(examples):
@@ -77,12 +153,45 @@ def fit_head(
     inputs = example_inputs(distinct, embeddings, backbone.dimension)
     if len(names) == 2:
         shares = shares[:, 1:]
-    start = 0.0
-    if task == MATCHING:
-        product = _fit(inputs.sum(axis=1, keepdims=True), shares, counts, 0.0)
-        start = float(product.theta[0, 0])
-    fitted = _fit(inputs, shares, counts, start)
-    return Head(task, names, fitted.theta, fitted.bias)
+    return _Rows(task, names, distinct, shares, counts, inputs, embeddings)
+
+
+def _joint_head(rows: _Rows, step: Callable[[], None] = lambda: None) -> tuple[Head, Joint]:
+    """A head with words, and what its cross-validation found."""
+    documents = [one.candidate if isinstance(one, Match) else one for one in rows.examples]
+    number = {text: position for position, text in enumerate(dict.fromkeys(documents))}
+    lexicon = Lexicon.fit(unique_texts(rows.examples))
+    nothing = np.zeros((len(rows.shares[0]), BUCKETS), dtype=np.float32)
+    lexicon = rounded(Lexical(lexicon, nothing)).lexicon  # as a bundle holds it
+    start = _inner_product(rows)
+    parts = [rows.inputs]
+    if rows.task == MATCHING:
+        parts.append(np.stack([rows.embeddings[text] for text in documents]))
+    evidence = JointEvidence(
+        parts,
+        lexicon.rows(documents),
+        rows.shares,
+        rows.counts,
+        np.array([number[text] for text in documents]),
+        start * rows.inputs.sum(axis=1, dtype=np.float64),
+    )
+    found = fit_joint(evidence, step)
+    weight = found.weight
+    weight[:, : rows.inputs.shape[1]] += start
+    words = rounded(Lexical(lexicon, found.words.astype(np.float32)))
+    head = Head(
+        rows.task, rows.names, weight, found.bias,
+        lexical=words, dimension=rows.inputs.shape[1],
+    )  # fmt: skip
+    return head, found
+
+
+def _inner_product(rows: _Rows) -> float:
+    """The multiple of the plain inner product that a matcher shrinks to; a classifier's is 0."""
+    if rows.task != MATCHING:
+        return 0.0
+    product = _fit(rows.inputs.sum(axis=1, keepdims=True), rows.shares, rows.counts, 0.0)
+    return float(product.theta[0, 0])
 
 
 def in_order(labels: Iterable[str]) -> list[str]:
@@ -192,7 +301,7 @@ def _fit_several(
             # n J has the penalty n lambda |theta|^2 = |delta|^2 / 2 for these rows.
             deviation = 1.0 / math.sqrt(2 * n * lambda_)
             rows = np.hstack([inputs * deviation, np.full((n, 1), _FREE)])
-            found = minimize(Problem(rows, nothing, nothing, evidence))
+            found = minimize(Problem(DenseRows(rows), nothing, nothing, evidence))
             steps += found.steps
             loss = evidence.loss(found.left_out) / n
             if best is None or loss < best.loss * (1 - 1e-9):

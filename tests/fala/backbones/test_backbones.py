@@ -1,4 +1,3 @@
-import json
 import subprocess
 import sys
 import tracemalloc
@@ -10,10 +9,7 @@ from hypothesis import strategies as st
 
 from bundles import (
     DIMENSION,
-    MAX_LENGTH,
     WORDS,
-    onnx_model,
-    tokenizer_json,
     word_vector_files,
     write_onnx,
     write_word_vectors,
@@ -22,7 +18,7 @@ from fala.backbones import OnnxEncoder, WordVectors
 from fala.backbones.words import words
 from fala.bundle import format as layout
 from fala.bundle.arrays import read_array
-from fala.errors import BundleFormatError, DataError, DimensionError
+from fala.errors import BundleFormatError, DataError
 
 TEXTS = ["I love this film!", "", "awful . " * 40, "zzz", "a", "the film was not good , was it"]
 
@@ -33,11 +29,6 @@ def backbone(request, tmp_path_factory):
     if request.param == "onnx":
         return write_onnx(path).backbone()
     return write_word_vectors(path, request.param).backbone()
-
-
-@pytest.fixture(scope="module")
-def encoder():
-    return OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json(), max_length=MAX_LENGTH)
 
 
 # Every backbone
@@ -208,173 +199,7 @@ def test_words_take_linear_time(text):
     assert words(text)
 
 
-# The ONNX encoder
-
-
-def test_the_encoder_is_its_graph(encoder):
-    table = np.random.default_rng(1).normal(size=(len(WORDS) + 3, DIMENSION)).astype(np.float32)
-    ids = [2, 4 + WORDS.index("film") - 1, 4 + WORDS.index("good") - 1, 1, 3]
-    expected = np.tanh(table[ids].mean(axis=0))
-    np.testing.assert_allclose(encoder.encode(["Film good zzz"])[0], expected, rtol=1e-5)
-
-
-def test_long_texts_are_cut(encoder):
-    cut = " ".join(["good"] * (MAX_LENGTH - 2))
-    np.testing.assert_array_equal(encoder.encode([cut + " bad" * 9]), encoder.encode([cut]))
-    whole = OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json())
-    assert not np.allclose(whole.encode([cut + " bad" * 9]), encoder.encode([cut]))
-
-
-def test_batches_hold_texts_of_similar_length(encoder, monkeypatch):
-    shapes = []
-    run = encoder._run
-    monkeypatch.setattr(
-        encoder, "_run", lambda ids: shapes.append([len(r) for r in ids]) or run(ids)
-    )
-    encoder.encode([" ".join(["good"] * (number % 10)) for number in range(100)])
-    assert [len(batch) for batch in shapes] == [32, 32, 32, 4]
-    lengths = [length for batch in shapes for length in batch]
-    assert lengths == sorted(lengths)
-
-
-def test_a_tokenizer_without_special_tokens_reads_an_empty_text():
-    tokenizer = json.loads(tokenizer_json())
-    tokenizer["post_processor"] = None
-    encoder = OnnxEncoder(onnx_model().SerializeToString(), json.dumps(tokenizer).encode())
-    embeddings = encoder.encode(["", "good", ""])
-    assert np.isfinite(embeddings).all()
-    assert np.array_equal(embeddings[0], embeddings[2])
-
-
-def test_the_tokenizers_own_padding_and_truncation_do_not_count(encoder):
-    tokenizer = json.loads(tokenizer_json())
-    tokenizer["truncation"] = {
-        "direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0,
-    }  # fmt: skip
-    tokenizer["padding"] = {
-        "strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": None,
-        "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]",
-    }  # fmt: skip
-    other = OnnxEncoder(
-        onnx_model().SerializeToString(), json.dumps(tokenizer).encode(), max_length=MAX_LENGTH
-    )
-    np.testing.assert_array_equal(other.encode(TEXTS), encoder.encode(TEXTS))
-
-
-@pytest.mark.parametrize("max_length", [1, 2])
-def test_no_room_beside_the_special_tokens(max_length):
-    with pytest.raises(BundleFormatError, match="no room beside 2 special"):
-        OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json(), max_length=max_length)
-
-
-def changed(change):
-    model = onnx_model()
-    change(model.graph)
-    return model.SerializeToString()
-
-
-def extra_input(graph):
-    graph.input.add().CopyFrom(graph.input[0])
-    graph.input[-1].name = "position_ids"
-
-
-def another_output(graph):
-    graph.output.add().CopyFrom(graph.output[0])
-    graph.output[-1].name = "mean"
-
-
-def float_ids(graph):
-    graph.input[1].type.tensor_type.elem_type = 1
-
-
-def renamed_input(graph):
-    graph.input[0].name = "ids"
-    graph.node[0].input[1] = "ids"
-
-
-@pytest.mark.parametrize("change", [extra_input, another_output, float_ids, renamed_input])
-def test_a_graph_of_another_form(change):
-    with pytest.raises(BundleFormatError, match="the graph takes"):
-        OnnxEncoder(changed(change), tokenizer_json())
-
-
-def giving(name, shape):
-    """The model with another of its values as its output, said to be of some shape."""
-    from onnx import TensorProto, helper
-
-    model = onnx_model()
-    model.graph.output[0].CopyFrom(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
-    return model.SerializeToString()
-
-
-@pytest.mark.parametrize(
-    ("name", "shape"), [("mask", ["n", "tokens_"]), ("kept", ["n", "tokens_", DIMENSION])]
-)
-def test_a_graph_without_a_fixed_dimension(name, shape):
-    with pytest.raises(DimensionError, match="output has shape"):
-        OnnxEncoder(giving(name, shape), tokenizer_json())
-
-
-def test_a_model_that_gives_other_shapes_than_its_graph_says():
-    encoder = OnnxEncoder(giving("mask", ["n", DIMENSION]), tokenizer_json())
-    with pytest.raises(BundleFormatError, match=r"shape \(1, 3\) for 1 texts"):
-        encoder.encode(["good"])
-
-
-def test_token_types_are_fed_where_the_graph_asks():
-    from onnx import helper
-
-    def ask(graph):
-        graph.input.add().CopyFrom(graph.input[0])
-        graph.input[-1].name = "token_type_ids"
-        graph.node[0].input[1] = "sum_ids"
-        graph.node.insert(0, helper.make_node("Add", ["input_ids", "token_type_ids"], ["sum_ids"]))
-
-    plain = OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json())
-    asking = OnnxEncoder(changed(ask), tokenizer_json())
-    np.testing.assert_array_equal(asking.encode(TEXTS), plain.encode(TEXTS))
-
-
-def test_a_model_that_fails_as_it_runs():
-    # The tokenizer knows more tokens than the model.
-    encoder = OnnxEncoder(
-        onnx_model().SerializeToString(), tokenizer_json((*WORDS, "beyond", "further"))
-    )
-    with pytest.raises(BundleFormatError, match="the model fails"):
-        encoder.encode(["good", "further"])
-
-
-def test_a_model_that_gives_no_number():
-    def logarithm(graph):
-        graph.node[-1].op_type = "Log"
-
-    encoder = OnnxEncoder(changed(logarithm), tokenizer_json())
-    with pytest.raises(BundleFormatError, match="NaN or infinity"):
-        encoder.encode(["good"])
-
-
-def test_an_input_whose_name_is_no_text(capfd):
-    model = onnx_model().SerializeToString().replace(b"attention_mask", b"attention_mas\xf1")
-    with pytest.raises(BundleFormatError, match="onnxruntime cannot load"):
-        OnnxEncoder(model, tokenizer_json())
-    assert capfd.readouterr().out == ""
-
-
-def test_a_tokenizer_that_panics():
-    tokenizer = json.loads(tokenizer_json())
-    tokenizer["post_processor"]["special_tokens"] = {}
-    with pytest.raises(BundleFormatError, match="the tokenizer"):
-        OnnxEncoder(onnx_model().SerializeToString(), json.dumps(tokenizer).encode()).encode(["a"])
-
-
-def test_an_interrupt_is_not_wrapped(encoder, monkeypatch):
-    class Interrupted:
-        def encode_batch(self, _):
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(encoder, "_tokenizer", Interrupted())
-    with pytest.raises(KeyboardInterrupt):
-        encoder.encode(["a"])
+# Imports
 
 
 def test_bundles_import_neither_onnxruntime_nor_tokenizers():

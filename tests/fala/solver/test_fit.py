@@ -19,6 +19,9 @@ CASES = [
     {"basis": True, "targets": "some", "n": 12}, {"blocks": 2}, {"blocks": 2, "n": 8},
     {"prior": True}, {"prior": True, "view": False, "targets": "some"},
     {"prior": True, "basis": True, "targets": "only"}, {"prior": True, "n": 4},
+    {"words": 7}, {"words": 60, "view": False}, {"words": 60, "targets": "some"},
+    {"words": 60, "prior": True, "basis": True}, {"words": 9, "classes": 3},
+    {"words": 9, "classes": 3, "n": 12, "targets": "some"}, {"words": 9, "blocks": 2},
 ]  # fmt: skip
 
 
@@ -30,16 +33,17 @@ def training_of(case):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_optimum_is_the_brute_force_one(case, scale):
     training = training_of(case)
-    scales = (scale, 1.0)[: len(training.blocks)]
+    scales = (scale, 1.0, 0.7)[: len(training.blocks)]
     fitted = fit(training, scales)
     numbers, z = brute_force(training, scales)
     assert fitted.scales == scales
     np.testing.assert_allclose(answers(training, fitted), z, atol=2e-4)
     start = 0
     for block, weight in zip(training.blocks, fitted.weights, strict=True):
-        expected = block.weight + numbers[:, start : start + D]
+        width = block.weight.shape[1]
+        expected = block.weight + numbers[:, start : start + width]
         np.testing.assert_allclose(weight, expected, atol=2e-4)
-        start += D
+        start += width
     np.testing.assert_allclose(fitted.bias, training.bias + numbers[:, start], atol=2e-4)
     if training.view is None:
         assert fitted.view is None
@@ -97,7 +101,6 @@ def test_primal_and_dual_agree(case):
     close = 1e-8 if case.get("classes", 1) == 1 else 1e-6
     primal, dual = fit(training, (1.0,)), fit(padded(training, 12 * D), (1.0,))
     assert primal.columns < dual.columns == len(training) + 1
-    assert dual.state is None and primal.state is not None
     np.testing.assert_allclose(dual.weights[0][:, :D], primal.weights[0], atol=close)
     np.testing.assert_allclose(dual.bias, primal.bias, atol=close)
     np.testing.assert_allclose(dual.left_out, primal.left_out, atol=10 * close)
@@ -294,3 +297,42 @@ def test_a_bridge_that_says_nothing_of_a_text_is_no_trouble():
     fitted = fit(training)
     np.testing.assert_allclose(fitted.weights[0], block.weight, atol=1e-9)
     np.testing.assert_allclose(answers(training, fitted), 0, atol=1e-6)
+
+
+WORDS = [{}, {"view": False}, {"classes": 3}, {"targets": "some"}]
+
+
+@pytest.mark.parametrize("case", WORDS, ids=str)
+def test_gradients_find_what_a_factor_finds(case, monkeypatch):
+    """Many examples are fitted without a matrix over them."""
+    training = make_training(n=120, words=40, **case)
+    few = fit(training, (1.0, 3.0))
+    monkeypatch.setattr(module, "LARGEST", 60)
+    many = fit(training, (1.0, 3.0))
+    np.testing.assert_allclose(answers(training, many), answers(training, few), atol=2e-3)
+    assert np.abs(answers(training, few) - training.vendor_logits()).max() > 0.5
+
+
+def test_of_many_examples_a_sample_is_left_out(monkeypatch):
+    """The others are left out by the sample's fit, so the loss is that of fewer examples."""
+    training = make_training(n=200, words=40, view=False)
+    few = fit(training, (1.0, 1.0))
+    monkeypatch.setattr(module, "LARGEST", 150)
+    many = fit(training, (1.0, 1.0))
+    z, plain = answers(training, many), many.left_out
+    labels = training.labels
+    losses = [float(cross_entropy(labels, one).mean()) for one in (z, few.left_out, plain)]
+    assert losses[0] < losses[1]  # what an example says of itself is not in it
+    assert losses[0] < losses[2]
+    assert losses[1] == pytest.approx(losses[2], rel=0.1)
+
+
+def test_a_sample_chooses_the_scales(monkeypatch):
+    training = make_training(n=200, words=400, view=False)
+    every = fit(training)
+    monkeypatch.setattr(module, "SEARCHED", 100)
+    half = fit(training)
+    assert set(half.scales) <= {*SCALES, *module.LEXICAL_SCALES}
+    assert half.steps > 0
+    np.testing.assert_allclose(answers(training, fit(training, every.scales)),
+                               answers(training, every), atol=1e-6)  # fmt: skip

@@ -44,7 +44,7 @@ def test_a_classifier_is_the_logistic_optimum(backbone, monkeypatch):
     random = np.random.default_rng(1)
     labels = (h[:, 0] - h[:, 1] + random.normal(size=len(h)) * 0.5 > 0).astype(int)
     found = chosen_lambda(monkeypatch)
-    head = fit_head(backbone, documents, labels.tolist())
+    head = fit_head(backbone, documents, labels.tolist(), lexical=False)
     assert head.labels == ("0", "1")
     # scikit-learn minimizes C * sum CE + |w|^2 / 2; ours is mean CE + lambda |w|^2.
     peer = LogisticRegression(C=1 / (2 * found() * len(h)), tol=1e-10, max_iter=10_000)
@@ -60,7 +60,7 @@ def test_three_classes_are_the_multinomial_optimum(backbone, monkeypatch):
     labels = (h[:, :3] + noise).argmax(axis=1)
     names = ("2", "0", "1")
     found = chosen_lambda(monkeypatch)
-    head = fit_head(backbone, documents, labels.tolist(), label_names=names)
+    head = fit_head(backbone, documents, labels.tolist(), label_names=names, lexical=False)
     assert head.labels == names
     peer = LogisticRegression(C=1 / (2 * found() * len(h)), tol=1e-10, max_iter=10_000)
     peer.fit(h, labels)
@@ -74,14 +74,14 @@ def test_a_repeated_row_is_a_weight_and_one_fold(backbone, monkeypatch):
     rows = np.concatenate([np.arange(60), random.integers(60, size=90)])
     labels = random.integers(2, size=len(rows))
     found = chosen_lambda(monkeypatch)
-    head = fit_head(backbone, [documents[row] for row in rows], labels.tolist())
+    head = fit_head(backbone, [documents[row] for row in rows], labels.tolist(), lexical=False)
     h = backbone.encode(documents).astype(np.float64)
     # J's n is that of the distinct documents.
     peer = LogisticRegression(C=1 / (2 * found() * 60), tol=1e-10, max_iter=10_000)
     peer.fit(h[rows], labels)
     np.testing.assert_allclose(head.weight, peer.coef_, atol=2e-4)
     # Annotators who disagree make a share: half and half pulls nowhere.
-    split = fit_head(backbone, documents * 2, ["0"] * 60 + ["1"] * 60)
+    split = fit_head(backbone, documents * 2, ["0"] * 60 + ["1"] * 60, lexical=False)
     assert np.abs(split.vendor_model().logits(backbone.encode(documents))).max() < 1e-4
 
 
@@ -89,8 +89,8 @@ def test_the_labels_order_turns_the_head_over(backbone):
     documents = texts(60, seed=5)
     labels = ["good" if "good" in text else "bad" for text in documents]
     assert {"good", "bad"} == set(labels)
-    one = fit_head(backbone, documents, labels)
-    other = fit_head(backbone, documents, labels, label_names=("good", "bad"))
+    one = fit_head(backbone, documents, labels, lexical=False)
+    other = fit_head(backbone, documents, labels, label_names=("good", "bad"), lexical=False)
     assert (one.labels, other.labels) == (("bad", "good"), ("good", "bad"))
     np.testing.assert_allclose(one.weight, -other.weight, atol=1e-4)
     np.testing.assert_allclose(one.bias, -other.bias, atol=1e-4)
@@ -110,7 +110,7 @@ def test_a_matcher_shrinks_to_the_inner_product(backbone, monkeypatch):
     product = x.sum(axis=1)
     labels = (product + random.normal(size=200) * product.std() > np.median(product)).astype(int)
     found = chosen_lambda(monkeypatch)
-    head = fit_head(backbone, examples, labels.tolist())
+    head = fit_head(backbone, examples, labels.tolist(), lexical=False)
     assert head.task == "matching" and head.query is None
     lambda_ = found()
 
@@ -142,8 +142,10 @@ def test_known_embeddings_are_not_made_again(backbone):
             raise AssertionError("known already")
 
     labels = [i % 2 for i in range(20)]
-    head = fit_head(Silent(), documents, labels, embeddings=known)
-    np.testing.assert_array_equal(head.weight, fit_head(backbone, documents, labels).weight)
+    head = fit_head(Silent(), documents, labels, embeddings=known, lexical=False)
+    np.testing.assert_array_equal(
+        head.weight, fit_head(backbone, documents, labels, lexical=False).weight
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,68 @@
+"""How much every n-gram tells: inverse document frequencies, learnt by the vendor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.errors import BundleFormatError
+from fala.lexical.ngrams import BUCKETS, ngrams
+from fala.lexical.rows import SparseRows
+
+#: Frequencies are rounded to this many steps, so that a bundle holds them in a byte each.
+STEPS = 255
+
+_GRAIN = 2.0**-18  # a step is a multiple of it: a code times a step is a float32, whole
+_BLOCK = 10_000  # texts whose n-grams are held at a time
+
+
+class Lexicon:
+    """Turns texts into lexical features x_g = idf_g / |x|.
+
+    Args:
+        idf: Inverse document frequencies, shape (BUCKETS,), from 0 up.
+
+    Raises:
+        BundleFormatError: Of another shape, negative, or not finite.
+    """
+
+    def __init__(self, idf: NDArray[np.floating]) -> None:
+        self.idf = np.asarray(idf, dtype=np.float32)
+        if self.idf.shape != (BUCKETS,) or not np.isfinite(self.idf).all() or (self.idf < 0).any():
+            raise BundleFormatError(
+                f"a lexicon holds {BUCKETS} inverse document frequencies of 0 or more"
+            )
+
+    @classmethod
+    def fit(cls, texts: Sequence[str]) -> Lexicon:
+        """The lexicon of N public texts: idf = ln((1 + N) / (1 + df)) + 1.
+
+        The 1s are one text more that has every n-gram, so that an n-gram never seen tells most.
+
+        Args:
+            texts: Public texts; one that is there more than once counts once.
+        """
+        distinct = list(dict.fromkeys(texts))
+        frequency = np.zeros(BUCKETS, dtype=np.int64)
+        for start in range(0, len(distinct), _BLOCK):
+            frequency += np.bincount(ngrams(distinct[start : start + _BLOCK])[1], minlength=BUCKETS)
+        idf = np.log((1 + len(distinct)) / (1 + frequency)) + 1
+        step = np.ceil(idf.max() / STEPS / _GRAIN) * _GRAIN
+        return cls(np.rint(idf / step) * step)
+
+    def rows(self, texts: Sequence[str]) -> SparseRows:
+        """Features of n texts."""
+        starts, buckets = ngrams(texts)
+        plain = SparseRows(starts, buckets, self.idf[buckets], BUCKETS)
+        lengths = np.sqrt(plain.squared_lengths())
+        per_value = np.repeat(np.where(lengths > 0, lengths, 1.0), np.diff(starts))
+        return replace(plain, values=(plain.values / per_value).astype(np.float32))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it makes the same features."""
+        return np.array_equal(self.idf, other.idf) if isinstance(other, Lexicon) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # its array can be written to

@@ -1,0 +1,110 @@
+"""The minimum of the one objective over as many numbers as there are examples; for one logit.
+
+z = offset + K a for the rows' Gram matrix K; a Newton step is a Cholesky factor of
+1 + W^1/2 K W^1/2 (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006,
+algorithm 3.1), which rounding cannot spoil.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fala.model.losses import Floats, probabilities
+from fala.solver.inverses import cho_solve, inverse_diagonal, one_plus, positive
+from fala.solver.newton import (
+    DESCENT,
+    MAX_HALVINGS,
+    MAX_STEPS,
+    TOLERANCE,
+    Minimum,
+    Problem,
+    curvature,
+)
+from fala.solver.whitening import product
+
+# Below this, what an example's curvature and leverage leave of it is rounding.
+_NO_CURVATURE = 1e-8
+
+
+def minimize_dual(problem: Problem, gram: Floats, start: Floats | None = None) -> Minimum:
+    """Minimize J.
+
+    Args:
+        problem: J, of one logit.
+        gram: R R', shape (n, n), without the logit's own column; overwritten.
+        start: Logits (n, 1) near those of the minimum: a step needs no more, so those of other
+            scales will do. None begins at the offset.
+    """
+    evidence, own = problem.evidence, problem.own
+    if own.any():
+        gram += own * own[:, 0]
+    numbers, z, steps = _newton(problem, gram, start)
+    logits = z[:, None]
+    shares = probabilities(logits)
+    weights = curvature(evidence, shares)[:, 0]
+    roots = np.sqrt(weights)
+    lower = one_plus(gram, roots)
+    kept = inverse_diagonal(lower)  # 1 - W_i leverage_i
+    diagonal = np.diagonal(gram)
+    told = weights * diagonal > _NO_CURVATURE
+    leverage = np.where(told, (1.0 - kept) / np.where(told, weights, 1.0), diagonal)
+    slope = evidence.slope(logits, shares)
+    left_out = logits + slope * (leverage / positive(kept))[:, None]
+    column = numbers[:, None]
+
+    def solve(vector: Floats) -> Floats:  # (R'WR + 1)^-1 by Woodbury's identity
+        inner = cho_solve(lower, roots * problem.move(vector)[:, 0])
+        return vector - problem.gather((roots * inner)[:, None])
+
+    delta, eta = problem.rows.gather(column), (own * column).sum(axis=0)
+    flops = (steps + 2) * len(z) ** 3 / 3 + 4.0 * steps * len(z) ** 2
+    return Minimum(delta, eta, logits, left_out, solve, steps, flops)
+
+
+def _newton(problem: Problem, gram: Floats, start: Floats | None) -> tuple[Floats, Floats, int]:
+    """Damped Newton steps; gives a (n,), the logits (n,) and the number of steps."""
+    evidence, offset = problem.evidence, problem.offset[:, 0]
+    a = np.zeros(len(offset))
+    z = offset if start is None else start[:, 0]
+    value = least = evidence.loss(problem.offset)
+    elsewhere = start is not None
+    taken = 0
+    while taken < MAX_STEPS:
+        taken += 1
+        shares = probabilities(z[:, None])
+        weights = curvature(evidence, shares)[:, 0]
+        roots = np.sqrt(weights)
+        lower = one_plus(gram, roots)
+        wanted = weights * (z - offset) - evidence.slope(z[:, None], shares)[:, 0]
+        there = wanted - roots * cho_solve(lower, roots * product(gram, wanted))
+        reached = offset + product(gram, there)
+        now = _value(problem, there, reached)
+        if elsewhere:
+            # No numbers gave the logits that it began at; it may not be worse than nothing.
+            elsewhere = False
+            if now > least:
+                z = offset
+                continue
+        else:
+            direction, move, share = there - a, reached - z, 1.0
+            # J's slope along the step is the gradient K (a + slope) times its direction.
+            promised = float(move @ (a + evidence.slope(z[:, None], shares)[:, 0]))
+            for _ in range(MAX_HALVINGS):
+                if now <= value + DESCENT * share * promised:
+                    break
+                share /= 2
+                there, reached = a + share * direction, z + share * move
+                now = _value(problem, there, reached)
+            else:  # J no longer falls by more than rounding
+                break
+        moved = float(np.abs(reached - z).max(initial=0.0))
+        a, z, value = there, reached, now
+        if moved <= TOLERANCE * (1 + float(np.abs(z).max(initial=0.0))):
+            break
+    return a, z, taken
+
+
+def _value(problem: Problem, numbers: Floats, z: Floats) -> float:
+    """J."""
+    penalty = float(numbers @ (z - problem.offset[:, 0])) / 2
+    return problem.evidence.loss(z[:, None]) + penalty

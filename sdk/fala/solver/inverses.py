@@ -1,0 +1,196 @@
+"""(w R'R + 1)^-1 for one curvature w, by whatever is smallest; and the factors that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import scipy.linalg
+
+from fala.model.losses import Floats
+from fala.solver.rows import DenseRows, JointRows, Rows
+from fala.solver.whitening import product
+
+
+class Inverse(Protocol):
+    """(w R'R + 1)^-1, or near it, for the one curvature w that stands for all logits'."""
+
+    def at(self, weight: float) -> Callable[[Floats], Floats]:
+        """The inverse for a curvature, times vectors (C, p)."""
+
+    def leverage(self, rows: Rows, weight: float) -> Floats | None:
+        """Diagonal of R (w R'R + 1)^-1 R', shape (n,); None where it is not known."""
+
+    def flops(self, rows: Rows, classes: int, directions: int, steps: int) -> float:
+        """Operations of all of it, for so many directions and curvatures of C logits."""
+
+
+class OverColumns:
+    """By one eigendecomposition for all curvatures.
+
+    Args:
+        inner: R'R, shape (p, p), its lower half; overwritten.
+    """
+
+    def __init__(self, inner: Floats) -> None:
+        values, self._vectors, _ = scipy.linalg.lapack.dsyevd(inner, lower=1, overwrite_a=1)
+        self._values = np.maximum(values, 0.0)
+
+    def at(self, weight: float) -> Callable[[Floats], Floats]:
+        """The inverse for a curvature, times vectors (C, p)."""
+        scale = 1.0 / (weight * self._values + 1.0)
+
+        def solve(parts: Floats) -> Floats:
+            inner = product(self._vectors.T, np.ascontiguousarray(parts.T)) * scale[:, None]
+            return product(self._vectors, inner).T
+
+        return solve
+
+    def leverage(self, rows: Rows, weight: float) -> Floats | None:
+        """Diagonal of R (w R'R + 1)^-1 R', shape (n,)."""
+        turned = rows.times(np.ascontiguousarray(self._vectors.T)) ** 2
+        return product(turned, 1.0 / (weight * self._values + 1.0))
+
+    def flops(self, rows: Rows, classes: int, directions: int, steps: int) -> float:
+        """Operations of all of it, for so many directions and curvatures of C logits."""
+        p = len(self._values)
+        return 9.0 * p**3 + 4.0 * classes * directions * p**2 + p * rows.product_flops
+
+
+class OverExamples:
+    """By a factor of w R R' + 1 a curvature.
+
+    Args:
+        rows: R.
+        gram: R R', shape (n, n).
+    """
+
+    def __init__(self, rows: Rows, gram: Floats) -> None:
+        self._rows, self._gram = rows, gram
+
+    def at(self, weight: float) -> Callable[[Floats], Floats]:
+        """The inverse for a curvature, times vectors (C, p)."""
+        lower = one_plus(self._gram, np.full(len(self._gram), np.sqrt(weight)))
+
+        def solve(parts: Floats) -> Floats:
+            inner = cho_solve(lower, self._rows.times(parts))
+            return parts - weight * self._rows.gather(inner)
+
+        return solve
+
+    def leverage(self, rows: Rows, weight: float) -> Floats | None:
+        """Diagonal of R (w R'R + 1)^-1 R', shape (n,)."""
+        if not weight:
+            return np.diagonal(self._gram).copy()
+        lower = one_plus(self._gram, np.full(len(self._gram), np.sqrt(weight)))
+        return np.asarray((1.0 - inverse_diagonal(lower)) / weight)
+
+    def flops(self, rows: Rows, classes: int, directions: int, steps: int) -> float:
+        """Operations of all of it, for so many directions and curvatures of C logits."""
+        n = len(self._gram)
+        each = 2.0 * n**2 + 2.0 * rows.product_flops
+        return (steps + 2) * n**3 / 3 + classes * directions * each
+
+
+class OverBlocks:
+    """Near it: dense blocks by a factor each, the columns of sparse ones each alone.
+
+    Args:
+        rows: R.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        parts: tuple[Rows, ...] = (rows,)
+        roots: tuple[float, ...] = (1.0,)
+        self._bias: float | None = None
+        if isinstance(rows, JointRows):
+            parts, roots, self._bias = rows.parts, rows.roots, len(rows) * rows.bias**2
+        self._blocks = [
+            root**2 * (part.inner() if isinstance(part, DenseRows) else part.squares())
+            for part, root in zip(parts, roots, strict=True)
+        ]
+
+    def at(self, weight: float) -> Callable[[Floats], Floats]:
+        """Near the inverse for a curvature, times vectors (C, p)."""
+        factors = []
+        for block in self._blocks:
+            scaled = weight * block
+            if scaled.ndim == 2:
+                scaled.flat[:: len(scaled) + 1] += 1.0
+                scaled = cholesky(scaled)
+            factors.append(scaled)
+
+        def solve(parts: Floats) -> Floats:
+            found, start = [], 0
+            for factor in factors:
+                part = parts[:, start : start + len(factor)]
+                dense = factor.ndim == 2
+                found.append(cho_solve(factor, part.T).T if dense else part / (factor + 1.0))
+                start += len(factor)
+            if self._bias is not None:
+                found.append(parts[:, start:] / (weight * self._bias + 1.0))
+            return np.hstack(found)
+
+        return solve
+
+    def leverage(self, rows: Rows, weight: float) -> Floats | None:
+        """Not known."""
+        return None
+
+    def flops(self, rows: Rows, classes: int, directions: int, steps: int) -> float:
+        """Operations of all of it, for so many directions and curvatures of C logits."""
+        sizes = [float(len(block)) for block in self._blocks if block.ndim == 2]
+        made = sum(len(rows) * size**2 + steps * size**3 / 3 for size in sizes)
+        return made + 2.0 * classes * directions * sum(size**2 for size in sizes)
+
+
+def one_plus(gram: Floats, roots: Floats) -> Floats:
+    """Lower factor of 1 + D K D, for a diagonal D."""
+    inner = gram * roots
+    inner *= roots[:, None]
+    inner.flat[:: len(inner) + 1] += 1.0
+    return cholesky(inner)
+
+
+def cholesky(matrix: Floats) -> Floats:
+    """Lower factor of a symmetric matrix, of which the lower half is read; it is overwritten."""
+    # In Fortran's order the lower half of what C's order holds is the upper one.
+    if matrix.flags.c_contiguous:
+        matrix = matrix.T
+        upper = scipy.linalg.lapack.dpotrf(matrix, lower=0, overwrite_a=1, clean=0)
+        return np.asarray(_checked(upper).T)
+    lower = scipy.linalg.lapack.dpotrf(matrix, lower=1, overwrite_a=1, clean=0)
+    return _checked(lower)
+
+
+def _checked(found: tuple[Floats, int]) -> Floats:
+    factor, info = found
+    if info:
+        raise scipy.linalg.LinAlgError("not positive definite")
+    return factor
+
+
+def inverse_diagonal(lower: Floats) -> Floats:
+    """Diagonal of (L L')^-1, shape (n,)."""
+    if lower.flags.c_contiguous:
+        upper, _ = scipy.linalg.lapack.dtrtri(lower.T, lower=0)
+        inverse = np.triu(upper).T
+    else:
+        inverse = np.tril(scipy.linalg.lapack.dtrtri(lower, lower=1)[0])
+    return np.asarray(np.einsum("ij,ij->j", inverse, inverse))
+
+
+def cho_solve(lower: Floats, vector: Floats) -> Floats:
+    """(L L')^-1 times a vector (n,) or a matrix (n, k)."""
+    if lower.flags.c_contiguous:
+        found, _ = scipy.linalg.lapack.dpotrs(lower.T, vector, lower=0)
+    else:
+        found, _ = scipy.linalg.lapack.dpotrs(lower, vector, lower=1)
+    return np.asarray(found)
+
+
+def positive(kept: Floats) -> Floats:
+    """What is left of an example without itself, above 0."""
+    # An example that alone decides its own fit has 1 - H_ii = 0 up to rounding.
+    return np.maximum(kept, np.finfo(np.float64).eps)

@@ -1,0 +1,240 @@
+import json
+import os
+
+import numpy as np
+import pytest
+
+from bundles import DIMENSION, MAX_LENGTH, WORDS, onnx_model, tokenizer_json
+from fala.backbones import OnnxEncoder
+from fala.backbones.onnx_encoder import RUN_TOKENS
+from fala.errors import BundleFormatError, DimensionError
+
+TEXTS = ["I love this film!", "", "awful . " * 40, "zzz", "a", "the film was not good , was it"]
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json(), max_length=MAX_LENGTH)
+
+
+def test_the_encoder_is_its_graph(encoder):
+    table = np.random.default_rng(1).normal(size=(len(WORDS) + 3, DIMENSION)).astype(np.float32)
+    ids = [2, 4 + WORDS.index("film") - 1, 4 + WORDS.index("good") - 1, 1, 3]
+    expected = np.tanh(table[ids].mean(axis=0))
+    np.testing.assert_allclose(encoder.encode(["Film good zzz"])[0], expected, rtol=1e-5)
+
+
+def test_long_texts_are_cut(encoder):
+    cut = " ".join(["good"] * (MAX_LENGTH - 2))
+    np.testing.assert_array_equal(encoder.encode([cut + " bad" * 9]), encoder.encode([cut]))
+    whole = OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json())
+    assert not np.allclose(whole.encode([cut + " bad" * 9]), encoder.encode([cut]))
+
+
+def test_runs_hold_texts_of_similar_length(encoder, monkeypatch):
+    shapes = []
+    run = encoder._run
+    monkeypatch.setattr(
+        encoder, "_run", lambda ids: shapes.append([len(r) for r in ids]) or run(ids)
+    )
+    lengths = [number % 10 + 2 for number in range(100)]  # with the two special tokens
+    encoder.encode([" ".join(["good"] * (length - 2)) for length in lengths])
+    padded = sum(len(batch) * max(batch) for batch in shapes)
+    assert padded <= 1.25 * sum(lengths)
+    assert all(len(batch) * max(batch) <= RUN_TOKENS for batch in shapes)
+    assert sorted(length for batch in shapes for length in batch) == sorted(lengths)
+
+
+def test_fifty_texts_are_padded_to_little_more_than_their_tokens(encoder, monkeypatch):
+    draw = np.random.default_rng(0)
+    lengths = np.minimum(draw.geometric(1 / 12, 50), MAX_LENGTH - 2)  # few long ones, as anywhere
+    padded = []
+    run = encoder._run
+    monkeypatch.setattr(
+        encoder, "_run", lambda ids: padded.append(len(ids) * max(map(len, ids))) or run(ids)
+    )
+    encoder.encode([" ".join(["film"] * length) for length in lengths])
+    assert sum(padded) < 1.25 * (lengths + 2).sum()
+
+
+def test_a_text_beyond_a_run_is_read_alone():
+    encoder = OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json())
+    long = " ".join(["good", "film"] * RUN_TOKENS)
+    together = encoder.encode(["bad", long, "film", long + " bad"])
+    np.testing.assert_allclose(together[1], encoder.encode([long])[0], rtol=1e-5)
+
+
+def test_embeddings_are_in_the_order_of_their_texts_on_any_number_of_threads(encoder, monkeypatch):
+    texts = [" ".join(WORDS[: number % 17]) + f" {WORDS[number % 9]}" for number in range(200)]
+    monkeypatch.setattr(encoder, "_threads", 1)
+    alone = encoder.encode(texts)
+    monkeypatch.setattr(encoder, "_threads", 4)
+    np.testing.assert_array_equal(encoder.encode(texts), alone)
+    np.testing.assert_allclose(encoder.encode(texts[::-1])[::-1], alone, rtol=1e-5)
+
+
+def test_a_failing_run_ends_the_others(encoder, monkeypatch):
+    begun = []
+
+    def fail(ids):
+        begun.append(ids)
+        raise BundleFormatError("the model fails")
+
+    monkeypatch.setattr(encoder, "_threads", 2)
+    monkeypatch.setattr(encoder, "_run", fail)
+    with pytest.raises(BundleFormatError, match="the model fails"):
+        encoder.encode(["film " * (MAX_LENGTH - 2)] * 4000)
+    assert len(begun) < 200
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no affinity")
+def test_no_more_threads_than_cores_that_the_process_may_use():
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        encoder = OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json())
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert encoder._threads == 1
+    if (os.cpu_count() or 1) > 1:
+        assert encoder._session.get_session_options().intra_op_num_threads == 1
+
+
+def test_a_tokenizer_without_special_tokens_reads_an_empty_text():
+    tokenizer = json.loads(tokenizer_json())
+    tokenizer["post_processor"] = None
+    encoder = OnnxEncoder(onnx_model().SerializeToString(), json.dumps(tokenizer).encode())
+    embeddings = encoder.encode(["", "good", ""])
+    assert np.isfinite(embeddings).all()
+    assert np.array_equal(embeddings[0], embeddings[2])
+
+
+def test_the_tokenizers_own_padding_and_truncation_do_not_count(encoder):
+    tokenizer = json.loads(tokenizer_json())
+    tokenizer["truncation"] = {
+        "direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0,
+    }  # fmt: skip
+    tokenizer["padding"] = {
+        "strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": None,
+        "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]",
+    }  # fmt: skip
+    other = OnnxEncoder(
+        onnx_model().SerializeToString(), json.dumps(tokenizer).encode(), max_length=MAX_LENGTH
+    )
+    np.testing.assert_array_equal(other.encode(TEXTS), encoder.encode(TEXTS))
+
+
+@pytest.mark.parametrize("max_length", [1, 2])
+def test_no_room_beside_the_special_tokens(max_length):
+    with pytest.raises(BundleFormatError, match="no room beside 2 special"):
+        OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json(), max_length=max_length)
+
+
+def changed(change):
+    model = onnx_model()
+    change(model.graph)
+    return model.SerializeToString()
+
+
+def extra_input(graph):
+    graph.input.add().CopyFrom(graph.input[0])
+    graph.input[-1].name = "position_ids"
+
+
+def another_output(graph):
+    graph.output.add().CopyFrom(graph.output[0])
+    graph.output[-1].name = "mean"
+
+
+def float_ids(graph):
+    graph.input[1].type.tensor_type.elem_type = 1
+
+
+def renamed_input(graph):
+    graph.input[0].name = "ids"
+    graph.node[0].input[1] = "ids"
+
+
+@pytest.mark.parametrize("change", [extra_input, another_output, float_ids, renamed_input])
+def test_a_graph_of_another_form(change):
+    with pytest.raises(BundleFormatError, match="the graph takes"):
+        OnnxEncoder(changed(change), tokenizer_json())
+
+
+def giving(name, shape):
+    """The model with another of its values as its output, said to be of some shape."""
+    from onnx import TensorProto, helper
+
+    model = onnx_model()
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+    return model.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("mask", ["n", "tokens_"]), ("kept", ["n", "tokens_", DIMENSION])]
+)
+def test_a_graph_without_a_fixed_dimension(name, shape):
+    with pytest.raises(DimensionError, match="output has shape"):
+        OnnxEncoder(giving(name, shape), tokenizer_json())
+
+
+def test_a_model_that_gives_other_shapes_than_its_graph_says():
+    encoder = OnnxEncoder(giving("mask", ["n", DIMENSION]), tokenizer_json())
+    with pytest.raises(BundleFormatError, match=r"shape \(1, 3\) for 1 texts"):
+        encoder.encode(["good"])
+
+
+def test_token_types_are_fed_where_the_graph_asks():
+    from onnx import helper
+
+    def ask(graph):
+        graph.input.add().CopyFrom(graph.input[0])
+        graph.input[-1].name = "token_type_ids"
+        graph.node[0].input[1] = "sum_ids"
+        graph.node.insert(0, helper.make_node("Add", ["input_ids", "token_type_ids"], ["sum_ids"]))
+
+    plain = OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json())
+    asking = OnnxEncoder(changed(ask), tokenizer_json())
+    np.testing.assert_array_equal(asking.encode(TEXTS), plain.encode(TEXTS))
+
+
+def test_a_model_that_fails_as_it_runs():
+    # The tokenizer knows more tokens than the model.
+    encoder = OnnxEncoder(
+        onnx_model().SerializeToString(), tokenizer_json((*WORDS, "beyond", "further"))
+    )
+    with pytest.raises(BundleFormatError, match="the model fails"):
+        encoder.encode(["good", "further"])
+
+
+def test_a_model_that_gives_no_number():
+    def logarithm(graph):
+        graph.node[-1].op_type = "Log"
+
+    encoder = OnnxEncoder(changed(logarithm), tokenizer_json())
+    with pytest.raises(BundleFormatError, match="NaN or infinity"):
+        encoder.encode(["good"])
+
+
+def test_an_input_whose_name_is_no_text(capfd):
+    model = onnx_model().SerializeToString().replace(b"attention_mask", b"attention_mas\xf1")
+    with pytest.raises(BundleFormatError, match="onnxruntime cannot load"):
+        OnnxEncoder(model, tokenizer_json())
+    assert capfd.readouterr().out == ""
+
+
+def test_a_tokenizer_that_panics():
+    tokenizer = json.loads(tokenizer_json())
+    tokenizer["post_processor"]["special_tokens"] = {}
+    with pytest.raises(BundleFormatError, match="the tokenizer"):
+        OnnxEncoder(onnx_model().SerializeToString(), json.dumps(tokenizer).encode()).encode(["a"])
+
+
+def test_an_interrupt_is_not_wrapped(encoder, monkeypatch):
+    class Interrupted:
+        def encode_batch(self, _):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(encoder, "_tokenizer", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        encoder.encode(["a"])

@@ -1,0 +1,178 @@
+"""The lexical view of a release."""
+
+import numpy as np
+import pytest
+
+from bundles import (
+    DIMENSION,
+    make_head,
+    make_lexical,
+    refused,
+    repacked,
+    write_word_vector_release,
+)
+from checkout import SUPPORT
+from fala.bundle import format as layout
+from fala.bundle.arrays import array_bytes
+from fala.bundle.lexical import lexical_files, rounded
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import add_prior, write_release
+from fala.errors import BundleFilesError, BundleFormatError
+from fala.lexical.lexicon import Lexicon
+from fala.lexical.ngrams import BUCKETS
+from fala.model.heads import Head, PersonalModel
+from fala.model.lexical import Lexical
+from fala.model.prior import PopulationPrior
+
+TEXTS = ["a good film", "", "an AWFUL film: I do n't love it"]
+
+
+@pytest.fixture
+def spoken(tmp_path):
+    return write_word_vector_release(tmp_path / "words.fala", make_head(words=True))
+
+
+@pytest.mark.parametrize("labels", [("0", "1"), ("x", "y", "z")])
+def test_a_head_comes_back_with_its_words(tmp_path, labels):
+    head = make_head(labels=labels, words=True)
+    bundle = write_word_vector_release(tmp_path / "a.fala", head)
+    assert bundle.manifest.format_version == 2
+    assert bundle.head() == head
+    inputs = np.zeros((3, DIMENSION), np.float32)
+    ours, theirs = (
+        one.vendor_model().logits(inputs, one.words(TEXTS)) for one in (head, bundle.head())
+    )
+    np.testing.assert_array_equal(ours, theirs)
+    assert np.ptp(ours) > 0
+
+
+def test_a_matcher_of_the_candidate_comes_back(tmp_path):
+    weight = np.random.default_rng(5).normal(size=(1, 2 * DIMENSION)).astype(np.float32)
+    head = Head("matching", ("0", "1"), weight, np.ones(1, np.float32), dimension=DIMENSION)
+    bundle = write_word_vector_release(tmp_path / "a.fala", head)
+    assert bundle.head() == head
+    assert bundle.head().parts == (slice(0, DIMENSION), slice(DIMENSION, 2 * DIMENSION))
+    assert bundle.manifest.format_version == 2
+
+
+def test_a_classifier_has_no_second_part(release, bad):
+    weight = array_bytes(np.ones((1, 2 * DIMENSION), np.float32))
+    with pytest.raises(Exception, match="takes embeddings of 16 dimensions"):
+        Bundle.open(bad(repacked(release.path, {layout.HEAD_WEIGHT: weight})))
+
+
+def test_without_words_old_sdks_read_it(release):
+    assert release.manifest.format_version == 1
+    assert release.head().lexical is None
+
+
+def test_rounding_once_is_rounding_for_ever():
+    rng = np.random.default_rng(0)
+    for scale in (1e-9, 0.01, 1.0, 12345.678):
+        weight = (scale * rng.normal(size=(2, BUCKETS))).astype(np.float32)
+        weight[1, :] *= 1e-3
+        view = Lexical(Lexicon(rng.gamma(2.0, size=BUCKETS)), weight)
+        once = rounded(view)
+        assert rounded(once) == once != view
+        assert lexical_files(once) == lexical_files(view)
+        step = np.abs(weight).max(axis=1, keepdims=True) / 127
+        assert (np.abs(once.weight - weight) <= 0.501 * step).all()
+        assert (
+            np.abs(once.lexicon.idf - view.lexicon.idf).max()
+            <= 0.501 * once.lexicon.idf.max() / 255
+        )
+        assert np.abs(once.weight).max() == pytest.approx(np.abs(weight).max(), rel=1e-4)
+
+
+def test_a_view_of_no_weight_at_all():
+    nothing = Lexical(make_lexical().lexicon, np.zeros((1, BUCKETS), np.float32))
+    assert rounded(nothing) == nothing
+
+
+def test_the_words_tell_heads_apart_and_not_backbones(tmp_path, spoken):
+    plain = write_word_vector_release(tmp_path / "plain.fala", make_head())
+    assert spoken.backbone_digest == plain.backbone_digest
+    assert spoken.head_digest != plain.head_digest
+    other = make_head(words=True)
+    other = Head(
+        "classification", ("0", "1"), other.weight, other.bias, lexical=make_lexical(seed=4)
+    )
+    assert write_word_vector_release(tmp_path / "b.fala", other).head_digest != spoken.head_digest
+
+
+def test_a_new_head_leaves_the_earlier_words_behind(tmp_path, spoken):
+    noted = write_release(tmp_path / "a.fala", spoken, spoken.head(), {"scales": [0.3, 1.0]})
+    assert noted.details["scales"] == [0.3, 1.0]
+    write_release(tmp_path / "b.fala", Bundle.open(tmp_path / "a.fala"), make_head(), {})
+    bundle = Bundle.open(tmp_path / "b.fala")
+    assert bundle.head() == make_head()
+    assert not [name for name in bundle.manifest.files if name.startswith("lexical/")]
+    assert "scales" not in bundle.manifest.details
+    assert bundle.manifest.format_version == 1
+
+
+def test_a_prior_leaves_the_words(tmp_path, spoken):
+    numbers = [np.zeros(DIMENSION + 1, np.float32), np.ones(DIMENSION + 1, np.float32)]
+    prior = PopulationPrior(*numbers, np.zeros((1, DIMENSION + 1), np.float32))
+    add_prior(tmp_path / "p.fala", spoken, prior, {})
+    bundle = Bundle.open(tmp_path / "p.fala")
+    assert bundle.head() == spoken.head() and bundle.manifest.format_version == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "match"),
+    [
+        (layout.LEXICAL_IDF, np.ones(BUCKETS, np.float32), "uint8 of shape"),
+        (layout.LEXICAL_IDF, np.ones(BUCKETS - 1, np.uint8), "uint8 of shape"),
+        (layout.LEXICAL_WEIGHT, np.ones((1, BUCKETS), np.float32), "int8 of shape"),
+        (layout.LEXICAL_WEIGHT, np.ones((1, 7), np.int8), "int8 of shape"),
+        (layout.LEXICAL_WEIGHT, np.ones((2, BUCKETS), np.int8), r"float32 of shape \(3,\)"),
+        (layout.LEXICAL_SCALES, np.ones(3, np.float32), "float32 of shape"),
+        (layout.LEXICAL_SCALES, np.array([1, np.nan], np.float32), "not finite"),
+        (layout.LEXICAL_SCALES, np.array([-1, 1], np.float32), "negative"),
+        (layout.LEXICAL_SCALES, np.array([3e38, 1], np.float32), "lexicon"),
+        (layout.LEXICAL_SCALES, np.array([1, 3e38], np.float32), "not finite"),
+    ],
+)
+def test_a_lexical_view_that_cannot_be_used(spoken, bad, name, array, match):
+    path = bad(repacked(spoken.path, {name: array_bytes(array)}))
+    refused(path, BundleFormatError, match)
+
+
+def test_as_many_logits_as_the_head(spoken, bad):
+    changes = {
+        layout.LEXICAL_WEIGHT: array_bytes(np.ones((2, BUCKETS), np.int8)),
+        layout.LEXICAL_SCALES: array_bytes(np.ones(3, np.float32)),
+    }
+    refused(bad(repacked(spoken.path, changes)), BundleFormatError, "of 2 logits for a head of 1")
+
+
+@pytest.mark.parametrize("name", layout.LEXICAL_FILES)
+def test_a_part_of_the_view_is_missing(spoken, bad, name):
+    refused(bad(repacked(spoken.path, {name: None})), BundleFilesError, f"missing .*{name}")
+
+
+def test_the_first_version_has_no_words(spoken, bad):
+    # An old SDK would read it, and answer otherwise.
+    data = repacked(spoken.path, format_version=1)
+    refused(bad(data), BundleFormatError, "lexical view in a bundle of format version 1")
+
+
+def test_a_personal_model_of_a_bundles_head(spoken):
+    head = spoken.head()
+    assert PersonalModel(head, head.weight, head.bias, head.lexical.weight.copy()).is_vendor
+
+
+def test_a_bundle_of_format_version_2_opens():
+    # Written by the first release of that version, and never written again.
+    bundle = Bundle.open(SUPPORT / "data" / "version2.fala")
+    assert bundle.manifest.format_version == 2
+    head = bundle.head()
+    assert (head.task, head.labels) == ("classification", ("0", "1"))
+    np.testing.assert_array_equal(head.weight, [[1, -2]])
+    weight, idf = head.lexical.weight, head.lexical.lexicon.idf
+    np.testing.assert_array_equal(weight[0, [0, 1, 65535]], [0, 0.5, -63.5])
+    assert np.count_nonzero(weight) == 2
+    np.testing.assert_array_equal(idf[[0, 1, 65535]], [63.75, 0.25, 0.5])
+    # Devices keep logits under it.
+    assert bundle.head_digest.startswith("713e0e6811aa27d8")
