@@ -10,8 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar
 
-import numpy as np
-
 from fala import Budget, Device, PersonalModel, Report
 from fala_sim.meter import Stage
 from fala_sim.methods.method import Method, Scores
@@ -29,7 +27,7 @@ class Replaced:
     Attributes:
         situation: The user's.
         model: The personal model on the new backbone.
-        view: What the old backbone's view adds to its logits, from old inputs; None without one.
+        view: What an old backbone's view adds to its logits, from old inputs; None without one.
         threshold: The logit above which the device decides for the second of two labels.
         report: What the replacement did.
     """
@@ -42,7 +40,7 @@ class Replaced:
 
     def __call__(self, examples: Sequence[Example]) -> Logits:
         """See ``Scores``."""
-        logits = self.model.logits(self.situation.new.inputs(examples)).astype(np.float64)
+        logits = self.situation.shipped.logits(self.model, examples)
         if self.view is not None:
             logits += self.view(self.situation.old.inputs(examples))
         return logits
@@ -91,7 +89,7 @@ def replaced(situation: Situation, budget: Budget) -> Replaced:
                 device.learn(user.train, user.train_labels)
             before = _size(place)
             with meter.stage("all stages") as whole:
-                report = device.replace(situation.new.path, budget)
+                report = device.replace(situation.shipped.path, budget)
                 # It stops where more texts change next to nothing; everything is everything.
                 while budget.forward_passes == sys.maxsize:
                     more = device.refine(budget)
@@ -100,9 +98,10 @@ def replaced(situation: Situation, budget: Budget) -> Replaced:
                     report = joined(report, more)
             # The stages tell their own seconds; the whole adds processor time and memory.
             total, whole.seconds = whole.seconds, 0.0
-            model, view, threshold = device.model, device.view, device.threshold
+            model, threshold = device.model, device.threshold
+            view = getattr(device, "view", None)  # not every version of the device has views
             # Beside the bundle, which is the vendor's.
-            meter.stored_bytes = _size(place) - before - situation.new.path.stat().st_size
+            meter.stored_bytes = _size(place) - before - situation.shipped.path.stat().st_size
     for name, seconds in report.seconds.items():
         if name != "total":
             peak = report.peak_memory.get(name, 0)
@@ -152,16 +151,21 @@ def _count(situation: Situation, report: Report) -> None:
     texts = distinct_texts(situation.user.train)
     if "forward" in stages:
         stages["forward"].forward_passes = report.forward_passes
-        mean = situation.new.forward_flops(texts) / len(texts)
+        mean = situation.shipped.forward_flops(texts) / len(texts)
         stages["forward"].forward_flops = mean * report.forward_passes
-    old, new = situation.old.head.dimension, situation.new.head.dimension
+    old, new = situation.old.head.dimension, situation.shipped.head.dimension
     if report.clusters and "select" in stages:
         known = report.examples + report.waiting
         stages["select"].forward_flops = clustering_flops(known, old, report.clusters)
     if not report.solves:
         return
-    classes = len(situation.new.head.weight)
+    classes = len(situation.shipped.head.weight)
     solve = stages["solve"]
+    # A device that counts its fits' operations itself knows better than their shapes tell.
+    counted = float(getattr(report, "flops", 0) or 0)
+    if counted:
+        solve.forward_flops = counted
+        return
     rows = report.examples * classes
     instant, solves = report.instant, report.solves
     if instant is not None:

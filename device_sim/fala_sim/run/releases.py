@@ -11,46 +11,52 @@ import os
 import pickle
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from fala import Backbone, Bundle, DataError, fit_head, write_release
+from fala import Backbone, Bundle, DataError, Head, fit_head, write_release
 from fala_sim.data.place import find_place
 from fala_sim.data_sets import Division, Role, divide
 from fala_sim.digests import digest_of
 from fala_sim.run.sources import SHORT, Source
 from fala_sim.run.tuning import tune
-from fala_sim.run.vendor import RefusedError, Say, add_bridge, add_prior
+from fala_sim.run.vendor import RefusedError, Say, add_bridge, add_prior, add_scales
+from fala_sim.run.words_head import words_head
 from fala_sim.situation import Release, Vectors, distinct_texts
 
 _TOKENIZER = "backbone/tokenizer.json"
 _CHUNK = 256
-# What is prepared has another form, or another content, than before it was 3.
-_FORM = 3
+# What is prepared has another form, or another content, than before it was 4.
+_FORM = 4
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A division of a data set with both releases, as every job of it needs them.
+    """A division of a data set with its releases, as every job of it needs them.
 
     Attributes:
         division: Who has which examples.
         old: The release that devices have.
-        new: The one that comes, with what the vendor learnt from the public for replacements.
+        new: The backbone that comes, with a plain head: where every peer starts.
+        shipped: The same as FaLA's devices get it: with a head on embeddings and words, and what
+            the vendor learnt from the public for replacements.
+        words: The vendor's head on words alone, of which the one dense input is 0.
         transformer: See ``Source``; the new backbone's.
-        vendor: What the vendor learnt, or why not: ``"bridge"`` and ``"prior"``; of a backbone
-            that it trained first, ``"tuned"``.
+        vendor: What the vendor learnt, or why not: ``"bridge"``, ``"prior"`` and, where that left
+            the fit's scales open, ``"scales"``; of a backbone that it trained first, ``"tuned"``.
         digests: Of the ``"data"``, and of the ``"old"`` and the ``"new"`` backbone.
     """
 
     division: Division
     old: Release
     new: Release
+    shipped: Release
+    words: Head
     transformer: Path | None
     vendor: Mapping[str, Any]
     digests: Mapping[str, str]
@@ -94,20 +100,24 @@ def prepare(
     if place.is_file():
         return place
     said: dict[str, Any] = {}
-    if new.tuned:
+    ours = new.tuned
+    if ours:
         tuned = tune(new, data, data_dir, work, users=users, seed=seed, say=say)
         new, said["tuned"] = tuned.source, tuned.said
     for source in (old, new):
         source.export(say)
     say(f"{data}, {role} users, seed {seed}: dividing")
     division = divide(data, data_dir, users=users, seed=seed, role=role)
-    releases = [
+    first, second = (
         _release(source, division, work, work / f"{digest}-{side}.fala", say)
         for side, source in (("old", old), ("new", new))
-    ]
+    )
+    shipped = _shipped(new, second, division, work / f"{digest}-shipped.fala", ours, say)
     # Nothing is replaced over a bridge where settings are chosen: ours has none.
-    said |= _learn(old, releases[1].path, division, say) if role == "test" else {}
-    prepared = Prepared(division, releases[0], releases[1], new.transformer, said, digests)
+    said |= _learn(old, shipped.path, division, say) if role == "test" else {}
+    say(f"{data}: fitting the head on words alone")
+    words = words_head(division)
+    prepared = Prepared(division, first, second, shipped, words, new.transformer, said, digests)
     temporary = place.with_suffix(f".{os.getpid()}")
     temporary.write_bytes(pickle.dumps(prepared))
     temporary.replace(place)
@@ -123,13 +133,15 @@ def load(place: Path) -> Prepared:
 
 
 def _release(source: Source, division: Division, work: Path, path: Path, say: Say) -> Release:
+    """A release with a plain head."""
     bundle = Bundle.open(source.bundle)
     users = [example for user in division.users for example in (*user.train, *user.test)]
     texts = distinct_texts([*division.public, *users])
     embeddings, tokens = _embed(bundle, source, texts, work, say)
     head = bundle.head()
-    # A bundle that was trained for this very task keeps its head, as fala-replace does.
-    if head is None or (head.task, head.labels) != (division.task, division.labels):
+    # A bundle that was trained for this very task keeps its head, as fala-replace does; but no
+    # peer has words.
+    if not _fits(head, division) or head.lexical is not None:
         say(f"{division.name}: fitting the global head of {source.name}")
         head = fit_head(
             bundle.backbone(),
@@ -137,6 +149,7 @@ def _release(source: Source, division: Division, work: Path, path: Path, say: Sa
             division.public_labels,
             label_names=division.labels,
             embeddings=embeddings,
+            lexical=False,
         )
         write_release(path, bundle, head, {"head": f"fitted on the public of {division.name}"})
     else:
@@ -158,14 +171,55 @@ def _release(source: Source, division: Division, work: Path, path: Path, say: Sa
     )
 
 
+def _shipped(
+    source: Source, plain: Release, division: Division, path: Path, ours: bool, say: Say
+) -> Release:
+    """The release of a backbone as FaLA's devices get it.
+
+    Args:
+        source: The backbone.
+        plain: The release of the same backbone, where the peers start.
+        division: Its public fits a head on embeddings and words.
+        path: Of the bundle.
+        ours: Whether the laboratory trained the backbone itself. A head that came with a bundle of
+            somebody else's stays, words or not.
+        say: Told before anything slow.
+    """
+    bundle = Bundle.open(source.bundle)
+    head = bundle.head()
+    if _fits(head, division) and (head.lexical is not None or not ours):
+        shutil.copyfile(source.bundle, path)
+    else:
+        say(f"{division.name}: fitting the head on embeddings and words of {source.name}")
+        head = fit_head(
+            bundle.backbone(),
+            division.public,
+            division.public_labels,
+            label_names=division.labels,
+            embeddings=plain.embeddings,
+        )
+        about = f"fitted on the public of {division.name}, with words"
+        write_release(path, bundle, head, {"head": about})
+    # As a device reads it.
+    return replace(plain, path=path, head=Bundle.open(path).head() or head)
+
+
+def _fits(head: Head | None, division: Division) -> TypeGuard[Head]:
+    """Whether a bundle's own head is for a division's task."""
+    return head is not None and (head.task, head.labels) == (division.task, division.labels)
+
+
 def _learn(old: Source, release: Path, division: Division, say: Say) -> dict[str, Any]:
-    """Put into a release what helps replacements: a bridge, and a population prior."""
+    """Put into a release what helps replacements: a bridge, a population prior, and scales."""
     said: dict[str, Any] = {}
     learners = {
         "bridge": partial(add_bridge, old.bundle, release, division),
         "prior": partial(add_prior, release, division),
+        "scales": partial(add_scales, release, division),
     }
     for name, learn in learners.items():
+        if name == "scales" and "refused" not in said["prior"]:
+            continue  # a prior comes with the scales for it
         say(f"{division.name}: the vendor learns a {name} from the public")
         try:
             said[name] = learn()
