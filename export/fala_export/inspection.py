@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fala import Bundle, BundleFormatError, ExportError
 from fala.vendor import words
-from fala.vendor.layout import ONNX, ONNX_MODEL, TOKENIZER, VOCABULARY, WORD_VECTORS
+from fala.vendor.layout import LEXICAL, ONNX, ONNX_MODEL, TOKENIZER, VOCABULARY, WORD_VECTORS
 from fala_export.footprint import measure
 
 #: Tokens (words, for word vectors) of the texts that a bundle's cost is given for.
@@ -26,7 +28,8 @@ def inspect(path: Path) -> dict[str, Any]:
         path: The bundle's file.
 
     Returns:
-        What the manifest says; ``digests``; ``bytes`` in all and ``parts`` with theirs;
+        What the manifest says; of a ``lexical`` view its ``n_grams`` and ``bytes``, or None;
+        ``digests``; ``bytes`` in all and ``parts`` with theirs;
         ``parity``, ``versions`` and other ``details`` as they were stored at export; ``cost``
         (parameters, and FLOPs of a forward pass by length; None, with ``cost_unknown`` to say
         why); and ``measured`` as ``fala_export.footprint.measure`` gives it.
@@ -45,6 +48,7 @@ def inspect(path: Path) -> dict[str, Any]:
         "kind": manifest.kind,
         "task": manifest.task,
         "labels": list(manifest.labels),
+        "lexical": _lexical(bundle),
         "precision": manifest.precision,
         "dimension": manifest.dimension,
         "max_length": manifest.max_length,
@@ -60,6 +64,18 @@ def inspect(path: Path) -> dict[str, Any]:
         "details": {key: value for key, value in manifest.details.items() if key not in _APART},
         **_cost(bundle),
         "measured": measure(bundle, _texts(bundle, lengths)),
+    }
+
+
+def _lexical(bundle: Bundle) -> dict[str, int] | None:
+    """How many n-grams the head has weights of, and their bytes; None without a lexical view."""
+    head = bundle.head()
+    if head is None or head.lexical is None:
+        return None
+    files = [name for name in bundle.manifest.files if name.startswith(LEXICAL)]
+    return {
+        "n_grams": int(np.count_nonzero(head.lexical.weight.any(axis=0))),
+        "bytes": sum(len(bundle.read(name)) for name in files),
     }
 
 

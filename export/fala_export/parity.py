@@ -58,9 +58,10 @@ def compare_logits(
         deviation to judge it by; and how many examples change their label, with their share.
     """
     model = head.vendor_model()
+    words = head.words(examples)
     inputs = [head.inputs(examples, embeddings) for embeddings in (exported, reference)]
-    ours, theirs = (model.logits(part).astype(np.float64) for part in inputs)
-    decided, meant = (model.probabilities(part).argmax(axis=1) for part in inputs)
+    ours, theirs = (model.logits(part, words).astype(np.float64) for part in inputs)
+    decided, meant = (model.probabilities(part, words).argmax(axis=1) for part in inputs)
     errors = np.abs(ours - theirs)
     flips = int((decided != meant).sum())
     return {

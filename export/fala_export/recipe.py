@@ -67,6 +67,7 @@ class Recipe(_Table, frozen=True, kw_only=True, rename="kebab"):
         data: File of rows, whose public ones the head is fitted on; None gives no head.
         training: ``[training]``, the settings of the global training; None keeps the backbone as
             it is, and fits the head in closed form.
+        lexical: Whether the head has a lexical view.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Recipe(_Table, frozen=True, kw_only=True, rename="kebab"):
     word_vectors: WordVectorsTable | None = None
     data: str | None = None
     training: dict[str, Any] | None = None
+    lexical: bool = True
 
     @property
     def source(self) -> BackboneTable | WordVectorsTable:

@@ -63,11 +63,14 @@ def build_release(
         else:
             source = _load(table, folder, seed)
         if settings is None:
-            trained = fit_frozen(source, rows, max_length=options.max_length)
+            trained = fit_frozen(
+                source, rows, max_length=options.max_length, lexical=recipe.lexical
+            )
         else:
             trained = train(
-                source, rows, settings, work, max_length=options.max_length, resume=resume
-            )
+                source, rows, settings, work,
+                max_length=options.max_length, resume=resume, lexical=recipe.lexical,
+            )  # fmt: skip
         return write_trained(trained, out, options)
 
 

@@ -76,7 +76,7 @@ class Device:
             DeviceError: The folder is in use, or cannot be written.
         """
         path = Path(path_of(path, "path"))
-        opened, head = open_release(path_of(bundle, "bundle"))
+        opened, head = open_release(path_of(bundle, "bundle"), hold=True)
         if positive is not None and label_name(positive) not in head.labels:
             raise DataError(
                 f"positive is one of {', '.join(head.labels)}, not {label_name(positive)!r:.60}"

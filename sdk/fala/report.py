@@ -40,6 +40,7 @@ class InstantReport:
         threshold: See ``Report``.
         solves: See ``Report``.
         columns: See ``Report``.
+        flops: See ``Report``.
         seconds: From reading the store to the checked model, on the wall.
     """
 
@@ -51,6 +52,7 @@ class InstantReport:
     threshold: float
     solves: int
     columns: int
+    flops: float
     seconds: float
 
 
@@ -87,6 +89,7 @@ class Report:
         instant: The model that answered before any forward pass; None without a bridge.
         solves: Least squares problems that were solved, and ``columns`` of each at most.
         columns: See ``solves``.
+        flops: Floating-point operations of all fits' products and factors.
         stopped: Why no more texts were encoded.
         seconds: Wall time by stage, and ``"total"``.
         peak_memory: The process's high-water mark in bytes after each stage; empty where the
@@ -117,6 +120,7 @@ class Report:
     instant: InstantReport | None = None
     solves: int = 0
     columns: int = 0
+    flops: float = 0.0
     stopped: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
     peak_memory: Mapping[str, int] = field(default_factory=dict)

@@ -1,7 +1,6 @@
 """The door, on real bundles and a real folder."""
 
 import json
-import shutil
 import sqlite3
 
 import numpy as np
@@ -325,7 +324,7 @@ def test_a_failed_create_leaves_nothing(tmp_path, releases, monkeypatch):
 
     (tmp_path / "empty").mkdir()
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "copyfile", full)
+        patch.setattr("fala.store.slots.write_archive", full)
         for name in ("device", "empty"):
             with pytest.raises(DeviceError, match="No space left"):
                 Device.create(tmp_path / name, releases["binary"][0])

@@ -1,6 +1,5 @@
 """Devices that threads share, folders that processes share, and creations that end early."""
 
-import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,6 +9,7 @@ import pytest
 import bridged
 from bridged import PROBES, TEXTS
 from devices import embedded, refine_all, same, state
+from fala.bundle.archive import write_archive
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_release
 from fala.device import Device
@@ -166,8 +166,8 @@ def test_a_creation_that_was_killed_is_called_again(tmp_path, releases, monkeypa
         elif left == "store":
             patch.setattr("fala.device.install", stop)
         elif left == "bundles":
-            patch.setattr("fala.store.slots._copy", lambda source, target, digest: (
-                shutil.copyfile(source, target), stop()
+            patch.setattr("fala.store.slots.write_archive", lambda path, files: (
+                write_archive(path, files), stop()
             ))  # fmt: skip
         else:
             patch.setattr("fala.store.store.Store.activate", stop)

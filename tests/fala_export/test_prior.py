@@ -6,13 +6,14 @@ from click.testing import CliRunner
 from scipy.special import expit
 
 from bundles import make_head, write_onnx, write_word_vector_release
-from fala import Bundle, DataError, Match
+from fala import Bundle, DataError
 from fala_export.cli import main
 from fala_export.population.annotators import chunks, gather_annotators
 from fala_export.population.choice import FITS, _devices_loss, choose_prior, cut
 from fala_export.population.expectation import Gaussian, estimate, isotropic
 from fala_export.population.laplace import find_mode, whiten
 from public_data import write_rows
+from public_people import verdicts
 
 D = 6
 WEIGHT = np.array([1.5, -1.0, 0.5, 0.0, 0.0, 1.0], dtype=np.float32)
@@ -214,29 +215,6 @@ def test_a_factor_is_of_the_weights_and_not_of_the_bias():
     np.testing.assert_allclose(quarter[:-1, :-1], whole[:-1, :-1] / 4, rtol=1e-4)
     np.testing.assert_allclose(quarter[-1, :-1], whole[-1, :-1] / 2, rtol=1e-4)
     assert quarter[-1, -1] == pytest.approx(whole[-1, -1], rel=1e-5)
-
-
-FILMS = [f"{adverb} {adjective} film {noun}" for adverb in ("not", "well", "do", "is")
-         for adjective in ("good", "bad", "great", "awful", "boring")
-         for noun in ("love", "hate", "was", "made")]  # fmt: skip
-
-
-def verdicts(bundle, matching=False, people=30):
-    """Public rows of people around a release's head, whose biases differ widely."""
-    rng = np.random.default_rng(9)
-    backbone, head = bundle.backbone(), bundle.head()
-    embeddings = dict(zip(FILMS, backbone.encode(FILMS), strict=True))
-    rows = []
-    for person in range(people):
-        bias = 2 * rng.normal()
-        history = tuple(rng.choice(FILMS, 3)) if matching else ()
-        for film in rng.choice(FILMS, 15, replace=False):
-            example = Match(history, film) if matching else film
-            logit = head.vendor_model().logits(head.inputs([example], embeddings))[0, 0] + bias
-            label = int(rng.random() < expit(logit))
-            text = {"history": history, "candidate": film} if matching else {"text": film}
-            rows.append({"user": f"p{person}", "split": "public", **text, "label": label})
-    return rows
 
 
 @pytest.fixture(scope="module")

@@ -85,13 +85,14 @@ FAST = ("--max-length", 32, "--epochs", 3, "--learning-rate", 3e-3)
 
 def test_a_trained_classifier_is_released_and_beats_the_frozen_one(model, texts, tmp_path):
     out, work = tmp_path / "x.fala", tmp_path / "work"
-    summary = done(model, "--data", texts, "--work", work, "--out", out, *FAST)
+    # Without words, which would say here all that there is to learn.
+    summary = done(model, "--data", texts, "--work", work, "--out", out, *FAST, "--no-lexical")
     figures = summary["training"]["figures"]
     assert figures["trained"]["pooled"]["auc"] > figures["frozen"]["pooled"]["auc"]
     bundle = Bundle.open(out)
     assert bundle.manifest.details["training"] == summary["training"]
     head, released = bundle.head(), bundle.backbone()
-    assert (head.task, head.labels) == ("classification", ("0", "1"))
+    assert (head.task, head.labels, head.lexical) == ("classification", ("0", "1"), None)
     examples = ["a great film, love it", "the boring film was awful"]
     inputs = head.inputs(examples, dict(zip(examples, released.encode(examples), strict=True)))
     assert head.vendor_model().probabilities(inputs)[:, 1].argmax() == 0
@@ -100,10 +101,32 @@ def test_a_trained_classifier_is_released_and_beats_the_frozen_one(model, texts,
     np.testing.assert_allclose(saved, released.encode(examples), atol=0.05)
 
 
+def test_a_frozen_backbone_is_released_with_words(texts, tmp_path):
+    out, source = tmp_path / "x.fala", write_word_vectors(tmp_path / "words.fala").path
+    summary = done(source, "--data", texts, "--frozen", "--out", out)
+    words = summary["training"]["words"]
+    head = Bundle.open(out).head()
+    assert 0 < np.count_nonzero(head.lexical.weight) <= words["buckets"]
+    losses = words["left_out_cross_entropy"]
+    assert losses["with_words"] < losses["without_words"]
+    assert len(words["penalties"]) == 2
+    plain = done(source, "--data", texts, "--frozen", "--out", tmp_path / "p.fala", "--no-lexical")
+    assert "words" not in plain["training"]
+    assert Bundle.open(tmp_path / "p.fala").head().lexical is None
+    aucs = [one["training"]["figures"]["frozen"]["pooled"]["auc"] for one in (summary, plain)]
+    assert aucs[0] > aucs[1]
+    shown = run(source, "--data", texts, "--frozen", "--out", out).output
+    assert f"words: {words['buckets']} n-grams have a weight; cross-entropy of left-out" in shown
+
+
 def test_the_manifest_tells_the_recipe_and_the_data(model, texts, tmp_path):
-    training = done(
-        model, "--data", texts, "--work", tmp_path / "w", "--out", tmp_path / "x.fala", *FAST
-    )["training"]
+    out = tmp_path / "x.fala"
+    training = done(model, "--data", texts, "--work", tmp_path / "w", "--out", out, *FAST)[
+        "training"
+    ]
+    assert Bundle.open(out).manifest.format_version == 2
+    assert Bundle.open(out).head().lexical.weight.any()
+    assert set(training["words"]) == {"buckets", "penalties", "left_out_cross_entropy"}
     assert training["recipe"]["learning_rate"] == 3e-3
     assert training["recipe"]["seed"] == 0
     assert training["divided_by"] == "users"
@@ -113,6 +136,36 @@ def test_the_manifest_tells_the_recipe_and_the_data(model, texts, tmp_path):
         assert 16 <= counts[part]["documents"] <= 24
     assert set(training["versions"]) == {"torch", "transformers", "accelerate", "numpy"}
     assert len(training["history"]["validation_loss"]) == 4
+
+
+def test_annotators_with_enough_rows_have_heads_of_their_own(model, texts, tmp_path):
+    """Unless they are refused; the release has the shared one alone."""
+    rows = text_rows()
+    common = (model, "--data", texts, *FAST[:2], "--epochs", 1)
+    released = {}
+    for name in ("default", "--annotators", "--no-annotators"):
+        out, work = tmp_path / f"{name}.fala", tmp_path / name
+        option = () if name == "default" else (name,)
+        recipe = done(*common, "--work", work, "--out", out, *option)["training"]["recipe"]
+        released[name] = out.read_bytes()
+        if name == "--no-annotators":
+            assert recipe["annotators"] == 0
+        else:
+            users = {row["user"] for row in rows}
+            assert 2 <= recipe["annotators"] < len(users)
+        assert Bundle.open(out).head().weight.shape == (1, DIMENSION)
+    assert released["default"] == released["--annotators"] != released["--no-annotators"]
+
+
+def test_own_heads_need_annotators(model, titles, tmp_path):
+    nameless = [
+        {name: value for name, value in row.items() if name != "user"} for row in text_rows()
+    ]
+    data = write_rows(tmp_path / "nameless.jsonl", nameless)
+    options = ("--annotators", "--work", tmp_path / "w", "--out", tmp_path / "x.fala")
+    short = ("--max-length", 32)
+    assert "have 0 users of 5 rows or more" in failed(model, "--data", data, *options, *short)
+    assert "rows are of matching" in failed(model, "--data", titles, *options, *short)
 
 
 @pytest.mark.parametrize("kind", ["model", "words"])

@@ -12,7 +12,12 @@ from bundles import WORDS, make_head, write_word_vectors
 from encoders import DIMENSION, TEXTS, make_encoder
 from fala import Head, Match
 from fala.vendor.rows import Row
-from fala_export.training.classifier import ClassifierBatches, ClassifierModule
+from fala_export.training.classifier import (
+    BIAS_PACE,
+    WEIGHT_PACE,
+    ClassifierBatches,
+    ClassifierModule,
+)
 from fala_export.training.figures import measure
 from fala_export.training.learners import TransformerLearner, WordLearner, attentive
 from fala_export.training.matcher import MatcherBatches, MatcherModule
@@ -69,6 +74,86 @@ def test_a_classifiers_loss_is_the_mean_cross_entropy_of_its_rows(labels):
     expected = -np.log([p[labels.index(r.label)] for p, r in zip(probabilities, rows, strict=True)])
     assert weight == len(rows)
     assert total / weight == pytest.approx(expected.mean(), rel=1e-5)
+
+
+def annotated_rows(labels=("no", "yes")):
+    """Three busy annotators and one of few rows; the first two disagree about everything."""
+    rng = np.random.default_rng(2)
+    rows = []
+    for text in FILMS:
+        label = int(rng.integers(len(labels)))
+        rows += [row("ann", text, labels[label]), row("bob", text, labels[label - 1])]
+        rows.append(row("cem", text, labels[int(rng.integers(len(labels)))]))
+    return [*rows, row("dan", FILMS[0], labels[0]), row(None, FILMS[1], labels[1])]
+
+
+@pytest.mark.parametrize("labels", [("no", "yes"), ("a", "b", "c")])
+def test_half_of_the_loss_is_that_of_annotators_own_heads(labels):
+    backbone = learner()
+    head = make_head(labels=labels, dimension=DIMENSION)
+    rows, annotators = annotated_rows(labels), ("ann", "bob", "cem")
+    batches = ClassifierBatches(backbone, rows, labels, len(FILMS), seed=0, annotators=annotators)
+    shared = ClassifierBatches(backbone, rows, labels, len(FILMS), seed=0)
+    module = ClassifierModule(backbone, head, len(annotators))
+    with torch.no_grad():
+        module.own_weight.normal_(std=0.01)
+        module.own_bias.normal_(std=0.001)
+        whole = float(module(**shared.batch(0, 0))["loss"])
+        halved = float(module(**batches.batch(0, 0))["loss"])
+        weight = WEIGHT_PACE * module.own_weight.numpy()
+        bias = BIAS_PACE * module.own_bias.numpy()
+    known = embeddings(backbone, FILMS)
+    own = []
+    for one in rows:
+        if one.user in annotators:
+            place = annotators.index(one.user)
+            personal = Head(
+                head.task, labels, head.weight + weight[place], head.bias + bias[place]
+            ).vendor_model()
+            found = personal.probabilities(known[one.example][None])[0]
+            own.append(-np.log(found[labels.index(one.label)]))
+    assert len(own) == 3 * len(FILMS)
+    assert halved == pytest.approx((whole + np.mean(own)) / 2, rel=1e-4)
+
+
+def test_annotators_heads_start_as_the_shared_one_and_learn_how_they_differ():
+    backbone = learner()
+    head = make_head(dimension=DIMENSION)
+    rows = annotated_rows(("0", "1"))
+    arguments = (backbone, rows, ("0", "1"), len(FILMS), 0)
+    batch = ClassifierBatches(*arguments, annotators=("ann", "bob", "cem")).batch(0, 0)
+    module = ClassifierModule(backbone, head, 3)
+    first = [row for row in rows if row.user in ("ann", "bob", "cem")]
+    inputs = head.inputs([row.example for row in first], embeddings(backbone, FILMS))
+    found = head.vendor_model().probabilities(inputs)
+    shared = -np.log([p[int(row.label)] for p, row in zip(found, first, strict=True)]).mean()
+    with torch.no_grad():
+        whole = float(module(**ClassifierBatches(*arguments).batch(0, 0))["loss"])
+    start = module(**batch)["loss"]
+    assert start.item() == pytest.approx((whole + shared) / 2, rel=1e-4)
+    # Who always disagrees cannot be told apart by a shared head, whatever it learns.
+    optimizer = torch.optim.AdamW([module.own_weight, module.own_bias], lr=5e-5)
+    for _ in range(100):
+        optimizer.zero_grad()
+        loss = module(**batch)["loss"]
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < start.item() - 0.02
+    kept = module.head([], {})
+    np.testing.assert_array_equal(kept.weight, head.weight)  # theirs are thrown away
+
+
+def test_a_batch_without_an_annotators_row_has_the_shared_loss_whole():
+    backbone = learner()
+    rows = [row("ann", FILMS[0], "0"), row(None, FILMS[1], "1")]
+    batches = ClassifierBatches(backbone, rows, ("0", "1"), 1, seed=0, annotators=("ann",))
+    module = ClassifierModule(backbone, make_head(labels=("0", "1"), dimension=DIMENSION), 1)
+    found = [batches.batch(0, position) for position in range(2)]
+    assert sorted(len(batch["own"]["text"]) for batch in found) == [0, 1]
+    for batch in found:
+        alone = {name: value for name, value in batch.items() if name != "own"}
+        # At the start an annotator's own head is the shared one.
+        assert module(**batch)["loss"].item() == pytest.approx(module(**alone)["loss"].item())
 
 
 def test_every_text_is_once_in_an_epoch_and_epochs_differ():

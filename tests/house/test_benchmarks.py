@@ -13,8 +13,10 @@ BENCHMARKS = ROOT / "benchmarks"
 #: Options that make a benchmark small, and the ratio that each is for.
 SMALL = {
     "clustering.py": ("ratio_to_kmeans", "--examples", 300, "--dimension", 16, "--groups", 10),
+    "encoding.py": ("ratio", "--texts", 20, "--repeats", 1),
     "imports.py": ("ratio", "--repeats", 1, "--limit", 1000),
     "learning.py": ("ratio", "--examples", 60, "--further", 3, "--dimension", 20),
+    "ngrams.py": ("times_as_fast", "--texts", 20, "--repeats", 1),
     "replacement.py": ("ratio", "--documents", 60, "--budget", 10, "--repeats", 1),
     "solve.py": (
         "clock_ratio", "--examples", 20, "--dimension", 30, "--repeats", 2, "--labels", 60,

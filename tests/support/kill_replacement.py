@@ -57,7 +57,7 @@ def main(folder, bundle, point, seconds="0"):
     elif point in ("encode", "probe"):
         OnnxEncoder.encode = dying(OnnxEncoder.encode, few=point == "probe")
     elif point == "copy":
-        slots._copy = after(slots._copy)  # a whole file without its name
+        slots.write_archive = after(slots.write_archive)  # a whole file without its name
     elif point == "install":
         module.install = after(module.install)
     elif point in ("add_embeddings", "put_slot", "activate", "prune"):

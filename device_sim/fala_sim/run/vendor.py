@@ -58,7 +58,8 @@ def train_backbone(folder: Path, rows: Path, work: Path, bundle: Path, name: str
     Raises:
         DataError: If it cannot be trained, or not be exported.
     """
-    options = ("--data", str(rows), "--work", str(work), "--out", str(bundle), "--resume")
+    options = ("--data", str(rows), "--work", str(work), "--out", str(bundle), "--resume",
+               "--no-lexical")  # fmt: skip
     try:
         _run("train", str(folder), *options, "--name", name, "--quantize", "int8", say=say)
     except RefusedError as error:

@@ -57,12 +57,19 @@ def _identity(report: Mapping[str, Any]) -> Iterator[str]:
         "dimension": report["dimension"],
         "reads": reads,
         "task": f"{report['task']}: {labels}" if report["task"] else "none: it has no head",
+        "words": _words(report["lexical"]),
         "format version": report["format_version"],
         "backbone digest": report["digests"]["backbone"],
         "head digest": report["digests"]["head"],
     }.items():
         if value is not None:
             yield f"{title:16}  {value}"
+
+
+def _words(lexical: Mapping[str, int] | None) -> str | None:
+    if lexical is None:
+        return None
+    return f"{lexical['n_grams']} n-grams have a weight, {lexical['bytes'] / _MEGABYTE:.2f} MB"
 
 
 def _parts(report: Mapping[str, Any]) -> Iterator[str]:

@@ -40,6 +40,11 @@ ORT = click.option(
     help="Store the model in ONNX Runtime's format, with its operators; "
     "fp16 and int4 save little there.",
 )
+NO_LEXICAL = click.option(
+    "--no-lexical",
+    is_flag=True,
+    help="Leave out the head's weights of words, about 130 kB for two labels.",
+)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 
 
@@ -103,6 +108,8 @@ def _show_parity(parity: Mapping[str, Any]) -> None:
 def _show_training(training: Mapping[str, Any]) -> None:
     data, figures = training["data"], training["figures"]
     click.echo(f"  trained on {data['training']['rows']} rows")
+    if "words" in training:
+        _show_words(training["words"])
     if not figures:
         click.echo("  too few rows to keep users out, so no figures")
         return
@@ -123,3 +130,14 @@ def _show_training(training: Mapping[str, Any]) -> None:
                 f"  {title:<16}  {cells[0]:>13} {cells[1]:>6}  {cells[2]:>8}   "
                 f"{cells[3]:>14} {cells[4]:>6}  {cells[5]:>8}"
             )
+
+
+def _show_words(words: Mapping[str, Any]) -> None:
+    losses = words["left_out_cross_entropy"]
+    measured = ""
+    if losses["with_words"] is not None:
+        measured = (
+            f"; cross-entropy of left-out documents {losses['with_words']:.4f}, "
+            f"{losses['without_words']:.4f} without"
+        )
+    click.echo(f"  words: {words['buckets']} n-grams have a weight{measured}")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from fala import ExportError
-from fala_export.commands.options import JSON, show
+from fala_export.commands.options import JSON, NO_LEXICAL, show
 
 
 @click.command()
@@ -23,21 +23,34 @@ from fala_export.commands.options import JSON, show
     help="Folder of a training's checkpoints (default: beside the recipe).",
 )
 @click.option("--resume", is_flag=True, help="Continue from the last whole checkpoint in --work.")
+@NO_LEXICAL
 @JSON
-def release(recipe: Path, out: Path | None, work: Path | None, resume: bool, as_json: bool) -> None:
+def release(
+    recipe: Path,
+    out: Path | None,
+    work: Path | None,
+    resume: bool,
+    no_lexical: bool,
+    as_json: bool,
+) -> None:
     """Make a release as a recipe says: backbone, training, precision, parity, pack.
 
     The same recipe and files give the same bytes on one machine.
     """
     try:
+        import msgspec
+
         from fala_export.recipe import read_recipe
         from fala_export.release import build_release
     except ImportError as error:
         raise ExportError(f"install fala-sdk[export] to make a release ({error})") from error
 
+    wanted = read_recipe(recipe)
+    if no_lexical:  # the manifest keeps the recipe as if it had said so
+        wanted = msgspec.structs.replace(wanted, lexical=False)
     try:
         summary = build_release(
-            read_recipe(recipe),
+            wanted,
             recipe.parent,
             out or recipe.with_suffix(".fala"),
             work or recipe.with_suffix(".work"),

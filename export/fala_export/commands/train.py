@@ -14,6 +14,7 @@ from fala_export.commands.options import (
     MAX_LENGTH,
     MIN_COSINE,
     NAME,
+    NO_LEXICAL,
     ORT,
     OUT,
     QUANTIZE,
@@ -73,6 +74,7 @@ _FOR_MODELS = ("pooling", "revision", "max_length", "precision", "min_cosine", "
 @MIN_COSINE
 @ORT
 @NAME
+@NO_LEXICAL
 @JSON
 def train(
     source: str,
@@ -94,6 +96,7 @@ def train(
     min_cosine: float,
     ort: bool,
     name: str | None,
+    no_lexical: bool,
     as_json: bool,
 ) -> None:
     """Train a backbone and its head on public rows, and write them as a release.
@@ -116,13 +119,16 @@ def train(
     rows = load_public_rows(data)
     backbone = _load(source, pooling, revision, seed)
     if work is None:
-        trained = fit_frozen(backbone, rows, seed=seed, max_length=max_length)
+        trained = fit_frozen(
+            backbone, rows, seed=seed, max_length=max_length, lexical=not no_lexical
+        )
     else:
         settings = TrainingSettings(epochs, batch, learning_rate, warm_up, seed, annotators)
         try:
             trained = train_model(
-                backbone, rows, settings, work, max_length=max_length, resume=resume
-            )
+                backbone, rows, settings, work,
+                max_length=max_length, resume=resume, lexical=not no_lexical,
+            )  # fmt: skip
         except KeyboardInterrupt as error:
             raise ExportError("interrupted; the same command with --resume continues") from error
         if not isinstance(backbone, Bundle):

@@ -71,6 +71,7 @@ def score(
         [str(row.label) for row in training],
         label_names=task.labels,
         embeddings=embeddings,
+        lexical=False,  # words are the same for any backbone
     )
     pooled = measure(head, held_out, embeddings)["pooled"]
     return {name: value for name, value in pooled.items() if value is not None}

@@ -12,9 +12,9 @@ from fala import DataError
 
 LEAST_ROWS = 10
 LEAST_ANNOTATORS = 20
+#: Solving costs the cube of an annotator's rows, and what is estimated is for people with few.
+MOST_ROWS = 500
 
-# Solving costs the cube of an annotator's rows, and the prior is for people with few.
-_MOST_ROWS = 500
 _CHUNK_ROWS = 2048
 
 Floats = NDArray[np.float64]
@@ -69,7 +69,8 @@ def gather_annotators(
     annotators = []
     for name in sorted(enough, key=lambda name: (len(enough[name]), name)):
         rows = enough[name]
-        order = evenly(rows[np.lexsort((labels[rows], logits[rows]))])
+        order = rows[np.lexsort((labels[rows], logits[rows]))]
+        order = order[evenly(len(order), MOST_ROWS)]
         ones = np.ones((len(order), 1), dtype=np.float32)
         annotators.append(
             Annotator(name, np.hstack([inputs[order], ones]), logits[order], labels[order])
@@ -90,11 +91,9 @@ def rows_by_name(names: Sequence[str | None], least: int) -> dict[str, NDArray[n
     }
 
 
-def evenly(rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of very many rows some, at even steps."""
-    if len(rows) <= _MOST_ROWS:
-        return rows
-    return rows[np.linspace(0, len(rows) - 1, _MOST_ROWS).round().astype(int)]
+def evenly(count: int, most: int) -> NDArray[np.int64]:
+    """Positions of all of so many things, or of some at even steps where they are very many."""
+    return np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)
 
 
 def chunks(annotators: Sequence[Annotator]) -> Iterator[range]:

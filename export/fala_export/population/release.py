@@ -40,7 +40,7 @@ def write_prior(release: Path, data: Path, out: Path) -> dict[str, Any]:
     """Estimate a prior and write the release again with it, and with the fit's scales under it.
 
     Args:
-        release: Bundle with a head of two labels.
+        release: Bundle with a head of two labels and one weight a dimension.
         data: Rows of ``fala-replace --data``; those public rows that name a user are used.
         out: Where to write; it may be ``release``.
 
@@ -49,7 +49,7 @@ def write_prior(release: Path, data: Path, out: Path) -> dict[str, Any]:
         None where too few annotators have rows enough to choose them by.
 
     Raises:
-        BundleMismatchError: The release has no head, or not one of two labels for these rows.
+        BundleMismatchError: The release has no head, or not one of that kind for these rows.
         DataError: The rows cannot be read, are of too few annotators, or no prior is better than
             what there is.
         RowError: A row has a label that is not the head's.
@@ -61,15 +61,18 @@ def write_prior(release: Path, data: Path, out: Path) -> dict[str, Any]:
             f"{bundle.path}: its head has {len(head.labels)} labels; a population prior is for "
             "heads of two (--scales-only chooses scales for any)"
         )
+    if len(head.parts) > 1:
+        raise BundleMismatchError(
+            f"{bundle.path}: its head weighs candidates by themselves, too; a population prior is "
+            "for heads of one weight a dimension (--scales-only chooses scales for any)"
+        )
     public = load_public_rows(data)
     known = _embedded(bundle, head, public)
-    # The prior is about the first block and the bias.
-    part = head.parts[0]
     annotators = gather_annotators(
-        known.inputs[:, part], known.logits(head), known.labels[:, 0], known.names
+        known.inputs, known.logits(head), known.labels[:, 0], known.names
     )
     with progress("estimating priors", FITS * len(annotators)) as bar, one_blas_thread():
-        choice = choose_prior(annotators, head.weight[0, part], bar.update)
+        choice = choose_prior(annotators, head.weight[0], bar.update)
     scales = _scales(head, known, _held_out(annotators, choice))
     details = {
         "method": "empirical Bayes over public annotators: EM with Laplace's approximation",

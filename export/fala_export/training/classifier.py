@@ -21,9 +21,9 @@ from fala.vendor import CLASSIFICATION, Row, Vectors
 from fala_export.training.learners import Learner
 from fala_export.training.texts import Texts, length_batches
 
-# AdamW moves every number by about its learning rate a step, whatever the gradient, and an
-# annotator's numbers have a few dozen steps: at a layer's own pace they would stay at nothing.
-_WEIGHT_PACE, _BIAS_PACE = 30.0, 300.0
+#: AdamW moves every number by about its learning rate a step, whatever the gradient, and an
+#: annotator's numbers have a few dozen steps: at a layer's own pace they would stay at nothing.
+WEIGHT_PACE, BIAS_PACE = 30.0, 300.0
 
 
 class ClassifierModule(nn.Module):
@@ -74,8 +74,8 @@ class ClassifierModule(nn.Module):
         if own is not None and len(own["text"]):
             of_whom, states = own["annotator"], states[own["text"]]
             offsets = torch.einsum("mcd,md->mc", self.own_weight[of_whom], states)
-            personal = logits[own["text"]] + _WEIGHT_PACE * offsets
-            personal = personal + _BIAS_PACE * self.own_bias[of_whom]
+            personal = logits[own["text"]] + WEIGHT_PACE * offsets
+            personal = personal + BIAS_PACE * self.own_bias[of_whom]
             loss = (loss + _losses(personal, own["shares"]).mean()) / 2
         return {"loss": loss, "weight": counts.sum()}
 

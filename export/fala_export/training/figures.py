@@ -27,8 +27,9 @@ def measure(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) 
         AUC, F1 and accuracy, ``pooled`` over all rows, and as ``mean_over_users`` of the users
         with rows of both (or all) labels; None where there are none.
     """
-    inputs = head.inputs([row.example for row in rows], embeddings)
-    probabilities = head.vendor_model().probabilities(inputs)
+    examples = [row.example for row in rows]
+    inputs = head.inputs(examples, embeddings)
+    probabilities = head.vendor_model().probabilities(inputs, head.words(examples))
     position = {label: index for index, label in enumerate(head.labels)}
     truth = np.array([position[str(row.label)] for row in rows], dtype=np.int64)
     users: dict[str, list[int]] = {}

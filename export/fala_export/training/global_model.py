@@ -12,10 +12,14 @@ import click
 
 from fala import Backbone, Bundle, DataError, ExportError, Head, fit_head
 from fala.vendor import MATCHING, Example, Row, Vectors, unique_texts
+from fala.vendor.fitting import fit_joint_head
+from fala.vendor.joint import MOST_STEPS
 from fala.vendor.layout import WORD_VECTORS
+from fala.vendor.words import add_words
 from fala_export.backbone import versions
 from fala_export.embedding import embed
 from fala_export.models.encoder import Encoder
+from fala_export.progress import progress
 from fala_export.training.batches import Batches
 from fala_export.training.classifier import ClassifierBatches, ClassifierModule
 from fala_export.training.figures import measure
@@ -58,6 +62,7 @@ def train(
     *,
     max_length: int | None = None,
     resume: bool = False,
+    lexical: bool = True,
 ) -> Trained:
     """Train a backbone and its head together.
 
@@ -73,6 +78,8 @@ def train(
         work: Folder of the checkpoints.
         max_length: Tokens of a text that an encoder reads.
         resume: Continue from the last whole checkpoint in ``work``, if there is one.
+        lexical: Whether the head has a lexical view. Its words are fitted beside the backbone as
+            it was, and weighed on the validation users.
 
     Raises:
         DataError: The rows are too few, or nothing can be learned from them.
@@ -92,7 +99,10 @@ def train(
     }
     open_work(loop, work, seed=settings.seed, recipe=recipe, resume=resume)
     before = _embed(learner, [*division.training, *division.held_out])
-    start = _closed_form(learner, division.training, rows.labels, before)
+    spoken, words = _closed_form(learner, division.training, rows.labels, before, lexical=lexical)
+    start = spoken  # the training's own head is of the embeddings alone
+    if lexical:
+        start, _ = _closed_form(learner, division.training, rows.labels, before, lexical=False)
     module, batches, validation = _objective(learner, division, rows, start, settings, annotators)
     history = train_module(
         module, batches, loop, work,
@@ -100,8 +110,12 @@ def train(
     )  # fmt: skip
     after = _embed(learner, [*division.held_out, *division.validation])
     head = module.head(division.validation, after)
+    if spoken.lexical is not None:
+        examples = [row.example for row in division.validation]
+        labels = [str(row.label) for row in division.validation]
+        head = add_words(head, spoken.lexical, examples, labels, after)
     figures = {
-        "frozen": measure(start, division.held_out, before),
+        "frozen": measure(spoken, division.held_out, before),
         "trained": measure(head, division.held_out, after),
     }
     details = _details("backbone and head", rows, division, figures)
@@ -109,12 +123,18 @@ def train(
         "recipe": {**recipe, **asdict(loop), "seed": settings.seed},
         "history": _history(history),
     }
+    details["training"] |= words
     trained = learner.encoder if isinstance(learner, TransformerLearner) else learner
     return Trained(trained, head, _examples(division), details)
 
 
 def fit_frozen(
-    source: Encoder | Bundle, rows: PublicRows, *, seed: int = 0, max_length: int | None = None
+    source: Encoder | Bundle,
+    rows: PublicRows,
+    *,
+    seed: int = 0,
+    max_length: int | None = None,
+    lexical: bool = True,
 ) -> Trained:
     """Keep a backbone as it is, and fit its head by the SDK's closed form.
 
@@ -123,6 +143,7 @@ def fit_frozen(
         rows: The public rows.
         seed: Of the choice of the held-out users, the same as in ``train``.
         max_length: Tokens of a text that an encoder reads; a bundle has its own.
+        lexical: Whether the head has a lexical view.
 
     Raises:
         DataError: The rows cannot be used.
@@ -135,10 +156,13 @@ def fit_frozen(
         backbone = _learner(source, rows, max_length)
     division = divide(rows.rows, seed, validation=False)
     embeddings = _embed(backbone, rows.rows)
-    head = _closed_form(backbone, division.training, rows.labels, embeddings)
+    head, words = _closed_form(
+        backbone, division.training, rows.labels, embeddings, lexical=lexical
+    )
     figures = {"frozen": measure(head, division.held_out, embeddings)} if division.held_out else {}
     details = _details("head in closed form", rows, division, figures)
     details["training"]["recipe"] = {"task": rows.task, "data": rows.digest, "seed": seed}
+    details["training"] |= words
     return Trained(source, head, _examples(division), details)
 
 
@@ -216,16 +240,28 @@ def _loop_settings(own: LoopSettings, asked: TrainingSettings) -> LoopSettings:
 
 
 def _closed_form(
-    backbone: Backbone, rows: Sequence[Row], labels: Sequence[str], embeddings: dict[str, Vectors]
-) -> Head:
+    backbone: Backbone,
+    rows: Sequence[Row],
+    labels: Sequence[str],
+    embeddings: dict[str, Vectors],
+    *,
+    lexical: bool,
+) -> tuple[Head, dict[str, Any]]:
+    """A head, and what the manifest says of its words."""
     click.echo(f"fitting a head to {len(rows)} rows in closed form", err=True)
-    return fit_head(
-        backbone,
-        [row.example for row in rows],
-        [str(row.label) for row in rows],
-        label_names=labels,
-        embeddings=embeddings,
-    )
+    examples = [row.example for row in rows]
+    known = [str(row.label) for row in rows]
+    if not lexical:
+        head = fit_head(
+            backbone, examples, known, label_names=labels, embeddings=embeddings, lexical=False
+        )
+        return head, {}
+    with progress("choosing penalties", MOST_STEPS) as bar:
+        head, found = fit_joint_head(
+            backbone, examples, known, label_names=labels, embeddings=embeddings,
+            step=lambda: bar.update(1),
+        )  # fmt: skip
+    return head, {"words": found.details()}
 
 
 def _embed(backbone: Backbone, rows: Sequence[Row]) -> dict[str, Vectors]:

@@ -85,7 +85,7 @@ def read_index(stream: BinaryIO) -> dict[str, Entry]:
     index: dict[str, Entry] = {}
     here = there = 0  # positions in the directory, and of the entry in the file
     for _ in range(entries):
-        name, after, entry = _read_entry(stream, directory, here, there)
+        name, after, entry = _index_entry(stream, directory, here, there)
         if name in index:
             raise BundleFilesError(f"{name} is in the archive twice")
         index[name] = entry
@@ -95,13 +95,18 @@ def read_index(stream: BinaryIO) -> dict[str, Entry]:
     return index
 
 
+def read_entry(stream: BinaryIO, entry: Entry) -> bytes:
+    """Read a file of an archive whose digest is checked by the caller."""
+    return _at(stream, entry.offset, entry.size)
+
+
 def read_file(stream: BinaryIO, name: str, entry: Entry) -> bytes:
-    """Read one file of an archive.
+    """Read a file of an archive that has no digest but the zip's own checksum: the manifest.
 
     Raises:
         BundleDigestError: Its content is not what was packed, by the zip's own checksum.
     """
-    data = _at(stream, entry.offset, entry.size)
+    data = read_entry(stream, entry)
     if zlib.crc32(data) != entry.crc:
         raise BundleDigestError(f"{name} is damaged: its checksum differs")
     return data
@@ -121,7 +126,7 @@ def write_archive(path: Path, files: Mapping[str, bytes]) -> None:
             archive.writestr(entry, data)
 
 
-def _read_entry(
+def _index_entry(
     stream: BinaryIO, directory: bytes, here: int, there: int
 ) -> tuple[str, int, Entry]:
     header = directory[here : here + _CENTRAL.size]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import BinaryIO
 
 from fala.bundle import format as layout
-from fala.bundle.archive import Entry
+from fala.bundle.archive import Entry, read_entry
 from fala.bundle.manifest import Manifest
 from fala.errors import BundleDigestError, BundleFilesError, BundleFormatError
 
@@ -23,6 +23,17 @@ def digest_of(stream: BinaryIO, entry: Entry) -> str:
     for done in range(0, entry.size, _CHUNK):
         digest.update(stream.read(min(_CHUNK, entry.size - done)))
     return digest.hexdigest()
+
+
+def read_verified(stream: BinaryIO, name: str, entry: Entry, manifest: Manifest) -> bytes:
+    """Read a file of an archive, whole.
+
+    Raises:
+        BundleDigestError: It is not what the vendor packed.
+    """
+    data = read_entry(stream, entry)
+    check_digest(name, hashlib.sha256(data).hexdigest(), manifest)
+    return data
 
 
 def check_digest(name: str, digest: str, manifest: Manifest) -> None:

@@ -17,6 +17,7 @@ FORMAT_VERSION = 2
 
 # Names of the files inside a bundle.
 MANIFEST = "manifest.json"
+BACKBONE = "backbone/"
 ONNX_MODEL = "backbone/model.onnx"
 ORT_MODEL = "backbone/model.ort"
 ORT_OPERATORS = "backbone/operators.config"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,12 @@ from fala.backbones import Backbone, OnnxEncoder, WordVectors
 from fala.bundle import format as layout
 from fala.bundle.archive import read_file, read_index
 from fala.bundle.arrays import read_array
-from fala.bundle.checks import check_digest, check_file_list, digest_of, digest_over
+from fala.bundle.checks import check_digest, check_file_list, digest_of, digest_over, read_verified
 from fala.bundle.lexical import read_lexical
 from fala.bundle.manifest import Manifest
 from fala.bundle.onnx_wire import has_external_data
 from fala.errors import (
+    BundleDigestError,
     BundleError,
     BundleFilesError,
     BundleFormatError,
@@ -42,23 +43,30 @@ class Bundle:
     """An opened and verified bundle.
 
     Use ``Bundle.open``. The object holds no file open and no weights; ``backbone`` and ``head``
-    read theirs, verified again, when called.
+    read theirs, verified again, when called. One that was opened to be held has all of its
+    verified bytes in memory, and reads nothing again.
 
     Attributes:
         path: The bundle's file.
         manifest: What it says of itself.
     """
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(
+        self, path: Path, manifest: Manifest, held: Mapping[str, bytes] | None = None
+    ) -> None:
         self.path = path
         self.manifest = manifest
+        self._held: Mapping[str, bytes] = {} if held is None else held
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Bundle:
+    def open(cls, path: str | os.PathLike[str], *, hold: bool = False) -> Bundle:
         """Open a bundle and verify all of it.
 
         Args:
             path: The bundle's file.
+            hold: Keep the verified bytes in memory, for a bundle that is loaded and installed at
+                once: it is read and hashed one time, and what happens to the file afterwards does
+                not matter.
 
         Raises:
             BundleFormatError: Not a bundle, or a manifest that cannot be read.
@@ -70,10 +78,10 @@ class Bundle:
             BundleError: The file is missing or cannot be read.
         """
         with blaming(path):
-            return cls.verified(Path(path))
+            return cls.verified(Path(path), hold=hold)
 
     @classmethod
-    def verified(cls, path: Path) -> Bundle:
+    def verified(cls, path: Path, *, hold: bool = False) -> Bundle:
         """A bundle whose errors do not name it yet; see ``open``."""
         with path.open("rb") as stream:
             index = read_index(stream)
@@ -81,23 +89,28 @@ class Bundle:
                 raise BundleFormatError(f"not a bundle: it has no {layout.MANIFEST}")
             if index[layout.MANIFEST].size > layout.MAX_MANIFEST_BYTES:
                 raise BundleFormatError("the manifest is larger than any real one")
-            manifest = Manifest.from_json(
-                read_file(stream, layout.MANIFEST, index[layout.MANIFEST])
-            )
+            packed = read_file(stream, layout.MANIFEST, index[layout.MANIFEST])
+            manifest = Manifest.from_json(packed)
             check_file_list(set(index) - {layout.MANIFEST}, manifest)
-            searched = {layout.ONNX_MODEL} if manifest.kind == layout.ONNX else set()
-            for name in set(manifest.files) - searched:
-                check_digest(name, digest_of(stream, index[name]), manifest)
-        bundle = cls(path, manifest)
-        # The model is read whole to be searched, and its digest checked as it is read.
-        if searched and has_external_data(bundle._read(layout.ONNX_MODEL)):
+            # What is looked into is the bytes whose digest was taken. A backbone that nobody
+            # looks into yet is too large to be kept for nothing.
+            kept: dict[str, bytes] = {}
+            for name, entry in index.items():
+                if name == layout.MANIFEST:
+                    kept[name] = packed
+                elif hold or name == layout.ONNX_MODEL or not name.startswith(layout.BACKBONE):
+                    kept[name] = read_verified(stream, name, entry, manifest)
+                else:
+                    check_digest(name, digest_of(stream, entry), manifest)
+        bundle = cls(path, manifest, kept)
+        if manifest.kind == layout.ONNX and has_external_data(kept[layout.ONNX_MODEL]):
             raise ExternalDataError(
                 "the ONNX model keeps weights outside its own file; export it as a single file"
             )
         bundle._head()
         bundle._bridges()
         bundle._prior()
-        return bundle
+        return bundle if hold else cls(path, manifest)
 
     def read(self, name: str) -> bytes:
         """Read one file of the bundle.
@@ -112,6 +125,21 @@ class Bundle:
         """
         with blaming(self.path):
             return self._read(name)
+
+    def contents(self) -> Mapping[str, bytes]:
+        """The bytes of all files, the manifest among them, as they were verified.
+
+        Raises:
+            BundleDigestError: The file changed since the bundle was opened; never of one held.
+            BundleError: It is gone, or cannot be trusted any more.
+        """
+        if self._held:
+            return self._held
+        with blaming(self.path):
+            again = self.verified(self.path, hold=True)
+            if again != self:
+                raise BundleDigestError("the file changed since it was opened")
+        return again.contents()
 
     def backbone(self) -> Backbone:
         """Load the backbone.
@@ -190,11 +218,13 @@ class Bundle:
     def _read(self, name: str) -> bytes:
         if name not in self.manifest.files:
             raise BundleFilesError(f"no file {name} in this bundle")
+        if name in self._held:
+            return self._held[name]
         with self.path.open("rb") as stream:
-            entry = read_index(stream).get(name)
-            data = b"" if entry is None else read_file(stream, name, entry)
-        check_digest(name, hashlib.sha256(data).hexdigest(), self.manifest)
-        return data
+            index = read_index(stream)
+            if name not in index:
+                raise BundleDigestError(f"{name} is not in the archive any more")
+            return read_verified(stream, name, index[name], self.manifest)
 
     def _backbone(self) -> Backbone:
         manifest = self.manifest

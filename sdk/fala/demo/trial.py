@@ -113,14 +113,14 @@ def run_user(user: str, rows: Rows, old: Side, new: Side, budget: Budget) -> dic
         The figures of ``fala-replace --json`` for one user.
     """
     train, test = rows.users[user].train, rows.users[user].test
-    before, after = (
-        side.head.inputs([row.example for row in test], side.embeddings) for side in (old, new)
-    )
+    examples = [row.example for row in test]
+    before, after = (side.head.inputs(examples, side.embeddings) for side in (old, new))
+    spoken, words = (side.head.words(examples) for side in (old, new))
     position = {label: index for index, label in enumerate(rows.labels)}
     truth = np.array([position[str(row.label)] for row in test], dtype=np.int64)
 
     def answers(device: Device) -> dict[str, float | None]:
-        logits = device.model.logits(after)
+        logits = device.model.logits(after, words)
         if device.view is not None:
             logits = logits + device.view.logits(before)
         return _scores(truth, logits, device.threshold)
@@ -131,7 +131,9 @@ def run_user(user: str, rows: Rows, old: Side, new: Side, budget: Budget) -> dic
         Device.create(Path(folder) / "device", old.release) as device,
     ):
         device.learn([row.example for row in train], [row.label for row in train])
-        figures["old_personal"] = _scores(truth, device.model.logits(before), device.threshold)
+        figures["old_personal"] = _scores(
+            truth, device.model.logits(before, spoken), device.threshold
+        )
         if new.bridged:
             first = device.replace(new.release, Budget(0))
             if first.instant is not None:  # word vectors are all looked up before they answer
@@ -140,7 +142,7 @@ def run_user(user: str, rows: Rows, old: Side, new: Side, budget: Budget) -> dic
         else:
             reports = [device.replace(new.release, budget)]
         figures["fala"] = answers(device)
-    figures["new_global"] = _scores(truth, new.head.vendor_model().logits(after))
+    figures["new_global"] = _scores(truth, new.head.vendor_model().logits(after, words))
     return {"user": user, "documents": len(train), **_costs(reports), **_by_metric(figures)}
 
 

@@ -6,6 +6,7 @@ character newer than Python's tables is a token by itself. Python 3.10 has Unico
 
 from __future__ import annotations
 
+import bisect
 import re
 import unicodedata
 
@@ -16,14 +17,15 @@ from numpy.typing import NDArray
 #: script that writes without spaces; a mark, which belongs to what stands before it.
 UNKNOWN, SPACE, SYMBOL, WORD, UNSPACED, JOINED = range(6)
 
-# First and last code points, by blocks: Thai and Lao, Burmese, Khmer, Tai scripts, Balinese and
-# Javanese, kana, Han and their kin. Korean and Tibetan part their words or syllables.
-_UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u1b00-\u1b7f"
-    "\u2e80-\u2fdf\u3000-\u312f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua4cf"
-    "\ua980-\ua9ff\uaa60-\uaadf\uf900-\ufaff\U00016fe0-\U00018dff\U0001b000-\U0001b2ff"
-    "\U00020000-\U0003ffff]"
-)
+# Scripts that write without spaces, by the first code points of their blocks and of what follows:
+# Thai and Lao, Burmese, Khmer, Tai scripts, Balinese, Han and kana and their kin, Javanese.
+# Korean and Tibetan are not among them: they part their words or syllables.
+_UNSPACED = (
+    0x0E00, 0x0F00, 0x1000, 0x10A0, 0x1780, 0x1800, 0x1950, 0x19E0, 0x1A20, 0x1AB0, 0x1B00, 0x1B80,
+    0x2E80, 0x2FE0, 0x3000, 0x3130, 0x31A0, 0x31C0, 0x31F0, 0x3200, 0x3400, 0x4DC0, 0x4E00, 0xA4D0,
+    0xA980, 0xAA00, 0xAA60, 0xAAE0, 0xF900, 0xFB00, 0x16FE0, 0x18E00, 0x1AFF0, 0x1B300, 0x20000,
+    0x40000,
+)  # fmt: skip
 # Unicode's characters to be ignored, with which a word could be written in two ways: soft
 # hyphens, joiners, directions, selectors of variants.
 _IGNORED = re.compile(
@@ -31,7 +33,7 @@ _IGNORED = re.compile(
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
 )
-_APOSTROPHES = re.compile("[\u00b4\u02bc\u2018\u2019]")  # as phones type them
+_APOSTROPHES = "\u00b4\u02bc\u2018\u2019"  # as phones type them
 
 _table = np.zeros(0x110000, dtype=np.uint8)  # classes, filled as characters are met
 
@@ -43,8 +45,10 @@ def normal(text: str) -> str:
     """
     if text.isascii():
         return text.lower()
-    plain = _APOSTROPHES.sub("'", _IGNORED.sub("", text))
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", plain).casefold())
+    for apostrophe in _APOSTROPHES:
+        text = text.replace(apostrophe, "'")
+    text = unicodedata.normalize("NFKC", _IGNORED.sub("", text))
+    return unicodedata.normalize("NFKC", text.casefold())
 
 
 def classes(codes: NDArray[np.uint32]) -> NDArray[np.uint8]:
@@ -64,5 +68,5 @@ def _class(character: str) -> int:
     if category[0] == "M":
         return JOINED
     if character == "'" or category[0] in "LN":
-        return UNSPACED if _UNSPACED.match(character) else WORD
+        return UNSPACED if bisect.bisect(_UNSPACED, ord(character)) % 2 else WORD
     return SYMBOL

@@ -15,7 +15,7 @@ from fala.lexical.rows import SparseRows
 #: Frequencies are rounded to this many steps, so that a bundle holds them in a byte each.
 STEPS = 255
 
-_GRAIN = 2.0**-16  # a step is a multiple of it: a code times a step is a float32, whole
+_GRAIN = 2.0**-18  # a step is a multiple of it: a code times a step is a float32, whole
 _BLOCK = 10_000  # texts whose n-grams are held at a time
 
 

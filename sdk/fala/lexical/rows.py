@@ -44,8 +44,11 @@ class SparseRows:
         """The same as SciPy's sparse array, in float64."""
         from scipy.sparse import csr_array  # slow to import, and no one needs it to answer
 
+        # SciPy takes the wider of two index types for both: half as fast where that is 64 bits.
+        index = np.int32 if len(self.buckets) <= np.iinfo(np.int32).max else np.int64
+        columns, starts = self.buckets.astype(index), self.starts.astype(index)
         values = self.values.astype(np.float64)
-        return csr_array((values, self.buckets, self.starts), shape=(len(self), self.width))
+        return csr_array((values, columns, starts), shape=(len(self), self.width))
 
     def times(self, weight: NDArray[np.floating]) -> Floats:
         """Logits X W' of a weight (C, width), shape (n, C)."""
@@ -63,7 +66,8 @@ class SparseRows:
             [
                 np.bincount(self.buckets, self.values * np.repeat(column, counts), self.width)
                 for column in numbers.T
-            ]
+            ],
+            dtype=np.float64,  # bincount's of nothing are integers
         )
 
     def gram(self, other: SparseRows | None = None) -> Floats:
@@ -77,8 +81,8 @@ class SparseRows:
         common = pairs * _SPARSE_COST > len(self) * len(self if other is None else other)
         if other is None:
             dense = self._columns(common).toarray()
-            gram = np.asarray(dense @ dense.T)
-            alone = uses == 1
+            gram: Floats = dense @ dense.T
+            alone = (uses == 1) & ~common
             squares = np.where(alone[self.buckets], self.values, 0.0).astype(np.float64) ** 2
             gram.flat[:: len(self) + 1] += self._sums(squares[None])[0]
             rest = self._columns(~common & ~alone)
@@ -110,7 +114,7 @@ class SparseRows:
 
     def squared_lengths(self) -> Floats:
         """|x|^2 of every row, shape (n,)."""
-        return self._sums(self.values.astype(np.float64)[None] ** 2)[0]
+        return np.asarray(self._sums(self.values.astype(np.float64)[None] ** 2)[0])
 
     def _sums(self, numbers: Floats) -> Floats:
         """Sums over every row's entries of numbers (C, nnz), shape (C, n)."""

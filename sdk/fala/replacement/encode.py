@@ -15,7 +15,7 @@ from fala.model.heads import Vectors
 from fala.replacement.budget import Follower
 from fala.store.store import Store
 
-#: Texts encoded between two looks at the clock: a few of the encoder's batches.
+#: Texts encoded between two looks at the clock: enough of the encoder's runs for every core.
 CHUNK = 256
 #: The device's own texts that a new release must answer before it is installed.
 PROBES = 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,16 +59,22 @@ class Fitted:
         return Change(self.model, self.threshold, self.view, embeddings or {})
 
 
-def fit_recalled(target: Target, recalled: Recalled, positive: int) -> Fitted:
+def fit_recalled(
+    target: Target,
+    recalled: Recalled,
+    positive: int,
+    scales: Sequence[float] | None = None,
+) -> Fitted:
     """Fit, and compare with the vendor's own model, each example left out.
 
     Args:
         target: What the rows were gathered for.
         recalled: The rows; some are telling, or the view is personal.
         positive: Of two labels, the one whose F1 the threshold is for.
+        scales: The blocks' scales; None searches those that leave out best.
     """
     training = recalled.training
-    found = fit(training)
+    found = fit(training, scales)
     labelled = training.labelled
     shares, left_out = training.labels[labelled], found.left_out[labelled]
     verdict = judge(shares, left_out, found.vendor[labelled], positive)

@@ -24,6 +24,9 @@ from fala.store.open_slot import OpenSlot
 
 _log = logging.getLogger("fala.refine")
 
+# Share of the examples whose embeddings have to become real before scales are searched again.
+_MUCH = 0.25
+
 
 @dataclass(frozen=True, eq=False)
 class Refined:
@@ -35,6 +38,7 @@ class Refined:
         forward_passes: Texts through the backbone.
         solves: Least squares problems that were solved, and ``columns`` of each at most.
         columns: See ``solves``.
+        flops: Floating-point operations of the fits.
         clusters: Clusters that texts were chosen from.
         queries: Strong queries asked.
         stopped: Why no more texts were encoded.
@@ -45,6 +49,7 @@ class Refined:
     forward_passes: int
     solves: int
     columns: int
+    flops: float
     clusters: int
     queries: int
     stopped: str
@@ -66,6 +71,8 @@ class Refinement:
         self._installed, self._stages = installed, stages
         self._follower, self._positive = follower, positive
         self._passes = self._solves = self._columns = self._clusters = self._queries = 0
+        self._flops = 0.0
+        self._searched: tuple[int, tuple[float, ...]] | None = None
 
     def run(self, budget: Budget) -> Refined:
         """Encode batches of texts, each followed by a fit that is kept with them.
@@ -129,15 +136,24 @@ class Refinement:
         name = self._installed.now.bundle.manifest.name
         _log.info("%s: %d forward passes, %s", name, self._passes, stopped)
         return Refined(
-            recalled, fitted, self._passes, self._solves, self._columns, self._clusters,
-            self._queries, stopped,
+            recalled, fitted, self._passes, self._solves, self._columns, self._flops,
+            self._clusters, self._queries, stopped,
         )  # fmt: skip
 
     def _fit(self, target: Target, recalled: Recalled) -> Fitted:
+        scales = None
+        if self._searched is not None:
+            real, known = self._searched
+            # Scales move slowly: they are searched again when much has become real.
+            if recalled.real - real < _MUCH * len(recalled.ids):
+                scales = known
         with self._stages.stage("solve"):
-            fitted = fit_recalled(target, recalled, self._positive)
+            fitted = fit_recalled(target, recalled, self._positive, scales)
         if fitted.fit is not None:
+            if scales is None:
+                self._searched = recalled.real, fitted.fit.scales
             self._solves += fitted.fit.steps
+            self._flops += fitted.fit.flops
             self._columns = max(self._columns, fitted.fit.columns)
         return fitted
 

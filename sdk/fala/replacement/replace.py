@@ -88,7 +88,7 @@ def open_new(installed: Installed, path: str, now: OpenSlot) -> Release:
         BundleMismatchError: It is for another task, or lacks a label of the device's.
         BundleError: It cannot be trusted.
     """
-    bundle, head = open_release(path)
+    bundle, head = open_release(path, hold=True)
     labels = now.model.head.labels
     if head.task != now.model.head.task or not set(labels) <= set(head.labels):
         raise BundleMismatchError(

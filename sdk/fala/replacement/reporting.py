@@ -54,6 +54,7 @@ def replaced_report(
         instant=_instant(replaced) if release.bridges and not release.static else None,
         solves=solves + (0 if refined is None else refined.solves),
         columns=max(columns, 0 if refined is None else refined.columns),
+        flops=_flops(first) + (0.0 if refined is None else refined.flops),
         stopped=stopped,
         seconds=stages.total(),
         peak_memory=dict(stages.peak_memory),
@@ -87,6 +88,7 @@ def refined_report(refined: Refined, now: OpenSlot, stages: Stages) -> Report:
         threshold=now.answering.threshold,
         solves=refined.solves,
         columns=refined.columns,
+        flops=refined.flops,
         stopped=refined.stopped,
         seconds=stages.total(),
         peak_memory=dict(stages.peak_memory),
@@ -122,9 +124,14 @@ def _instant(replaced: Replaced) -> InstantReport:
         threshold=fitted.threshold,
         solves=_counts(fitted)[0],
         columns=_counts(fitted)[1],
+        flops=_flops(fitted),
         seconds=replaced.seconds,
     )
 
 
 def _counts(fitted: Fitted) -> tuple[int, int]:
     return (0, 0) if fitted.fit is None else (fitted.fit.steps, fitted.fit.columns)
+
+
+def _flops(fitted: Fitted) -> float:
+    return 0.0 if fitted.fit is None else fitted.fit.flops

@@ -57,7 +57,8 @@ def minimize_dual(problem: Problem, gram: Floats, start: Floats | None = None) -
         return vector - problem.gather((roots * inner)[:, None])
 
     delta, eta = problem.rows.gather(column), (own * column).sum(axis=0)
-    return Minimum(delta, eta, logits, left_out, solve, steps)
+    flops = (steps + 2) * len(z) ** 3 / 3 + 4.0 * steps * len(z) ** 2
+    return Minimum(delta, eta, logits, left_out, solve, steps, flops)
 
 
 def _newton(problem: Problem, gram: Floats, start: Floats | None) -> tuple[Floats, Floats, int]:

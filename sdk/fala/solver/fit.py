@@ -61,6 +61,7 @@ class Fit:
         scales: The scale chosen for every block; empty where there was nothing to fit to.
         steps: Least squares problems that were solved.
         columns: Columns of each at most.
+        flops: Floating-point operations of the products and factors that it took.
         state: What one more example is added to; None where all is fitted again at no cost.
     """
 
@@ -72,6 +73,7 @@ class Fit:
     scales: tuple[float, ...] = ()
     steps: int = 0
     columns: int = 0
+    flops: float = 0.0
     state: State | None = None
 
 
@@ -187,7 +189,9 @@ def _fit(training: TrainingSet, given: Sequence[float] | None) -> Fit:
     left_out, judged = minimum.left_out, minimum
     if len(telling) > LARGEST:
         positions = _sample(len(telling), LARGEST)
-        judged = telling.take(positions).at(chosen)
+        sample = telling.take(positions)
+        judged = sample.at(chosen)
+        telling.flops += sample.flops
         left_out = telling.logits(chosen, judged)
         left_out[positions] = judged.left_out
     if telling is not every:
@@ -203,7 +207,7 @@ def _fit(training: TrainingSet, given: Sequence[float] | None) -> Fit:
     )  # fmt: skip
     return Fit(
         moved_weights, moved_bias, view_weight, left_out, vendor, chosen,
-        telling.steps, telling.columns, state,
+        telling.steps, telling.columns, telling.flops, state,
     )  # fmt: skip
 
 
@@ -223,7 +227,7 @@ class _Minimizer:
         self._grams: list[Floats] = []
         self._found: dict[tuple[float, ...], Minimum] = {}
         self._last: tuple[tuple[float, ...], Minimum] | None = None
-        self.steps = 0
+        self.steps, self.flops = 0, 0.0
         size = sum(part.size for part in parts) + 1
         self._written = size <= len(own) and all(isinstance(part, DenseRows) for part in parts)
         self.columns = min(len(own), size) + 1
@@ -252,6 +256,7 @@ class _Minimizer:
         if scales not in self._found:
             minimum = self._minimize(scales)
             self.steps += minimum.steps
+            self.flops += minimum.flops
             self._found[scales] = minimum
             self._last = scales, minimum
         return self._found[scales]
@@ -262,6 +267,7 @@ class _Minimizer:
             sample = self.take(_sample(len(self), SEARCHED))
             chosen = sample.choose()
             self.steps += sample.steps
+            self.flops += sample.flops
             return chosen
         best = (1.0,) * len(self._parts)
         for block, part in enumerate(self._parts):
@@ -289,6 +295,7 @@ class _Minimizer:
         """The Gram matrix of all blocks' rows at some scales, shape (n, n)."""
         if not self._grams:
             self._grams = [part.gram() for part in self._parts]
+            self.flops += sum(part.gram_flops for part in self._parts)
         total = np.full((len(self), len(self)), scales[0] * self._deviation**2)
         for scale, gram in zip(scales, self._grams, strict=True):
             if scale:

@@ -22,6 +22,9 @@ class Inverse(Protocol):
     def leverage(self, rows: Rows, weight: float) -> Floats | None:
         """Diagonal of R (w R'R + 1)^-1 R', shape (n,); None where it is not known."""
 
+    def flops(self, rows: Rows, classes: int, directions: int, steps: int) -> float:
+        """Operations of all of it, for so many directions and curvatures of C logits."""
+
 
 class OverColumns:
     """By one eigendecomposition for all curvatures.
@@ -48,6 +51,11 @@ class OverColumns:
         """Diagonal of R (w R'R + 1)^-1 R', shape (n,)."""
         turned = rows.times(np.ascontiguousarray(self._vectors.T)) ** 2
         return product(turned, 1.0 / (weight * self._values + 1.0))
+
+    def flops(self, rows: Rows, classes: int, directions: int, steps: int) -> float:
+        """Operations of all of it, for so many directions and curvatures of C logits."""
+        p = len(self._values)
+        return 9.0 * p**3 + 4.0 * classes * directions * p**2 + p * rows.product_flops
 
 
 class OverExamples:
@@ -77,6 +85,12 @@ class OverExamples:
             return np.diagonal(self._gram).copy()
         lower = one_plus(self._gram, np.full(len(self._gram), np.sqrt(weight)))
         return np.asarray((1.0 - inverse_diagonal(lower)) / weight)
+
+    def flops(self, rows: Rows, classes: int, directions: int, steps: int) -> float:
+        """Operations of all of it, for so many directions and curvatures of C logits."""
+        n = len(self._gram)
+        each = 2.0 * n**2 + 2.0 * rows.product_flops
+        return (steps + 2) * n**3 / 3 + classes * directions * each
 
 
 class OverBlocks:
@@ -123,6 +137,12 @@ class OverBlocks:
     def leverage(self, rows: Rows, weight: float) -> Floats | None:
         """Not known."""
         return None
+
+    def flops(self, rows: Rows, classes: int, directions: int, steps: int) -> float:
+        """Operations of all of it, for so many directions and curvatures of C logits."""
+        sizes = [float(len(block)) for block in self._blocks if block.ndim == 2]
+        made = sum(len(rows) * size**2 + steps * size**3 / 3 for size in sizes)
+        return made + 2.0 * classes * directions * sum(size**2 for size in sizes)
 
 
 def one_plus(gram: Floats, roots: Floats) -> Floats:

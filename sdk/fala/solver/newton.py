@@ -90,6 +90,7 @@ class Minimum:
         left_out: Leave-one-out logits, by the usual one step from the minimum, shape (n, C).
         solve: Gives H^-1 v for an approximate Hessian H, for vectors of C (p + 1) numbers.
         steps: Least squares problems that were solved.
+        flops: Floating-point operations of the products and factors that it took.
     """
 
     delta: Floats
@@ -98,6 +99,7 @@ class Minimum:
     left_out: Floats
     solve: Callable[[Floats], Floats]
     steps: int
+    flops: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +195,7 @@ def update(
     """
 
     def step(gradient: Floats, shares: Floats) -> Floats:
-        return _conjugate(problem, gradient, shares, solve, _NEAR_RESIDUAL)
+        return _conjugate(problem, gradient, shares, solve, _NEAR_RESIDUAL)[0]
 
     point, _, steps = _newton(problem, point, step, _NEAR_TOLERANCE)
     return point, steps
@@ -255,7 +257,11 @@ def _one(problem: Problem, matrix: Floats, point: Floats) -> Minimum:
     leverage = np.einsum("rn,rn->n", half, half)
     kept = 1.0 - curvature(problem.evidence, shares)[:, 0] * leverage
     left_out = z + (slope[:, 0] * leverage / positive(kept))[:, None]
-    return Minimum(point[None, :-1], point[-1:], z, left_out, lambda v: cho_solve(lower, v), steps)
+    n, p = rows.shape
+    flops = (steps + 1) * (n * p**2 + p**3 / 3) + n * p**2
+    return Minimum(
+        point[None, :-1], point[-1:], z, left_out, lambda v: cho_solve(lower, v), steps, flops
+    )
 
 
 def _several(problem: Problem, inverse: Inverse, point: Floats) -> Minimum:
@@ -273,9 +279,14 @@ def _several(problem: Problem, inverse: Inverse, point: Floats) -> Minimum:
 
         return solve
 
+    directions = 0
+
     def step(gradient: Floats, shares: Floats) -> Floats:
+        nonlocal directions
         solve = preconditioner(float(curvature(problem.evidence, shares).mean()))
-        return _conjugate(problem, gradient, shares, solve)
+        found, taken = _conjugate(problem, gradient, shares, solve)
+        directions += taken
+        return found
 
     point, z, steps = _newton(problem, point, step)
     shares = probabilities(z)
@@ -290,7 +301,9 @@ def _several(problem: Problem, inverse: Inverse, point: Floats) -> Minimum:
         kept = 1.0 - np.minimum(curved, weight) * leverage[:, None]
         left_out = z + slope * leverage[:, None] / positive(kept)
     parts = point.reshape(classes, -1)
-    return Minimum(parts[:, :-1], parts[:, -1], z, left_out, preconditioner(weight), steps)
+    products = 2 * classes * (directions + 2 * steps) * problem.rows.product_flops
+    flops = products + inverse.flops(problem.rows, classes, directions, steps)
+    return Minimum(parts[:, :-1], parts[:, -1], z, left_out, preconditioner(weight), steps, flops)
 
 
 def _conjugate(
@@ -299,8 +312,11 @@ def _conjugate(
     shares: Floats,
     solve: Callable[[Floats], Floats],
     least: float = _RESIDUAL,
-) -> Floats:
-    """H^-1 gradient by preconditioned conjugate gradients, for J's Hessian at some shares."""
+) -> tuple[Floats, int]:
+    """H^-1 gradient by preconditioned conjugate gradients, and how many directions it took.
+
+    H is J's Hessian at some shares.
+    """
     labels = problem.evidence.label_weights[:, None]
     squares = 2 * problem.evidence.target_weights[:, None]
 
@@ -317,9 +333,9 @@ def _conjugate(
     direction = turned
     before = float(residual @ turned)
     enough = least**2 * before
-    for _ in range(_MAX_DIRECTIONS):
-        if before <= enough:
-            break
+    taken = 0
+    while before > enough and taken < _MAX_DIRECTIONS:
+        taken += 1
         curved = hessian(direction)
         length = before / float(direction @ curved)
         found += length * direction
@@ -328,7 +344,7 @@ def _conjugate(
         now = float(residual @ turned)
         direction = turned + now / before * direction
         before = now
-    return found
+    return found, taken
 
 
 def curvature(evidence: Evidence, shares: Floats) -> Floats:

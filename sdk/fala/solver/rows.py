@@ -36,6 +36,14 @@ class Rows(Protocol):
     def squares(self) -> Floats:
         """Squared length of every column, shape (p,)."""
 
+    @property
+    def product_flops(self) -> float:
+        """Operations of a product with one vector."""
+
+    @property
+    def gram_flops(self) -> float:
+        """Operations of ``gram``."""
+
     def stack(self, other: Self) -> Self:
         """These rows and others of the same columns."""
 
@@ -80,6 +88,16 @@ class DenseRows:
     def squares(self) -> Floats:
         """Squared length of every column, shape (p,)."""
         return np.asarray(np.einsum("np,np->p", self.matrix, self.matrix))
+
+    @property
+    def product_flops(self) -> float:
+        """Operations of a product with one vector."""
+        return 2.0 * self.matrix.size
+
+    @property
+    def gram_flops(self) -> float:
+        """Operations of ``gram``, of which one half is computed."""
+        return float(len(self)) * self.matrix.size
 
     def stack(self, other: DenseRows) -> DenseRows:
         """These rows and others of the same columns."""
@@ -136,6 +154,17 @@ class CentredRows:
         ones = np.ones((n, 1))
         raw = squared.gather(ones)[0] - 2 * self.centre * rows.gather(ones)[0]
         return np.asarray(np.maximum(raw + n * self.centre**2, 0.0) * self.root**2)
+
+    @property
+    def product_flops(self) -> float:
+        """Operations of a product with one vector."""
+        return 2.0 * len(self.rows.values)
+
+    @property
+    def gram_flops(self) -> float:
+        """Operations of ``gram``: a number of one row meets those of its own column."""
+        uses = np.bincount(self.rows.buckets, minlength=self.rows.width).astype(np.float64)
+        return float(uses @ uses)
 
     def stack(self, other: CentredRows) -> CentredRows:
         """These rows and others of the same columns."""
@@ -209,6 +238,16 @@ class JointRows:
             root**2 * part.squares() for part, root in zip(self.parts, self.roots, strict=True)
         ]
         return np.concatenate([*parts, [len(self) * self.bias**2]])
+
+    @property
+    def product_flops(self) -> float:
+        """Operations of a product with one vector."""
+        return sum(part.product_flops for part in self.parts)
+
+    @property
+    def gram_flops(self) -> float:
+        """Operations of ``gram``."""
+        return sum(part.gram_flops for part in self.parts)
 
     def stack(self, other: JointRows) -> JointRows:
         """These rows and others of the same blocks."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
+from fala.bundle.archive import write_archive
 from fala.bundle.files import write_atomically
 from fala.bundle.reading import Bundle
-from fala.errors import BundleDigestError, BundleError, BundleMismatchError, DataError
+from fala.errors import BundleError, BundleMismatchError, DataError
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.store.records import LexicalRecord, SlotRecord, ViewRecord
 
@@ -23,14 +23,18 @@ SLOTS = ("a", "b")
 BUNDLES = "bundles"
 
 
-def open_release(path: str | os.PathLike[str]) -> tuple[Bundle, Head]:
+def open_release(path: str | os.PathLike[str], *, hold: bool = False) -> tuple[Bundle, Head]:
     """Open a bundle that must have a head.
+
+    Args:
+        path: The bundle's file.
+        hold: See ``Bundle.open``.
 
     Raises:
         BundleMismatchError: It is a backbone only.
         BundleError: It cannot be trusted.
     """
-    bundle = Bundle.open(path)
+    bundle = Bundle.open(path, hold=hold)
     head = bundle.head()
     if head is None:
         raise BundleMismatchError(
@@ -47,14 +51,18 @@ def bundle_path(device: Path, digest: str) -> Path:
 
 
 def install(bundle: Bundle, device: Path) -> Bundle:
-    """Copy a bundle to the device.
+    """Write a bundle to the device.
+
+    Args:
+        bundle: One that is held is written as it was verified, whatever its file is by now.
+        device: The device's folder.
 
     Returns:
-        The copy, verified.
+        The bundle as it lies there.
 
     Raises:
-        BundleDigestError: The source changed meanwhile.
-        OSError: The copy cannot be written.
+        BundleDigestError: The source, of a bundle that is not held, changed meanwhile.
+        OSError: It cannot be written.
     """
     digest = bundle.digest
     target = bundle_path(device, digest)
@@ -62,15 +70,10 @@ def install(bundle: Bundle, device: Path) -> Bundle:
     with contextlib.suppress(BundleError):
         if (present := Bundle.open(target)).digest == digest:
             return present
-    write_atomically(target, lambda temporary: _copy(bundle.path, temporary, digest))
-    # Verified under its temporary name, a moment ago.
+    # The very bytes whose digests were checked, so there is nothing to check again.
+    contents = bundle.contents()
+    write_atomically(target, lambda temporary: write_archive(temporary, contents))
     return Bundle(target, bundle.manifest)
-
-
-def _copy(source: Path, target: Path, digest: str) -> None:
-    shutil.copyfile(source, target)
-    if Bundle.open(target).digest != digest:
-        raise BundleDigestError(f"{source}: the file changed while it was installed")
 
 
 def model_digest(bundle: Bundle, model: PersonalModel) -> str:

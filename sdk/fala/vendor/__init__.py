@@ -9,6 +9,8 @@ from fala.backbones.words import words
 from fala.bundle.arrays import array_bytes, read_array
 from fala.bundle.files import write_atomically
 from fala.examples import CLASSIFICATION, MATCHING, Example, unique_texts
+from fala.lexical.lexicon import Lexicon
+from fala.lexical.ngrams import BUCKETS, ngrams
 from fala.model.heads import Vectors
 from fala.model.losses import cross_entropy, probabilities
 from fala.selection.clustering import (
@@ -30,12 +32,14 @@ from fala.vendor.rows import Row, load_rows, read_rows
 
 __all__ = [
     "BIAS_DEVIATION",
+    "BUCKETS",
     "CLASSIFICATION",
     "GRID",
     "MATCHING",
     "SPREAD",
     "Evidence",
     "Example",
+    "Lexicon",
     "OnnxEncoder",
     "Problem",
     "Row",
@@ -53,6 +57,7 @@ __all__ = [
     "fit_head",
     "fit_matrix",
     "load_rows",
+    "ngrams",
     "probabilities",
     "read_array",
     "read_rows",

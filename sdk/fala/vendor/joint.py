@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +57,17 @@ class Joint:
     loss: float | None
     loss_without: float | None
     buckets: int
+
+    def details(self) -> dict[str, Any]:
+        """What a manifest says of it."""
+        losses = {"with_words": self.loss, "without_words": self.loss_without}
+        return {
+            "buckets": self.buckets,
+            "penalties": [float(f"{penalty:.4g}") for penalty in self.penalties],
+            "left_out_cross_entropy": {
+                name: None if loss is None else round(loss, 5) for name, loss in losses.items()
+            },
+        }
 
 
 def fit_joint(evidence: Evidence, step: Callable[[], None] = lambda: None) -> Joint:

@@ -1,6 +1,7 @@
 """Names of the files inside a bundle, and of its kinds; see ``fala.bundle.format``."""
 
 from fala.bundle.format import (
+    LEXICAL,
     ONNX,
     ONNX_MODEL,
     ORT,
@@ -14,6 +15,7 @@ from fala.bundle.format import (
 )
 
 __all__ = [
+    "LEXICAL",
     "ONNX",
     "ONNX_MODEL",
     "ORT",

@@ -207,3 +207,45 @@ def test_errors_are_of_one_family():
     assert not issubclass(DataError, BundleError)
     for error in (BundleDigestError, BundleFilesError, DimensionError, ExternalDataError):
         assert issubclass(error, BundleError)
+
+
+# Bundles that are held in memory
+
+
+def test_a_held_bundle_is_read_once(tmp_path, monkeypatch):
+    path = tmp_path / "a.fala"
+    write_onnx(path)
+    opened = Bundle.open(path)
+    held = Bundle.open(path, hold=True)
+    assert held == opened and held.digest == opened.digest
+    expected = opened.backbone().encode(["good film"])
+    assert opened.contents() == held.contents()
+    monkeypatch.setattr("fala.bundle.checks.hashlib", None)  # nothing is hashed any more
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    path.write_bytes(damaged)
+    np.testing.assert_array_equal(held.backbone().encode(["good film"]), expected)
+    path.unlink()
+    np.testing.assert_array_equal(held.backbone().encode(["good film"]), expected)
+    assert sorted(held.contents()) == sorted([*held.manifest.files, layout.MANIFEST])
+
+
+def test_a_damaged_bundle_is_not_held(tmp_path):
+    path = tmp_path / "a.fala"
+    write_onnx(path)
+    whole = path.read_bytes()
+    for position in range(0, len(whole), len(whole) // 40):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+        with pytest.raises(BundleError):
+            Bundle.open(path, hold=True)
+
+
+def test_the_contents_of_a_bundle_that_changed(tmp_path):
+    path = tmp_path / "a.fala"
+    bundle = write_word_vectors(path)
+    write_bundle(path, word_vector_manifest(), word_vector_files(seed=9))
+    with pytest.raises(BundleDigestError, match="changed since it was opened"):
+        bundle.contents()
+    path.unlink()
+    with pytest.raises(BundleError, match="no such file"):
+        bundle.contents()

@@ -9,11 +9,14 @@ import bundles
 from fala.bundle.lexical import rounded
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_release
+from fala.errors import DataError
 from fala.examples import Match
 from fala.lexical.lexicon import Lexicon
+from fala.model.heads import Head
 from fala.model.losses import cross_entropy
 from fala.vendor import joint, joint_problem
 from fala.vendor.fitting import fit_head, fit_joint_head
+from fala.vendor.words import add_words
 
 WORDS = bundles.WORDS[1:]
 
@@ -195,3 +198,48 @@ def test_very_few_rows(backbone, documents, labels):
     head = fit_head(backbone, documents, labels)
     z = head.vendor_model().logits(backbone.encode(documents), head.words(documents))
     assert np.isfinite(z).all() and np.abs(z).max() < 20
+
+
+# Words for a head that was trained on its own
+
+
+@pytest.mark.parametrize("names", [("0", "1"), ("1", "0")])
+def test_words_are_weighed_on_rows_that_were_not_trained_on(backbone, names):
+    documents = texts(1200, seed=13)
+    labels = told_by_words(documents)
+    known = dict(zip(documents, backbone.encode(documents), strict=True))
+    first, second, third = (slice(start, start + 400) for start in (0, 400, 800))
+    spoken = fit_head(backbone, documents[first], labels[first], label_names=names)
+    plain = fit_head(backbone, documents[first], labels[first], label_names=names, lexical=False)
+    # A head that is ten times too sure of itself, as one is after a long training.
+    sure = Head(plain.task, plain.labels, 10 * plain.weight, 10 * plain.bias)
+    head = add_words(sure, spoken.lexical, documents[second], labels[second], known)
+    truth = head.label_shares(labels[third])
+
+    def loss(one):
+        inputs = one.inputs(documents[third], known)
+        return cross_entropy(truth, one.vendor_model().logits(inputs, one.words(documents[third])))
+
+    assert loss(head).mean() < loss(plain).mean() - 0.05
+    assert loss(head).mean() < loss(sure).mean() - 0.3
+    assert rounded(head.lexical) == head.lexical
+
+
+def test_words_for_a_matcher_leave_room_for_the_candidate(backbone):
+    random = np.random.default_rng(14)
+    documents = texts(100, seed=14)
+    known = dict(zip(documents, backbone.encode(documents), strict=True))
+    examples = [Match((documents[0],), str(text)) for text in random.permutation(documents)]
+    labels = told_by_words([match.candidate for match in examples])
+    plain = bundles.make_head("matching", query=True)
+    head = add_words(plain, fit_head(backbone, examples, labels).lexical, examples, labels, known)
+    assert head.parts == (slice(0, 8), slice(8, 16))
+    assert not head.weight[:, 8:].any()
+    scale = head.weight[:, :8] / plain.weight
+    np.testing.assert_allclose(scale, scale[0, 0], rtol=1e-5)
+    np.testing.assert_array_equal(head.query, plain.query)
+
+
+def test_words_need_rows_to_be_weighed_on():
+    with pytest.raises(DataError, match="rows that were not trained on"):
+        add_words(bundles.make_head(), bundles.make_lexical(), [], [], {})

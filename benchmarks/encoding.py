@@ -1,0 +1,131 @@
+"""Texts a second of a bundle's backbone, beside a bare onnxruntime session on the same model.
+
+    python benchmarks/encoding.py
+    python benchmarks/encoding.py --bundle release.fala --texts 50 --batch 8 --json
+    taskset -c 0 python benchmarks/encoding.py
+
+The peer has onnxruntime's own defaults but its threads, which are as many as this process has
+cores; it reads texts sorted by length in batches of one size, tokenized by the same library. The
+two take turns and the figures are medians. On a busy machine the clock tells what else ran, so
+processor time stands beside it.
+
+Texts are made up, of 8 to 26 words; with --data they are the classification texts of all rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+from replacement import bundle_of, documents_of
+
+import fala
+
+_MODELS = {"onnx": ("backbone/model.onnx", "ONNX"), "ort": ("backbone/model.ort", "ORT")}
+
+
+class Bare:
+    """A session and a tokenizer, sorted and padded by hand."""
+
+    def __init__(self, bundle: fala.Bundle, batch: int) -> None:
+        import onnxruntime
+        from tokenizers import Tokenizer
+
+        manifest = bundle.manifest
+        if manifest.kind not in _MODELS:
+            raise click.UsageError(f"{bundle.path}: not a transformer; give one with --bundle")
+        name, form = _MODELS[manifest.kind]
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        options.add_session_config_entry("session.load_model_format", form)
+        if hasattr(os, "sched_getaffinity"):
+            options.intra_op_num_threads = len(os.sched_getaffinity(0))
+        self._session: Any = onnxruntime.InferenceSession(
+            bundle.read(name), options, providers=["CPUExecutionProvider"]
+        )
+        self._types = "token_type_ids" in {one.name for one in self._session.get_inputs()}
+        self._tokenizer = Tokenizer.from_str(bundle.read("backbone/tokenizer.json").decode())
+        self._tokenizer.no_padding()
+        if manifest.max_length is not None:
+            self._tokenizer.enable_truncation(manifest.max_length)
+        self._pad, self._batch = manifest.pad_id, batch
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embed texts."""
+        ids = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
+        order = sorted(range(len(ids)), key=lambda at: len(ids[at]))
+        parts = []
+        for start in range(0, len(order), self._batch):
+            rows = [ids[at] for at in order[start : start + self._batch]]
+            longest = len(rows[-1])
+            tokens = np.array([row + [self._pad] * (longest - len(row)) for row in rows])
+            mask = np.array([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
+            feeds = {"input_ids": tokens, "attention_mask": mask}
+            if self._types:
+                feeds["token_type_ids"] = np.zeros_like(tokens)
+            parts.append(self._session.run(None, feeds)[0])
+        embeddings: NDArray[np.float32] = np.empty_like(np.concatenate(parts))
+        embeddings[order] = np.concatenate(parts)
+        return embeddings
+
+
+@click.command()
+@click.option("--bundle", default="bert", show_default=True, help="Built-in name or bundle.")
+@click.option("--data", help="Rows as JSON lines. Default: made-up texts.")
+@click.option("--texts", "count", type=click.IntRange(1), default=500, show_default=True)
+@click.option("--batch", type=click.IntRange(1), default=32, show_default=True, help="The peer's.")
+@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--json", "as_json", is_flag=True)
+def main(
+    bundle: str, data: str | None, count: int, batch: int, repeats: int, seed: int, as_json: bool
+) -> None:
+    """Time encoding beside a bare session."""
+    texts, _ = documents_of(data, count, seed)
+    opened = bundle_of(bundle)
+    bare = Bare(opened, batch)
+    calls: dict[str, Callable[[Sequence[str]], NDArray[np.float32]]] = {
+        "fala": opened.backbone().encode,
+        "bare": bare.encode,
+    }
+    first = {name: call(texts) for name, call in calls.items()}
+    clock: dict[str, list[float]] = {name: [] for name in calls}
+    processor: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            began, start = time.process_time(), time.perf_counter()
+            call(texts)
+            clock[name].append(time.perf_counter() - start)
+            processor[name].append(time.process_time() - began)
+    middle = {name: statistics.median(seconds) for name, seconds in clock.items()}
+    spent = {name: statistics.median(seconds) for name, seconds in processor.items()}
+    record = {
+        "bundle": opened.manifest.name,
+        "texts": count,
+        "batch": batch,
+        "texts_per_second": count / middle["fala"],
+        "bare_texts_per_second": count / middle["bare"],
+        "ratio": middle["bare"] / middle["fala"],
+        "processor_ratio": spent["bare"] / spent["fala"],
+        "largest_difference": float(np.abs(first["fala"] - first["bare"]).max()),
+        "repeats": repeats,
+    }
+    if as_json:
+        click.echo(json.dumps(record))
+        return
+    click.echo(f"fala         {record['texts_per_second']:.0f} texts a second")
+    click.echo(f"bare         {record['bare_texts_per_second']:.0f}, in batches of {batch}")
+    click.echo(f"ratio        {record['ratio']:.2f}, of processor time {spent['fala']:.3f} s:"
+               f" {record['processor_ratio']:.2f}")  # fmt: skip
+    click.echo(f"differ by    {record['largest_difference']:.2g} at most")
+
+
+if __name__ == "__main__":
+    main()

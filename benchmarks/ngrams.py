@@ -1,0 +1,112 @@
+"""Time of the lexical view, beside plain Python and beside SciPy's sparse product.
+
+    python benchmarks/ngrams.py
+    python benchmarks/ngrams.py --texts 1400 --json
+
+Hashing: the n-grams of synthetic texts, all at once and one at a time, beside the same n-grams
+found by a regular expression and loops and hashed by zlib. Gram matrix: of the texts' rows, beside
+one product of SciPy's sparse arrays. Words are drawn as often as Zipf's law has it. The ways take
+turns; the figures are the least processor time of several turns, since other work only adds to it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import time
+import zlib
+from collections.abc import Callable
+
+import click
+import numpy as np
+from scipy.sparse import csr_array
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from fala.vendor import BUCKETS, Lexicon, ngrams
+
+_TOKEN = re.compile(r"[a-z0-9']+|[^\sa-z0-9']")
+_VOCABULARY = 20_000
+_LETTERS = list("eeeeeetttttaaaaooooiiiinnnnssshhhrrrddlllucmwfgypbvk")
+
+
+def synthetic(count: int, words: int, seed: int) -> list[str]:
+    """Texts of so many words, with a full stop each."""
+    random = np.random.default_rng(seed)
+    lengths = 2 + random.poisson(3, _VOCABULARY)
+    vocabulary = ["".join(random.choice(_LETTERS, length)) for length in lengths]
+    frequency = 1 / np.arange(1, _VOCABULARY + 1)
+    chosen = random.choice(vocabulary, (count, words), p=frequency / frequency.sum())
+    return [" ".join(row) + "." for row in chosen]
+
+
+def plain(text: str) -> set[int]:
+    """The n-grams of one text, by loops."""
+    tokens = _TOKEN.findall(text.lower())
+    grams = {*tokens, *(f"{one} {two}" for one, two in itertools.pairwise(tokens))}
+    for token in tokens:
+        framed = f"<{token}>"
+        for length in (3, 4, 5):
+            for start in range(len(framed) - length + 1):
+                grams.add("#" + framed[start : start + length])
+    return {zlib.crc32(gram.encode()) % BUCKETS for gram in grams}
+
+
+def least(calls: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Processor milliseconds of calls in turn, the least of ``repeats``."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            start = time.process_time()
+            call()
+            seconds[name].append(time.process_time() - start)
+    return {name: 1e3 * min(taken) for name, taken in seconds.items()}
+
+
+@click.command(help=__doc__)
+@click.option("--texts", type=click.IntRange(1), default=1_400, show_default=True)
+@click.option("--words", type=click.IntRange(1), default=22, show_default=True, help="A text.")
+@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Turns.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the texts.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def main(texts: int, words: int, repeats: int, seed: int, as_json: bool) -> None:
+    """Run them and print what they took."""
+    documents = synthetic(texts, words, seed)
+    rows = Lexicon.fit(documents).rows(documents)
+    shape = (len(rows), rows.width)
+    values, starts = rows.values.astype(np.float64), rows.starts.astype(np.int32)
+    matrix = csr_array((values, rows.buckets, starts), shape=shape)
+    with threadpool_limits(1, user_api="blas"):
+        taken = least(
+            {
+                "all": lambda: ngrams(documents),
+                "one": lambda: [ngrams([document]) for document in documents],
+                "plain": lambda: [plain(document) for document in documents],
+                "gram": rows.gram,
+                "sparse": lambda: (matrix @ matrix.T).toarray(),
+            },
+            repeats,
+        )
+    record = {
+        "texts": texts,
+        "ngrams_a_text": round(len(rows.buckets) / texts, 1),
+        "load": round(os.getloadavg()[0], 1),
+        "microseconds_a_text": round(1e3 * taken["all"] / texts, 1),
+        "microseconds_a_text_alone": round(1e3 * taken["one"] / texts, 1),
+        "microseconds_a_text_in_plain_python": round(1e3 * taken["plain"] / texts, 1),
+        "times_as_fast": round(taken["plain"] / taken["all"], 2),
+        "times_as_fast_alone": round(taken["plain"] / taken["one"], 2),
+        "gram_milliseconds": round(taken["gram"], 1),
+        "gram_milliseconds_of_one_sparse_product": round(taken["sparse"], 1),
+        "gram_times_as_fast": round(taken["sparse"] / taken["gram"], 2),
+    }
+    if as_json:
+        click.echo(json.dumps(record))
+        return
+    for name, value in record.items():
+        click.echo(f"{name.replace('_', ' '):40} {value}")
+
+
+if __name__ == "__main__":
+    main()

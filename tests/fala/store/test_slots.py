@@ -1,0 +1,57 @@
+import hashlib
+
+import pytest
+
+from bundles import write_word_vector_release
+from fala.bundle.reading import Bundle
+from fala.errors import BundleDigestError
+from fala.store.slots import BUNDLES, install, open_release
+
+
+@pytest.fixture
+def device(tmp_path):
+    (tmp_path / "device" / BUNDLES).mkdir(parents=True)
+    return tmp_path / "device"
+
+
+@pytest.fixture
+def release(tmp_path):
+    write_word_vector_release(tmp_path / "a.fala")
+    return tmp_path / "a.fala"
+
+
+def test_what_is_installed_is_what_was_verified(device, release):
+    packed = release.read_bytes()
+    bundle, _ = open_release(release, hold=True)
+    release.write_bytes(b"another file by now")
+    installed = install(bundle, device)
+    assert installed == bundle == Bundle.open(installed.path)
+    assert installed.path.read_bytes() == packed
+
+
+def test_a_bundle_that_is_not_held_is_verified_as_it_is_installed(device, release):
+    bundle, _ = open_release(release)
+    packed = release.read_bytes()
+    assert install(bundle, device).path.read_bytes() == packed
+    write_word_vector_release(release, seed=7)
+    for file in (device / BUNDLES).iterdir():
+        file.unlink()
+    with pytest.raises(BundleDigestError, match="changed since"):
+        install(bundle, device)
+    assert list((device / BUNDLES).iterdir()) == []
+
+
+def test_a_large_file_is_hashed_once_from_opening_to_installing(device, release, monkeypatch):
+    hashed = []
+    digest = hashlib.sha256
+
+    def counted(data=b""):
+        hashed.append(len(data))
+        return digest(data)
+
+    monkeypatch.setattr(hashlib, "sha256", counted)
+    bundle, _ = open_release(release, hold=True)
+    bundle.backbone()
+    install(bundle, device)
+    size = release.stat().st_size
+    assert size / 2 < sum(hashed) < 1.5 * size

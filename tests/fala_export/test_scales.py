@@ -1,0 +1,191 @@
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from scipy.special import expit
+from threadpoolctl import threadpool_info
+
+from bundles import make_head, write_word_vector_release
+from fala import Bundle, Head
+from fala.vendor.one_fit import fit
+from fala_export.cli import main
+from fala_export.population import release as commands
+from fala_export.population.annotators import gather_annotators
+from fala_export.population.choice import FOLDS, choose_prior
+from fala_export.population.expectation import estimate, isotropic
+from fala_export.population.scales import GRID, choose_scales, training_sets, trials
+from public_data import write_rows
+from public_people import verdicts
+
+D = 6
+SPREAD = 1.25  # of people's weights around a head's, as the device means it
+
+
+def matcher(rng):
+    """A head of two blocks of D inputs."""
+    weight = rng.normal(size=(1, 2 * D)).astype(np.float32)
+    return Head("matching", ("0", "1"), weight, np.zeros(1, np.float32), dimension=D)
+
+
+def people(head, variances, count=40, rows=60, seed=1):
+    """Rows of people whose weights vary so much around the head's: arrays, by row."""
+    rng = np.random.default_rng(seed)
+    names = np.repeat([f"person {number}" for number in range(count)], rows)
+    inputs = rng.normal(size=(count * rows, head.weight.shape[1])).astype(np.float32)
+    unit = SPREAD * np.mean(head.weight**2)
+    deviations = np.concatenate([np.full(head.dimension, (v * unit) ** 0.5) for v in variances])
+    weights = head.weight + deviations * rng.normal(size=(count, len(deviations)))
+    logits = (inputs * weights.repeat(rows, axis=0)).sum(axis=1) + head.bias
+    labels = (rng.random(len(logits)) < expit(logits)).astype(float)
+    return inputs, labels[:, None], names.tolist()
+
+
+def sets_of(head, data):
+    return training_sets(head, data[0], None, *data[1:], dict.fromkeys(data[2]))
+
+
+@pytest.mark.parametrize("planted", [0.03, 1.0, 10.0])
+def test_the_planted_spread_is_chosen(planted):
+    head = make_head(dimension=D)
+    ticks = []
+    found = choose_scales(sets_of(head, people(head, [planted])), ticks.append)
+    assert len(found) == 1
+    assert abs(GRID.index(found[0]) - GRID.index(planted)) <= 1
+    assert sum(ticks) == 40 * trials(1)
+
+
+def test_every_block_has_a_scale_of_its_own():
+    head = matcher(np.random.default_rng(2))
+    first, second = choose_scales(sets_of(head, people(head, [0.03, 3.0], count=20)))
+    assert first <= 0.1 and second >= 1.0
+    first, second = choose_scales(sets_of(head, people(head, [3.0, 0.03], count=20)))
+    assert first >= 1.0 and second <= 0.1
+
+
+def test_chosen_scales_leave_out_better_than_those_of_a_device_that_knows_none():
+    head = matcher(np.random.default_rng(3))
+    sets = sets_of(head, people(head, [0.03, 10.0], count=20))
+    chosen = choose_scales(sets)
+
+    def loss(scales):
+        pairs = [(one.labels[:, 0], fit(one, scales).left_out[:, 0]) for one in sets]
+        return sum((np.logaddexp(0, logits) - labels * logits).sum() for labels, logits in pairs)
+
+    assert loss(chosen) < loss((1.0, 1.0))
+
+
+def test_annotators_of_thirty_rows_choose_and_of_five_hundred_at_most():
+    head = make_head(dimension=D)
+    inputs, labels, names = people(head, [1.0], count=1, rows=670)
+    names[:30] = ["thirty"] * 30
+    names[30:59] = ["twenty-nine"] * 29
+    names[59:69] = [None] * 10
+    thirty, many = training_sets(
+        head, inputs, None, labels, names, dict.fromkeys({*names} - {None})
+    )
+    np.testing.assert_array_equal(thirty.blocks[0].inputs.coordinates, inputs[:30])
+    np.testing.assert_array_equal(thirty.labels, labels[:30])
+    assert len(many) == 500
+    assert not np.isin(inputs[:69], many.blocks[0].inputs.coordinates).all(axis=1).any()
+
+
+def test_of_very_many_annotators_two_hundred_choose():
+    head = make_head(dimension=D)
+    inputs, labels, names = people(head, [1.0], count=230, rows=31)
+    taken = sets_of(head, (inputs, labels, names))
+    assert len(taken) == 200
+    assert len({one.blocks[0].inputs.coordinates[0, 0] for one in taken}) == 200
+
+
+def test_held_out_priors_have_not_seen_their_annotators():
+    head = make_head(dimension=D)
+    inputs, labels, names = people(head, [1.0], rows=20)
+    logits = (inputs @ head.weight.T + head.bias)[:, 0].astype(float)
+    annotators = gather_annotators(inputs, logits, labels[:, 0], names)
+    choice = choose_prior(annotators, head.weight[0], lambda _: None)
+    assert len(choice.held_out) == FOLDS
+    for fold, prior in enumerate(choice.held_out):
+        seen = {annotator.name for annotator in annotators[fold::FOLDS]}
+        rest = [annotator for annotator in annotators if annotator.name not in seen]
+        start = isotropic(rest)
+        fitted = estimate(rest, start, lambda _: None)
+        assert choice.candidate.prior(start, fitted) == prior != choice.prior
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("scales")
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["prior", *map(str, arguments)], prog_name="fala-export")
+
+
+def written(folder, name, head, *options, **kind):
+    """A release with a head, rows about it, and what the command says."""
+    release = write_word_vector_release(folder / f"{name}.fala", head)
+    rows = write_rows(folder / f"{name}.jsonl", verdicts(release, rows_each=32, people=22, **kind))
+    result = run("--release", release.path, "--data", rows, "--json", *options)
+    return release.path, rows, result
+
+
+def test_a_release_gets_scales_beside_its_prior(folder, monkeypatch):
+    threads = []
+
+    def choose(*arguments):
+        threads.extend(pool["num_threads"] for pool in threadpool_info())
+        return choose_prior(*arguments)
+
+    monkeypatch.setattr(commands, "choose_prior", choose)
+    path, rows, result = written(folder, "both", make_head(words=True))
+    assert result.exit_code == 0, result.output
+    assert set(threads) == {1}  # several threads take each other's cores on such small systems
+    summary = json.loads(result.stdout)
+    bundle = Bundle.open(path)
+    assert bundle.prior() is not None
+    assert bundle.manifest.details["scales"] == summary["scales"]
+    assert len(summary["scales"]) == 2 and set(summary["scales"]) <= set(GRID)
+    shown = run("--release", path, "--data", rows).stdout
+    assert "scales of a device's first fit: " in shown
+
+    fewer = write_rows(folder / "fewer.jsonl", verdicts(bundle))
+    result = run("--release", path, "--data", fewer, "--json")
+    assert json.loads(result.stdout)["scales"] is None
+    assert "scales" not in Bundle.open(path).manifest.details  # those were under another prior
+
+
+def test_scales_alone_leave_the_prior_as_it_is(folder):
+    path, rows, result = written(folder, "first", make_head(), "--scales-only")
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout)
+    bundle = Bundle.open(path)
+    assert bundle.manifest.details["scales"] == summary["scales"]
+    assert "prior" not in summary and bundle.prior() is None
+    assert run("--release", path, "--data", rows).exit_code == 0
+    prior = Bundle.open(path).prior()
+    result = run("--release", path, "--data", rows, "--scales-only")
+    assert "scales of a device's first fit" in result.stdout and "annotators" not in result.stdout
+    assert Bundle.open(path).prior() == prior
+
+
+def test_a_matcher_of_two_blocks_gets_scales_and_no_prior(folder):
+    dimension = make_head().dimension
+    weight = np.random.default_rng(4).normal(size=(1, 2 * dimension)).astype(np.float32)
+    head = Head("matching", ("0", "1"), weight, np.zeros(1, np.float32), dimension=dimension)
+    path, rows, result = written(folder, "matcher", head, "--scales-only", matching=True)
+    assert result.exit_code == 0, result.output
+    assert len(json.loads(result.stdout)["scales"]) == 2
+    refused = run("--release", path, "--data", rows)
+    assert refused.exit_code == 1
+    assert "weighs candidates" in refused.stderr and "--scales-only" in refused.stderr
+
+
+def test_too_few_annotators_choose_no_scales(folder):
+    release = write_word_vector_release(folder / "few.fala", make_head())
+    before = release.path.read_bytes()
+    rows = write_rows(folder / "few.jsonl", verdicts(release, people=19, rows_each=32))
+    result = run("--release", release.path, "--data", rows, "--scales-only")
+    assert result.exit_code == 1
+    assert "20 public annotators of 30 rows" in result.stderr
+    assert release.path.read_bytes() == before
