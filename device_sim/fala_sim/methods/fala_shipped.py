@@ -13,7 +13,7 @@ from typing import ClassVar
 from fala import Budget, Device, PersonalModel, Report
 from fala_sim.meter import Stage
 from fala_sim.methods.method import Method, Scores
-from fala_sim.methods.solve_flops import basis_flops, clustering_flops, solve_flops
+from fala_sim.methods.solve_flops import clustering_flops
 from fala_sim.situation import Example, Logits, Situation, Vectors, distinct_texts
 
 #: Texts that a refinement encodes between two fits, at least.
@@ -135,6 +135,7 @@ def joined(report: Report, more: Report) -> Report:
         threshold=more.threshold,
         solves=report.solves + more.solves,
         columns=max(report.columns, more.columns),
+        flops=report.flops + more.flops,
         stopped=more.stopped,
         seconds=seconds,
         peak_memory={**report.peak_memory, **more.peak_memory},
@@ -145,7 +146,7 @@ def _count(situation: Situation, report: Report) -> None:
     """Put the report's counts into the meter.
 
     A device does not tell which of the user's texts it encoded, so their FLOPs are those of the
-    user's mean text. Those of choosing and solving follow from their shapes.
+    user's mean text. Those of choosing follow from their shapes, and those of solving it counts.
     """
     stages = situation.meter.stages
     texts = distinct_texts(situation.user.train)
@@ -159,23 +160,12 @@ def _count(situation: Situation, report: Report) -> None:
         stages["select"].forward_flops = clustering_flops(known, old, report.clusters)
     if not report.solves:
         return
-    classes = len(situation.shipped.head.weight)
     solve = stages["solve"]
-    # A device that counts its fits' operations itself knows better than their shapes tell.
-    counted = float(getattr(report, "flops", 0) or 0)
-    if counted:
-        solve.forward_flops = counted
-        return
-    rows = report.examples * classes
-    instant, solves = report.instant, report.solves
-    if instant is not None:
-        solves -= instant.solves
-        solve.forward_flops += instant.solves * solve_flops(rows, classes * instant.columns)
-        solve.forward_flops += basis_flops(report.examples, new, instant.columns)
+    solve.forward_flops = report.flops
+    if report.instant is not None:
         # Estimates of new embeddings, at most once a fit.
         fits = 1 + math.ceil(report.forward_passes / BATCH)
         solve.forward_flops += fits * 2.0 * len(texts) * old * new
-    solve.forward_flops += solves * solve_flops(rows, classes * report.columns)
 
 
 def _size(folder: Path) -> int:

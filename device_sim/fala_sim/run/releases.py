@@ -6,7 +6,6 @@ set is kept in the run's work folder, so that a run that is taken up again begin
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import shutil
@@ -16,21 +15,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeGuard
 
-import numpy as np
-from tokenizers import Tokenizer
-
-from fala import Backbone, Bundle, DataError, Head, fit_head, write_release
+from fala import Bundle, DataError, Head, fit_head, write_release
 from fala_sim.data.place import find_place
 from fala_sim.data_sets import Division, Role, divide
 from fala_sim.digests import digest_of
+from fala_sim.run.embeddings import TOKENIZER, embed
+from fala_sim.run.heads import example_of, tuned_head, words_head
 from fala_sim.run.sources import SHORT, Source
-from fala_sim.run.tuning import tune
+from fala_sim.run.tuning import public_rows, tune
 from fala_sim.run.vendor import RefusedError, Say, add_bridge, add_prior, add_scales
-from fala_sim.run.words_head import words_head
-from fala_sim.situation import Release, Vectors, distinct_texts
+from fala_sim.situation import Release, distinct_texts
 
-_TOKENIZER = "backbone/tokenizer.json"
-_CHUNK = 256
 # What is prepared has another form, or another content, than before it was 4.
 _FORM = 4
 
@@ -100,8 +95,8 @@ def prepare(
     if place.is_file():
         return place
     said: dict[str, Any] = {}
-    ours = new.tuned
-    if ours:
+    given = new
+    if given.tuned:
         tuned = tune(new, data, data_dir, work, users=users, seed=seed, say=say)
         new, said["tuned"] = tuned.source, tuned.said
     for source in (old, new):
@@ -112,7 +107,12 @@ def prepare(
         _release(source, division, work, work / f"{digest}-{side}.fala", say)
         for side, source in (("old", old), ("new", new))
     )
-    shipped = _shipped(new, second, division, work / f"{digest}-shipped.fala", ours, say)
+    shipped_path = work / f"{digest}-shipped.fala"
+    if given.tuned:
+        rows = list(public_rows(data, data_dir, users=users, seed=seed))
+        shipped = _tuned(given, new, second, division, rows, shipped_path, say)
+    else:
+        shipped = _shipped(new, second, division, shipped_path, say)
     # Nothing is replaced over a bridge where settings are chosen: ours has none.
     said |= _learn(old, shipped.path, division, say) if role == "test" else {}
     say(f"{data}: fitting the head on words alone")
@@ -137,7 +137,7 @@ def _release(source: Source, division: Division, work: Path, path: Path, say: Sa
     bundle = Bundle.open(source.bundle)
     users = [example for user in division.users for example in (*user.train, *user.test)]
     texts = distinct_texts([*division.public, *users])
-    embeddings, tokens = _embed(bundle, source, texts, work, say)
+    embeddings, tokens = embed(bundle, source.name, texts, work, say)
     head = bundle.head()
     # A bundle that was trained for this very task keeps its head, as fala-replace does; but no
     # peer has words.
@@ -156,7 +156,7 @@ def _release(source: Source, division: Division, work: Path, path: Path, say: Sa
         shutil.copyfile(source.bundle, path)
     cost = bundle.manifest.details.get("cost")
     flops = cost.get("flops", {}) if isinstance(cost, dict) else {}
-    if not flops and _TOKENIZER in bundle.manifest.files:
+    if not flops and TOKENIZER in bundle.manifest.files:
         raise DataError(
             f"{source.bundle}: does not say what a forward pass costs; export it with "
             "`fala-export backbone` of this version"
@@ -171,23 +171,20 @@ def _release(source: Source, division: Division, work: Path, path: Path, say: Sa
     )
 
 
-def _shipped(
-    source: Source, plain: Release, division: Division, path: Path, ours: bool, say: Say
-) -> Release:
+def _shipped(source: Source, plain: Release, division: Division, path: Path, say: Say) -> Release:
     """The release of a backbone as FaLA's devices get it.
 
     Args:
         source: The backbone.
         plain: The release of the same backbone, where the peers start.
-        division: Its public fits a head on embeddings and words.
+        division: Its public fits a head on embeddings and words, unless the bundle brings a head of
+            its own for this task, with words or without.
         path: Of the bundle.
-        ours: Whether the laboratory trained the backbone itself. A head that came with a bundle of
-            somebody else's stays, words or not.
         say: Told before anything slow.
     """
     bundle = Bundle.open(source.bundle)
     head = bundle.head()
-    if _fits(head, division) and (head.lexical is not None or not ours):
+    if _fits(head, division):
         shutil.copyfile(source.bundle, path)
     else:
         say(f"{division.name}: fitting the head on embeddings and words of {source.name}")
@@ -201,6 +198,43 @@ def _shipped(
         about = f"fitted on the public of {division.name}, with words"
         write_release(path, bundle, head, {"head": about})
     # As a device reads it.
+    return replace(plain, path=path, head=Bundle.open(path).head() or head)
+
+
+def _tuned(
+    given: Source,
+    source: Source,
+    plain: Release,
+    division: Division,
+    rows: Sequence[Mapping[str, Any]],
+    path: Path,
+    say: Say,
+) -> Release:
+    """The release of a backbone that the laboratory trained, as FaLA's devices get it.
+
+    Args:
+        given: The backbone before its training; words are fitted beside it.
+        source: The trained one.
+        plain: The release of the trained one, where the peers start.
+        division: Its public has documents that were not trained on.
+        rows: What was trained on.
+        path: Of the bundle.
+        say: Told before anything slow.
+    """
+    given.export(say)
+    before, bundle = Bundle.open(given.bundle), Bundle.open(source.bundle)
+    texts = distinct_texts(map(example_of, rows))
+    embeddings, _ = embed(before, given.name, texts, path.parent, say)
+    say(f"{division.name}: fitting words beside {given.name} before its training")
+    head = tuned_head(
+        plain.head,
+        division,
+        rows,
+        given=(before.backbone(), embeddings),
+        trained=plain.embeddings,
+    )
+    about = "trained with the backbone, with words fitted beside the backbone before that"
+    write_release(path, bundle, head, {"head": about})
     return replace(plain, path=path, head=Bundle.open(path).head() or head)
 
 
@@ -227,43 +261,3 @@ def _learn(old: Source, release: Path, division: Division, say: Say) -> dict[str
             say(f"{division.name}: no {name}: {error}")
             said[name] = {"refused": str(error)}
     return said
-
-
-def _embed(
-    bundle: Bundle, source: Source, texts: Sequence[str], work: Path, say: Say
-) -> tuple[dict[str, Vectors], dict[str, int]]:
-    """Embeddings and lengths of texts, from the work folder where they are known."""
-    place = work / f"embeddings-{bundle.backbone_digest[:16]}.npz"
-    known: dict[str, Vectors] = {}
-    tokens: dict[str, int] = {}
-    if place.is_file():
-        with np.load(place) as kept:
-            names = json.loads(bytes(kept["texts"]).decode())
-            known = dict(zip(names, kept["vectors"], strict=True))
-            tokens = dict(zip(names, kept["tokens"].tolist(), strict=True))
-    missing = [text for text in texts if text not in known]
-    if missing:
-        backbone: Backbone = bundle.backbone()
-        for start in range(0, len(missing), _CHUNK):
-            part = missing[start : start + _CHUNK]
-            say(f"{source.name}: {start} of {len(missing)} texts")
-            known.update(zip(part, backbone.encode(part), strict=True))
-        tokens.update(zip(missing, _lengths(bundle, missing), strict=True))
-        temporary = place.with_name(f"{place.stem}.{os.getpid()}.npz")
-        np.savez(
-            temporary,
-            texts=np.frombuffer(json.dumps(list(known)).encode(), dtype=np.uint8),
-            vectors=np.stack(list(known.values())),
-            tokens=np.array([tokens[text] for text in known]),
-        )
-        temporary.replace(place)
-    return {text: known[text] for text in texts}, {text: tokens[text] for text in texts}
-
-
-def _lengths(bundle: Bundle, texts: Sequence[str]) -> list[int]:
-    if _TOKENIZER not in bundle.manifest.files:
-        return [0] * len(texts)  # word vectors: no forward pass, whatever the length
-    tokenizer = Tokenizer.from_str(bundle.read(_TOKENIZER).decode("utf-8"))
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(bundle.manifest.max_length or 512)
-    return [len(encoded.ids) for encoded in tokenizer.encode_batch(list(texts))]

@@ -148,12 +148,13 @@ def _instant(record: Record) -> float | None:
 
 
 def _share(group: Sequence[Record], ends: dict[str, list[Record]], figure: Figure) -> Cell:
-    """What part of the gain between the two ends some records have; None without a gain."""
+    """What part of the gain from the first end to the second some records have; None without one."""
     places = [{_place(record) for record in part} for part in (group, *ends.values())]
     shared = set.intersection(*places)
+    nothing, everything = ends.values()
     means = [
         over_users([record for record in part if _place(record) in shared], figure).value()
-        for part in (ends[_NOTHING], group, ends[_EVERYTHING])
+        for part in (nothing, group, everything)
     ]
     low, here, high = (None if value is None else value.mean for value in means)
     if low is None or here is None or high is None:
