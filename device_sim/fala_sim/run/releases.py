@@ -254,7 +254,7 @@ def _learn(old: Source, release: Path, division: Division, say: Say) -> dict[str
     for name, learn in learners.items():
         if name == "scales" and "refused" not in said["prior"]:
             continue  # a prior comes with the scales for it
-        say(f"{division.name}: the vendor learns a {name} from the public")
+        say(f"{division.name}: the vendor learns from the public: {name}")
         try:
             said[name] = learn()
         except RefusedError as error:

@@ -152,7 +152,10 @@ def _of_annotators(release: Path, division: Division, *more: str) -> dict[str, A
                     )
                     about = {"user": user, "split": "public", "label": label}
                     lines.write(json.dumps({**about, **row}) + "\n")
-        return _run("prior", "--release", str(release), "--data", str(file), *more)
+        try:
+            return _run("prior", "--release", str(release), "--data", str(file), *more)
+        except RefusedError as error:  # where the rows were is nobody's business
+            raise RefusedError(str(error).replace(f"{file}: ", "")) from error
 
 
 def _run(*arguments: str, say: Say | None = None) -> dict[str, Any]:

@@ -148,7 +148,7 @@ def _instant(record: Record) -> float | None:
 
 
 def _share(group: Sequence[Record], ends: dict[str, list[Record]], figure: Figure) -> Cell:
-    """What part of the gain from the first end to the second some records have; None without one."""
+    """What part of the gain between two ends some records have; None without a gain."""
     places = [{_place(record) for record in part} for part in (group, *ends.values())]
     shared = set.intersection(*places)
     nothing, everything = ends.values()
