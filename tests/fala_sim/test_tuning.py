@@ -1,6 +1,7 @@
 """A new backbone that the vendor trained on the public first, by its own command."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +18,10 @@ from fala_sim.cli import main
 from fala_sim.convert.conversion import folded
 from fala_sim.data_sets import divide
 from fala_sim.digests import file_digest
+from fala_sim.records import read_records
 from fala_sim.run import tuning, vendor
+from fala_sim.run.divisions import participants
+from fala_sim.run.plan import OtherPlanError, Plan, Vendor
 from fala_sim.run.releases import load, prepare
 from fala_sim.run.sources import find_source
 from fala_sim.run.tuning import public_rows, tune
@@ -44,7 +48,9 @@ def make(folder, model, work, role, said):
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
-    return tmp_path_factory.mktemp("work")
+    work = tmp_path_factory.mktemp("results") / "work"
+    work.mkdir()
+    return work
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +97,25 @@ def test_both_divisions_of_a_seed_have_one_tuned_backbone(prepared, folder, mode
     assert {user.name for user in validation.division.users}.isdisjoint(
         user.name for user in prepared[0].division.users
     )
+
+
+def test_records_tell_that_the_backbone_was_tuned(prepared, folder, model, work):
+    plan = Plan(
+        work.parent, (f"lewidi:{folder}",), folder, 2, 1, "glove", f"tuned:{model}", (), 1
+    )  # fmt: skip
+    for said in ([], []):  # made, then read again by another run
+        vendor = Vendor(plan, said.append)
+        found = participants(plan, vendor, *plan.data, "test", 0, said.append)
+        assert found.users == tuple(user.name for user in prepared[0].division.users)
+        assert not any("training" in line for line in said)
+    (record,) = read_records(work.parent, "division")
+    assert record["new"] == f"tuned:{model}"
+    assert record["trainable"]
+    assert record["vendor"]["tuned"]["data"]["digest"]
+    assert record["digests"]["new"] == prepared[0].digests["new"]
+    other = replace(plan, new=str(model))
+    with pytest.raises(OtherPlanError, match="--new tuned:"):
+        participants(other, Vendor(other, str), *plan.data, "test", 0, str)
 
 
 def test_a_tuned_backbone_is_another_than_the_given_one(prepared, model, work):
@@ -221,8 +246,15 @@ def test_what_cannot_be_tuned_is_said_at_once(tmp_path, name, words):
         find_source(name, tmp_path)
 
 
-def test_a_mistake_after_tuned_ends_the_command(folder, tmp_path):
-    options = ("--data", f"lewidi:{folder}", "--new", "tuned:bert", "--results", tmp_path / "r")
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--new", "tuned:bert: what is trained is minilm or a Hugging Face folder"),
+        ("--old", "--old tuned:bert: only the backbone that comes, --new, is tuned"),
+    ],
+)
+def test_a_mistake_after_tuned_ends_the_command(folder, tmp_path, option, words):
+    options = ("--data", f"lewidi:{folder}", option, "tuned:bert", "--results", tmp_path / "r")
     result = CliRunner().invoke(main, ["table", "2", "--run", *map(str, options)], prog_name="x")
     assert result.exit_code == 1
-    assert "tuned:bert: what is trained is minilm or a Hugging Face folder" in result.stderr
+    assert words in result.stderr

@@ -11,7 +11,7 @@ from fala import DataError, FalaError
 from fala_sim.data.place import find_place
 from fala_sim.data_sets import Role
 from fala_sim.run.releases import prepare
-from fala_sim.run.sources import Source, find_source
+from fala_sim.run.sources import TUNED, Source, find_source
 
 Say: TypeAlias = Callable[[str], None]
 
@@ -31,6 +31,9 @@ class Plan:
         new: The backbone that comes; after ``tuned:``, trained on each data set's public first.
         methods: Which methods.
         jobs: Processes at once.
+
+    Raises:
+        DataError: If the old backbone is to be trained first.
     """
 
     results: Path
@@ -42,6 +45,10 @@ class Plan:
     new: str
     methods: tuple[str, ...]
     jobs: int
+
+    def __post_init__(self) -> None:
+        if self.old.startswith(TUNED):
+            raise DataError(f"--old {self.old}: only the backbone that comes, --new, is tuned")
 
     @property
     def work(self) -> Path:
