@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +14,7 @@ from fala import Budget, Device, PersonalModel, Report
 from fala_sim.meter import Stage
 from fala_sim.methods.method import Method, Scores
 from fala_sim.methods.solve_flops import clustering_flops
-from fala_sim.situation import Example, Logits, Situation, Vectors, distinct_texts
+from fala_sim.situation import Example, Logits, Situation, distinct_texts
 
 #: Texts that a refinement encodes between two fits, at least.
 BATCH = 25
@@ -27,23 +27,18 @@ class Replaced:
     Attributes:
         situation: The user's.
         model: The personal model on the new backbone.
-        view: What an old backbone's view adds to its logits, from old inputs; None without one.
         threshold: The logit above which the device decides for the second of two labels.
         report: What the replacement did.
     """
 
     situation: Situation
     model: PersonalModel
-    view: Callable[[Vectors], Vectors] | None
     threshold: float
     report: Report
 
     def __call__(self, examples: Sequence[Example]) -> Logits:
         """See ``Scores``."""
-        logits = self.situation.shipped.logits(self.model, examples)
-        if self.view is not None:
-            logits += self.view(self.situation.old.inputs(examples))
-        return logits
+        return self.situation.shipped.logits(self.model, examples)
 
 
 class Shipped(Method):
@@ -99,7 +94,6 @@ def replaced(situation: Situation, budget: Budget) -> Replaced:
             # The stages tell their own seconds; the whole adds processor time and memory.
             total, whole.seconds = whole.seconds, 0.0
             model, threshold = device.model, device.threshold
-            view = getattr(device, "view", None)  # not every version of the device has views
             # Beside the bundle, which is the vendor's.
             meter.stored_bytes = _size(place) - before - situation.shipped.path.stat().st_size
     for name, seconds in report.seconds.items():
@@ -109,7 +103,7 @@ def replaced(situation: Situation, budget: Budget) -> Replaced:
     named = sum(stage.seconds for stage in meter.stages.values())
     whole.seconds = max(total - named, 0.0)
     _count(situation, report)
-    return Replaced(situation, model, None if view is None else view.logits, threshold, report)
+    return Replaced(situation, model, threshold, report)
 
 
 def joined(report: Report, more: Report) -> Report:
@@ -129,9 +123,7 @@ def joined(report: Report, more: Report) -> Report:
         forward_passes=report.forward_passes + more.forward_passes,
         scales=more.scales,
         measure=more.measure,
-        vendor_loss=more.vendor_loss,
-        personal_loss=more.personal_loss,
-        views=more.views,
+        losses=more.losses,
         threshold=more.threshold,
         solves=report.solves + more.solves,
         columns=max(report.columns, more.columns),

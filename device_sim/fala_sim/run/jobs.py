@@ -191,11 +191,6 @@ def chain(job: Job, through: Sequence[Path]) -> None:
         release, truth = seen[-1], user.test_labels
         labels = release.head.labels
         personal = release.logits(device.model, user.test)
-        view = getattr(device, "view", None)  # not every version of the device has views
-        if view is not None:
-            weight = view.model.head.weight
-            earlier = next(one for one in seen if np.array_equal(one.head.weight, weight))
-            personal += view.logits(earlier.inputs(user.test))
         vendor = release.logits(release.head.vendor_model(), user.test)
         steps.append(
             {

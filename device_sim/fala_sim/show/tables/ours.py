@@ -106,7 +106,10 @@ def verdicts(records: Records) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for setting, own in by_setting(runs):
         for name, group in by_method(own):
-            personal = [r for r in group if r["report"]["decision"] == "personal"]
+            personal, calibrated = (
+                [r for r in group if r["report"]["decision"] == decision]
+                for decision in ("personal", "calibrated")
+            )
             areas = [gain for r in personal if (gain := _gain(r, "auc")) is not None]
             losses = [-gain for r in personal if (gain := _gain(r, "loss")) is not None]
             rows.append(
@@ -116,6 +119,7 @@ def verdicts(records: Records) -> Table:
                     title(name, group),
                     len(group),
                     len(personal),
+                    len(calibrated),
                     len(areas),
                     *_better(areas),
                     *_better(losses),
@@ -126,10 +130,12 @@ def verdicts(records: Records) -> Table:
         "How often the device's verdict was right",
         f"{described(runs)} A replacement is one user's with one seed. Personal: the device found "
         "the personal model better than the vendor's new one by what it can check, and carried it "
-        "over. Of those: how many have an AUC (both labels are held out), and how often the "
-        "personal model was the better one on the held-out examples, by AUC and by cross-entropy.",
-        ("data", "new", "method", "replacements", "personal", "with an AUC", "better by AUC",
-         "share by AUC", "better by cross-entropy", "share by cross-entropy"),
+        "over; calibrated: it found nothing better than the vendor's with the user's own slope and "
+        "bias, which ranks as the vendor's does. Of the personal: how many have an AUC (both "
+        "labels are held out), and how often the personal model was the better one on the held-out "
+        "examples, by AUC and by cross-entropy.",
+        ("data", "new", "method", "replacements", "personal", "calibrated", "with an AUC",
+         "better by AUC", "share by AUC", "better by cross-entropy", "share by cross-entropy"),
         rows,
     )  # fmt: skip
 
