@@ -135,7 +135,7 @@ def test_a_personal_model_from_embeddings_is_the_devices_fit(with_prior):
     block = Block(Inputs(inputs), head.weight, prior)
     expected = fit(TrainingSet((block,), head.bias, labels, logits))
     np.testing.assert_allclose(model.weight, expected.full.weights[0], rtol=1e-5)
-    np.testing.assert_allclose(model.bias, expected.bias, rtol=1e-5)
+    np.testing.assert_allclose(model.bias, expected.full.bias, rtol=1e-5)
     assert not model.is_vendor
     # Of one logit labels may be a plain list.
     same = fit_personal(head, inputs, labels=labels[:, 0], logits=logits[:, 0], prior=prior)
