@@ -58,7 +58,7 @@ class TestKilled:
                 np.testing.assert_array_equal(device.predict(PROBES), after)
                 device.rollback()
                 np.testing.assert_array_equal(device.predict(PROBES), before)
-            # The release that answers, and the earlier one: its own slot's, or the view's.
+            # The release that answers, and the earlier one.
             assert len(files_of(folder)) == 2
         return is_new
 

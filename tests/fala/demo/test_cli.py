@@ -18,14 +18,11 @@ MODELS = ["old_personal", "new_global", "instant", "fala"]
 
 
 def untimed(result):
-    """A result without its seconds, and without the bytes of files that name the data's."""
+    """A result without its seconds."""
     result = json.loads(json.dumps(result))
     for figures in (*result["users"], result["mean"]):
         del figures["seconds"]
         del figures["instant"]["seconds"]
-    for user in result["users"]:
-        for view in (*user["views"], *user["instant"]["views"]):
-            del view["bytes"]
     return result
 
 
@@ -60,7 +57,7 @@ def check_result(result, budget, bridged=True):
         assert isinstance(user["user"], str)
         assert user["documents"] > 0
         assert 0 <= user["forward_passes"] <= budget
-        assert user["decision"] in ("personal", "vendor")
+        assert user["decision"] in ("personal", "calibrated", "vendor")
         assert (user["instant"] is not None) == bridged
         assert (user["f1"]["instant"] is not None) == bridged
         if bridged:
@@ -82,7 +79,6 @@ def test_built_in_trial_as_json():
     assert len(result["users"]) == 2
     for user in result["users"]:
         assert user["forward_passes"] == 50
-        assert [view["name"] for view in user["views"]] == ["bert", "glove"]
     # What is to be seen: an answer that beats both models at once, and a better one.
     auc = result["mean"]["auc"]
     assert max(auc["old_personal"], auc["new_global"]) < auc["instant"] < auc["fala"]
