@@ -39,7 +39,8 @@ def halved(release, texts):
 
 def vendor_of(release, probes=PROBES):
     bundle = Bundle.open(release)
-    return bundle.head().vendor_model().probabilities(bundle.backbone().encode(probes))
+    head, embeddings = bundle.head(), bundle.backbone().encode(probes)
+    return head.vendor_model().probabilities(embeddings, head.words(probes))
 
 
 def loss(device, truth, probes=PROBES):

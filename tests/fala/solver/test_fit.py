@@ -94,7 +94,8 @@ def test_primal_and_dual_agree(case):
     assert primal.columns < dual.columns == len(training) + 1
     np.testing.assert_allclose(dual.full.weights[0][:, :D], primal.full.weights[0], atol=close)
     np.testing.assert_allclose(dual.full.bias, primal.full.bias, atol=close)
-    np.testing.assert_allclose(dual.full.left_out, primal.full.left_out, atol=10 * close)
+    # The dual leaves out by the factor of the last step.
+    np.testing.assert_allclose(dual.full.left_out, primal.full.left_out, atol=1e-3)
     # What is always 0 stays as the vendor has it.
     blocks = padded(training, 12 * D).blocks
     np.testing.assert_allclose(dual.full.weights[0][:, D:], blocks[0].weight[:, D:], atol=close)
