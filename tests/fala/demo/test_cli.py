@@ -72,13 +72,13 @@ def check_result(result, budget, bridged=True):
 
 def test_built_in_trial_as_json():
     result = result_of("--old", "glove", "--new", "bert", "--users", 2)
-    check_result(result, 50)
+    check_result(result, 20)
     assert (result["old"], result["new"]) == ("glove", "bert")
     assert "synthetic" in result["data"]
     assert result["bridge"] == "learned on 2000 public texts"
     assert len(result["users"]) == 2
     for user in result["users"]:
-        assert user["forward_passes"] == 50
+        assert user["forward_passes"] == 20
     # What is to be seen: an answer that beats both models at once, and a better one.
     auc = result["mean"]["auc"]
     assert max(auc["old_personal"], auc["new_global"]) < auc["instant"] < auc["fala"]
@@ -89,7 +89,7 @@ def test_a_trial_as_a_table(tiny, data):
     assert done.returncode == 0
     for part in (
         "synthetic", "AUC", "F1", "accuracy", "instant", "forwards", "decision",
-        "at most 50 forward passes", "bridge: learned on 2000", "\nu1 ", "\nmean ",
+        "at most 20 forward passes", "bridge: learned on 2000", "\nu1 ", "\nmean ",
     ):  # fmt: skip
         assert part in done.stdout
     assert done.stderr == ""
@@ -124,7 +124,7 @@ def test_data_from_a_file_and_from_standard_input(tmp_path, matching):
     content = jsonl(data_rows(matching))
     (tmp_path / "rows.jsonl").write_text(content)
     read = result_of(*bundles, "--data", tmp_path / "rows.jsonl")
-    check_result(read, 50)
+    check_result(read, 20)
     assert [user["user"] for user in read["users"]] == ["u0", "u1"]
     assert [user["documents"] for user in read["users"]] == [30, 30]
     piped = result_of(*bundles, "--data", "-", stdin=content)
