@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,13 +8,15 @@ from scipy.special import expit
 
 from bundles import make_head, write_onnx, write_word_vector_release
 from fala import Bundle, DataError
+from fala.vendor import BIAS_DEVIATION
+from fala.vendor.one_fit import Inputs, TrainingSet, blocks_of, fit
 from fala_export.cli import main
 from fala_export.population.annotators import chunks, gather_annotators
 from fala_export.population.choice import FITS, _devices_loss, choose_prior, cut
 from fala_export.population.expectation import Gaussian, estimate, isotropic
 from fala_export.population.laplace import find_mode, whiten
 from public_data import write_rows
-from public_people import verdicts
+from public_people import FILMS, verdicts
 
 D = 6
 WEIGHT = np.array([1.5, -1.0, 0.5, 0.0, 0.0, 1.0], dtype=np.float32)
@@ -35,12 +38,12 @@ def population(people=100, rows=30, along=0.0, bias=0.0, mean=None, seed=0):
 
 def gathered(inputs, labels, names):
     logits = inputs.astype(float) @ WEIGHT.astype(float) + BIAS
-    return gather_annotators(inputs, logits, labels, names)
+    return gather_annotators(inputs, None, logits, labels, names)
 
 
 def chosen(annotators):
     fits = []
-    choice = choose_prior(annotators, WEIGHT, fits.append)
+    choice = choose_prior(annotators, fits.append)
     assert sum(fits) == FITS * len(annotators)
     return choice
 
@@ -89,12 +92,36 @@ def test_it_serves_held_out_annotators_better_than_the_vendors_head(found):
 def test_devices_own_prior_is_measured_as_devices_fit_it():
     """Where inputs lie far from 0, their own prior does not move the mean logit."""
     inputs, labels, names = population(people=20, rows=20, bias=1.0, seed=10)
-    near = [_devices_loss(one, WEIGHT) for one in gathered(inputs, labels, names)]
+    near = [_devices_loss(one) for one in gathered(inputs, labels, names)]
     logits = inputs.astype(float) @ WEIGHT.astype(float) + BIAS
-    far = gather_annotators(inputs + 7, logits, labels, names)
-    np.testing.assert_allclose([_devices_loss(one, WEIGHT) for one in far], near, rtol=1e-3)
-    still = [_devices_loss(one, 0 * WEIGHT) for one in far]
-    assert np.abs(np.subtract(still, near)).mean() > 0.01
+    far = gather_annotators(inputs + 7, None, logits, labels, names)
+    np.testing.assert_allclose([_devices_loss(one) for one in far], near, rtol=1e-3)
+    still = [_devices_loss(replace(one, beside=0 * one.beside)) for one in far]
+    assert np.abs(np.subtract(still, near)).mean() > 0.01  # their slopes are fitted, too
+
+
+def test_annotators_are_fitted_as_devices_fit():
+    """The same kernel: of the embeddings, and of the words and the slope beside them."""
+    head = make_head(words=True)
+    rng = np.random.default_rng(11)
+    texts = rng.choice(FILMS, 400).tolist()
+    words = head.words(texts)
+    inputs = rng.normal(size=(400, head.dimension)).astype(np.float32)
+    logits = head.vendor_model().logits(inputs, words).astype(float)
+    labels = (rng.random(400) < expit(1.5 * logits[:, 0] + 0.5)).astype(float)
+    names = [f"person {number % 20}" for number in range(400)]
+    one = gather_annotators(inputs, words, logits[:, 0], labels, names)[3]
+    rows = np.flatnonzero(np.array(names) == one.name)
+    rows = rows[np.lexsort((labels[rows], logits[rows, 0]))]
+    blocks = blocks_of(head, Inputs(inputs[rows]), words.take(rows), None)
+    training = TrainingSet(blocks, head.bias, labels[rows, None], np.full((len(rows), 1), np.nan))
+    full = fit(training).full
+    fitted = inputs[rows] @ full.weights[0].T + words.take(rows).times(full.weights[1]) + full.bias
+    centred = inputs[rows] - inputs[rows].mean(axis=0)
+    products = (centred @ centred.T).astype(float)
+    kernel = products / np.diag(products).mean() + BIAS_DEVIATION**2 + one.beside
+    mode = find_mode(kernel, one.logits, one.labels, None)
+    np.testing.assert_allclose(one.logits + kernel @ mode.dual, fitted[:, 0], atol=1e-3)
 
 
 def test_people_who_differ_from_the_vendor_alone_get_a_tight_prior():

@@ -8,18 +8,18 @@ from threadpoolctl import threadpool_info
 
 from bundles import make_head, write_word_vector_release
 from fala import Bundle, Head
-from fala.vendor.one_fit import fit
+from fala.vendor import one_fit
+from fala.vendor.one_fit import TrainingSet, fit
 from fala_export.cli import main
 from fala_export.population import release as commands
 from fala_export.population.annotators import gather_annotators
 from fala_export.population.choice import FOLDS, choose_prior
 from fala_export.population.expectation import estimate, isotropic
-from fala_export.population.scales import GRID, choose_scales, training_sets, trials
+from fala_export.population.scales import GRID, SLOPES, choose_scales, training_sets, trials
 from public_data import write_rows
 from public_people import verdicts
 
 D = 6
-SPREAD = 1.25  # of people's weights around a head's, as the device means it
 
 
 def matcher(rng):
@@ -28,21 +28,30 @@ def matcher(rng):
     return Head("matching", ("0", "1"), weight, np.zeros(1, np.float32), dimension=D)
 
 
-def people(head, variances, count=40, rows=60, seed=1):
-    """Rows of people whose weights vary so much around the head's: arrays, by row."""
+def people(head, variances, count=40, rows=60, seed=1, slope=0.0):
+    """Rows of people whose weights vary so much around the head's: arrays, by row.
+
+    A block's variance is of the logits, as its scale is; the slope's is a standard deviation.
+    """
     rng = np.random.default_rng(seed)
     names = np.repeat([f"person {number}" for number in range(count)], rows)
     inputs = rng.normal(size=(count * rows, head.weight.shape[1])).astype(np.float32)
-    unit = SPREAD * np.mean(head.weight**2)
-    deviations = np.concatenate([np.full(head.dimension, (v * unit) ** 0.5) for v in variances])
-    weights = head.weight + deviations * rng.normal(size=(count, len(deviations)))
+    deviations = np.concatenate([np.full(head.dimension, (v / D) ** 0.5) for v in variances])
+    slopes = 1 + slope * rng.normal(size=(count, 1))
+    weights = slopes * head.weight + deviations * rng.normal(size=(count, len(deviations)))
     logits = (inputs * weights.repeat(rows, axis=0)).sum(axis=1) + head.bias
     labels = (rng.random(len(logits)) < expit(logits)).astype(float)
     return inputs, labels[:, None], names.tolist()
 
 
+def logits_of(head, inputs):
+    return inputs.astype(float) @ head.weight.T.astype(float) + head.bias
+
+
 def sets_of(head, data):
-    return training_sets(head, data[0], None, *data[1:], dict.fromkeys(data[2]))
+    inputs, labels, names = data
+    logits = logits_of(head, inputs)
+    return training_sets(head, inputs, None, logits, labels, names, dict.fromkeys(names))
 
 
 @pytest.mark.parametrize("planted", [0.03, 1.0, 10.0])
@@ -50,7 +59,7 @@ def test_the_planted_spread_is_chosen(planted):
     head = make_head(dimension=D)
     ticks = []
     found = choose_scales(sets_of(head, people(head, [planted])), ticks.append)
-    assert len(found) == 2  # and the slope's
+    assert len(found) == 2
     assert abs(GRID.index(found[0]) - GRID.index(planted)) <= 1
     assert sum(ticks) == 40 * trials(1)
 
@@ -63,13 +72,42 @@ def test_every_block_has_a_scale_of_its_own():
     assert first >= 1.0 and second <= 0.1
 
 
+def test_people_who_differ_in_their_slopes_alone_get_one():
+    head = make_head(dimension=D)
+    block, slope = choose_scales(sets_of(head, people(head, [0.0], count=60, slope=0.5)))
+    assert block <= 0.1 and slope == SLOPES[-1]
+
+
+def test_people_who_agree_with_the_vendor_get_neither():
+    head = make_head(dimension=D)
+    block, slope = choose_scales(sets_of(head, people(head, [0.0], count=60)))
+    assert block <= 0.03 and slope <= 0.1
+
+
+def test_the_logits_that_are_given_stand_for_the_heads_own():
+    head = make_head(dimension=D)
+    inputs, labels, names = people(head, [1.0], count=2, rows=40)
+    logits = logits_of(head, inputs)
+    one = training_sets(head, inputs, None, logits, labels, names, dict.fromkeys(names))[0]
+    plain = TrainingSet(
+        one_fit.blocks_of(head, one_fit.Inputs(inputs[:40]), None, None),
+        head.bias, labels[:40], np.full((40, 1), np.nan),
+    )  # fmt: skip
+    same = fit(plain, (1.0, 0.4)).full.left_out
+    np.testing.assert_allclose(fit(one, (0.0, 1.0, 0.4)).full.left_out, same, atol=1e-4)
+    logits += np.random.default_rng(6).normal(size=logits.shape)
+    other = training_sets(head, inputs, None, logits, labels, names, dict.fromkeys(names))[0]
+    np.testing.assert_allclose(other.vendor_logits(), logits[:40], atol=1e-5)
+
+
 def test_chosen_scales_leave_out_better_than_those_of_a_device_that_knows_none():
     head = matcher(np.random.default_rng(3))
     sets = sets_of(head, people(head, [0.03, 10.0], count=20))
     chosen = choose_scales(sets)
 
     def loss(scales):
-        pairs = [(one.labels[:, 0], fit(one, scales).full.left_out[:, 0]) for one in sets]
+        fits = [fit(one, (0.0, *scales)).full for one in sets]
+        pairs = [(one.labels[:, 0], f.left_out[:, 0]) for one, f in zip(sets, fits, strict=True)]
         return sum((np.logaddexp(0, logits) - labels * logits).sum() for labels, logits in pairs)
 
     assert loss(chosen) < loss((1.0, 1.0, 1.0))
@@ -82,12 +120,13 @@ def test_annotators_of_thirty_rows_choose_and_of_five_hundred_at_most():
     names[30:59] = ["twenty-nine"] * 29
     names[59:69] = [None] * 10
     thirty, many = training_sets(
-        head, inputs, None, labels, names, dict.fromkeys({*names} - {None})
-    )
-    np.testing.assert_array_equal(thirty.blocks[0].inputs.coordinates, inputs[:30])
+        head, inputs, None, logits_of(head, inputs), labels, names,
+        dict.fromkeys({*names} - {None}),
+    )  # fmt: skip
+    np.testing.assert_array_equal(thirty.blocks[1].inputs.coordinates, inputs[:30])
     np.testing.assert_array_equal(thirty.labels, labels[:30])
     assert len(many) == 500
-    assert not np.isin(inputs[:69], many.blocks[0].inputs.coordinates).all(axis=1).any()
+    assert not np.isin(inputs[:69], many.blocks[1].inputs.coordinates).all(axis=1).any()
 
 
 def test_of_very_many_annotators_two_hundred_choose():
@@ -95,15 +134,14 @@ def test_of_very_many_annotators_two_hundred_choose():
     inputs, labels, names = people(head, [1.0], count=230, rows=31)
     taken = sets_of(head, (inputs, labels, names))
     assert len(taken) == 200
-    assert len({one.blocks[0].inputs.coordinates[0, 0] for one in taken}) == 200
+    assert len({one.blocks[1].inputs.coordinates[0, 0] for one in taken}) == 200
 
 
 def test_held_out_priors_have_not_seen_their_annotators():
     head = make_head(dimension=D)
     inputs, labels, names = people(head, [1.0], rows=20)
-    logits = (inputs @ head.weight.T + head.bias)[:, 0].astype(float)
-    annotators = gather_annotators(inputs, logits, labels[:, 0], names)
-    choice = choose_prior(annotators, head.weight[0], lambda _: None)
+    annotators = gather_annotators(inputs, None, logits_of(head, inputs)[:, 0], labels[:, 0], names)
+    choice = choose_prior(annotators, lambda _: None)
     assert len(choice.held_out) == FOLDS
     for fold, prior in enumerate(choice.held_out):
         seen = {annotator.name for annotator in annotators[fold::FOLDS]}
@@ -145,7 +183,8 @@ def test_a_release_gets_scales_beside_its_prior(folder, monkeypatch):
     bundle = Bundle.open(path)
     assert bundle.prior() is not None
     assert bundle.manifest.details["scales"] == summary["scales"]
-    assert len(summary["scales"]) == 3 and set(summary["scales"]) <= set(GRID)
+    *blocks, slope = summary["scales"]
+    assert len(blocks) == 2 and set(blocks) <= set(GRID) and slope in SLOPES
     shown = run("--release", path, "--data", rows).stdout
     assert "scales of a device's first fit: " in shown
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import DataError
+from fala.vendor.one_fit import LEXICAL_SCALE, SLOPE_DEVIATION, SLOPE_SCALE, SparseRows
 
 LEAST_ROWS = 10
 LEAST_ANNOTATORS = 20
@@ -16,6 +17,7 @@ LEAST_ANNOTATORS = 20
 MOST_ROWS = 500
 
 _CHUNK_ROWS = 2048
+_ALIKE = 1e-9
 
 Floats = NDArray[np.float64]
 Inputs = NDArray[np.float32]
@@ -30,16 +32,23 @@ class Annotator:
         inputs: The head's inputs with a last column of ones, shape (n, d + 1).
         logits: The vendor's logits, shape (n,).
         labels: 1 for the head's second label, else 0, shape (n,).
+        beside: Covariance of the logits by what a device fits beside the prior, whatever that
+            is: its own slope and weights of n-grams, shape (n, n).
     """
 
     name: str
     inputs: Inputs
     logits: Floats
     labels: Floats
+    beside: Inputs
 
 
 def gather_annotators(
-    inputs: Inputs, logits: Floats, labels: Floats, names: Sequence[str | None]
+    inputs: Inputs,
+    words: SparseRows | None,
+    logits: Floats,
+    labels: Floats,
+    names: Sequence[str | None],
 ) -> list[Annotator]:
     """Divide public rows by who labelled them; the rows' order makes no difference.
 
@@ -48,6 +57,7 @@ def gather_annotators(
 
     Args:
         inputs: The head's inputs, shape (n, d).
+        words: The n-grams; None where the head has no lexical view.
         logits: The vendor's logits, shape (n,).
         labels: 1 for the head's second label, else 0, shape (n,).
         names: Who labelled each row; None where that is not known.
@@ -72,10 +82,25 @@ def gather_annotators(
         order = rows[np.lexsort((labels[rows], logits[rows]))]
         order = order[evenly(len(order), MOST_ROWS)]
         ones = np.ones((len(order), 1), dtype=np.float32)
+        beside = _beside(None if words is None else words.take(order), logits[order])
         annotators.append(
-            Annotator(name, np.hstack([inputs[order], ones]), logits[order], labels[order])
+            Annotator(name, np.hstack([inputs[order], ones]), logits[order], labels[order], beside)
         )
     return annotators
+
+
+def _beside(words: SparseRows | None, logits: Floats) -> Inputs:
+    """As ``fala.solver.fit`` has them, at the scales of a release that tells none."""
+    sloped = logits - logits.mean()
+    beside = SLOPE_DEVIATION**2 * SLOPE_SCALE * np.outer(sloped, sloped)
+    if words is not None:
+        mean = words.mean()
+        across = words.times(mean[None])[:, 0]
+        products = words.gram() - across - across[:, None] + mean @ mean
+        length = float(np.trace(products)) / len(products)
+        # Of texts that are all the same nothing is left but rounding.
+        beside += LEXICAL_SCALE * products / (length if length > _ALIKE else 1.0)
+    return np.asarray(beside, dtype=np.float32)
 
 
 def rows_by_name(names: Sequence[str | None], least: int) -> dict[str, NDArray[np.int64]]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fala import DataError, PopulationPrior
 from fala.vendor import BIAS_DEVIATION
+from fala.vendor.one_fit import DENSE_SCALE
 from fala_export.population.annotators import Annotator, Floats
 from fala_export.population.expectation import ROUNDS, Gaussian, estimate, isotropic
 from fala_export.population.laplace import find_mode
@@ -98,18 +98,16 @@ class Choice:
         }
 
 
-def choose_prior(
-    annotators: Sequence[Annotator], weight: NDArray[np.float32], tick: Callable[[int], None]
-) -> Choice:
+def choose_prior(annotators: Sequence[Annotator], tick: Callable[[int], None]) -> Choice:
     """Estimate candidates without a fifth of the annotators, and see how they serve this fifth.
 
     Of each held-out annotator every second row, in the order of the vendor's logits, fits a
-    personal head under the candidate; the cross-entropy is of the other rows, and the other way
-    round. Annotators count equally, as users do. The winner is estimated again from all of them.
+    personal head under the candidate, and what a device fits beside it; the cross-entropy is of
+    the other rows, and the other way round. Annotators count equally, as users do. The winner is
+    estimated again from all of them.
 
     Args:
         annotators: The annotators.
-        weight: The head's w, shape (d,).
         tick: Called with the fits that were made, ``FITS`` an annotator in all.
 
     Raises:
@@ -137,7 +135,7 @@ def choose_prior(
             "no population prior serves held-out annotators better than what there is: "
             f"cross-entropy {entropy[best]:.4f} with the best, {vendor:.4f} with the vendor's head "
             f"alone, {devices:.4f} with the isotropic prior that devices take where a release has "
-            "none"
+            "none (--scales-only chooses that one's scales)"
         )
     start = fitted = isotropic(annotators)
     if best.directions is None:
@@ -178,19 +176,19 @@ def _losses(annotator: Annotator, priors: Iterable[PopulationPrior]) -> list[flo
         inputs = annotator.inputs
         expected = annotator.logits + inputs @ prior.mean
         rows = np.hstack([inputs * np.sqrt(prior.variance), inputs @ prior.factors.T])
-        kernel = (rows @ rows.T).astype(np.float64)
+        kernel = (rows @ rows.T + annotator.beside).astype(np.float64)
         logits = _crossed(kernel, expected, annotator.labels, duals)
         losses.append(_cross_entropy(logits, annotator.labels))
     return losses
 
 
 def _devices_loss(annotator: Annotator) -> float:
-    """As a device fits without a population prior: at its own mean input, of unit length."""
+    """As a device fits without a population prior: at the user's mean input, of unit length."""
     inputs = annotator.inputs[:, :-1].astype(np.float64)
     inputs -= inputs.mean(axis=0)
     products = inputs @ inputs.T
     length = float(np.trace(products)) / len(products)
-    kernel = products / (length or 1.0) + BIAS_DEVIATION**2
+    kernel = DENSE_SCALE * products / (length or 1.0) + BIAS_DEVIATION**2 + annotator.beside
     logits = _crossed(kernel, annotator.logits, annotator.labels, [None, None])
     return _cross_entropy(logits, annotator.labels)
 

@@ -52,7 +52,8 @@ def estimate(
     the mean to mean + avg m_a and the covariance to avg (m_a m_a' + V_a) - avg m_a avg m_a'
     (Dempster, Laird and Rubin, 1977). In coordinates in which the covariance S = L L' is the
     identity, annotators' rows are Y = X L, m_a = Y'a and V_a = I - Y'R'R Y: the new covariance is
-    L (I + C) L', where C is summed in single precision, and I + C is never near singular.
+    L (I + C) L', where C is summed in single precision, and I + C is never near singular. What a
+    device fits beside the prior is in the covariance of the annotators' logits, and not in Y.
 
     Args:
         annotators: The annotators.
@@ -75,7 +76,7 @@ def estimate(
                 rows = inputs[first : first + len(annotator.labels)]
                 logits = annotator.logits + expected[first : first + len(rows)]
                 first += len(rows)
-                kernel = (rows @ rows.T).astype(np.float64)
+                kernel = (rows @ rows.T + annotator.beside).astype(np.float64)
                 mode = find_mode(kernel, logits, annotator.labels, duals[index])
                 duals[index] = mode.dual
                 pulls[index] = mode.dual.astype(np.float32) @ rows

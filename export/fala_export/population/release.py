@@ -31,6 +31,7 @@ from fala_export.population.annotators import (
     gather_annotators,
 )
 from fala_export.population.choice import FITS, FOLDS, Choice, choose_prior
+from fala_export.population.left_out import honest_logits
 from fala_export.population.scales import LEAST_ROWS, choose_scales, training_sets, trials
 from fala_export.progress import progress
 from fala_export.training.public_rows import PublicRows, load_public_rows
@@ -69,10 +70,10 @@ def write_prior(release: Path, data: Path, out: Path) -> dict[str, Any]:
     public = load_public_rows(data)
     known = _embedded(bundle, head, public)
     annotators = gather_annotators(
-        known.inputs, known.logits(head), known.labels[:, 0], known.names
+        known.inputs, known.words, known.logits[:, 0], known.labels[:, 0], known.names
     )
     with progress("estimating priors", FITS * len(annotators)) as bar, one_blas_thread():
-        choice = choose_prior(annotators, head.weight[0], bar.update)
+        choice = choose_prior(annotators, bar.update)
     scales = _scales(head, known, _held_out(annotators, choice))
     details = {
         "method": "empirical Bayes over public annotators: EM with Laplace's approximation",
@@ -119,7 +120,7 @@ def write_scales(release: Path, data: Path, out: Path) -> dict[str, Any]:
     if scales is None:
         raise DataError(
             f"{data}: scales are chosen by {LEAST_ANNOTATORS} public annotators of {LEAST_ROWS} "
-            "rows or more, and there are fewer. Without scales, devices search their own"
+            "rows or more, and there are fewer. Without scales, devices take the SDK's"
         )
     before = release.stat().st_size
     _note(out, bundle, scales)
@@ -133,19 +134,16 @@ class _Known:
     Attributes:
         inputs: ``Head.inputs``, shape (n, D).
         words: ``Head.words``.
+        logits: ``honest_logits``, shape (n, C).
         labels: ``Head.label_shares``, shape (n, C).
         names: Who labelled each row.
     """
 
     inputs: Inputs
     words: SparseRows | None
+    logits: Floats
     labels: Floats
     names: Sequence[str]
-
-    def logits(self, head: Head) -> Floats:
-        """The vendor's own logits of a head of two labels, shape (n,)."""
-        found = head.vendor_model().logits(self.inputs, self.words)
-        return np.asarray(found[:, 0], dtype=np.float64)
 
 
 def _head_of(bundle: Bundle) -> Head:
@@ -176,12 +174,15 @@ def _embedded(bundle: Bundle, head: Head, public: PublicRows) -> _Known:
     places = np.array([place[row.example] for row in rows], dtype=np.int64)
     texts = unique_texts(examples)
     vectors = embed(bundle.backbone(), texts, "embedding texts")
-    inputs = head.inputs(examples, dict(zip(texts, vectors, strict=True)))
+    embeddings = dict(zip(texts, vectors, strict=True))
+    inputs = head.inputs(examples, embeddings)
     words = head.words(examples)
+    labels = [str(row.label) for row in rows]
     return _Known(
         inputs[places],
         None if words is None else words.take(places),
-        head.label_shares([row.label for row in rows]),
+        honest_logits(bundle, head, [row.example for row in rows], labels, embeddings),
+        head.label_shares(labels),
         [str(row.user) for row in rows],
     )
 
@@ -197,10 +198,12 @@ def _held_out(annotators: Sequence[Annotator], choice: Choice) -> dict[str, Popu
 def _scales(
     head: Head, known: _Known, priors: Mapping[str, PopulationPrior | None]
 ) -> list[float] | None:
-    people = training_sets(head, known.inputs, known.words, known.labels, known.names, priors)
+    people = training_sets(
+        head, known.inputs, known.words, known.logits, known.labels, known.names, priors
+    )
     if len(people) < LEAST_ANNOTATORS:
         return None
-    length = len(people) * trials(len(people[0].blocks))
+    length = len(people) * trials(len(people[0].blocks) - 1)
     with progress("choosing scales", length) as bar, one_blas_thread():
         return list(choose_scales(people, bar.update))
 

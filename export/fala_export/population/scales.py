@@ -1,4 +1,4 @@
-"""The scales of the fit's blocks that serve public annotators best: for a device's first answer."""
+"""The scales of the fit that serve public annotators best: of its blocks, and of the slope."""
 
 from __future__ import annotations
 
@@ -8,17 +8,27 @@ import numpy as np
 
 from fala import Head, PopulationPrior
 from fala.vendor import cross_entropy, one_fit
-from fala.vendor.one_fit import SparseRows, TrainingSet
+from fala.vendor.one_fit import (
+    DENSE_SCALE,
+    LEXICAL_SCALE,
+    SLOPE_SCALE,
+    Block,
+    SparseRows,
+    TrainingSet,
+)
 from fala_export.population.annotators import MOST_ROWS, Floats, Inputs, evenly, rows_by_name
 
-#: Scales that are compared; a device searches fewer, nearer to what is noted here.
-GRID = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+#: Scales of a block that are compared. Where a block says nothing of people, 0 leaves it to the
+#: vendor.
+GRID = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+#: Scales of the slope that are compared.
+SLOPES = (0.0, 0.1, 0.4, 1.0)
 #: Annotators with fewer rows tell little of a scale.
 LEAST_ROWS = 30
 
 # So many tell scales apart that lie so wide apart; more only take their time.
 _MOST = 200
-# Each block's scale is chosen once beside the others' 1, and again beside what was chosen.
+# Each scale is chosen once beside the others' start, and again beside what was chosen.
 _SWEEPS = 2
 
 
@@ -26,38 +36,47 @@ def training_sets(
     head: Head,
     inputs: Inputs,
     words: SparseRows | None,
+    logits: Floats,
     labels: Floats,
     names: Sequence[str | None],
     priors: Mapping[str, PopulationPrior | None],
 ) -> list[TrainingSet]:
     """What a device would know of annotators with ``LEAST_ROWS`` rows or more.
 
-    Of very many some are taken, at even steps of how much they labelled.
+    Of very many some are taken, at even steps of how much they labelled. What the vendor says of
+    the rows is a first block of its own, which stays as it is: its logits need not be the head's.
 
     Args:
         head: The release's head.
         inputs: ``Head.inputs`` of all rows, shape (n, D).
         words: ``Head.words`` of them.
+        logits: The vendor's logits of them, shape (n, C).
         labels: ``Head.label_shares`` of them, shape (n, C).
         names: Who labelled each row; None where that is not known.
         priors: The population prior of every annotator's device, by name.
     """
     enough = rows_by_name(names, LEAST_ROWS)
     order = sorted(enough, key=lambda name: (len(enough[name]), name))
+    one_each = np.eye(len(head.bias), dtype=np.float32)
     sets = []
     for position in evenly(len(order), _MOST):
         name = order[position]
         rows = enough[name][evenly(len(enough[name]), MOST_ROWS)]
         own = None if words is None else words.take(rows)
-        blocks = one_fit.blocks_of(head, one_fit.Inputs(inputs[rows]), own, priors[name])
-        known = labels[rows]
-        sets.append(TrainingSet(blocks, head.bias, known, np.full(known.shape, np.nan)))
+        said = Block(one_fit.Inputs(logits[rows].astype(np.float32)), one_each)
+        blocks = [
+            Block(block.inputs, np.zeros_like(block.weight), block.prior)
+            for block in one_fit.blocks_of(head, one_fit.Inputs(inputs[rows]), own, priors[name])
+        ]
+        known, nothing = labels[rows], np.zeros_like(head.bias)
+        missing = np.full(known.shape, np.nan)
+        sets.append(TrainingSet((said, *blocks), nothing, known, missing))
     return sets
 
 
 def trials(blocks: int) -> int:
-    """Scales that ``choose_scales`` tries at most, of so many blocks and the slope."""
-    return _SWEEPS * (blocks + 1) * len(GRID)
+    """Scales that ``choose_scales`` tries at most, for a head of so many blocks."""
+    return _SWEEPS * (blocks * len(GRID) + len(SLOPES))
 
 
 def choose_scales(
@@ -65,15 +84,17 @@ def choose_scales(
 ) -> tuple[float, ...]:
     """The scales with the least leave-one-out cross-entropy of all people's rows together.
 
-    One for every block, and the slope's at last.
-
-    One block after the other, as the fit itself searches for one person; a second time beside the
-    scales that the other blocks have got. Of a block's grid the neighbours of the best so far are
-    tried: too little and too much of a scale both cost, and there is one valley between.
+    It is the full fit's, which the ladder of what answers ends at. One scale is chosen after the
+    other, from those of a device that is told none; a second time beside what the others have got.
+    Of a grid the neighbours of the best so far are tried: too little and too much of a scale both
+    cost, and there is one valley between.
 
     Args:
-        people: One training set or more, of the same blocks.
+        people: One set of ``training_sets`` or more.
         tick: Called with what is done, ``trials`` of each training set in all.
+
+    Returns:
+        A scale for each of the head's blocks, and the slope's.
     """
     found: dict[tuple[float, ...], float] = {}
 
@@ -85,20 +106,23 @@ def choose_scales(
                 tick(1)
         return found[scales]
 
-    blocks = len(people[0].blocks)
-    best = (1.0,) * (blocks + 1)
+    blocks = people[0].blocks[1:]
+    best = (*map(_start, blocks), SLOPE_SCALE)
     for _ in range(_SWEEPS):
-        for block in range(len(best)):
-            best = _descend(best, block, loss)
-    tick((trials(blocks) - len(found)) * len(people))
+        for index in range(len(best)):
+            best = _descend(best, index, SLOPES if index == len(blocks) else GRID, loss)
+    tick((trials(len(blocks)) - len(found)) * len(people))
     return best
 
 
 def _descend(
-    scales: tuple[float, ...], block: int, loss: Callable[[tuple[float, ...]], float]
+    scales: tuple[float, ...],
+    index: int,
+    grid: Sequence[float],
+    loss: Callable[[tuple[float, ...]], float],
 ) -> tuple[float, ...]:
-    """Walk down one block's grid from where its scale is."""
-    line = [(*scales[:block], scale, *scales[block + 1 :]) for scale in GRID]
+    """Walk down one scale's grid from where it is."""
+    line = [(*scales[:index], scale, *scales[index + 1 :]) for scale in grid]
     here = line.index(scales)
     for step in (-1, 1):
         while 0 <= here + step < len(line) and loss(line[here + step]) < loss(line[here]):
@@ -106,6 +130,10 @@ def _descend(
     return line[here]
 
 
+def _start(block: Block) -> float:
+    return LEXICAL_SCALE if isinstance(block.inputs, SparseRows) else DENSE_SCALE
+
+
 def _loss(person: TrainingSet, scales: tuple[float, ...]) -> float:
-    left_out = one_fit.fit(person, scales).full.left_out
+    left_out = one_fit.fit(person, (0.0, *scales)).full.left_out
     return float(cross_entropy(person.labels, left_out).sum())

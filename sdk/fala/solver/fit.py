@@ -250,6 +250,12 @@ def _fit(training: TrainingSet, scales: Sequence[float] | None) -> Fit:
     vendor = training.vendor_logits()
     used = training.telling
     spaces, deviations = zip(*(whiten(block) for block in training.blocks), strict=True)
+    # Who knows how people's biases differ has the say; the other blocks only have a habit.
+    told = [
+        deviation
+        for block, deviation in zip(training.blocks, deviations, strict=True)
+        if block.prior is not None
+    ]
     *of_blocks, of_slope = [*map(_scale, training.blocks), SLOPE_SCALE]
     if scales is not None:
         *of_blocks, of_slope = scales
@@ -257,7 +263,7 @@ def _fit(training: TrainingSet, scales: Sequence[float] | None) -> Fit:
         spaces,
         tuple(of_blocks),
         SLOPE_DEVIATION * float(np.sqrt(of_slope)),
-        max(deviations),
+        max(told or deviations),
         tuple(block.weight.astype(np.float64) for block in training.blocks),
         training.bias.astype(np.float64),
         vendor[used].mean(axis=0) if used.any() else np.zeros(len(training.bias)),

@@ -26,7 +26,7 @@ from fala.solver.newton import Problem, minimize
 from fala.solver.objective import Fit, fit
 from fala.solver.rows import DenseRows
 from fala.solver.threads import one_blas_thread
-from fala.vendor.joint import Joint, fit_joint
+from fala.vendor.joint import Joint, fit_joint, left_out
 from fala.vendor.joint_problem import Evidence as JointEvidence
 
 # As multiples of the inputs' mean squared length. Public rows are many: the best penalties are
@@ -105,6 +105,42 @@ def fit_joint_head(
     return _joint_head(_rows(backbone, examples, labels, label_names, embeddings), step)
 
 
+def left_out_logits(
+    backbone: Backbone,
+    examples: Sequence[Example],
+    labels: Sequence[str | int],
+    *,
+    label_names: Sequence[str] | None = None,
+    embeddings: Mapping[str, Vectors] | None = None,
+    penalties: Sequence[float] | None = None,
+    step: Callable[[], None] = lambda: None,
+) -> NDArray[np.float64]:
+    """Logits as a head with words has for documents that it was not fitted to, shape (n, C).
+
+    Of three heads on two thirds of the documents each, every row's is the one that has not seen
+    its document.
+
+    Args:
+        backbone: See ``fit_head``.
+        examples: See ``fit_head``.
+        labels: See ``fit_head``.
+        label_names: See ``fit_head``.
+        embeddings: See ``fit_head``.
+        penalties: Those of a head that was fitted to the same rows (``Joint.penalties``); None
+            chooses them first.
+        step: Called after every step of that search, as by ``fit_joint_head``.
+
+    Raises:
+        DataError: See ``fit_head``; or penalties are of another kind of head.
+    """
+    rows = _rows(backbone, examples, labels, label_names, embeddings)
+    evidence, _, _ = _joint_evidence(rows)
+    chosen = fit_joint(evidence, step).penalties if penalties is None else penalties
+    place = {example: position for position, example in enumerate(rows.examples)}
+    found = left_out(evidence, chosen)
+    return np.asarray(found[[place[example] for example in examples]])
+
+
 @dataclass(frozen=True, eq=False)
 class _Rows:
     """Public rows by distinct example.
@@ -158,6 +194,20 @@ def _rows(
 
 def _joint_head(rows: _Rows, step: Callable[[], None] = lambda: None) -> tuple[Head, Joint]:
     """A head with words, and what its cross-validation found."""
+    evidence, lexicon, start = _joint_evidence(rows)
+    found = fit_joint(evidence, step)
+    weight = found.weight
+    weight[:, : rows.inputs.shape[1]] += start
+    words = rounded(Lexical(lexicon, found.words.astype(np.float32)))
+    head = Head(
+        rows.task, rows.names, weight, found.bias,
+        lexical=words, dimension=rows.inputs.shape[1],
+    )  # fmt: skip
+    return head, found
+
+
+def _joint_evidence(rows: _Rows) -> tuple[JointEvidence, Lexicon, float]:
+    """What a head with words is fitted to, its n-grams, and the weight that u * v starts from."""
     documents = [one.candidate if isinstance(one, Match) else one for one in rows.examples]
     number = {text: position for position, text in enumerate(dict.fromkeys(documents))}
     lexicon = Lexicon.fit(unique_texts(rows.examples))
@@ -175,15 +225,7 @@ def _joint_head(rows: _Rows, step: Callable[[], None] = lambda: None) -> tuple[H
         np.array([number[text] for text in documents]),
         start * rows.inputs.sum(axis=1, dtype=np.float64),
     )
-    found = fit_joint(evidence, step)
-    weight = found.weight
-    weight[:, : rows.inputs.shape[1]] += start
-    words = rounded(Lexical(lexicon, found.words.astype(np.float32)))
-    head = Head(
-        rows.task, rows.names, weight, found.bias,
-        lexical=words, dimension=rows.inputs.shape[1],
-    )  # fmt: skip
-    return head, found
+    return evidence, lexicon, start
 
 
 def _inner_product(rows: _Rows) -> float:

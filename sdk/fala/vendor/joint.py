@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.errors import DataError
 from fala.model.losses import Floats, cross_entropy
 from fala.solver.threads import one_blas_thread
 from fala.vendor.joint_problem import Evidence, Problem
@@ -94,6 +95,45 @@ def fit_joint(evidence: Evidence, step: Callable[[], None] = lambda: None) -> Jo
         )
 
 
+def left_out(evidence: Evidence, penalties: Sequence[float]) -> Floats:
+    """Logits of every example by a fit that has seen nothing of its document, shape (n, C).
+
+    Args:
+        evidence: What is fitted, two thirds of the documents at a time.
+        penalties: l_k by block, as ``fit_joint`` chose them for all of it.
+
+    Raises:
+        DataError: There is but one document, or another number of penalties than blocks.
+    """
+    blocks = len(evidence.parts) + 1
+    if len(penalties) != blocks:
+        raise DataError(f"{len(penalties)} penalties for {blocks} blocks of features")
+    sets = _sets(evidence)
+    if len(sets) < 2:
+        raise DataError("one document cannot be left out of what is fitted to it alone")
+    with one_blas_thread():
+        problem = Problem(evidence)
+        total = float(evidence.counts.sum())
+        scales = [
+            kappa / (2 * penalty * total)
+            for kappa, penalty in zip(problem.kappas, penalties, strict=True)
+        ]
+        # One set at a time: all at once would fill the memory where labels are many.
+        z = np.zeros(evidence.labels.shape)
+        for own in sets:
+            _, logits = problem.minimize(scales, own[None], None, _FINAL)
+            z[own == 0] = logits[0][own == 0]
+        return z
+
+
+def _sets(evidence: Evidence) -> Floats:
+    """1 where a row is in a set, 0 where its document is left out of it; one set a fold."""
+    documents = int(evidence.documents.max()) + 1
+    folds = min(_FOLDS, len(np.unique(evidence.documents)))
+    turn = np.random.default_rng(0).permutation(documents) % folds
+    return np.asarray(turn[evidence.documents] != np.arange(folds)[:, None], dtype=np.float64)
+
+
 def _searched(count: int) -> NDArray[np.int64] | None:
     if count <= MOST_SEARCHED:
         return None
@@ -106,12 +146,7 @@ class _Search:
     def __init__(self, problem: Problem, step: Callable[[], None]) -> None:
         self.problem = problem
         self.step = step
-        evidence = problem.evidence
-        documents = int(evidence.documents.max()) + 1
-        folds = min(_FOLDS, len(np.unique(evidence.documents)))
-        turn = np.random.default_rng(0).permutation(documents) % folds
-        #: 1 where a row is in a set, 0 where it is left out of it; none where there is one fold.
-        self.sets = (turn[evidence.documents] != np.arange(folds)[:, None]).astype(np.float64)
+        self.sets = _sets(problem.evidence)
         self.known: dict[tuple[int | None, ...], float] = {}
         self.best: Floats | None = None
 

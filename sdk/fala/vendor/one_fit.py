@@ -2,8 +2,21 @@
 
 from fala.lexical.rows import SparseRows
 from fala.solver.blocks import blocks_of
-from fala.solver.fit import Fit, fit
+from fala.solver.fit import DENSE_SCALE, LEXICAL_SCALE, SLOPE_DEVIATION, SLOPE_SCALE, Fit, fit
 from fala.solver.threads import one_blas_thread
-from fala.solver.training import Inputs, TrainingSet
+from fala.solver.training import Block, Inputs, TrainingSet
 
-__all__ = ["Fit", "Inputs", "SparseRows", "TrainingSet", "blocks_of", "fit", "one_blas_thread"]
+__all__ = [
+    "DENSE_SCALE",
+    "LEXICAL_SCALE",
+    "SLOPE_DEVIATION",
+    "SLOPE_SCALE",
+    "Block",
+    "Fit",
+    "Inputs",
+    "SparseRows",
+    "TrainingSet",
+    "blocks_of",
+    "fit",
+    "one_blas_thread",
+]
