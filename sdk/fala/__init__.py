@@ -33,10 +33,8 @@ from fala.examples import Example, Match
 from fala.model.bridge import Bridge
 from fala.model.heads import Head, PersonalModel
 from fala.model.prior import PopulationPrior
-from fala.model.view import View
 from fala.replacement.budget import Budget, Progress
-from fala.replacement.views import KeepOld
-from fala.report import InstantReport, LearnReport, Report, ViewReport
+from fala.report import InstantReport, LearnReport, Report
 from fala.selection.representatives import Selection, select
 from fala.solver.personal import fit_personal
 from fala.store.records import StoredExample
@@ -71,7 +69,6 @@ __all__ = [
     "FalaError",
     "Head",
     "InstantReport",
-    "KeepOld",
     "LearnReport",
     "Manifest",
     "Match",
@@ -82,8 +79,6 @@ __all__ = [
     "RowError",
     "Selection",
     "StoredExample",
-    "View",
-    "ViewReport",
     "add_bridge",
     "add_prior",
     "fit_bridge",

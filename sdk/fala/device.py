@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +18,12 @@ from fala.errors import DataError, DeviceError
 from fala.examples import Example, check_examples
 from fala.model.heads import Head, PersonalModel, label_name
 from fala.model.losses import label_probabilities
-from fala.model.view import View
 from fala.replacement.budget import Budget, Progress
 from fala.replacement.learn import Learner
 from fala.replacement.refine import Refinement
 from fala.replacement.replace import replace
 from fala.replacement.reporting import refined_report, replaced_report
 from fala.replacement.stages import Stages
-from fala.replacement.views import KeepOld
 from fala.report import LearnReport, Report
 from fala.store.installed import Installed
 from fala.store.records import StoredExample
@@ -188,14 +185,8 @@ class Device:
 
     @property
     def model(self) -> PersonalModel:
-        """The personal model that answers, without the view beside it."""
+        """The personal model that answers."""
         return self._installed.now.model
-
-    @property
-    def view(self) -> View | None:
-        """The earlier backbone's view, whose logits are added to the model's; None without one."""
-        view = self._installed.now.view
-        return view if view is not None and view.weight.any() else None
 
     @property
     def threshold(self) -> float:
@@ -327,7 +318,6 @@ class Device:
         bundle: str | os.PathLike[str],
         budget: Budget | None = None,
         *,
-        keep_old: KeepOld = "auto",
         progress: Progress | None = None,
     ) -> Report:
         """Replace the backbone and carry the personal model over.
@@ -343,8 +333,6 @@ class Device:
             bundle: The new release's file; it is copied. It is for the same task and has this
                 device's labels, in any order; it may have more.
             budget: What it may cost; None is ``Budget()``.
-            keep_old: Whether the old backbone's view goes on answering beside the new one:
-                ``"auto"`` where it costs no forward pass (word vectors), ``"always"``, ``"never"``.
             progress: Called with a stage's name, what is done and what there is to do; if it
                 gives False, the work ends: before the new model answers with ``CancelledError``
                 and nothing changed, afterwards with the report.
@@ -360,13 +348,9 @@ class Device:
             DeviceChangedError: Another release was installed meanwhile.
         """
         path = path_of(bundle, "bundle")
-        if keep_old not in get_args(KeepOld):
-            raise DataError(f"keep_old is one of {', '.join(get_args(KeepOld))}, not {keep_old!r}")
         limits, follower = budget_of(budget), follower_of(progress)
         stages, before = Stages(), self.name
-        replaced = replace(
-            self._installed, path, limits, keep_old, stages, follower, self._positive
-        )
+        replaced = replace(self._installed, path, limits, stages, follower, self._positive)
         report = replaced_report(before, replaced, self._installed.now, limits, stages)
         _log.info("%s -> %s: %s", report.old, report.new, report.reason)
         return report

@@ -4,27 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-#: Which of the two answers.
-Decision: TypeAlias = Literal["personal", "vendor"]
-
-
-@dataclass(frozen=True)
-class ViewReport:
-    """A view that answers.
-
-    Attributes:
-        name: The backbone's.
-        weight: What its logits are multiplied by, by class; 1 for the new backbone.
-        forward_passes: What a prediction costs for each text.
-        bytes: Of its bundle.
-    """
-
-    name: str
-    weight: tuple[float, ...]
-    forward_passes: int
-    bytes: int
+from fala.solver.judge import Decision
 
 
 @dataclass(frozen=True)
@@ -32,11 +14,10 @@ class InstantReport:
     """The model that answered before any forward pass.
 
     Attributes:
-        decision: ``"personal"`` or ``"vendor"``.
+        decision: See ``Report``.
         reason: Why, in words.
-        vendor_loss: Loss of the vendor's own new model; None where labels are too few to judge.
-        personal_loss: Leave-one-out loss of the fitted one; likewise.
-        scales: Scale of each block's Gaussian, by leave-one-out.
+        losses: See ``Report``.
+        scales: See ``Report``.
         threshold: See ``Report``.
         solves: See ``Report``.
         columns: See ``Report``.
@@ -46,8 +27,7 @@ class InstantReport:
 
     decision: Decision
     reason: str
-    vendor_loss: float | None
-    personal_loss: float | None
+    losses: Mapping[str, float]
     scales: tuple[float, ...]
     threshold: float
     solves: int
@@ -63,8 +43,9 @@ class Report:
     Attributes:
         old: Name of the backbone that was replaced; for a refinement the one that answers.
         new: Name of the one that came.
-        decision: ``"personal"`` where a personal model answers, ``"vendor"`` where the device fell
-            back to the vendor's own.
+        decision: ``"personal"`` where a personal model answers; where that would be worse,
+            ``"calibrated"``, the vendor's own with the user's slope and bias, or ``"vendor"``, the
+            vendor's own as it is.
         reason: Why, in words.
         examples: Examples whose input on the new backbone is known or estimated.
         labelled: How many of them have a label.
@@ -76,15 +57,13 @@ class Report:
             vectors.
         backward_passes: 0, by construction.
         probes: The device's own texts that the new release had to answer before it was installed.
-        scales: The scale that leave-one-out chose for each block's Gaussian; empty where nothing
+        scales: The scale of each block's Gaussian, as the release tells it; empty where nothing
             was fitted.
         agreement: Share of examples on which the fitted model, each left out, decides as the old
             personal model does; None where that cannot be told.
-        measure: What the two losses are; empty where labels are too few to judge.
-        vendor_loss: Loss of the vendor's own new model.
-        personal_loss: Leave-one-out loss of the fitted model.
+        measure: What the losses are; empty where labels are too few to judge.
+        losses: By candidate (see ``decision``), each example left out.
         bridged: Examples whose input was estimated over a bridge, when the device first answered.
-        views: The views that answer, the new backbone's first.
         threshold: Logit above which ``Device.decide`` decides for the second of two labels.
         instant: The model that answered before any forward pass; None without a bridge.
         solves: Least squares problems that were solved, and ``columns`` of each at most.
@@ -112,10 +91,8 @@ class Report:
     scales: tuple[float, ...] = ()
     agreement: float | None = None
     measure: str = ""
-    vendor_loss: float | None = None
-    personal_loss: float | None = None
+    losses: Mapping[str, float] = field(default_factory=dict)
     bridged: int = 0
-    views: tuple[ViewReport, ...] = ()
     threshold: float = 0.0
     instant: InstantReport | None = None
     solves: int = 0

@@ -91,8 +91,17 @@ def test_a_recipe_without_training_fits_the_head_in_closed_form(kitchen):
     rows = text_rows()
     texts = [row["text"] for row in rows]
     embeddings = bundle.backbone().encode(texts)
-    decided = head.vendor_model().logits(embeddings)[:, 0] > 0
+    decided = head.vendor_model().logits(embeddings, head.words(texts))[:, 0] > 0
     assert np.mean(decided == [row["label"] for row in rows]) > 0.7
+    # The option is as good as the recipe's own key.
+    silent = kitchen / "silent.fala"
+    result = CliRunner().invoke(
+        main, ["release", str(path), "--out", str(silent), "--no-lexical"], prog_name="fala-export"
+    )
+    assert result.exit_code == 0, result.output
+    manifest = Bundle.open(silent).manifest
+    assert manifest.details["recipe"]["lexical"] is False
+    assert Bundle.open(silent).head().lexical is None
 
 
 def test_a_recipe_without_data_gives_a_backbone(kitchen):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import DataError, PopulationPrior
-from fala.vendor import BIAS_DEVIATION, SPREAD
+from fala.vendor import BIAS_DEVIATION
 from fala_export.population.annotators import Annotator, Floats
 from fala_export.population.expectation import ROUNDS, Gaussian, estimate, isotropic
 from fala_export.population.laplace import find_mode
@@ -130,7 +130,7 @@ def choose_prior(
         folds.append(priors)
     entropy = {candidate: float(np.mean(values)) for candidate, values in losses.items()}
     vendor = float(np.mean([_cross_entropy(one.logits, one.labels) for one in annotators]))
-    devices = float(np.mean([_devices_loss(one, weight) for one in annotators]))
+    devices = float(np.mean([_devices_loss(one) for one in annotators]))
     best = min(entropy, key=lambda candidate: entropy[candidate])
     if not entropy[best] < min(vendor, devices):
         raise DataError(
@@ -184,12 +184,13 @@ def _losses(annotator: Annotator, priors: Iterable[PopulationPrior]) -> list[flo
     return losses
 
 
-def _devices_loss(annotator: Annotator, weight: NDArray[np.float32]) -> float:
-    """As ``fala.blend`` fits without a population prior: the bias is meant at the mean input."""
+def _devices_loss(annotator: Annotator) -> float:
+    """As a device fits without a population prior: at its own mean input, of unit length."""
     inputs = annotator.inputs[:, :-1].astype(np.float64)
     inputs -= inputs.mean(axis=0)
-    variance = SPREAD * np.mean(weight.astype(np.float64) ** 2)
-    kernel = variance * (inputs @ inputs.T) + BIAS_DEVIATION**2
+    products = inputs @ inputs.T
+    length = float(np.trace(products)) / len(products)
+    kernel = products / (length or 1.0) + BIAS_DEVIATION**2
     logits = _crossed(kernel, annotator.logits, annotator.labels, [None, None])
     return _cross_entropy(logits, annotator.labels)
 

@@ -138,7 +138,7 @@ class OnnxEncoder:
         def embed(positions: list[int]) -> None:
             result[positions] = self._run([ids[position] for position in positions])
 
-        runs = _runs([len(row) for row in ids])
+        runs = _runs(ids)
         threads = min(self._threads, len(runs))
         if threads < 2:
             for positions in runs:
@@ -182,15 +182,15 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _runs(lengths: Sequence[int]) -> list[list[int]]:
-    """Positions of texts in runs of similar length, the longest first."""
+def _runs(ids: Sequence[list[int]]) -> list[list[int]]:
+    """Positions of texts in runs of similar length, whatever order the texts came in."""
     # The longest run first: at the end the cores wait for each other the least.
     runs: list[list[int]] = []
-    tokens = 0  # of each text of the last run, padded
-    for position in sorted(range(len(lengths)), key=lambda at: -lengths[at]):
-        if not runs or (len(runs[-1]) + 1) * tokens > RUN_TOKENS:
+    longest = 0  # tokens of the last run's first text
+    for position in sorted(range(len(ids)), key=lambda at: (-len(ids[at]), ids[at])):
+        if not runs or (len(runs[-1]) + 1) * longest > RUN_TOKENS:
             runs.append([])
-            tokens = max(lengths[position], 1)
+            longest = max(len(ids[position]), 1)
         runs[-1].append(position)
     return runs
 

@@ -140,6 +140,7 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
         ("labels are not a list of texts", isinstance(labels, list) and _texts(labels)),
         ("labels and task do not go together", bool(labels) == (task is not None)),
         ("details are not an object", isinstance(details, dict)),
+        ("the scales are not a list of numbers from 0 to 10000", _scales(details)),
         ("the padding token's id is not a whole number", _whole(pad_id, 0, 2**31 - 1)),
         ("files are not an object of texts",
          isinstance(files, dict) and _texts(list(files.values()))),
@@ -149,6 +150,14 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
 
 def _texts(values: list[Any]) -> bool:
     return all(isinstance(value, str) for value in values)
+
+
+def _scales(details: object) -> bool:
+    told = details.get("scales", []) if isinstance(details, dict) else []
+    return isinstance(told, list) and all(
+        isinstance(one, int | float) and not isinstance(one, bool) and 0 <= one <= 10_000
+        for one in told
+    )
 
 
 def _whole(value: object, low: int, high: int) -> bool:

@@ -203,6 +203,14 @@ class Bundle:
         return f"<Bundle {manifest.name}: {kind}, {manifest.dimension} dimensions, {self.path}>"
 
     @property
+    def scales(self) -> tuple[float, ...] | None:
+        """The scales of the fit's blocks that public annotators chose; None where none are told."""
+        told = self.manifest.details.get("scales")
+        if not isinstance(told, list) or not told:
+            return None
+        return tuple(float(scale) for scale in told)
+
+    @property
     def backbone_digest(self) -> str:
         """SHA-256 over the backbone's files and how they are read; the embeddings' provenance."""
         manifest = self.manifest

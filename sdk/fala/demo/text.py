@@ -7,7 +7,7 @@ from typing import Any
 
 from fala.demo import trial
 from fala.replacement.budget import Budget
-from fala.report import InstantReport, Report, ViewReport
+from fala.report import InstantReport, Report
 from fala.vendor.rows import Rows
 
 _TITLES = {"auc": "AUC", "f1": "F1", "accuracy": "accuracy"}
@@ -77,7 +77,6 @@ def summary(report: Report, labels: Sequence[str]) -> str:
     )
     if report.stopped:
         lines.append(f"stopped          {report.stopped}")
-    lines.append(f"answers          {' + '.join(_view(view) for view in report.views)}")
     if len(labels) == 2:
         lines.append(f"threshold        {labels[1]} above logit {report.threshold:.3f}")
     if report.agreement is not None:
@@ -86,7 +85,7 @@ def summary(report: Report, labels: Sequence[str]) -> str:
         lines.append(f"waiting          {report.waiting} examples, for further forward passes")
     if report.scales:
         scales = ", ".join(f"{scale:g}" for scale in report.scales)
-        lines.append(f"scale            {scales} of the prior's covariance, by leave-one-out")
+        lines.append(f"scales           {scales} of the prior's covariance")
     lines.append(
         "seconds          "
         + ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in report.seconds.items())
@@ -104,31 +103,15 @@ def _figure(value: float | None, width: int) -> str:
 
 def _conclusion(users: Sequence[Mapping[str, Any]]) -> list[str]:
     kept = sum(user["decision"] == "personal" for user in users)
-    blended = [user["views"] for user in users if len(user["views"]) > 1]
-    lines = []
-    if blended:
-        new, old = (view["name"] for view in blended[0])
-        lines.append(f"{old} answers beside {new} for {len(blended)} of {len(users)} users.")
-    lines.append(
+    return [
         f"Carried over for {kept} of {len(users)} users; the others answer with the vendor's new "
-        "model."
-    )
-    return lines
+        "model, some by a slope and a bias of their own."
+    ]
 
 
 def _instant(instant: InstantReport) -> str:
     text = f"{instant.decision} model after {instant.seconds:.3f} s, no forward pass"
-    if instant.personal_loss is not None:
-        text += (
-            f": cross-entropy {instant.personal_loss:.3f}, the vendor's own "
-            f"{instant.vendor_loss:.3f}"
-        )
+    if instant.losses:
+        losses = ", ".join(f"{name} {loss:.3f}" for name, loss in instant.losses.items())
+        text += f"; cross-entropy: {losses}"
     return text
-
-
-def _view(view: ViewReport) -> str:
-    weights = [f"{weight:.2f}" for weight in view.weight]
-    own = all(weight == 1 for weight in view.weight)
-    passes = "a forward pass" if view.forward_passes else "no forward pass"
-    name = view.name if own else f"{', '.join(weights)} x {view.name}"
-    return f"{name} ({view.bytes / 1e6:.1f} MB, {passes} a text)"

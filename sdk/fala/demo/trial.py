@@ -120,10 +120,7 @@ def run_user(user: str, rows: Rows, old: Side, new: Side, budget: Budget) -> dic
     truth = np.array([position[str(row.label)] for row in test], dtype=np.int64)
 
     def answers(device: Device) -> dict[str, float | None]:
-        logits = device.model.logits(after, words)
-        if device.view is not None:
-            logits = logits + device.view.logits(before)
-        return _scores(truth, logits, device.threshold)
+        return _scores(truth, device.model.logits(after, words), device.threshold)
 
     figures: dict[str, dict[str, float | None] | None] = {"instant": None}
     with (
@@ -217,8 +214,7 @@ def _costs(reports: Sequence[Report]) -> dict[str, Any]:
     first = reports[0]
     # A refinement that had nothing to solve decided nothing.
     last = next((report for report in reversed(reports) if report.solves), first)
-    views = [asdict(view) for view in first.views]
-    instant = None if first.instant is None else {**asdict(first.instant), "views": views}
+    instant = None if first.instant is None else asdict(first.instant)
     seconds: dict[str, float] = {}
     for report in reports:
         for stage, spent in report.seconds.items():
@@ -229,7 +225,6 @@ def _costs(reports: Sequence[Report]) -> dict[str, Any]:
         "reason": last.reason,
         "stopped": last.stopped,
         "threshold": last.threshold,
-        "views": [asdict(view) for view in last.views],
         "instant": instant,
         "seconds": seconds,
     }

@@ -1,4 +1,4 @@
-"""What answers: a personal model on its backbone, and an earlier view beside it."""
+"""What answers: a personal model on its backbone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 from fala.backbones import LazyBackbone
 from fala.examples import MATCHING, Example, Match, unique_texts
 from fala.model.heads import PersonalModel, Vectors
-from fala.model.view import View
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,15 +20,11 @@ class Answering:
         model: The personal model.
         backbone: Its backbone, loaded when it is first needed.
         threshold: Logit above which the second of two labels is decided.
-        view: The earlier view; None without one, or where its weight is 0.
-        view_backbone: Its backbone.
     """
 
     model: PersonalModel
     backbone: LazyBackbone
     threshold: float = 0.0
-    view: View | None = None
-    view_backbone: LazyBackbone | None = None
 
     def logits(self, examples: Sequence[Example]) -> Vectors:
         """Logits of n examples, shape (n, C)."""
@@ -37,9 +32,6 @@ class Answering:
         embeddings = dict(zip(texts, self.backbone.encode(texts), strict=True))
         head = self.model.head
         z = self.model.logits(head.inputs(examples, embeddings), head.words(examples))
-        if self.view is not None and self.view_backbone is not None and self.view.weight.any():
-            seen = dict(zip(texts, self.view_backbone.encode(texts), strict=True))
-            z = z + self.view.logits(self.view.model.head.inputs(examples, seen))
         return np.asarray(z, dtype=np.float32)
 
     def probe(self, texts: Sequence[str]) -> Vectors:
@@ -55,6 +47,6 @@ class Answering:
         labels = self.model.head.labels
         return [labels[int(position)] for position in decided]
 
-    def changed(self, model: PersonalModel, threshold: float, view: View | None) -> Answering:
-        """Another personal model, and weight of the view, on the same backbones."""
-        return replace(self, model=model, threshold=threshold, view=view)
+    def changed(self, model: PersonalModel, threshold: float) -> Answering:
+        """Another personal model on the same backbone."""
+        return replace(self, model=model, threshold=threshold)

@@ -16,10 +16,10 @@ from fala.replacement.encode import encode_missing
 from fala.replacement.fitting import Fitted, fit_recalled
 from fala.replacement.memory import Memory, Target, recall
 from fala.replacement.refine import encode_free
-from fala.replacement.views import kept_view
-from fala.report import Decision, LearnReport
+from fala.report import LearnReport
 from fala.solver.blocks import blocks_of, personal_of
 from fala.solver.fit import State
+from fala.solver.judge import Decision
 from fala.solver.training import Inputs, TrainingSet
 from fala.store.installed import Change, Installed
 from fala.store.open_slot import OpenSlot
@@ -137,29 +137,17 @@ class Learner:
         installed = self._installed
         while True:
             now = installed.now
-            view = kept_view(now)
-            zeros = np.zeros_like(now.model.bias)
-            kept = None if view is None else view.weighed(zeros)
             try:
-                installed.keep(now, Change(now.model.head.vendor_model(), 0.0, kept))
+                installed.keep(now, Change(now.model.head.vendor_model()))
             except DeviceChangedError:
                 continue
             return
 
     def _encode(self, now: OpenSlot, texts: Sequence[str]) -> None:
         """Make and keep the embeddings that texts lack."""
-        installed, answering = self._installed, now.answering
-        fresh = {
-            now.record.backbone: encode_missing(
-                installed.store, now.record.backbone, answering.backbone, texts
-            )
-        }
-        if now.view_bundle is not None and answering.view_backbone is not None:
-            digest = now.view_bundle.backbone_digest
-            fresh[digest] = encode_missing(installed.store, digest, answering.view_backbone, texts)
-        with installed.store.transaction():
-            for digest, embeddings in fresh.items():
-                installed.store.add_embeddings(digest, embeddings)
+        store, digest = self._installed.store, now.record.backbone
+        fresh = encode_missing(store, digest, now.answering.backbone, texts)
+        self._installed.keep_embeddings(digest, fresh)
 
     def _add(
         self,
@@ -186,13 +174,13 @@ class Learner:
         places = {**last.rows, **{row: start + at for at, row in enumerate(said)}}
         installed = self._installed
         data = installed.store.version().data
-        if last.fitted.decision == "personal":  # else the vendor's answers until the next check
-            view = kept_view(now)
-            weights, bias, weight = state.model(view=view is not None)
-            kept = None if view is None or weight is None else view.weighed(weight)
-            model = personal_of(head, weights, bias)
+        if last.fitted.decision != "vendor":  # that answers until the next check
+            full, calibrated = state.candidates()
+            trust = 0.0 if last.fitted.verdict is None else last.fitted.verdict.trust
+            one = calibrated.towards(full, trust)
+            model = personal_of(head, one.weights, one.bias)
             try:
-                now = installed.keep(now, Change(model, last.fitted.threshold, kept))
+                now = installed.keep(now, Change(model, last.fitted.threshold))
             except DeviceChangedError:
                 return None
         self._last = Learned(Version(now.generation, data), state, places, last.fitted)
@@ -210,10 +198,5 @@ class Learner:
         store = self._installed.store
         inputs = head.inputs(examples, store.embeddings(now.record.backbone, texts))
         shares = head.label_shares(labels)
-        viewed = None
-        view = kept_view(now)
-        if view is not None:
-            seen = store.embeddings(view.backbone, texts)
-            viewed = view.model.logits(view.model.head.inputs(examples, seen)).astype(np.float64)
         blocks = blocks_of(head, Inputs(inputs), head.words(examples), None)
-        return TrainingSet(blocks, head.bias, shares, np.full(shares.shape, np.nan), viewed)
+        return TrainingSet(blocks, head.bias, shares, np.full(shares.shape, np.nan))

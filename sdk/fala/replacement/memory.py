@@ -12,7 +12,6 @@ from fala.examples import CLASSIFICATION, Example, texts_of
 from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head, Vectors
 from fala.model.prior import PopulationPrior
-from fala.replacement.views import Kept, kept_view
 from fala.solver.blocks import blocks_of
 from fala.solver.training import Inputs, TrainingSet
 from fala.store.open_slot import OpenSlot
@@ -56,7 +55,8 @@ class Target:
         backbone: Digest of its backbone.
         prior: How people differ from the head.
         bridges: Bridges that lead to the backbone, the worst first.
-        view: The view that is to answer beside it.
+        scales: The scales of the fit's blocks that public annotators chose; None where the
+            release tells none.
         differences: What was personal in older logits, (C,), by example.
     """
 
@@ -64,7 +64,7 @@ class Target:
     backbone: str
     prior: PopulationPrior | None
     bridges: Sequence[Bridge]
-    view: Kept | None
+    scales: tuple[float, ...] | None
     differences: Mapping[int, NDArray[np.float32]]
 
     @classmethod
@@ -76,7 +76,7 @@ class Target:
         else:
             reached = reachable(bridges, earlier.bundle.bridges(), earlier.record.backbone)
         return cls(
-            now.model.head, now.record.backbone, now.prior(), reached, kept_view(now),
+            now.model.head, now.record.backbone, now.prior(), reached, now.bundle.scales,
             differences_of(store, now),
         )  # fmt: skip
 
@@ -92,7 +92,7 @@ class Recalled:
         missing: The texts of each that the backbone has not seen, none twice; empty for an
             example whose input is real.
         waiting: The other examples, which have no row before the backbone has seen their texts.
-        lacking: The texts of each of those that the backbone, or the view's, has not seen.
+        lacking: The texts of each of those that the backbone has not seen.
     """
 
     ids: Sequence[int]
@@ -108,7 +108,7 @@ class Recalled:
         return sum(not texts for texts in self.missing)
 
     def unseen(self) -> list[str]:
-        """All texts that the backbone, or for a waiting example the view's, has not seen."""
+        """All texts that the backbone has not seen."""
         lists = (*self.missing, *self.lacking)
         return list(dict.fromkeys(text for texts in lists for text in texts))
 
@@ -116,19 +116,12 @@ class Recalled:
 def recall(memory: Memory, target: Target) -> Recalled:
     """Gather rows from real embeddings where there are any, else from mapped ones.
 
-    An example has a row if each of its texts has an embedding that is real or can be mapped, and
-    the view knows them all.
+    An example has a row if each of its texts has an embedding that is real or can be mapped.
     """
     real = memory.embeddings(target.backbone)
     sources = [(bridge, memory.embeddings(bridge.source)) for bridge in target.bridges]
     sources = [(bridge, embeddings) for bridge, embeddings in sources if embeddings]
     known = set(real).union(*(embeddings for _, embeddings in sources))
-    view = target.view
-    seen: Embeddings = {}
-    if view is not None:
-        behind = [(bridge, memory.embeddings(bridge.source)) for bridge in view.bridges]
-        seen = mapped(memory.embeddings(view.backbone), behind)
-        known &= set(seen)
     rows: list[StoredExample] = []
     waiting: list[StoredExample] = []
     for row in memory.examples():
@@ -140,24 +133,20 @@ def recall(memory: Memory, target: Target) -> Recalled:
     known_labels = set(head.labels)
     labels = head.label_shares([row.label if row.label in known_labels else None for row in rows])
     personal = np.full(labels.shape, np.nan)
-    if view is None or not view.personal:  # a personal view knows what is personal itself
-        for position, row in enumerate(rows):
-            if row.id in target.differences:
-                personal[position] = target.differences[row.id]
+    for position, row in enumerate(rows):
+        if row.id in target.differences:
+            personal[position] = target.differences[row.id]
     inputs = _inputs(examples, head, real, sources)
-    viewed = None
-    if view is not None:
-        viewed = view.model.logits(view.model.head.inputs(examples, seen)).astype(np.float64)
     words = head.words(examples)
     blocks = blocks_of(head, inputs, words, target.prior)
     vendor = sum(block.logits() for block in blocks) + head.bias
     return Recalled(
         [row.id for row in rows],
         examples,
-        TrainingSet(blocks, head.bias, labels, vendor + personal, viewed),
+        TrainingSet(blocks, head.bias, labels, vendor + personal),
         [_not_in(real, example) for example in examples],
         waiting,
-        [_lacking(row.example, real, seen if view is not None else real) for row in waiting],
+        [_not_in(real, row.example) for row in waiting],
     )
 
 
@@ -256,14 +245,14 @@ def _inputs(
             # All documents cross the same bridge: the old coordinates say all there is.
             old = np.stack([embeddings[str(example)] for example in examples])
             ones = np.ones((len(old), 1), dtype=np.float32)
-            return Inputs(np.hstack([old, ones]), np.vstack([bridge.matrix, bridge.offset]))
-    return Inputs(head.inputs(examples, mapped(real, sources, texts)))
+            basis = np.vstack([bridge.matrix, bridge.offset])
+            return Inputs(np.hstack([old, ones]), basis, float(bridge.variance.sum()))
+    unseen = 0.0
+    if head.task == CLASSIFICATION and sources and examples:
+        share = sum(str(example) not in real for example in examples) / len(examples)
+        unseen = share * float(sources[-1][0].variance.sum())
+    return Inputs(head.inputs(examples, mapped(real, sources, texts)), None, unseen)
 
 
 def _not_in(real: Embeddings, example: Example) -> list[str]:
     return [text for text in dict.fromkeys(texts_of(example)) if text not in real]
-
-
-def _lacking(example: Example, real: Embeddings, seen: Embeddings) -> list[str]:
-    texts = dict.fromkeys(texts_of(example))
-    return [text for text in texts if text not in real or text not in seen]

@@ -24,9 +24,6 @@ from fala.store.open_slot import OpenSlot
 
 _log = logging.getLogger("fala.refine")
 
-# Share of the examples whose embeddings have to become real before scales are searched again.
-_MUCH = 0.25
-
 
 @dataclass(frozen=True, eq=False)
 class Refined:
@@ -72,7 +69,6 @@ class Refinement:
         self._follower, self._positive = follower, positive
         self._passes = self._solves = self._columns = self._clusters = self._queries = 0
         self._flops = 0.0
-        self._searched: tuple[int, tuple[float, ...]] | None = None
 
     def run(self, budget: Budget) -> Refined:
         """Encode batches of texts, each followed by a fit that is kept with them.
@@ -107,7 +103,7 @@ class Refinement:
                 stopped = "there is nothing left to encode"
                 break
             with self._stages.stage("forward"):
-                encoded = self._encode(now, memory, texts, deadline)
+                encoded = forward(texts, now.answering.backbone.encode, deadline, self._follower)
             self._passes += len(encoded)
             left -= len(encoded)
             if encoded:
@@ -141,17 +137,9 @@ class Refinement:
         )  # fmt: skip
 
     def _fit(self, target: Target, recalled: Recalled) -> Fitted:
-        scales = None
-        if self._searched is not None:
-            real, known = self._searched
-            # Scales move slowly: they are searched again when much has become real.
-            if recalled.real - real < _MUCH * len(recalled.ids):
-                scales = known
         with self._stages.stage("solve"):
-            fitted = fit_recalled(target, recalled, self._positive, scales)
+            fitted = fit_recalled(target, recalled, self._positive)
         if fitted.fit is not None:
-            if scales is None:
-                self._searched = recalled.real, fitted.fit.scales
             self._solves += fitted.fit.steps
             self._flops += fitted.fit.flops
             self._columns = max(self._columns, fitted.fit.columns)
@@ -176,20 +164,6 @@ class Refinement:
         self._clusters += choice.clusters
         self._queries += choice.queries
         return choice.texts
-
-    def _encode(
-        self, now: OpenSlot, memory: Memory, texts: Sequence[str], deadline: float | None
-    ) -> dict[str, Vectors]:
-        """New embeddings of texts; what the view's backbone lacks of them is made beside them."""
-        encoded = forward(texts, now.answering.backbone.encode, deadline, self._follower)
-        view, bundle = now.answering.view_backbone, now.view_bundle
-        if view is not None and bundle is not None:
-            known = memory.embeddings(bundle.backbone_digest)
-            lacking = [text for text in encoded if text not in known]
-            if lacking:
-                also = dict(zip(lacking, view.encode(lacking), strict=True))
-                self._installed.keep_embeddings(bundle.backbone_digest, also)
-        return encoded
 
     def _keep(
         self, began: OpenSlot, earlier: OpenSlot | None, encoded: dict[str, Vectors]
@@ -233,20 +207,17 @@ _TAKEN = "another model answers now"
 
 
 def encode_free(installed: Installed, now: OpenSlot, memory: Memory, follower: Follower) -> None:
-    """Encode at once what costs no forward pass: word vectors, the backbone's or the view's."""
-    static = [(now.record.backbone, now.answering.backbone)]
-    if now.view_bundle is not None and now.answering.view_backbone is not None:
-        static.append((now.view_bundle.backbone_digest, now.answering.view_backbone))
-    for digest, backbone in static:
-        if backbone.is_transformer:
-            continue
-        known = memory.embeddings(digest)
-        texts = unique_texts(row.example for row in memory.examples())
-        missing = [text for text in texts if text not in known]
-        if missing:
-            encoded = forward(missing, backbone.encode, None, follower)
-            installed.keep_embeddings(digest, encoded)
-            memory.add(digest, encoded)
+    """Encode at once what costs no forward pass: word vectors."""
+    backbone, digest = now.answering.backbone, now.record.backbone
+    if backbone.is_transformer:
+        return
+    known = memory.embeddings(digest)
+    texts = unique_texts(row.example for row in memory.examples())
+    missing = [text for text in texts if text not in known]
+    if missing:
+        encoded = forward(missing, backbone.encode, None, follower)
+        installed.keep_embeddings(digest, encoded)
+        memory.add(digest, encoded)
 
 
 def old_space(memory: Memory, earlier: OpenSlot) -> OldSpace:

@@ -25,7 +25,6 @@ from fala.replacement.fitting import Fitted, fit_recalled, vendor_alone
 from fala.replacement.memory import Memory, Recalled, Target, Taught, recall, taught_by
 from fala.replacement.refine import Refined, Refinement, same_release
 from fala.replacement.stages import Stages
-from fala.replacement.views import KeepOld, view_to_keep
 from fala.solver.judge import decisions
 from fala.store.installed import Installed
 from fala.store.open_slot import OpenSlot, lazy, prior_of
@@ -110,7 +109,6 @@ def replace(
     installed: Installed,
     path: str,
     budget: Budget,
-    keep_old: KeepOld,
     stages: Stages,
     follower: Follower,
     positive: Callable[[Head], int],
@@ -121,7 +119,6 @@ def replace(
         installed: The device.
         path: The release's file.
         budget: What it may cost.
-        keep_old: Whether the old view goes on; see ``Device.replace``.
         stages: Times what is done.
         follower: Told of every stage.
         positive: Gives the label whose F1 thresholds are for, by head.
@@ -133,7 +130,7 @@ def replace(
     with ThreadPoolExecutor(max_workers=1) as loader:
         # The session is made while the store is read and representatives are chosen.
         loading = loader.submit(release.bundle.backbone)
-        work = _Replacement(installed, release, keep_old, stages, follower, positive(release.head))
+        work = _Replacement(installed, release, stages, follower, positive(release.head))
         replaced = work.run(now, budget, loading)
     # Without a bridge the budget has bought the first answer.
     if release.static or not release.bridges or budget.forward_passes == 0:
@@ -150,12 +147,11 @@ class _Replacement:
         self,
         installed: Installed,
         release: Release,
-        keep_old: KeepOld,
         stages: Stages,
         follower: Follower,
         positive: int,
     ) -> None:
-        self._installed, self._release, self._keep_old = installed, release, keep_old
+        self._installed, self._release = installed, release
         self._stages, self._follower, self._positive = stages, follower, positive
         self._encoded: dict[str, Vectors] = {}
         self._first: Choice | None = None
@@ -195,11 +191,7 @@ class _Replacement:
         self._follower.check("check")
         with stages.stage("check"):
             texts = unique_texts(row.example for row in memory.examples()[-PROBES:])
-            view = fitted.view
-            answering = Answering(
-                fitted.model, lazy(release.bundle, backbone), fitted.threshold,
-                None if view is None else view.view, None if view is None else view.backbone,
-            )  # fmt: skip
+            answering = Answering(fitted.model, lazy(release.bundle, backbone), fitted.threshold)
             probes = probe(answering, release.bundle, texts)
         self._follower.check("commit")
         with stages.stage("commit"):
@@ -219,15 +211,13 @@ class _Replacement:
     def _target(self, memory: Memory, now: OpenSlot) -> tuple[Target, Taught | None]:
         release, head = self._release, self._release.head
         taught = taught_by(memory, now) if now.model.head.labels == head.labels else None
-        labelled = any(row.label is not None for row in memory.examples())
-        view = view_to_keep(now, self._keep_old, head, labelled=labelled)
         # A vendor's model has nothing personal to hand on.
         differences: Mapping[int, Vectors] = {}
         if taught is not None and not now.model.is_vendor:
             differences = taught.differences()
         return Target(
             head, release.bundle.backbone_digest, prior_of(release.bundle, head.labels),
-            release.bridges, view, differences,
+            release.bridges, release.bundle.scales, differences,
         ), taught  # fmt: skip
 
     def _encode(
@@ -272,7 +262,7 @@ class _Replacement:
             return vendor_alone(target, "the budget allows no representative")
         if now.model.is_vendor and not training.labelled.any():
             return vendor_alone(target, "nothing personal is known yet")
-        if not training.telling.any() and not (target.view is not None and target.view.personal):
+        if not training.telling.any():
             return vendor_alone(target, "there is neither a label nor an old logit to fit to")
         return fit_recalled(target, recalled, self._positive)
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from fala.bundle.format import WORD_VECTORS
-from fala.bundle.reading import Bundle
-from fala.model.heads import Vectors
 from fala.replacement.budget import Budget
 from fala.replacement.fitting import Fitted
 from fala.replacement.refine import Refined
 from fala.replacement.replace import Replaced
 from fala.replacement.stages import Stages
-from fala.report import Decision, InstantReport, Report, ViewReport
+from fala.report import InstantReport, Report
+from fala.solver.judge import Decision
 from fala.store.open_slot import OpenSlot
 
 
@@ -46,10 +42,8 @@ def replaced_report(
         scales=fitted.scales,
         agreement=replaced.agreement,
         measure="" if verdict is None else verdict.measure,
-        vendor_loss=None if verdict is None else verdict.vendor_loss,
-        personal_loss=None if verdict is None else verdict.personal_loss,
+        losses=_losses(fitted),
         bridged=replaced.mapped,
-        views=views_of(now),
         threshold=now.answering.threshold,
         instant=_instant(replaced) if release.bridges and not release.static else None,
         solves=solves + (0 if refined is None else refined.solves),
@@ -82,9 +76,7 @@ def refined_report(refined: Refined, now: OpenSlot, stages: Stages) -> Report:
         forward_passes=refined.forward_passes,
         scales=() if fitted is None else fitted.scales,
         measure="" if verdict is None else verdict.measure,
-        vendor_loss=None if verdict is None else verdict.vendor_loss,
-        personal_loss=None if verdict is None else verdict.personal_loss,
-        views=views_of(now),
+        losses=_losses(fitted),
         threshold=now.answering.threshold,
         solves=refined.solves,
         columns=refined.columns,
@@ -95,31 +87,12 @@ def refined_report(refined: Refined, now: OpenSlot, stages: Stages) -> Report:
     )
 
 
-def views_of(now: OpenSlot) -> tuple[ViewReport, ...]:
-    """Which views answer and what each costs, the new backbone's first."""
-    views = [_view(now.bundle, np.ones_like(now.model.bias))]
-    if now.view is not None and now.view_bundle is not None and now.view.weight.any():
-        views.append(_view(now.view_bundle, now.view.weight))
-    return tuple(views)
-
-
-def _view(bundle: Bundle, weight: Vectors) -> ViewReport:
-    return ViewReport(
-        name=bundle.manifest.name,
-        weight=tuple(round(float(value), 4) for value in weight),
-        forward_passes=0 if bundle.manifest.kind == WORD_VECTORS else 1,
-        bytes=bundle.path.stat().st_size,
-    )
-
-
 def _instant(replaced: Replaced) -> InstantReport:
     fitted = replaced.fitted
-    verdict = fitted.verdict
     return InstantReport(
         decision=fitted.decision,
         reason=fitted.reason,
-        vendor_loss=None if verdict is None else verdict.vendor_loss,
-        personal_loss=None if verdict is None else verdict.personal_loss,
+        losses=_losses(fitted),
         scales=fitted.scales,
         threshold=fitted.threshold,
         solves=_counts(fitted)[0],
@@ -131,6 +104,11 @@ def _instant(replaced: Replaced) -> InstantReport:
 
 def _counts(fitted: Fitted) -> tuple[int, int]:
     return (0, 0) if fitted.fit is None else (fitted.fit.steps, fitted.fit.columns)
+
+
+def _losses(fitted: Fitted | None) -> dict[str, float]:
+    verdict = None if fitted is None else fitted.verdict
+    return {} if verdict is None else {str(name): loss for name, loss in verdict.losses.items()}
 
 
 def _flops(fitted: Fitted) -> float:

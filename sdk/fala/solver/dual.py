@@ -26,19 +26,17 @@ from fala.solver.whitening import product
 _NO_CURVATURE = 1e-8
 
 
-def minimize_dual(problem: Problem, gram: Floats, start: Floats | None = None) -> Minimum:
+def minimize_dual(problem: Problem, gram: Floats) -> Minimum:
     """Minimize J.
 
     Args:
         problem: J, of one logit.
         gram: R R', shape (n, n), without the logit's own column; overwritten.
-        start: Logits (n, 1) near those of the minimum: a step needs no more, so those of other
-            scales will do. None begins at the offset.
     """
     evidence, own = problem.evidence, problem.own
     if own.any():
         gram += own * own[:, 0]
-    numbers, z, steps = _newton(problem, gram, start)
+    numbers, z, steps = _newton(problem, gram)
     logits = z[:, None]
     shares = probabilities(logits)
     weights = curvature(evidence, shares)[:, 0]
@@ -61,13 +59,12 @@ def minimize_dual(problem: Problem, gram: Floats, start: Floats | None = None) -
     return Minimum(delta, eta, logits, left_out, solve, steps, flops)
 
 
-def _newton(problem: Problem, gram: Floats, start: Floats | None) -> tuple[Floats, Floats, int]:
+def _newton(problem: Problem, gram: Floats) -> tuple[Floats, Floats, int]:
     """Damped Newton steps; gives a (n,), the logits (n,) and the number of steps."""
     evidence, offset = problem.evidence, problem.offset[:, 0]
     a = np.zeros(len(offset))
-    z = offset if start is None else start[:, 0]
-    value = least = evidence.loss(problem.offset)
-    elsewhere = start is not None
+    z = offset
+    value = evidence.loss(problem.offset)
     taken = 0
     while taken < MAX_STEPS:
         taken += 1
@@ -79,24 +76,17 @@ def _newton(problem: Problem, gram: Floats, start: Floats | None) -> tuple[Float
         there = wanted - roots * cho_solve(lower, roots * product(gram, wanted))
         reached = offset + product(gram, there)
         now = _value(problem, there, reached)
-        if elsewhere:
-            # No numbers gave the logits that it began at; it may not be worse than nothing.
-            elsewhere = False
-            if now > least:
-                z = offset
-                continue
-        else:
-            direction, move, share = there - a, reached - z, 1.0
-            # J's slope along the step is the gradient K (a + slope) times its direction.
-            promised = float(move @ (a + evidence.slope(z[:, None], shares)[:, 0]))
-            for _ in range(MAX_HALVINGS):
-                if now <= value + DESCENT * share * promised:
-                    break
-                share /= 2
-                there, reached = a + share * direction, z + share * move
-                now = _value(problem, there, reached)
-            else:  # J no longer falls by more than rounding
+        direction, move, share = there - a, reached - z, 1.0
+        # J's slope along the step is the gradient K (a + slope) times its direction.
+        promised = float(move @ (a + evidence.slope(z[:, None], shares)[:, 0]))
+        for _ in range(MAX_HALVINGS):
+            if now <= value + DESCENT * share * promised:
                 break
+            share /= 2
+            there, reached = a + share * direction, z + share * move
+            now = _value(problem, there, reached)
+        else:  # J no longer falls by more than rounding
+            break
         moved = float(np.abs(reached - z).max(initial=0.0))
         a, z, value = there, reached, now
         if moved <= TOLERANCE * (1 + float(np.abs(z).max(initial=0.0))):

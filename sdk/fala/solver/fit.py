@@ -1,25 +1,30 @@
-"""The one fit of the device: a personal model over blocks of features and an earlier view.
+"""The one fit of the device: a personal model over blocks of features.
 
-    z = sum_k omega_k . x_k + a z_view + b,    (omega, a, b) ~ Normal(the vendor's, S)      (1)
+    z = sum_k omega_k . x_k + b + a (z_vendor - mean z_vendor),
+    (omega, b, a) ~ Normal((w, the vendor's b, 0), S)                                       (1)
 
 Labels count as cross-entropy, old logits as squares where no label speaks. Every block's Gaussian
-is multiplied by a scale that leave-one-out chooses; the view's and the bias's go with the first
-block's, the backbone's. It is solved over as many numbers as there are
-features or examples, whichever are fewer (primal or dual); where both are too many, by conjugate
-gradients, and a sample of the examples stands in for all where each is left out.
+is multiplied by a scale of its own, which the vendor's public annotators chose. It is solved over
+as many numbers as there are features or examples, whichever are fewer (primal or dual); where both
+are too many, by conjugate gradients, and a sample of the examples stands in for all where each is
+left out.
 
-With theta = omega / w the isotropic Gaussian is the paper's ridge (equation 1) with the penalty
-P = diag(w^2), around theta = 1 instead of 0.
+Two minima come of it: all of (1), and (1) with omega = w, which asks of the labels no more than how
+far to trust the vendor's logit and where its zero lies (Platt, 1999). What answers lies on the way
+between them (``fala.solver.judge``).
+
+With theta = omega / w an isotropic Gaussian is the paper's ridge (equation 1) with a multiple of
+the penalty P = diag(w^2), around theta = 1 instead of 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fala.lexical.rows import SparseRows
 from fala.model.losses import Floats
 from fala.solver.dual import minimize_dual
 from fala.solver.newton import (
@@ -31,44 +36,64 @@ from fala.solver.newton import (
     minimize_several,
     update,
 )
-from fala.solver.rows import DenseRows, JointRows, Rows, scaled
+from fala.solver.rows import DenseRows, JointRows, scaled
 from fala.solver.threads import one_blas_thread
-from fala.solver.training import TrainingSet
+from fala.solver.training import Block, TrainingSet
 from fala.solver.whitened import Whitened, whiten
 
-#: The view's weight a before any evidence: its mean and standard deviation.
-VIEW_WEIGHT, VIEW_DEVIATION = 0.4, 0.2
-#: Multiples of a block's covariance that leave-one-out chooses among, and those of n-grams'.
-SCALES = (0.3, 1.0, 3.0)
-LEXICAL_SCALES = (0.0, 0.3, 1.0, 3.0, 10.0)
-#: Examples that choose the scales at most, and those that a fit over examples may have.
-SEARCHED, LARGEST = 600, 2000
+#: Standard deviation of the slope a before any evidence.
+SLOPE_DEVIATION = 0.5
+#: Scales where a release tells none: of a dense block, of n-grams, and of the slope.
+DENSE_SCALE, LEXICAL_SCALE, SLOPE_SCALE = 1.0, 3.0, 1.0
+#: Examples that a fit over examples may have.
+LARGEST = 2000
 #: Weight of an old logit beside labels: the square then curves as the cross-entropy of one label
 #: does at an undecided document (1/4, against the square's 2), so each counts as much as the other.
 LOGIT_WEIGHT = 1 / 8
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
-    """A fitted personal model.
+class Candidate:
+    """A model that could answer.
 
     Attributes:
         weights: omega of every block, shapes (C, d_k).
         bias: b, shape (C,).
-        view: The view's weight a, shape (C,); None without one.
         left_out: Leave-one-out logits, shape (n, C); plain ones of what was not fitted to.
-        vendor: The vendor's own logits on the same examples, shape (n, C).
-        scales: The scale chosen for every block; empty where there was nothing to fit to.
-        steps: Least squares problems that were solved.
-        columns: Columns of each at most.
-        flops: Floating-point operations of the products and factors that it took.
-        state: What one more example is added to; None where all is fitted again at no cost.
     """
 
     weights: tuple[Floats, ...]
     bias: Floats
-    view: Floats | None
     left_out: Floats
+
+    def towards(self, other: Candidate, share: float) -> Candidate:
+        """The model that lies between this and another, a share of the way there."""
+
+        def between(one: Floats, two: Floats) -> Floats:
+            return np.asarray((1 - share) * one + share * two)
+
+        weights = tuple(map(between, self.weights, other.weights))
+        bias, left_out = between(self.bias, other.bias), between(self.left_out, other.left_out)
+        return Candidate(weights, bias, left_out)
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A fit.
+
+    Attributes:
+        full: The minimum of all of (1).
+        calibrated: The vendor's direction with the user's own slope and bias.
+        vendor: The vendor's own logits on the same examples, shape (n, C).
+        scales: Every block's scale, and the slope's; empty where there was nothing to fit to.
+        steps: Least squares problems that were solved.
+        columns: Columns of each at most.
+        flops: Floating-point operations of the products and factors that it took.
+        state: What one more example is added to; None where it cannot be.
+    """
+
+    full: Candidate
+    calibrated: Candidate
     vendor: Floats
     scales: tuple[float, ...] = ()
     steps: int = 0
@@ -76,49 +101,107 @@ class Fit:
     flops: float = 0.0
     state: State | None = None
 
+    def personal(self, trust: float) -> Candidate:
+        """The model that goes this share of the way from the calibrated one to the full fit."""
+        return self.calibrated.towards(self.full, trust)
+
+
+@dataclass(frozen=True, eq=False)
+class _Gaussian:
+    """The prior, and the vendor's model that it is around.
+
+    Attributes:
+        spaces: How the blocks' rows are made.
+        scales: Their scales.
+        slope: The slope's standard deviation.
+        deviation: The bias's.
+        weights: The vendor's omega of every block.
+        bias: The vendor's b.
+        level: Mean of the vendor's logits, shape (C,), where the slope turns.
+    """
+
+    spaces: tuple[Whitened, ...]
+    scales: tuple[float, ...]
+    slope: float
+    deviation: float
+    weights: tuple[Floats, ...]
+    bias: Floats
+    level: Floats
+
+    def rows(self, training: TrainingSet) -> JointRows:
+        """All blocks' rows."""
+        parts = [
+            space.rows(block.inputs)
+            for space, block in zip(self.spaces, training.blocks, strict=True)
+        ]
+        return scaled(parts, self.scales, self.deviation)
+
+    def offset(self, training: TrainingSet) -> Floats:
+        """Logits where all numbers are 0, shape (n, C)."""
+        z = training.vendor_logits()
+        for space, block in zip(self.spaces, training.blocks, strict=True):
+            z += space.offset(block.inputs)[:, None]
+        return z
+
+    def own(self, vendor: Floats) -> Floats:
+        """The slope's column of each logit, of the vendor's logits (n, C)."""
+        return np.asarray(self.slope * (vendor - self.level))
+
+    def full(self, delta: Floats, eta: Floats, left_out: Floats) -> Candidate:
+        """The model of whitened numbers (C, p) and slopes' numbers (C,)."""
+        moved, bias = self._sloped(eta)
+        bias += self.deviation * delta[:, -1]
+        for index in range(len(bias)):
+            start = 0
+            for weight, space, scale in zip(moved, self.spaces, self.scales, strict=True):
+                part = delta[index, start : start + space.size]
+                omega, share = space.lift(np.sqrt(scale) * part)
+                weight[index] += omega
+                bias[index] += share
+                start += space.size
+        return Candidate(tuple(moved), bias, left_out)
+
+    def calibrated(self, found: Minimum, left_out: Floats) -> Candidate:
+        """The model of a slope and a bias alone."""
+        moved, bias = self._sloped(found.own)
+        return Candidate(tuple(moved), bias + self.deviation * found.delta[:, 0], left_out)
+
+    def _sloped(self, eta: Floats) -> tuple[list[Floats], Floats]:
+        slope = self.slope * eta
+        moved = [(1 + slope)[:, None] * weight for weight in self.weights]
+        return moved, self.bias + slope * (self.bias - self.level)
+
 
 @dataclass(frozen=True, eq=False)
 class State:
     """A minimum that can take one more example.
 
     Attributes:
-        spaces: How the blocks' rows are made.
-        scales: Their scales.
-        deviation: The bias's standard deviation.
-        weights: The vendor's omega of every block.
-        vendor_bias: The vendor's b.
+        gaussian: The prior.
         problem: What was minimized.
+        vendor: The vendor's logits of the same examples.
         point: Its minimum.
         solve: The inverse of the last exact fit's Hessian.
         fitted: How many examples that fit had.
     """
 
-    spaces: tuple[Whitened, ...]
-    scales: tuple[float, ...]
-    deviation: float
-    weights: tuple[Floats, ...]
-    vendor_bias: Floats
+    gaussian: _Gaussian
     problem: Problem
+    vendor: Floats
     point: Floats
     solve: Callable[[Floats], Floats]
     fitted: int
 
     def more(self, training: TrainingSet, replaced: Sequence[int] = ()) -> State:
-        """The state with further examples, at the same scales; see ``refit``.
+        """The state with further examples, in the same coordinates.
 
         Args:
             training: The further examples; each has a label or a target.
             replaced: Examples of before that no longer count, by position.
         """
-        parts = [
-            space.rows(block.inputs)
-            for space, block in zip(self.spaces, training.blocks, strict=True)
-        ]
-        rows = scaled(parts, self.scales, self.deviation)
-        own = np.sqrt(self.scales[0]) * _own(training)
-        offset = _offset(self.spaces, training)
-        new = _evidence(training, beside_labels=True)
-        old = self.problem.evidence
+        prior, problem = self.gaussian, self.problem
+        vendor = training.vendor_logits()
+        new, old = _evidence(training, beside_labels=True), problem.evidence
         weights = np.array([old.label_weights, old.target_weights])
         weights[:, list(replaced)] = 0.0
         evidence = Evidence(
@@ -127,210 +210,123 @@ class State:
             np.vstack([old.targets, new.targets]),
             np.concatenate([weights[1], new.target_weights]),
         )
-        problem = Problem(
-            self.problem.rows.stack(rows),
-            np.vstack([self.problem.own, own]),
-            np.vstack([self.problem.offset, offset]),
+        larger = Problem(
+            problem.rows.stack(prior.rows(training)),
+            np.vstack([problem.own, prior.own(vendor)]),
+            np.vstack([problem.offset, prior.offset(training)]),
             evidence,
         )
         with one_blas_thread():
-            point, _ = update(problem, self.point, self.solve)
-        return State(
-            self.spaces, self.scales, self.deviation, self.weights, self.vendor_bias,
-            problem, point, self.solve, self.fitted,
-        )  # fmt: skip
+            point, _ = update(larger, self.point, self.solve)
+        vendor = np.vstack([self.vendor, vendor])
+        return State(prior, larger, vendor, point, self.solve, self.fitted)
 
-    def model(self, *, view: bool) -> tuple[tuple[Floats, ...], Floats, Floats | None]:
-        """Weights by block, bias, and the view's weight where there is one; see ``Fit``."""
-        parts = self.point.reshape(self.problem.offset.shape[1], -1)
-        weights, bias = _lift(
-            self.spaces, self.scales, self.deviation, self.weights, self.vendor_bias, parts[:, :-1]
-        )
-        deviation = np.sqrt(self.scales[0]) * VIEW_DEVIATION
-        return weights, bias, VIEW_WEIGHT + deviation * parts[:, -1] if view else None
+    def candidates(self) -> tuple[Candidate, Candidate]:
+        """The full model and the calibrated one; their logits are plain ones."""
+        problem, prior = self.problem, self.gaussian
+        parts = self.point.reshape(len(prior.bias), -1)
+        full = prior.full(parts[:, :-1], parts[:, -1], problem.logits(self.point))
+        with one_blas_thread():
+            found = _calibrate(prior, self.vendor, problem.own, problem.evidence)
+        return full, prior.calibrated(found, found.z)
 
 
 def fit(training: TrainingSet, scales: Sequence[float] | None = None) -> Fit:
-    """Fit (omega, a, b) to labels, and to targets where there is no label.
+    """Fit to labels, and to targets where there is no label.
 
     Args:
         training: The user's examples; there may be none, and then the Gaussian alone answers.
-        scales: A scale for every block, instead of those that leave-one-out would choose.
+        scales: A scale for every block, and one for the slope; None takes those that serve most
+            people.
     """
     with one_blas_thread():
         return _fit(training, scales)
 
 
-def _fit(training: TrainingSet, given: Sequence[float] | None) -> Fit:
+def _fit(training: TrainingSet, scales: Sequence[float] | None) -> Fit:
     vendor = training.vendor_logits()
-    spaces, deviations = zip(*(whiten(block) for block in training.blocks), strict=True)
-    deviation = max(deviations)
-    plain = _offset(spaces, training)
     used = training.telling
-    weights = tuple(block.weight.astype(np.float64) for block in training.blocks)
-    bias = training.bias.astype(np.float64)
-    classes = len(bias)
+    spaces, deviations = zip(*(whiten(block) for block in training.blocks), strict=True)
+    *of_blocks, of_slope = [*map(_scale, training.blocks), SLOPE_SCALE]
+    if scales is not None:
+        *of_blocks, of_slope = scales
+    prior = _Gaussian(
+        spaces,
+        tuple(of_blocks),
+        SLOPE_DEVIATION * float(np.sqrt(of_slope)),
+        max(deviations),
+        tuple(block.weight.astype(np.float64) for block in training.blocks),
+        training.bias.astype(np.float64),
+        vendor[used].mean(axis=0) if used.any() else np.zeros(len(training.bias)),
+    )
+    offset = prior.offset(training)
     if not used.any():
-        parts = np.zeros((classes, sum(space.size for space in spaces) + 1))
-        moved = _lift(spaces, [1.0] * len(spaces), deviation, weights, bias, parts)
-        view = None if training.view is None else np.full(classes, VIEW_WEIGHT)
-        return Fit(*moved, view, plain, vendor)
-    rows = [space.rows(block.inputs) for space, block in zip(spaces, training.blocks, strict=True)]
-    own = _own(training)
+        zeros = np.zeros(len(training.bias))
+        delta = np.zeros((len(zeros), sum(space.size for space in spaces) + 1))
+        same = Candidate(prior.weights, prior.bias, vendor)
+        return Fit(prior.full(delta, zeros, offset), same, vendor)
     evidence = _evidence(training, beside_labels=bool(training.labelled.any()))
-    every = _Minimizer(rows, deviation, own, plain, evidence)
-    telling = every if used.all() else every.take(np.flatnonzero(used))
-    chosen = telling.choose() if given is None else tuple(given)
-    minimum = telling.at(chosen)
-    moved_weights, moved_bias = _lift(spaces, chosen, deviation, weights, bias, minimum.delta)
-    view_weight = None
-    if training.view is not None:
-        view_weight = VIEW_WEIGHT + np.sqrt(chosen[0]) * VIEW_DEVIATION * minimum.own
-    left_out, judged = minimum.left_out, minimum
-    if len(telling) > LARGEST:
-        positions = _sample(len(telling), LARGEST)
-        sample = telling.take(positions)
-        judged = sample.at(chosen)
-        telling.flops += sample.flops
-        left_out = telling.logits(chosen, judged)
-        left_out[positions] = judged.left_out
-    if telling is not every:
-        everywhere = every.logits(chosen, judged)
+    every = Problem(prior.rows(training), prior.own(vendor), offset, evidence)
+    chosen = np.flatnonzero(used)
+    problem = every if used.all() else every.take(chosen)
+    found, columns = _minimum(problem)
+    flops, judging, left_out = found.flops, found, found.left_out
+    if len(chosen) > LARGEST:
+        sample = np.sort(np.random.default_rng(0).permutation(len(chosen))[:LARGEST])
+        judging, _ = _minimum(problem.take(sample))
+        flops += judging.flops
+        left_out = problem.logits(_point(judging))
+        left_out[sample] = judging.left_out
+    plain = _calibrate(prior, vendor[used], problem.own, problem.evidence)
+    level = plain.left_out
+    if len(chosen) < len(training):
+        everywhere = every.logits(_point(judging))
         everywhere[used] = left_out
         left_out = everywhere
-    point = np.hstack([minimum.delta, minimum.own[:, None]]).ravel()
+        level = _calibration(prior, vendor, every.own, evidence).logits(_point(plain))
+        level[used] = plain.left_out
+    full = prior.full(found.delta, found.own, left_out)
     # Further examples have embeddings of their own, not an earlier backbone's coordinates.
-    own_inputs = all(getattr(block.inputs, "basis", None) is None for block in training.blocks)
-    state = None if not own_inputs else State(
-        tuple(spaces), chosen, deviation, weights, bias, telling.problem(chosen), point,
-        minimum.solve, len(telling),
-    )  # fmt: skip
+    state = None
+    if all(getattr(block.inputs, "basis", None) is None for block in training.blocks):
+        state = State(prior, problem, vendor[used], _point(found), found.solve, len(chosen))
     return Fit(
-        moved_weights, moved_bias, view_weight, left_out, vendor, chosen,
-        telling.steps, telling.columns, telling.flops, state,
+        full, prior.calibrated(plain, level), vendor, (*prior.scales, of_slope),
+        found.steps + plain.steps, columns, flops + plain.flops, state,
     )  # fmt: skip
 
 
-class _Minimizer:
-    """Minima at several scales, and the scales that leave out best."""
-
-    def __init__(
-        self,
-        parts: Sequence[Rows],
-        deviation: float,
-        own: Floats,
-        offset: Floats,
-        evidence: Evidence,
-    ) -> None:
-        self._parts, self._deviation = parts, deviation
-        self._own, self._offset, self._evidence = own, offset, evidence
-        self._grams: list[Floats] = []
-        self._found: dict[tuple[float, ...], Minimum] = {}
-        self._last: tuple[tuple[float, ...], Minimum] | None = None
-        self.steps, self.flops = 0, 0.0
-        size = sum(part.size for part in parts) + 1
-        self._written = size <= len(own) and all(isinstance(part, DenseRows) for part in parts)
-        self.columns = min(len(own), size) + 1
-
-    def __len__(self) -> int:
-        return len(self._own)
-
-    def take(self, positions: NDArray[np.integer]) -> _Minimizer:
-        """The same of some examples, by position."""
-        return _Minimizer(
-            [part.take(positions) for part in self._parts], self._deviation,
-            self._own[positions], self._offset[positions], self._evidence.take(positions),
-        )  # fmt: skip
-
-    def problem(self, scales: Sequence[float]) -> Problem:
-        """J at some scales."""
-        rows = scaled(self._parts, scales, self._deviation)
-        return Problem(rows, np.sqrt(scales[0]) * self._own, self._offset, self._evidence)
-
-    def logits(self, scales: Sequence[float], minimum: Minimum) -> Floats:
-        """What a minimum of some of the examples says of all, shape (n, C)."""
-        return self.problem(scales).logits(np.hstack([minimum.delta, minimum.own[:, None]]).ravel())
-
-    def at(self, scales: tuple[float, ...]) -> Minimum:
-        """The minimum at some scales."""
-        if scales not in self._found:
-            minimum = self._minimize(scales)
-            self.steps += minimum.steps
-            self.flops += minimum.flops
-            self._found[scales] = minimum
-            self._last = scales, minimum
-        return self._found[scales]
-
-    def choose(self) -> tuple[float, ...]:
-        """The scales with the least leave-one-out loss, one block after the other."""
-        if not self._written and len(self) > SEARCHED:
-            sample = self.take(_sample(len(self), SEARCHED))
-            chosen = sample.choose()
-            self.steps += sample.steps
-            self.flops += sample.flops
-            return chosen
-        best = (1.0,) * len(self._parts)
-        for block, part in enumerate(self._parts):
-            grid = SCALES if isinstance(part, DenseRows) else LEXICAL_SCALES
-            tried = [(*best[:block], scale, *best[block + 1 :]) for scale in grid]
-            losses = [self._evidence.loss(self.at(scales).left_out) for scales in tried]
-            # Losses that differ by rounding alone are equal: the smaller scale is the safer one.
-            least = min(losses) * (1 + 1e-9)
-            best = next(s for s, loss in zip(tried, losses, strict=True) if loss <= least)
-        return best
-
-    def _minimize(self, scales: tuple[float, ...]) -> Minimum:
-        problem = self.problem(scales)
-        if self._written and isinstance(problem.rows, JointRows):
-            written = replace(problem, rows=problem.rows.written())
-            return minimize(written, self._start(scales))
-        if len(self) > LARGEST:
-            return minimize_iteratively(problem)
-        gram = self._gram(scales)
-        if self._offset.shape[1] > 1:
-            return minimize_several(problem, gram)
-        return minimize_dual(problem, gram, None if self._last is None else self._last[1].z)
-
-    def _gram(self, scales: Sequence[float]) -> Floats:
-        """The Gram matrix of all blocks' rows at some scales, shape (n, n)."""
-        if not self._grams:
-            self._grams = [part.gram() for part in self._parts]
-            self.flops += sum(part.gram_flops for part in self._parts)
-        total = np.full((len(self), len(self)), scales[0] * self._deviation**2)
-        for scale, gram in zip(scales, self._grams, strict=True):
-            if scale:
-                total += scale * gram
-        return total
-
-    def _start(self, scales: tuple[float, ...]) -> Floats | None:
-        """The last minimum's model, in the numbers of other scales."""
-        if self._last is None:
-            return None
-        before, minimum = self._last
-        ratio = np.sqrt(np.array(before) / np.array(scales))
-        repeated = np.repeat([*ratio, ratio[0]], [*(part.size for part in self._parts), 1])
-        return np.hstack([minimum.delta * repeated, ratio[0] * minimum.own[:, None]]).ravel()
+def _minimum(problem: Problem) -> tuple[Minimum, int]:
+    """The minimum, by whatever is smallest, and over how many numbers."""
+    rows, count = problem.rows, len(problem.offset)
+    if isinstance(rows, JointRows) and rows.size <= count:
+        written = rows.written()
+        if written is not None:
+            return minimize(problem.over(written)), rows.size + 1
+    if count > LARGEST:
+        return minimize_iteratively(problem), rows.size + 1
+    several = problem.offset.shape[1] > 1
+    gram = rows.gram()
+    found = minimize_several(problem, gram) if several else minimize_dual(problem, gram)
+    return found.costing(rows.gram_flops), count + 1
 
 
-def _sample(count: int, size: int) -> NDArray[np.int64]:
-    """Positions of some of many examples, in order; the same every time."""
-    return np.sort(np.random.default_rng(0).permutation(count)[:size])
+def _calibrate(prior: _Gaussian, vendor: Floats, own: Floats, evidence: Evidence) -> Minimum:
+    """The minimum over a bias and a slope alone."""
+    return minimize(_calibration(prior, vendor, own, evidence))
 
 
-def _offset(spaces: Sequence[Whitened], training: TrainingSet) -> Floats:
-    """Logits where all numbers are 0, shape (n, C)."""
-    parts = [
-        space.offset(block.inputs)[:, None]
-        for space, block in zip(spaces, training.blocks, strict=True)
-    ]
-    view = 0.0 if training.view is None else VIEW_WEIGHT * training.view
-    return np.asarray(training.vendor_logits() + sum(parts) + view, dtype=np.float64)
+def _calibration(prior: _Gaussian, vendor: Floats, own: Floats, evidence: Evidence) -> Problem:
+    rows = DenseRows(np.full((len(vendor), 1), prior.deviation))
+    return Problem(rows, own, vendor, evidence)
 
 
-def _own(training: TrainingSet) -> Floats:
-    if training.view is None:
-        return np.zeros(training.labels.shape)
-    return VIEW_DEVIATION * training.view
+def _point(minimum: Minimum) -> Floats:
+    return np.hstack([minimum.delta, minimum.own[:, None]]).ravel()
+
+
+def _scale(block: Block) -> float:
+    return LEXICAL_SCALE if isinstance(block.inputs, SparseRows) else DENSE_SCALE
 
 
 def _evidence(training: TrainingSet, *, beside_labels: bool) -> Evidence:
@@ -344,25 +340,3 @@ def _evidence(training: TrainingSet, *, beside_labels: bool) -> Evidence:
         np.where(has_target[:, None], targets, 0.0),
         weight * has_target,
     )
-
-
-def _lift(
-    spaces: Sequence[Whitened],
-    scales: Sequence[float],
-    deviation: float,
-    weights: Sequence[Floats],
-    vendor_bias: Floats,
-    delta: Floats,
-) -> tuple[tuple[Floats, ...], Floats]:
-    """Weights by block and the bias, of whitened numbers (C, p)."""
-    moved = [weight.copy() for weight in weights]
-    bias = vendor_bias + np.sqrt(scales[0]) * deviation * delta[:, -1]
-    for index in range(len(vendor_bias)):
-        start = 0
-        for block, (space, scale) in enumerate(zip(spaces, scales, strict=True)):
-            part = delta[index, start : start + space.size]
-            omega, share = space.lift(np.sqrt(scale) * part)
-            moved[block][index] += omega
-            bias[index] += share
-            start += space.size
-    return tuple(moved), bias

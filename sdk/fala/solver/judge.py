@@ -5,7 +5,9 @@ And the threshold at which its labels are decided.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,59 +18,93 @@ from fala.model.losses import Floats, cross_entropy, probabilities
 MIN_LABELLED, MIN_OF_A_LABEL = 10, 3
 
 
+#: How far a personal model goes from the calibrated one to the full fit, as a rule, and labels from
+#: which on it may go all the way.
+HALF, MANY = 0.5, 100
+#: Which model answers: the personal one, the vendor's with the user's own slope and bias, or the
+#: vendor's own.
+Decision: TypeAlias = Literal["personal", "calibrated", "vendor"]
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What the labels say of a fit.
 
     Attributes:
-        personal: Whether the personal model is to answer; else the vendor's own.
-        measure: What the two losses are; empty where labels are too few to judge by.
-        personal_loss: Mean leave-one-out cross-entropy of the personal model, in nats.
-        vendor_loss: That of the vendor's own.
+        decision: Which model is to answer.
+        trust: How far it goes from the calibrated model to the full fit.
+        measure: What the losses are; empty where labels are too few to judge by.
+        losses: Mean cross-entropy in nats, each example left out, by candidate; empty likewise.
         labels: How many labels judged.
         threshold: Logit above which the second of two labels is decided.
     """
 
-    personal: bool
+    decision: Decision
+    trust: float
     measure: str
-    personal_loss: float | None
-    vendor_loss: float | None
+    losses: Mapping[Decision, float]
     labels: int
     threshold: float
 
     @property
     def reason(self) -> str:
         """The verdict in words."""
-        if self.personal_loss is None or self.vendor_loss is None:
+        if not self.losses:
             return (
                 f"{self.labels} labels are too few to judge by; what is personal is held near the "
                 "vendor's model"
             )
-        return (
-            f"{self.measure} on {self.labels} examples, each left out: the personal model's "
-            f"{'is' if self.personal else 'would be'} {self.personal_loss:.3f}, the vendor's own "
-            f"{self.vendor_loss:.3f}"
-        )
+        told = ", ".join(f"{_WORDS[name]} {loss:.3f}" for name, loss in self.losses.items())
+        return f"{self.measure} on {self.labels} examples, each left out: {told}"
 
 
-def judge(shares: Floats, left_out: Floats, vendor: Floats, positive: int = -1) -> Verdict:
-    """Compare a personal model, each example left out, with the vendor's own.
+_WORDS = {
+    "personal": "the personal model",
+    "calibrated": "the vendor's with the user's own slope and bias",
+    "vendor": "the vendor's own",
+}
 
-    Labels decide; where they are too few nothing contradicts the Gaussian, and it stands.
+
+def judge(
+    shares: Floats, full: Floats, calibrated: Floats, vendor: Floats, positive: int = -1
+) -> Verdict:
+    """Choose what answers, by logits of examples that are each left out.
+
+    Half way from the calibrated model to the full fit where that is better than the calibrated
+    model; all the way where, of ``MANY`` labels or more, the full fit is better by a standard error
+    of the difference; else the calibrated one, which ranks as the vendor's does. Leave-one-out of
+    few labels overstates what they prove: on 80 people who are in no published figure, the full fit
+    left 28 and 38 of 100 more than .005 AUC below the vendor's own model, this 7 to 15.
+
+    Where labels are too few to judge, nothing contradicts the Gaussian, and half way it is.
 
     Args:
         shares: Labels of the n labelled examples as class shares, (n, C).
-        left_out: The personal model's leave-one-out logits on them, (n, C).
-        vendor: The vendor's own logits, (n, C).
+        full: Logits (n, C) of the full fit, each left out.
+        calibrated: Those of the vendor's direction with the user's own slope and bias.
+        vendor: The vendor's own logits.
         positive: Of two labels, the one whose F1 the threshold is for.
     """
     if not can_judge(shares):
-        return Verdict(True, "", None, None, len(shares), 0.0)
-    losses = [float(cross_entropy(shares, z).mean()) for z in (left_out, vendor)]
-    better = losses[0] < losses[1]
-    threshold = f1_threshold(left_out, positive) if better and shares.shape[1] == 1 else 0.0
-    measure = "cross-entropy of labels"
-    return Verdict(better, measure, losses[0], losses[1], len(shares), threshold)
+        return Verdict("personal", HALF, "", {}, len(shares), 0.0)
+    half = calibrated + HALF * (full - calibrated)
+    by_example = [cross_entropy(shares, z) for z in (full, half, calibrated)]
+    losses = [float(loss.mean()) for loss in by_example]
+    gain = by_example[1] - by_example[0]
+    error = float(gain.std(ddof=1)) / np.sqrt(len(gain))
+    trust, z = 0.0, calibrated
+    if losses[1] < losses[2]:
+        trust, z = HALF, half
+        if len(shares) >= MANY and float(gain.mean()) > error:
+            trust, z = 1.0, full
+    told: dict[Decision, float] = {
+        "personal": losses[0] if trust == 1 else losses[1],
+        "calibrated": losses[2],
+        "vendor": float(cross_entropy(shares, vendor).mean()),
+    }
+    threshold = f1_threshold(z, positive) if shares.shape[1] == 1 else 0.0
+    decision: Decision = "personal" if trust else "calibrated"
+    return Verdict(decision, trust, "cross-entropy of labels", told, len(shares), threshold)
 
 
 def can_judge(shares: Floats) -> bool:

@@ -13,7 +13,7 @@ too many for anything else (``minimize_iteratively``). ``fala.solver.dual`` is o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
@@ -101,6 +101,10 @@ class Minimum:
     steps: int
     flops: float
 
+    def costing(self, more: float) -> Minimum:
+        """The same, at the cost of further operations."""
+        return replace(self, flops=self.flops + more)
+
 
 @dataclass(frozen=True, eq=False)
 class Problem:
@@ -117,6 +121,17 @@ class Problem:
     own: Floats
     offset: Floats
     evidence: Evidence
+
+    def take(self, positions: NDArray[np.integer]) -> Problem:
+        """J of some of the examples, by position."""
+        return Problem(
+            self.rows.take(positions), self.own[positions], self.offset[positions],
+            self.evidence.take(positions),
+        )  # fmt: skip
+
+    def over(self, rows: Rows) -> Problem:
+        """J with the same rows in another form."""
+        return Problem(rows, self.own, self.offset, self.evidence)
 
     def logits(self, point: Floats) -> Floats:
         """Z of C (p + 1) numbers, shape (n, C)."""

@@ -56,7 +56,8 @@ def fit_personal(
     if not training.telling.any():
         raise DataError("neither an old logit nor a label to fit")
     found = fit(training)
-    return personal_of(head, found.weights, found.bias)
+    personal = found.full
+    return personal_of(head, personal.weights, personal.bias)
 
 
 def _given(values: ArrayLike | None, shape: tuple[int, int], name: str) -> Floats:

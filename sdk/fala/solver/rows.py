@@ -223,13 +223,15 @@ class JointRows:
                 total += root**2 * part.gram()
         return total
 
-    def written(self) -> DenseRows:
-        """R written out; every part of it is dense."""
+    def written(self) -> DenseRows | None:
+        """R written out; None where a part of it is sparse."""
         columns = [
             root * part.matrix
             for part, root in zip(self.parts, self.roots, strict=True)
             if isinstance(part, DenseRows)
         ]
+        if len(columns) < len(self.parts):
+            return None
         return DenseRows(np.hstack([*columns, np.full((len(self), 1), self.bias)]))
 
     def squares(self) -> Floats:
@@ -261,9 +263,8 @@ class JointRows:
 
 
 def scaled(parts: Sequence[Rows], scales: Sequence[float], deviation: float) -> JointRows:
-    """All blocks' rows at some scales; the bias's variance goes with the first block's."""
-    roots = tuple(float(np.sqrt(scale)) for scale in scales)
-    return JointRows(tuple(parts), roots, roots[0] * deviation)
+    """All blocks' rows at some scales, with a bias of some standard deviation."""
+    return JointRows(tuple(parts), tuple(float(np.sqrt(scale)) for scale in scales), deviation)
 
 
 def symmetric(lower: Floats) -> Floats:

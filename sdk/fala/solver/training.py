@@ -21,10 +21,13 @@ class Inputs:
     Attributes:
         coordinates: Shape (n, q).
         basis: x = coordinates @ basis, shape (q, d); None where the coordinates are x.
+        unseen: Mean squared length of what the coordinates do not show of the features, where they
+            are estimates.
     """
 
     coordinates: Vectors
     basis: Vectors | None = None
+    unseen: float = 0.0
 
     def __len__(self) -> int:
         return len(self.coordinates)
@@ -36,7 +39,7 @@ class Inputs:
 
     def take(self, positions: NDArray[np.integer]) -> Inputs:
         """Some of the examples, by position."""
-        return Inputs(self.coordinates[positions], self.basis)
+        return Inputs(self.coordinates[positions], self.basis, self.unseen)
 
 
 Features = Inputs | SparseRows
@@ -80,22 +83,20 @@ class TrainingSet:
         labels: Class shares, shape (n, C), NaN where the user gave none.
         targets: Old logits that stand in where there is no label, shape (n, C); NaN where they
             do not.
-        view: An earlier backbone's logits on them, shape (n, C); None without a view.
 
     Raises:
-        DataError: If a feature or a view's logit is not finite, or a target infinite.
+        DataError: If a feature is not finite, or a label or a target infinite.
     """
 
     blocks: tuple[Block, ...]
     bias: Vectors
     labels: Floats
     targets: Floats
-    view: Floats | None = None
 
     def __post_init__(self) -> None:
         known = all(block.finite for block in self.blocks)
-        if not known or not (self.view is None or np.isfinite(self.view).all()):
-            raise DataError("an input or an old logit is not finite")
+        if not known:
+            raise DataError("an input is not finite")
         if np.isinf(self.labels).any() or np.isinf(self.targets).any():
             raise DataError("a label or a target is infinite")
 

@@ -3,7 +3,8 @@
 With omega = m + A delta and delta ~ Normal(0, I), a block adds m . x + (A' x) . delta to a logit:
 A' x is a row. The population prior has A = [diag(variance)^1/2, factors']; the isotropic one
 A = v^1/2 I, and is meant at the user's mean input, so that omega alone does not move the mean
-logit. Of n-grams, too: their v is such that a row's mean square is 1.
+logit. Its v is such that a row's mean square is 1, for embeddings and for n-grams, whatever their
+lengths; the rest is the block's scale.
 """
 
 from __future__ import annotations
@@ -19,17 +20,9 @@ from fala.model.losses import Floats
 from fala.solver.rows import CentredRows, DenseRows, Rows
 from fala.solver.training import Block, Features, Inputs
 
-#: How far people's omega is from the vendor's w, without a population prior: the variance of a
-#: coordinate, as a multiple of the mean square of w. The optimum is broad.
-SPREAD = 1.25
-#: The same where the vendor's w says next to nothing: a multiple of the inverse of the inputs' mean
-#: squared length, at which it is about as good on people who are in no published figure.
-LENGTH_SPREAD = 0.5
 #: Standard deviation of people's bias, without a population prior.
 BIAS_DEVIATION = 1.0
 
-# The vendor's logits move by less than this: its weights are no measure of anything.
-_MUTE = 1e-4
 # Share of the mean variance that is added to a covariance that need not have full rank.
 _JITTER = 1e-9
 # Texts whose n-grams differ by less than this are all the same.
@@ -159,7 +152,8 @@ def whiten(block: Block) -> tuple[Whitened, float]:
     d = block.weight.shape[1]
     if block.prior is None:
         centre = _mean(inputs)
-        variance = np.full(d, _isotropic(block.weight.astype(np.float64), inputs, centre, basis))
+        length = _length(inputs, centre, basis)
+        variance = np.full(d, 1.0 / length if length > _ALIKE else 1.0)
         factors, mean, deviation = np.empty((0, d + 1)), np.zeros(d + 1), BIAS_DEVIATION
     else:
         prior = block.prior
@@ -188,16 +182,12 @@ def _words(rows: SparseRows) -> WhitenedWords:
     return WhitenedWords(centre, 1.0 / np.sqrt(square) if square > _ALIKE else 1.0)
 
 
-def _isotropic(weight: Floats, inputs: Inputs, centre: Floats, basis: Floats | None) -> float:
-    """Variance of a coordinate of omega; the same for all of a head's logits."""
-    square = float(np.mean(weight**2))
+def _length(inputs: Inputs, centre: Floats, basis: Floats | None) -> float:
+    """Mean squared length of the centred features, with what a bridge does not show of them."""
     centred = inputs.coordinates - centre
     if basis is not None:
-        # |x|^2 = c B B' c' without x itself.
+        # |x|^2 = c B B' c without x itself.
         length = float(np.einsum("ij,jk,ik->", centred, basis @ basis.T, centred, optimize=True))
     else:
-        length = float(np.einsum("ij,ij->", centred, centred))
-    length /= max(len(centred), 1)
-    if square * length > _MUTE or not length:
-        return SPREAD * square or 1.0
-    return LENGTH_SPREAD / length
+        length = float(np.einsum("ij,ij->", centred, centred, dtype=np.float64))
+    return length / max(len(centred), 1) + inputs.unseen

@@ -12,13 +12,11 @@ from threading import Lock, RLock
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.backbones import Backbone, LazyBackbone
+from fala.backbones import Backbone
 from fala.bundle.reading import Bundle
 from fala.errors import BundleError, DeviceError
 from fala.model.heads import PersonalModel
-from fala.model.view import View
 from fala.store.open_slot import OpenSlot
-from fala.store.records import ViewRecord
 from fala.store.slots import SLOTS, install, model_digest, slot_record, sweep
 from fala.store.store import Store
 
@@ -31,42 +29,17 @@ Logits = Mapping[int, NDArray[np.float32]]
 
 
 @dataclass(frozen=True, eq=False)
-class KeptView:
-    """A view to be written with a model.
-
-    Attributes:
-        bundle: Its release.
-        view: Its model and weight.
-        backbone: Its backbone.
-    """
-
-    bundle: Bundle
-    view: View
-    backbone: LazyBackbone
-
-    def record(self) -> ViewRecord:
-        """The view's row."""
-        model = self.view.model
-        return ViewRecord(
-            self.bundle.digest, self.bundle.backbone_digest, model.weight, model.bias,
-            self.view.weight,
-        )  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False)
 class Change:
     """What is to answer, to be written in one transaction.
 
     Attributes:
         model: The personal model.
         threshold: Its decision threshold.
-        view: The view beside it.
         embeddings: Embeddings of the model's backbone to keep with it, by text.
     """
 
     model: PersonalModel
     threshold: float = 0.0
-    view: KeptView | None = None
     embeddings: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
 
 
@@ -142,20 +115,16 @@ class Installed:
         Raises:
             DeviceChangedError: Something else answers by now.
         """
-        view = change.view
         record = slot_record(
             base.record.name, base.bundle, change.model, base.record.teacher,
             base.record.teacher_vendor, threshold=change.threshold,
-            view=None if view is None else view.record(),
         )  # fmt: skip
         with self._swap:
             with self.store.transaction():
                 self.store.add_embeddings(base.record.backbone, change.embeddings)
                 self.store.put_slot(record)
                 generation = self.store.advance(base.generation)
-            now = base.changed(
-                generation, record, change.model, None if view is None else view.view
-            )
+            now = base.changed(generation, record, change.model)
             self._now = now
         return now
 
@@ -193,15 +162,13 @@ class Installed:
         if taught is not None:
             vendor = base.model.head.vendor_model()
             teachers = base.record.model, model_digest(base.bundle, vendor)
-        view = change.view
         try:
             with self._swap:
                 with store.transaction():
                     generation = store.advance(base.generation)
                     installed = install(bundle, self.path)
                     record = slot_record(
-                        idle, installed, change.model, *teachers, threshold=change.threshold,
-                        view=None if view is None else view.record(),
+                        idle, installed, change.model, *teachers, threshold=change.threshold
                     )  # fmt: skip
                     store.add_embeddings(bundle.backbone_digest, change.embeddings)
                     for name, values in zip(teachers, taught or (), strict=True):
@@ -210,11 +177,7 @@ class Installed:
                     store.activate(idle, base.record.name)
                     store.set(_LEFT_AT, str(store.version().data))
                     store.prune({*bundle.bridges(), *base.bundle.bridges()})
-                self._now = OpenSlot.of(
-                    generation, record, installed, change.model,
-                    None if view is None else view.bundle, None if view is None else view.view,
-                    backbone, None if view is None else view.backbone,
-                )  # fmt: skip
+                self._now = OpenSlot.of(generation, record, installed, change.model, backbone)
         except OSError as error:
             raise DeviceError(f"{self.path}: {error.strerror or error}") from error
         finally:

@@ -14,27 +14,6 @@ OMEGA, THETA = "omega", "theta"
 
 
 @dataclass(frozen=True, eq=False)
-class ViewRecord:
-    """An earlier backbone's model that answers beside a slot's own.
-
-    Attributes:
-        bundle: SHA-256 of its bundle's manifest.
-        backbone: Digest of its backbone.
-        own: Its weights, float32, shape (C, d).
-        bias: Shape (C,).
-        weight: What its logits are multiplied by, shape (C,).
-        form: What ``own`` is: omega, or theta in a store of an earlier version.
-    """
-
-    bundle: str
-    backbone: str
-    own: NDArray[np.float32]
-    bias: NDArray[np.float32]
-    weight: NDArray[np.float32]
-    form: str = OMEGA
-
-
-@dataclass(frozen=True, eq=False)
 class LexicalRecord:
     """The weights of n-grams that are the user's own: those of the others are the vendor's.
 
@@ -62,7 +41,6 @@ class SlotRecord:
         teacher_vendor: Digest of that one's vendor model, whose logits are stored beside them.
         threshold: Logit above which the second of two labels is decided.
         labels: The device's order of the labels; empty for the head's own.
-        view: The earlier model that answers beside it, if any.
         form: What ``weight`` is: omega, or theta in a store of an earlier version.
         lexical: The user's own weights of n-grams; None where the head has no lexical view.
     """
@@ -77,7 +55,6 @@ class SlotRecord:
     teacher_vendor: str | None
     threshold: float = 0.0
     labels: tuple[str, ...] = ()
-    view: ViewRecord | None = None
     form: str = OMEGA
     lexical: LexicalRecord | None = None
 

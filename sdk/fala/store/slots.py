@@ -15,7 +15,7 @@ from fala.bundle.files import write_atomically
 from fala.bundle.reading import Bundle
 from fala.errors import BundleError, BundleMismatchError, DataError
 from fala.model.heads import Head, PersonalModel, Vectors
-from fala.store.records import LexicalRecord, SlotRecord, ViewRecord
+from fala.store.records import LexicalRecord, SlotRecord
 
 #: The slots' names.
 SLOTS = ("a", "b")
@@ -97,7 +97,6 @@ def slot_record(
     teacher_vendor: str | None = None,
     *,
     threshold: float = 0.0,
-    view: ViewRecord | None = None,
 ) -> SlotRecord:
     """A slot's row for an installed bundle and a personal model."""
     return SlotRecord(
@@ -111,7 +110,6 @@ def slot_record(
         teacher_vendor=teacher_vendor,
         threshold=threshold,
         labels=model.head.labels,
-        view=view,
         lexical=lexical_record(model),
     )
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fala.errors import DataError, DeviceChangedError, DeviceError
 from fala.examples import Example, Match, texts_of, unique_texts
 from fala.store.database import Database
-from fala.store.records import LexicalRecord, SlotRecord, StoredExample, ViewRecord
+from fala.store.records import LexicalRecord, SlotRecord, StoredExample
 
 # SQLite's oldest limit on variables in a statement is 999.
 _VARIABLES = 900
@@ -264,17 +264,8 @@ class Store:
             "lexical": None if lexical is None else _blob(lexical.weight),
         }
         marks = ", ".join(f":{name}" for name in row)
-        view = record.view
         with self._db.writer() as db:
             db.execute(f"INSERT OR REPLACE INTO slots ({', '.join(row)}) VALUES ({marks})", row)
-            db.execute("DELETE FROM views WHERE slot = ?", (record.name,))
-            if view is not None:
-                db.execute(
-                    "INSERT INTO views (slot, bundle, backbone, own, bias, weight, form)"
-                    " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (record.name, view.bundle, view.backbone, _blob(view.own), _blob(view.bias),
-                     _blob(view.weight), view.form),
-                )  # fmt: skip
 
     def slot(self, name: str) -> SlotRecord:
         """Read a slot's personal model.
@@ -288,34 +279,23 @@ class Store:
                 " labels, form, buckets, lexical FROM slots WHERE name = ?",
                 (name,),
             ).fetchone()
-            seen = db.execute(
-                "SELECT bundle, backbone, own, bias, weight, form FROM views WHERE slot = ?",
-                (name,),
-            ).fetchone()
         if row is None:
             raise DeviceError(f"{self.path}: slot {name} is empty")
         *row, labels, form, buckets, words = row
         bundle, backbone, weight, bias, model, teacher, vendor, threshold = row
         try:
-            view = None
-            if seen is not None:
-                view_bundle, view_backbone, own, view_bias, factor, view_form = seen
-                view = ViewRecord(
-                    view_bundle, view_backbone, *_matrix(own, view_bias),
-                    np.frombuffer(factor, "<f4"), view_form,
-                )  # fmt: skip
             order = tuple(map(str, json.loads(labels)))
             return SlotRecord(
                 name, bundle, backbone, *_matrix(weight, bias), model, teacher, vendor,
-                float(threshold), order, view, form, _lexical(buckets, words, len(bias) // 4),
+                float(threshold), order, form, _lexical(buckets, words, len(bias) // 4),
             )  # fmt: skip
         except (TypeError, ValueError) as error:
             raise DeviceError(f"{self.path}: slot {name} is damaged: {error}") from error
 
     def bundles(self) -> set[str]:
-        """Digests of all slots' bundles, and of their views'."""
+        """Digests of all slots' bundles."""
         with self._db.writer() as db:
-            rows = db.execute("SELECT bundle FROM slots UNION SELECT bundle FROM views")
+            rows = db.execute("SELECT bundle FROM slots")
             return {digest for (digest,) in rows}
 
     def activate(self, slot: str, previous: str | None) -> None:
@@ -369,7 +349,7 @@ class Store:
         with self._db.writer() as db:
             db.execute(
                 "DELETE FROM embeddings WHERE backbone NOT IN"
-                " (SELECT backbone FROM slots UNION SELECT backbone FROM views)"
+                " (SELECT backbone FROM slots)"
                 f" AND backbone NOT IN ({marks})",
                 kept,
             )

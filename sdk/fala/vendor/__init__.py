@@ -23,7 +23,7 @@ from fala.solver.evidence import Evidence
 from fala.solver.matrix import fit_matrix
 from fala.solver.objective import fit
 from fala.solver.ridge import GRID, Problem
-from fala.solver.whitened import BIAS_DEVIATION, SPREAD
+from fala.solver.whitened import BIAS_DEVIATION
 from fala.vendor.built_in import built_in
 from fala.vendor.fitting import fit_bridge, fit_head
 from fala.vendor.metrics import scores
@@ -35,7 +35,6 @@ __all__ = [
     "CLASSIFICATION",
     "GRID",
     "MATCHING",
-    "SPREAD",
     "Evidence",
     "Example",
     "Lexicon",
