@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -86,7 +88,7 @@ def test_a_label_never_given_is_never_the_answer(name):
         user.name, [user.train[i] for i in kept], [user.train_labels[i] for i in kept],
         user.test, user.test_labels,
     )  # fmt: skip
-    where = Situation(user, where.old, where.new, where.personal, None, where.encode, 0)
+    where = replace(where, user=user)
     scores = find_method(name).fit(where, SETTINGS[name])
     assert set(decisions(scores(user.test)).tolist()) == {0, 2}
 
@@ -310,7 +312,7 @@ def test_works_with_a_real_bundle_end_to_end(name, tmp_path):
     model = fit_matrix(
         old.head, old.inputs(user.train), labels=old.head.label_shares(user.train_labels)
     )
-    where = Situation(user, old, new, model, None, DeviceEncoder(new), 0)
+    where = Situation(user, old, new, new, model, None, DeviceEncoder(new), 0)
     method = find_method(name)
     scores = method.fit(where, method.grid(where)[0])
     assert np.isfinite(scores(user.test)).all()

@@ -50,7 +50,7 @@ class Fitted:
 
     def change(self, embeddings: Mapping[str, Vectors] | None = None) -> Change:
         """What is to be written."""
-        return Change(self.model, self.threshold, embeddings or {})
+        return Change(self.model, self.threshold, self.loss, embeddings or {})
 
 
 def fit_recalled(target: Target, recalled: Recalled, positive: int) -> Fitted:

@@ -43,6 +43,7 @@ def replaced_report(
         agreement=replaced.agreement,
         measure="" if verdict is None else verdict.measure,
         losses=_losses(fitted),
+        old_loss=replaced.old_loss,
         bridged=replaced.mapped,
         threshold=now.answering.threshold,
         instant=_instant(replaced) if release.bridges and not release.static else None,
