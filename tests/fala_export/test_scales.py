@@ -50,16 +50,16 @@ def test_the_planted_spread_is_chosen(planted):
     head = make_head(dimension=D)
     ticks = []
     found = choose_scales(sets_of(head, people(head, [planted])), ticks.append)
-    assert len(found) == 1
+    assert len(found) == 2  # and the slope's
     assert abs(GRID.index(found[0]) - GRID.index(planted)) <= 1
     assert sum(ticks) == 40 * trials(1)
 
 
 def test_every_block_has_a_scale_of_its_own():
     head = matcher(np.random.default_rng(2))
-    first, second = choose_scales(sets_of(head, people(head, [0.03, 3.0], count=20)))
+    first, second, _ = choose_scales(sets_of(head, people(head, [0.03, 3.0], count=20)))
     assert first <= 0.1 and second >= 1.0
-    first, second = choose_scales(sets_of(head, people(head, [3.0, 0.03], count=20)))
+    first, second, _ = choose_scales(sets_of(head, people(head, [3.0, 0.03], count=20)))
     assert first >= 1.0 and second <= 0.1
 
 
@@ -69,10 +69,10 @@ def test_chosen_scales_leave_out_better_than_those_of_a_device_that_knows_none()
     chosen = choose_scales(sets)
 
     def loss(scales):
-        pairs = [(one.labels[:, 0], fit(one, scales).left_out[:, 0]) for one in sets]
+        pairs = [(one.labels[:, 0], fit(one, scales).full.left_out[:, 0]) for one in sets]
         return sum((np.logaddexp(0, logits) - labels * logits).sum() for labels, logits in pairs)
 
-    assert loss(chosen) < loss((1.0, 1.0))
+    assert loss(chosen) < loss((1.0, 1.0, 1.0))
 
 
 def test_annotators_of_thirty_rows_choose_and_of_five_hundred_at_most():
@@ -145,7 +145,7 @@ def test_a_release_gets_scales_beside_its_prior(folder, monkeypatch):
     bundle = Bundle.open(path)
     assert bundle.prior() is not None
     assert bundle.manifest.details["scales"] == summary["scales"]
-    assert len(summary["scales"]) == 2 and set(summary["scales"]) <= set(GRID)
+    assert len(summary["scales"]) == 3 and set(summary["scales"]) <= set(GRID)
     shown = run("--release", path, "--data", rows).stdout
     assert "scales of a device's first fit: " in shown
 
@@ -175,7 +175,7 @@ def test_a_matcher_of_two_blocks_gets_scales_and_no_prior(folder):
     head = Head("matching", ("0", "1"), weight, np.zeros(1, np.float32), dimension=dimension)
     path, rows, result = written(folder, "matcher", head, "--scales-only", matching=True)
     assert result.exit_code == 0, result.output
-    assert len(json.loads(result.stdout)["scales"]) == 2
+    assert len(json.loads(result.stdout)["scales"]) == 3
     refused = run("--release", path, "--data", rows)
     assert refused.exit_code == 1
     assert "weighs candidates" in refused.stderr and "--scales-only" in refused.stderr

@@ -56,14 +56,16 @@ def training_sets(
 
 
 def trials(blocks: int) -> int:
-    """Scales that ``choose_scales`` tries at most."""
-    return _SWEEPS * blocks * len(GRID)
+    """Scales that ``choose_scales`` tries at most, of so many blocks and the slope."""
+    return _SWEEPS * (blocks + 1) * len(GRID)
 
 
 def choose_scales(
     people: Sequence[TrainingSet], tick: Callable[[int], None] = lambda _: None
 ) -> tuple[float, ...]:
     """The scales with the least leave-one-out cross-entropy of all people's rows together.
+
+    One for every block, and the slope's at last.
 
     One block after the other, as the fit itself searches for one person; a second time beside the
     scales that the other blocks have got. Of a block's grid the neighbours of the best so far are
@@ -83,11 +85,12 @@ def choose_scales(
                 tick(1)
         return found[scales]
 
-    best = (1.0,) * len(people[0].blocks)
+    blocks = len(people[0].blocks)
+    best = (1.0,) * (blocks + 1)
     for _ in range(_SWEEPS):
         for block in range(len(best)):
             best = _descend(best, block, loss)
-    tick((trials(len(best)) - len(found)) * len(people))
+    tick((trials(blocks) - len(found)) * len(people))
     return best
 
 
@@ -104,5 +107,5 @@ def _descend(
 
 
 def _loss(person: TrainingSet, scales: tuple[float, ...]) -> float:
-    left_out = one_fit.fit(person, scales).left_out
+    left_out = one_fit.fit(person, scales).full.left_out
     return float(cross_entropy(person.labels, left_out).sum())

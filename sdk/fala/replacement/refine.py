@@ -70,15 +70,16 @@ class Refinement:
         self._passes = self._solves = self._columns = self._clusters = self._queries = 0
         self._flops = 0.0
 
-    def run(self, budget: Budget) -> Refined:
+    def run(self, budget: Budget, *, bridged: bool = True) -> Refined:
         """Encode batches of texts, each followed by a fit that is kept with them.
 
         Args:
             budget: Further forward passes, and seconds since the stages began.
+            bridged: Whether embeddings that are not real are estimates over a bridge.
         """
         now = self._installed.now
         deadline = None if budget.seconds is None else self._stages.started + budget.seconds
-        left = budget.passes(bridged=True)
+        left = budget.passes(bridged)
         with self._stages.stage("read"):
             memory, earlier = Memory(self._installed.store), self._installed.earlier()
             encode_free(self._installed, now, memory, self._follower)

@@ -46,6 +46,11 @@ class Release:
     bridges: list[Bridge]
 
     @property
+    def instant(self) -> bool:
+        """Whether a personal model can answer before any forward pass: by a bridge, or by words."""
+        return bool(self.bridges) or self.head.lexical is not None
+
+    @property
     def static(self) -> bool:
         """Whether encoding costs no forward pass."""
         return self.bundle.manifest.kind == WORD_VECTORS
@@ -139,11 +144,11 @@ def replace(
             installed, release, stages, follower, positive(release.head), allow_worse=allow_worse
         )
         replaced = work.run(now, budget, loading)
-    # Without a bridge the budget has bought the first answer.
-    if release.static or not release.bridges or budget.forward_passes == 0:
+    # Without a bridge or words the budget has bought the first answer.
+    if release.static or not release.instant or budget.forward_passes == 0:
         return replaced
     refinement = Refinement(installed, stages, follower, positive(release.head))
-    refined = refinement.run(budget)
+    refined = refinement.run(budget, bridged=bool(release.bridges))
     return dataclasses.replace(replaced, refined=refined)
 
 
@@ -244,11 +249,12 @@ class _Replacement:
     ) -> Choice:
         """What passes through the new backbone before it answers.
 
-        All of it where that costs nothing; nothing over a bridge; else representatives.
+        All of it where that costs nothing; nothing over a bridge, or where words speak; else
+        representatives.
         """
         if self._release.static:
             choice = Choice(recalled.unseen())
-        elif self._release.bridges or not memory.examples():
+        elif self._release.instant or not memory.examples():
             return Choice([])
         else:
             limit = budget.passes(bridged=False)

@@ -46,7 +46,7 @@ def replaced_report(
         old_loss=replaced.old_loss,
         bridged=replaced.mapped,
         threshold=now.answering.threshold,
-        instant=_instant(replaced) if release.bridges and not release.static else None,
+        instant=_instant(replaced) if release.instant and not release.static else None,
         solves=solves + (0 if refined is None else refined.solves),
         columns=max(columns, 0 if refined is None else refined.columns),
         flops=_flops(first) + (0.0 if refined is None else refined.flops),
