@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fala import Backbone, DataError, Head, Match, fit_head
-from fala.vendor.words import add_words
+from fala.vendor.added_words import add_words
 from fala_sim.convert.conversion import folded
 from fala_sim.data_sets import Division
 from fala_sim.situation import Example, Vectors, distinct_texts
@@ -57,7 +57,7 @@ def tuned_head(
     """A trained backbone's head, with words that were fitted beside the backbone before it.
 
     Three numbers weigh both on public documents that neither has seen: see
-    ``fala.vendor.words.add_words``.
+    ``fala.vendor.added_words.add_words``.
 
     Args:
         head: The trained one, without words.

@@ -108,7 +108,11 @@ def prepare(
         for side, source in (("old", old), ("new", new))
     )
     shipped_path = work / f"{digest}-shipped.fala"
-    if given.tuned:
+    if given.tuned and role == "validation":
+        # Its whole public was trained on, so nothing is left to weigh words on; nor is anything of
+        # ours searched.
+        shipped = second
+    elif given.tuned:
         rows = list(public_rows(data, data_dir, users=users, seed=seed))
         shipped = _tuned(given, new, second, division, rows, shipped_path, say)
     else:
