@@ -72,15 +72,11 @@ def test_words_alone_need_the_vendor_s_head():
         find_method("words").fit(situation(), {})
 
 
-@pytest.mark.parametrize("matching", [False, True])
-def test_a_trained_backbone_gets_words_weighed_on_what_it_has_not_seen(matching):
-    division = divided(matching, turned=0.15)
-    texts = ["seen", *(one.candidate if matching else one for one in division.public)]
-    # The backbone before its training knew nothing.
-    given = (Nothing(), dict.fromkeys(texts, np.zeros(1, np.float32)))
+def test_a_trained_backbone_gets_words_weighed_on_what_it_has_not_seen():
+    division = divided(turned=0.15)
+    texts = list(division.public)
     rows = [
-        {"user": "p", "label": label}
-        | ({"history": ["seen"], "candidate": one.candidate} if matching else {"text": one})
+        {"user": "p", "label": label, "text": one}
         for one, label in zip(division.public[:220], division.public_labels[:220], strict=True)
     ]
     assert [example_of(row) for row in rows] == list(division.public[:220])
@@ -90,10 +86,9 @@ def test_a_trained_backbone_gets_words_weighed_on_what_it_has_not_seen(matching)
     trained = {text: random.normal(size=d).astype(np.float32) for text in texts}
     weight = random.normal(size=(1, d)).astype(np.float32)
     for one, label in zip(division.public[:220], division.public_labels[:220], strict=True):
-        trained[one.candidate if matching else one] = (1 if label == "b" else -1) * weight[0]
-    trained["seen"] = np.ones(d, np.float32)
+        trained[one] = (1 if label == "b" else -1) * weight[0]
     head = Head(division.task, ("a", "b"), weight, np.zeros(1, np.float32))
-    spoken = tuned_head(head, division, rows, given=given, trained=trained)
+    spoken = tuned_head(head, division, rows, backbone=Nothing(), embeddings=trained)
     # So its own logit is worth little, and the words' much.
     assert np.abs(spoken.weight[:, :d]).max() < 0.2 * np.abs(weight).max()
     fresh, labels = division.public[220:], division.public_labels[220:]
@@ -103,6 +98,25 @@ def test_a_trained_backbone_gets_words_weighed_on_what_it_has_not_seen(matching)
     assert figures(own, labels, ("a", "b"))["auc"] < 0.65
     everything = [*rows, *({"user": "p", "label": label, "text": one}
                            for one, label in zip(fresh, labels, strict=True))]  # fmt: skip
-    if not matching:
-        with pytest.raises(DataError, match="not trained on"):
-            tuned_head(head, division, everything, given=given, trained=trained)
+    with pytest.raises(DataError, match="not trained on"):
+        tuned_head(head, division, everything, backbone=Nothing(), embeddings=trained)
+
+
+def test_a_trained_matcher_gets_a_joint_head_anew():
+    division = divided(matching=True)
+    texts = ["seen", *(one.candidate for one in division.public)]
+    random = np.random.default_rng(0)
+    trained = {text: random.normal(size=8).astype(np.float32) for text in texts}
+    rows = [
+        {"user": "p", "label": label, "history": ["seen"], "candidate": one.candidate}
+        for one, label in zip(division.public, division.public_labels, strict=True)
+    ]
+    backbone = Nothing()
+    backbone.dimension = 8
+    head = Head(division.task, ("a", "b"), np.ones((1, 8), np.float32), np.zeros(1, np.float32))
+    spoken = tuned_head(head, division, rows, backbone=backbone, embeddings=trained)
+    assert spoken.lexical is not None and spoken.weight.shape == (1, 16)
+    logits = spoken.vendor_model().logits(
+        spoken.inputs(division.public, trained), spoken.words(division.public)
+    )
+    assert figures(logits, division.public_labels, ("a", "b"))["auc"] > 0.9

@@ -1,4 +1,4 @@
-"""The vendor's heads with words: beside a backbone that was trained, and without any."""
+"""The vendor's heads with words: with a backbone that was trained, and without any."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fala import Backbone, DataError, Head, Match, fit_head
+from fala.vendor import MATCHING
 from fala.vendor.added_words import add_words
 from fala_sim.convert.conversion import folded
 from fala_sim.data_sets import Division
@@ -31,14 +32,13 @@ def words_head(division: Division) -> Head:
     Raises:
         DataError: If there are fewer than two labels.
     """
-    backbone, texts = Nothing(), distinct_texts(division.public)
-    return fit_head(
-        backbone,
-        division.public,
-        division.public_labels,
-        label_names=division.labels,
-        embeddings=dict(zip(texts, backbone.encode(texts), strict=True)),
-    )
+    return _words(division, division.public, division.public_labels)
+
+
+def _words(division: Division, examples: Sequence[Example], labels: Sequence[str]) -> Head:
+    backbone, texts = Nothing(), distinct_texts(examples)
+    known = dict(zip(texts, backbone.encode(texts), strict=True))
+    return fit_head(backbone, examples, labels, label_names=division.labels, embeddings=known)
 
 
 def example_of(row: Mapping[str, Any]) -> Example:
@@ -51,34 +51,33 @@ def tuned_head(
     division: Division,
     rows: Sequence[Mapping[str, Any]],
     *,
-    given: tuple[Backbone, Mapping[str, Vectors]],
-    trained: Mapping[str, Vectors],
+    backbone: Backbone,
+    embeddings: Mapping[str, Vectors],
 ) -> Head:
-    """A trained backbone's head, with words that were fitted beside the backbone before it.
+    """A head with words for a trained backbone.
 
-    Three numbers weigh both on public documents that neither has seen: see
-    ``fala.vendor.added_words.add_words``.
+    A classifier's trained head is joined by words that were fitted alone, weighed by three numbers
+    on public documents that neither has seen; see ``fala.vendor.added_words.add_words``. A matcher
+    gets a joint head anew. Of what was compared on people who are in no table, these did best
+    (MD-Agreement: AUC .820, words fitted beside the backbone before its training .817, a joint head
+    anew .814; MovieLens: .719 anew, .688 with words fitted alone, .654 beside).
 
     Args:
         head: The trained one, without words.
         division: Its public has documents that were not trained on.
         rows: What was trained on; see ``tuning.public_rows``.
-        given: The backbone before its training, and its embeddings of the rows' texts.
-        trained: The trained backbone's embeddings of the public's texts.
+        backbone: The trained one.
+        embeddings: Its embeddings of the public's texts, and the rows'.
 
     Raises:
         DataError: If the training has seen all public documents.
     """
-    backbone, embeddings = given
     seen = [example_of(row) for row in rows]
-    beside = fit_head(
-        backbone,
-        seen,
-        [row["label"] for row in rows],
-        label_names=division.labels,
-        embeddings=embeddings,
-    )
-    if beside.lexical is None:
+    labels = [str(row["label"]) for row in rows]
+    if head.task == MATCHING:
+        return fit_head(backbone, seen, labels, label_names=division.labels, embeddings=embeddings)
+    beside = _words(division, seen, labels).lexical
+    if beside is None:
         raise DataError(f"{division.name}: a head without words")
     known = {folded(_judged(example)) for example in seen}
     fresh = [
@@ -86,8 +85,8 @@ def tuned_head(
         for example, label in zip(division.public, division.public_labels, strict=True)
         if folded(_judged(example)) not in known
     ]
-    examples, labels = [example for example, _ in fresh], [label for _, label in fresh]
-    return add_words(head, beside.lexical, examples, labels, trained)
+    examples, fresh_labels = [example for example, _ in fresh], [label for _, label in fresh]
+    return add_words(head, beside, examples, fresh_labels, embeddings)
 
 
 def _judged(example: Example) -> str:

@@ -114,7 +114,7 @@ def prepare(
         shipped = second
     elif given.tuned:
         rows = list(public_rows(data, data_dir, users=users, seed=seed))
-        shipped = _tuned(given, new, second, division, rows, shipped_path, say)
+        shipped = _tuned(new, second, division, rows, shipped_path, say)
     else:
         shipped = _shipped(new, second, division, shipped_path, say)
     # Nothing is replaced over a bridge where settings are chosen: ours has none.
@@ -206,7 +206,6 @@ def _shipped(source: Source, plain: Release, division: Division, path: Path, say
 
 
 def _tuned(
-    given: Source,
     source: Source,
     plain: Release,
     division: Division,
@@ -217,7 +216,6 @@ def _tuned(
     """The release of a backbone that the laboratory trained, as FaLA's devices get it.
 
     Args:
-        given: The backbone before its training; words are fitted beside it.
         source: The trained one.
         plain: The release of the trained one, where the peers start.
         division: Its public has documents that were not trained on.
@@ -225,19 +223,13 @@ def _tuned(
         path: Of the bundle.
         say: Told before anything slow.
     """
-    given.export(say)
-    before, bundle = Bundle.open(given.bundle), Bundle.open(source.bundle)
+    bundle = Bundle.open(source.bundle)
+    say(f"{division.name}: fitting words for {source.name}")
     texts = distinct_texts(map(example_of, rows))
-    embeddings, _ = embed(before, given.name, texts, path.parent, say)
-    say(f"{division.name}: fitting words beside {given.name} before its training")
-    head = tuned_head(
-        plain.head,
-        division,
-        rows,
-        given=(before.backbone(), embeddings),
-        trained=plain.embeddings,
-    )
-    about = "trained with the backbone, with words fitted beside the backbone before that"
+    embeddings, _ = embed(bundle, source.name, texts, path.parent, say)
+    known = {**plain.embeddings, **embeddings}
+    head = tuned_head(plain.head, division, rows, backbone=bundle.backbone(), embeddings=known)
+    about = "trained with the backbone, with words of the same public"
     write_release(path, bundle, head, {"head": about})
     return replace(plain, path=path, head=Bundle.open(path).head() or head)
 
