@@ -46,7 +46,7 @@ def test_a_worse_model_is_told(device, blunt):
 
 def test_a_worse_model_is_refused_where_the_app_says_so(device, path, blunt, encoded):
     before = state(device)
-    with pytest.raises(WorseModelError, match="worse for this user.*allow_worse=True") as caught:
+    with pytest.raises(WorseModelError, match=r"worse for this user.*allow_worse=True") as caught:
         device.replace(blunt, Budget(10), allow_worse=False)
     assert isinstance(caught.value, FalaError) and str(blunt) in str(caught.value)
     # Nothing was paid, and nothing changed.
