@@ -131,11 +131,12 @@ def run_user(user: str, rows: Rows, old: Side, new: Side, budget: Budget) -> dic
         figures["old_personal"] = _scores(
             truth, device.model.logits(before, spoken), device.threshold
         )
-        if new.bridged:
+        if new.bridged or new.head.lexical is not None:
             first = device.replace(new.release, Budget(0))
             if first.instant is not None:  # word vectors are all looked up before they answer
                 figures["instant"] = answers(device)
-            reports = [first, device.refine(budget)]
+            more = Budget(budget.passes(new.bridged), budget.seconds)
+            reports = [first, device.refine(more)]
         else:
             reports = [device.replace(new.release, budget)]
         figures["fala"] = answers(device)
