@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Head, Match, PersonalModel
+from fala.vendor.one_fit import SparseRows
 from fala_sim.meter import Meter
 
 Example: TypeAlias = "str | Match"
@@ -58,8 +59,16 @@ class Release:
         return float(np.polyval(curve, lengths).sum())
 
     def inputs(self, examples: Sequence[Example]) -> Vectors:
-        """The head's inputs of n examples, shape (n, d)."""
+        """The head's inputs of n examples, shape (n, D)."""
         return self.head.inputs(examples, self.embeddings)
+
+    def words(self, examples: Sequence[Example]) -> SparseRows | None:
+        """The n-grams of n examples; None where the head has no lexical view."""
+        return self.head.words(examples)
+
+    def logits(self, model: PersonalModel, examples: Sequence[Example]) -> Logits:
+        """The logits (n, C) of a model on this release's head, of n examples."""
+        return model.logits(self.inputs(examples), self.words(examples)).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,9 @@ class Situation:
     Attributes:
         user: Whose model is replaced.
         old: The release that the device has.
-        new: The release that comes.
+        new: The backbone that comes with the vendor's plain head, where every peer starts.
+        shipped: The same backbone as it comes to FaLA's devices: with the vendor's head on
+            embeddings and words, a bridge, and what public annotators taught.
         personal: The old personal model, fitted by the device's own ``learn`` on all train
             examples.
         transformer: Folder of the new backbone as Hugging Face has it, for what trains it; None
@@ -96,16 +107,20 @@ class Situation:
         encode: The new backbone on the device.
         seed: Of every random choice.
         meter: Counts what this replacement costs.
+        words: The vendor's head on words alone, of which the one dense input is 0; None where
+            nobody asks for it.
     """
 
     user: User
     old: Release
     new: Release
+    shipped: Release
     personal: PersonalModel
     transformer: Path | None
     encode: Encode
     seed: int
     meter: Meter = field(default_factory=Meter)
+    words: Head | None = None
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -118,8 +133,7 @@ class Situation:
 
     def old_logits(self, examples: Sequence[Example] | None = None) -> Logits:
         """The old personal model's logits, of the train examples if none are given, (n, C)."""
-        inputs = self.old.inputs(self.user.train if examples is None else examples)
-        return self.personal.logits(inputs).astype(np.float64)
+        return self.old.logits(self.personal, self.user.train if examples is None else examples)
 
 
 def distinct_texts(examples: Iterable[Example]) -> list[str]:

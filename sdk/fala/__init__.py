@@ -28,6 +28,7 @@ from fala.errors import (
     ExternalDataError,
     FalaError,
     RowError,
+    WorseModelError,
 )
 from fala.examples import Example, Match
 from fala.model.bridge import Bridge
@@ -79,6 +80,7 @@ __all__ = [
     "RowError",
     "Selection",
     "StoredExample",
+    "WorseModelError",
     "add_bridge",
     "add_prior",
     "fit_bridge",

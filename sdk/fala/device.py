@@ -318,6 +318,7 @@ class Device:
         bundle: str | os.PathLike[str],
         budget: Budget | None = None,
         *,
+        allow_worse: bool = True,
         progress: Progress | None = None,
     ) -> Report:
         """Replace the backbone and carry the personal model over.
@@ -333,6 +334,8 @@ class Device:
             bundle: The new release's file; it is copied. It is for the same task and has this
                 device's labels, in any order; it may have more.
             budget: What it may cost; None is ``Budget()``.
+            allow_worse: False refuses a release whose first personal model is worse for this user,
+                by the labels, than the model that answers; ``Report.worse`` tells it in any case.
             progress: Called with a stage's name, what is done and what there is to do; if it
                 gives False, the work ends: before the new model answers with ``CancelledError``
                 and nothing changed, afterwards with the report.
@@ -343,6 +346,7 @@ class Device:
         Raises:
             BundleError: The release cannot be trusted, or is not for this task and these labels.
             DataError: An argument is not one of those above.
+            WorseModelError: ``allow_worse`` is False, and it would be.
             CancelledError: ``progress`` asked for an end.
             DeviceError: The device's folder cannot be written.
             DeviceChangedError: Another release was installed meanwhile.
@@ -350,7 +354,10 @@ class Device:
         path = path_of(bundle, "bundle")
         limits, follower = budget_of(budget), follower_of(progress)
         stages, before = Stages(), self.name
-        replaced = replace(self._installed, path, limits, stages, follower, self._positive)
+        replaced = replace(
+            self._installed, path, limits, stages, follower, self._positive,
+            allow_worse=allow_worse,
+        )  # fmt: skip
         report = replaced_report(before, replaced, self._installed.now, limits, stages)
         _log.info("%s -> %s: %s", report.old, report.new, report.reason)
         return report

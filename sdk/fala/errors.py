@@ -14,6 +14,7 @@
     ├── DeviceError                 a device folder that is missing, foreign or damaged
     │   └── DeviceChangedError      somebody else changed what answers in the meantime
     ├── BudgetError                 a budget that cannot be kept
+    ├── WorseModelError             a replacement that would make the user worse off
     ├── CancelledError              the app asked for an end through its progress function
     └── ExportError                 a model that cannot be turned into a bundle
 
@@ -81,6 +82,10 @@ class DeviceError(FalaError):
 
 class DeviceChangedError(DeviceError):
     """What answers was changed meanwhile, by another thread or process; nothing was installed."""
+
+
+class WorseModelError(FalaError):
+    """The new model would be worse for this user than the one that answers; nothing changed."""
 
 
 class CancelledError(FalaError):

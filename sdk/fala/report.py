@@ -63,6 +63,8 @@ class Report:
             personal model does; None where that cannot be told.
         measure: What the losses are; empty where labels are too few to judge.
         losses: By candidate (see ``decision``), each example left out.
+        old_loss: That of the model that answered before, on the examples that it was fitted to;
+            None where it is not known.
         bridged: Examples whose input was estimated over a bridge, when the device first answered.
         threshold: Logit above which ``Device.decide`` decides for the second of two labels.
         instant: The model that answered before any forward pass; None without a bridge.
@@ -92,6 +94,7 @@ class Report:
     agreement: float | None = None
     measure: str = ""
     losses: Mapping[str, float] = field(default_factory=dict)
+    old_loss: float | None = None
     bridged: int = 0
     threshold: float = 0.0
     instant: InstantReport | None = None
@@ -101,6 +104,12 @@ class Report:
     stopped: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
     peak_memory: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def worse(self) -> bool:
+        """Whether the labels say that the user is worse off than before: by ``old_loss``."""
+        now = self.losses.get(self.decision)
+        return now is not None and self.old_loss is not None and now > self.old_loss
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, for JSON."""

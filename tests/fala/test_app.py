@@ -54,11 +54,11 @@ def test_forgetting_takes_all_of_an_example(tmp_path, device, releases, labels):
             one.fit()
         np.testing.assert_allclose(device.predict(PROBES), other.predict(PROBES), atol=1e-5)
     assert device.forget(row.id for row in device.examples()) == len(TEXTS) - 30
-    assert device.model.is_vendor and device.view is None
+    assert device.model.is_vendor
 
 
 def test_no_example_vanishes_on_its_way(device, releases):
-    report = device.replace(releases["mid"], Budget(20), keep_old="never")
+    report = device.replace(releases["mid"], Budget(20))
     assert report.examples + report.waiting == len(TEXTS)
     back = device.replace(releases["old"])
     assert (back.examples, back.waiting, back.representatives) == (len(TEXTS), 0, len(TEXTS))
@@ -93,7 +93,6 @@ def test_a_refinement_can_be_cancelled(device, releases):
         (lambda d, r: d.replace(r["mid"], 5), BudgetError),
         (lambda d, r: d.refine("5"), BudgetError),
         (lambda d, r: d.replace(None), DataError),
-        (lambda d, r: d.replace(r["mid"], keep_old="sometimes"), DataError),
         (lambda d, r: d.replace(r["mid"], progress=3), DataError),
         (lambda d, r: d.learn(["a"], 5), DataError),
         (lambda d, r: d.learn(["a"], [10**5000]), DataError),

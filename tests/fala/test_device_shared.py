@@ -99,7 +99,7 @@ def test_of_two_replacements_at_once_the_second_is_told(device, releases, other)
 def test_what_another_process_installs_answers_here_too(device, path, releases):
     with Device.open(path) as other:
         for release in ("mid", "new"):
-            other.replace(releases[release], Budget(20), keep_old="never")
+            other.replace(releases[release], Budget(20))
             assert device.name == release
             assert same(state(device), state(other))
         assert len(list((path / "bundles").iterdir())) == 2
@@ -214,7 +214,7 @@ def test_weights_of_next_to_nothing_are_replaced_and_come_back(path, tmp_path, r
     write_release(release, opened, Head(head.task, head.labels, weight, head.bias), {})
     bridged.add_learned_bridge(releases["old"], release)
     with Device.open(path) as device:
-        report = device.replace(release, Budget(90), keep_old="never")
+        report = device.replace(release, Budget(90))
         assert report.decision == "personal"
         assert 0.01 < np.abs(device.model.weight[:, ::2]).max() < 100
         before = state(device)

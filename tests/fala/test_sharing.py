@@ -70,8 +70,8 @@ def test_two_objects_on_one_folder_see_each_other(path, releases):
         one.learn(["another text"], ["0"])
         assert one.fit().labelled == len(TEXTS) + 2
         # Twice replaced: the first release's file is gone, and nobody misses it.
-        one.replace(releases["new"], Budget(10), keep_old="never")
-        one.replace(releases["mid"], Budget(10), keep_old="never")
+        one.replace(releases["new"], Budget(10))
+        one.replace(releases["mid"], Budget(10))
         other.learn(["one more text"], ["0"])
         assert other.name == "mid"
     with Device.open(path) as device:

@@ -11,6 +11,7 @@ import torch
 from bundles import WORDS, make_head, write_word_vectors
 from encoders import DIMENSION, TEXTS, make_encoder
 from fala import Head, Match
+from fala.vendor import cross_entropy
 from fala.vendor.rows import Row
 from fala_export.training.classifier import (
     BIAS_PACE,
@@ -18,10 +19,12 @@ from fala_export.training.classifier import (
     ClassifierBatches,
     ClassifierModule,
 )
+from fala_export.training.closed_form import with_words
 from fala_export.training.figures import measure
 from fala_export.training.learners import TransformerLearner, WordLearner, attentive
 from fala_export.training.matcher import MatcherBatches, MatcherModule
 from fala_export.training.opened import HISTORY, NEGATIVES, Opened
+from fala_export.training.public_rows import Division
 
 FILMS = [f"{word} film {number}" for number in range(12) for word in ("good", "awful", "boring")]
 
@@ -337,3 +340,29 @@ def test_figures_are_of_all_rows_and_of_users_with_both_labels():
     assert figures["mean_over_users"]["users"] == 1
     assert figures["mean_over_users"]["auc"] == figures["pooled"]["auc"]
     assert measure(head, rows[2:], known)["pooled"]["auc"] is None
+
+
+def test_of_a_head_beside_words_and_one_fitted_anew_the_better_is_kept():
+    backbone = learner()
+    known = embeddings(backbone, FILMS)
+    rng = np.random.default_rng(3)
+    head = make_head(labels=("0", "1"), dimension=DIMENSION)
+    head = Head("classification", ("0", "1"), 20 * head.weight, head.bias)
+    shares = head.vendor_model().probabilities(head.inputs(FILMS, known))[:, 1]
+    rows = [
+        row("u", text, str(int(rng.random() < share)))
+        for _ in range(8)
+        for text, share in zip(FILMS, shares, strict=True)
+    ]
+    cut = 24 * 8
+    division = Division(rows[:cut], rows[cut:], [], "users")
+    found, said = with_words(head, backbone, division, ("0", "1"), known)
+    examples = [one.example for one in division.validation]
+    logits = found.vendor_model().logits(found.inputs(examples, known), found.words(examples))
+    truth = found.label_shares([one.label for one in division.validation])
+    losses = said["validation_cross_entropy"]
+    # The labels are the trained head's own, and it keeps its direction.
+    assert losses["trained_beside_words"] < losses["fitted_anew"]
+    loss = cross_entropy(truth, logits).mean()
+    assert loss == pytest.approx(losses["trained_beside_words"], abs=1e-4)
+    assert np.ptp(found.weight / head.weight) < 1e-4

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -86,7 +88,7 @@ def test_a_label_never_given_is_never_the_answer(name):
         user.name, [user.train[i] for i in kept], [user.train_labels[i] for i in kept],
         user.test, user.test_labels,
     )  # fmt: skip
-    where = Situation(user, where.old, where.new, where.personal, None, where.encode, 0)
+    where = replace(where, user=user)
     scores = find_method(name).fit(where, SETTINGS[name])
     assert set(decisions(scores(user.test)).tolist()) == {0, 2}
 
@@ -208,18 +210,18 @@ def test_reports_of_a_replacement_and_its_refinements_are_one():
     """The reports themselves stay as they were."""
     first = Report(
         "glove", "bert", "vendor", "too early", examples=40, representatives=5, forward_passes=5,
-        scales=(1.0,), vendor_loss=0.7, personal_loss=0.8, solves=3, columns=9,
+        scales=(1.0,), losses={"vendor": 0.7, "personal": 0.8}, solves=3, columns=9, flops=1e6,
         seconds={"solve": 1.0}, peak_memory={"solve": 10, "load": 5},
     )  # fmt: skip
     more = Report(
         "bert", "bert", "personal", "better", representatives=8, forward_passes=3,
-        scales=(2.0,), vendor_loss=0.6, personal_loss=0.5, threshold=0.3, solves=2, columns=4,
+        scales=(2.0,), losses={"personal": 0.5}, threshold=0.3, solves=2, columns=4, flops=2e6,
         stopped="all", seconds={"solve": 0.5, "commit": 0.1}, peak_memory={"solve": 12},
     )  # fmt: skip
     whole = joined(first, more)
     assert (whole.old, whole.new, whole.examples) == ("glove", "bert", 40)
-    assert (whole.forward_passes, whole.solves, whole.columns) == (8, 5, 9)
-    assert (whole.decision, whole.personal_loss, whole.threshold) == ("personal", 0.5, 0.3)
+    assert (whole.forward_passes, whole.solves, whole.columns, whole.flops) == (8, 5, 9, 3e6)
+    assert (whole.decision, whole.losses, whole.threshold) == ("personal", {"personal": 0.5}, 0.3)
     assert (whole.representatives, whole.scales, whole.stopped) == (8, (2.0,), "all")
     assert whole.seconds == {"solve": 1.5, "commit": 0.1}
     assert whole.peak_memory == {"solve": 12, "load": 5}
@@ -310,7 +312,7 @@ def test_works_with_a_real_bundle_end_to_end(name, tmp_path):
     model = fit_matrix(
         old.head, old.inputs(user.train), labels=old.head.label_shares(user.train_labels)
     )
-    where = Situation(user, old, new, model, None, DeviceEncoder(new), 0)
+    where = Situation(user, old, new, new, model, None, DeviceEncoder(new), 0)
     method = find_method(name)
     scores = method.fit(where, method.grid(where)[0])
     assert np.isfinite(scores(user.test)).all()

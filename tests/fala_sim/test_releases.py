@@ -46,7 +46,7 @@ def place(folder, work):
 
 def test_a_release_has_a_bridge_and_a_prior_from_the_public(folder, work, place):
     made = load(place)
-    release = Bundle.open(made.new.path)
+    release = Bundle.open(made.shipped.path)
     assert set(release.bridges()) == {Bundle.open(made.old.path).backbone_digest}
     assert release.prior() is not None
     backbone = Bundle.open(find_source("bert", work).bundle)
@@ -54,7 +54,14 @@ def test_a_release_has_a_bridge_and_a_prior_from_the_public(folder, work, place)
     assert made.vendor["bridge"]["documents"] == len(set(made.division.public))
     assert made.vendor["prior"]["prior"]["annotators"] == 22
     assert str(work) not in str(made.vendor)
-    assert Bundle.open(made.old.path).bridges() == {}
+    assert made.vendor["prior"]["scales"] or "scales" in made.vendor
+    # What devices have has neither, and no words; nor has what the peers start from.
+    for plain in (made.old, made.new):
+        bundle = Bundle.open(plain.path)
+        assert (bundle.bridges(), bundle.prior()) == ({}, None)
+        assert plain.head.lexical is None
+        assert plain.words(["a text"]) is None
+        assert bundle.head() == plain.head
     # It is made once.
     said = []
     assert make(folder, work, said) == place
@@ -126,15 +133,14 @@ def test_a_replaced_device_s_logits_are_what_it_predicts(place, tmp_path):
     prepared = load(place)
     user = prepared.division.users[0]
     # In int8 an embedding depends on the batch that the text is in: here the device's own.
-    known = Bundle.open(prepared.new.path).backbone().encode(user.test)
-    new = replace(prepared.new, embeddings=dict(zip(user.test, known, strict=True)))
-    where = _situation(replace(prepared, new=new), user, 0, known=False)
+    known = Bundle.open(prepared.shipped.path).backbone().encode(user.test)
+    shipped = replace(prepared.shipped, embeddings=dict(zip(user.test, known, strict=True)))
+    where = _situation(replace(prepared, shipped=shipped), user, 0, known=False)
     ours = replaced(where, Budget(forward_passes=20))
-    assert ours.view is not None
     logits = ours(user.test)[:, 0]
     with Device.create(tmp_path / "device", prepared.old.path) as device:
         device.learn(user.train, user.train_labels)
-        device.replace(prepared.new.path, Budget(forward_passes=20))
+        device.replace(prepared.shipped.path, Budget(forward_passes=20))
         shares = device.predict(user.test)[:, 1]
         assert shares == pytest.approx(1 / (1 + np.exp(-logits)), abs=1e-6)
         decided = np.where(logits > ours.threshold, "1", "0")
@@ -161,25 +167,32 @@ def test_every_budget_has_a_record_that_tells_its_cost_and_verdict(place, tmp_pa
 
 def test_all_documents_are_all_documents(place, tmp_path):
     """Although refining by itself stops where a batch changes little."""
-    for method in ("fala-instant", "fala-all", "global"):
+    for method in ("fala-instant", "fala-all", "global", "global-words", "words"):
         jobs.replacement(job(place, tmp_path, method))
     found = {record["method"]: record for record in read_records(tmp_path, "replacement")}
     everything = found["fala-all"]
     assert everything["report"]["forward_passes"] == everything["train"]
     assert everything["report"]["representatives"] == everything["train"]
     assert found["fala-instant"]["report"]["forward_passes"] == 0
-    assert found["fala-instant"]["vendor"] == found["global"]["scores"]
+    assert found["fala-instant"]["vendor"] == found["global-words"]["scores"]
+    assert found["fala-instant"]["vendor"] != found["global"]["scores"]
     assert "vendor" not in found["global"]
+    # Each tells what blends need: the labels, and logits of the same examples.
+    user = load(place).division.users[0]
+    for record in found.values():
+        assert [("0", "1")[label] for label in record["truth"]] == list(user.test_labels)
+        assert len(record["logits"]) == len(record["old_logits"]) == record["test"]
 
 
 def test_what_the_vendor_refuses_is_said_and_left_out(work, tmp_path):
     said = []
     made = load(make(write_data(tmp_path / "few", documents=40), work, said))
-    release = Bundle.open(made.new.path)
+    release = Bundle.open(made.shipped.path)
     assert release.bridges() == {}
     assert release.prior() is None
     assert "too few" in made.vendor["bridge"]["refused"]
     assert "annotators" in made.vendor["prior"]["refused"]
+    assert "annotators" in made.vendor["scales"]["refused"]
     assert any("no bridge: " in line for line in said)
 
 

@@ -187,10 +187,11 @@ def test_verdicts_are_counted_where_the_personal_model_was_kept():
         judged("Cem", "personal", 0.02, -0.1),
         judged("Dee", "personal", 0.0, 0.1, auc=None),
         judged("Eva", "vendor", 0.0, 0.0),
+        judged("Fay", "calibrated", 0.0, 0.2),
     ]
     table = find_table("verdicts")(Records({"replacement": runs}))
     (row,) = table.rows
-    assert row[3:] == (5, 4, 3, 2, 2 / 3, 3, 3 / 4)
+    assert row[3:] == (6, 4, 1, 3, 2, 2 / 3, 3, 3 / 4)
     with pytest.raises(DataError, match="run it again"):
         find_table("verdicts")(Records({"replacement": replaced("fala")}))
 

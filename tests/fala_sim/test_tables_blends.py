@@ -1,7 +1,10 @@
-"""Second rows of a method: the old personal model blended in, and the own threshold."""
+"""Second rows of a method: words and the old personal model blended in, and the own threshold."""
 
+import numpy as np
 import pytest
+from sklearn.metrics import roc_auc_score
 
+from fala_sim.metric.mixing import own_threshold
 from fala_sim.show.tables.records import Records
 from fala_sim.show.tables.registry import find_table
 from fala_sim.show.tables.table import NOT_RUN
@@ -47,7 +50,9 @@ def test_peers_have_a_row_with_the_old_model_by_the_weight_that_validation_chose
     # A blend may be the best baseline.
     assert cell(table, "p", method="Global + old") == "best baseline"
     against = find_table("comparisons")(records)
-    assert cell(against, "difference in AUC", against="Top + old").mean == pytest.approx(-0.03)
+    blend = {"against": "Top, best blend"}
+    assert cell(against, "difference in AUC", **blend).mean == pytest.approx(-0.03)
+    assert cell(against, "difference in AUC", against="Top").mean == pytest.approx(0.0)
 
 
 def test_our_own_threshold_has_a_row_and_no_test_of_the_same_auc():
@@ -70,3 +75,112 @@ def test_our_own_threshold_has_a_row_and_no_test_of_the_same_auc():
 def test_records_of_before_blends_have_no_second_row():
     table = find_table("2")(Records({"replacement": replaced("top")}))
     assert "Top + old" not in column(table, "method")
+
+
+TRUTH = {user: np.random.default_rng(n).integers(2, size=60) for n, user in enumerate("ABCD")}
+
+
+def logits(user, seed, noise):
+    """Logits that know a user's labels, but for some noise."""
+    drawn = np.random.default_rng([ord(user), seed]).normal(size=60)
+    return np.round(2.0 * TRUTH[user] - 1 + noise * drawn, 4)
+
+
+def raw(method, seed, noise, **fields):
+    """Replacements that keep their logits."""
+    return [
+        about(
+            user, method=method, kind="replacement", test=60, scores=scores(0.5),
+            logits=logits(user, seed, noise).tolist(),
+            old_logits=logits(user, 9, 2.0).tolist(), **fields,
+        )
+        for user in TRUTH
+    ]  # fmt: skip
+
+
+def with_truth(records):
+    return [record | {"truth": TRUTH[record["user"]].tolist()} for record in records]
+
+
+def words():
+    return with_truth(raw("words", 5, 1.0, title="Words alone"))
+
+
+def mean_auc(words, old, seed=1, noise=1.5):
+    return np.mean([
+        roc_auc_score(
+            TRUTH[user],
+            (1 - words - old) * logits(user, seed, noise)
+            + words * logits(user, 5, 1.0) + old * logits(user, 9, 2.0),
+        )
+        for user in TRUTH
+    ])  # fmt: skip
+
+
+def test_peers_have_rows_with_words_by_the_weights_that_are_best_in_hindsight():
+    """The peer's own records lack the truth; that of the words is of the same examples."""
+    peers = [record | {"scores": scores(mean_auc(0, 0))} for record in raw("full", 1, 1.5)]
+    records = Records({"replacement": [*peers, *words(), *raw("fala", 2, 0.5)]})
+    table = find_table("2")(records)
+    tenths = [n / 10 for n in range(10)]
+    pairs = {(a, b): mean_auc(a, b) for a in tenths for b in tenths if a + b < 0.95}
+    best = max(pairs, key=pairs.__getitem__)
+    shown = cell(table, "AUC", method="Full + words + old").mean
+    assert shown == pytest.approx(pairs[best])
+    assert cell(table, "blended", method="Full + words + old") == (
+        f"words {best[0]}, old {best[1]} (hindsight)"
+    )
+    alone = max(value for (_, old), value in pairs.items() if not old)
+    assert cell(table, "AUC", method="Full + words").mean == pytest.approx(alone)
+    assert cell(table, "AUC", method="Full").mean < alone <= shown
+    # Ours has words and the old model by itself.
+    assert not [name for name in column(table, "method") if str(name).startswith("FaLA + ")]
+    against = find_table("comparisons")(records)
+    names = column(against, "against")
+    assert {"Full", "Full, best blend"} <= set(names)
+    assert "Full + words" not in names
+
+
+def test_validation_users_choose_the_weights_where_their_logits_are_recorded():
+    """There words are worth nothing, and the old model everything."""
+    random = np.random.default_rng(0)
+    truth = TRUTH["A"]
+    tried = {"settings": {"rate": 1}, "scores": scores(0.5), "logits": random.normal(size=60)}
+    search = about(
+        "Val", method="full", kind="search", tried=[{**tried, "logits": tried["logits"].tolist()}],
+        words_logits=random.normal(size=60).tolist(), old_logits=(2.0 * truth - 1).tolist(),
+        truth=truth.tolist(),
+    )  # fmt: skip
+    peers = raw("full", 1, 1.5, settings={"rate": 1})
+    table = find_table("2")(Records({"replacement": [*peers, *words()], "search": [search]}))
+    told = cell(table, "blended", method="Full + words + old")
+    assert told.endswith("(validation)")
+    weights = [float(part.split()[1]) for part in told.partition(" (")[0].split(", ")]
+    assert weights[1] > weights[0]
+    assert cell(table, "AUC", method="Full + words + old").mean == pytest.approx(mean_auc(*weights))
+
+
+def test_words_of_other_data_are_not_blended():
+    peers = [record | {"digests": {"data": "a"}} for record in raw("full", 1, 1.5)]
+    others = [record | {"digests": {"data": "b"}} for record in words()]
+    table = find_table("2")(Records({"replacement": [*peers, *others]}))
+    assert not [name for name in column(table, "method") if "+ words" in str(name)]
+
+
+def test_every_method_has_f1_at_an_own_threshold_without_a_label():
+    ours = [record | {"decided": scores(0.5, f1=0.77)} for record in raw("fala", 2, 0.5)]
+    for record in ours:
+        record["decided"]["flips"] = {}
+    table = find_table("2")(Records({"replacement": [*raw("full", 1, 1.5), *words(), *ours]}))
+    by_hand = []
+    for user in TRUTH:
+        decided = own_threshold(logits(user, 1, 1.5)[:, None])[:, 0] > 0
+        truth = TRUTH[user] == 1
+        by_hand.append(2 * (decided & truth).sum() / (decided.sum() + truth.sum()))
+    assert cell(table, "F1, own threshold", method="Full").mean == pytest.approx(np.mean(by_hand))
+    assert cell(table, "F1, own threshold", method="FaLA").mean == pytest.approx(0.77)
+    headline = find_table("headline")(Records({"replacement": [*raw("full", 1, 1.5), *words()]}))
+    assert cell(headline, "F1, own threshold", method="Full").mean == pytest.approx(
+        np.mean(by_hand)
+    )
+    assert cell(headline, "AUC", method="Full, best blend").mean > mean_auc(0, 0)

@@ -27,7 +27,6 @@ def test_the_public_door():
         "FalaError",
         "Head",
         "InstantReport",
-        "KeepOld",
         "LearnReport",
         "Manifest",
         "Match",
@@ -38,8 +37,6 @@ def test_the_public_door():
         "RowError",
         "Selection",
         "StoredExample",
-        "View",
-        "ViewReport",
         "add_bridge",
         "add_prior",
         "fit_bridge",
@@ -52,8 +49,8 @@ def test_the_public_door():
 
 
 def test_every_public_name_is_there_and_documented():
-    """Names of types alone (``Example``, ``KeepOld``, ``Progress``) carry none in Python."""
-    aliases = {"Example", "KeepOld", "Progress"}
+    """Names of types alone (``Example``, ``Progress``) carry none in Python."""
+    aliases = {"Example", "Progress"}
     for name in fala.__all__:
         assert name in aliases or getattr(fala, name).__doc__
 
@@ -64,7 +61,7 @@ def test_the_door_of_a_device():
     assert names == {
         "can_roll_back", "close", "create", "decide", "examples", "fit", "forget", "labels",
         "learn", "model", "name", "open", "positive", "predict", "refine", "remember", "replace",
-        "rollback", "task", "threshold", "view",
+        "rollback", "task", "threshold",
     }  # fmt: skip
 
 

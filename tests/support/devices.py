@@ -7,8 +7,10 @@ import numpy as np
 from bridged import PROBES
 from fala.bundle.reading import Bundle
 from fala.replacement.budget import Budget
+from fala.solver.blocks import blocks_of, personal_of
 from fala.solver.fit import fit
-from fala.solver.training import Block, Inputs, TrainingSet
+from fala.solver.judge import judge
+from fala.solver.training import Inputs, TrainingSet
 
 
 def sql(path, statement, *values):
@@ -37,7 +39,8 @@ def halved(release, texts):
 
 def vendor_of(release, probes=PROBES):
     bundle = Bundle.open(release)
-    return bundle.head().vendor_model().probabilities(bundle.backbone().encode(probes))
+    head, embeddings = bundle.head(), bundle.backbone().encode(probes)
+    return head.vendor_model().probabilities(embeddings, head.words(probes))
 
 
 def loss(device, truth, probes=PROBES):
@@ -48,10 +51,10 @@ def loss(device, truth, probes=PROBES):
 
 def state(device):
     """All that answers."""
-    view = device.view
-    parts = [device.predict(PROBES), device.model.weight, device.model.bias, [device.threshold]]
-    if view is not None:
-        parts += [view.weight, view.model.weight, view.model.bias]
+    model = device.model
+    parts = [device.predict(PROBES), model.weight, model.bias, [device.threshold]]
+    if model.lexical is not None:
+        parts.append(model.lexical)
     return [np.asarray(part) for part in parts]
 
 
@@ -67,9 +70,11 @@ def same(first, second):
     )
 
 
-def fitted(head, inputs, labels, viewed, prior=None, basis=None):
-    """The one fit to labelled inputs, with a view's logits beside them."""
+def fitted(head, inputs, labels, prior=None, unseen=0.0, words=None, scales=None):
+    """The personal model of the one fit to labelled inputs, as it is judged."""
     shares = head.label_shares(labels)
-    viewed = None if viewed is None else viewed.astype(np.float64)
-    block = Block(Inputs(inputs, basis), head.weight, prior)
-    return fit(TrainingSet((block,), head.bias, shares, np.full(shares.shape, np.nan), viewed))
+    blocks = blocks_of(head, Inputs(inputs, unseen=unseen), words, prior)
+    found = fit(TrainingSet(blocks, head.bias, shares, np.full(shares.shape, np.nan)), scales)
+    logits = (found.full.left_out, found.calibrated.left_out, found.vendor)
+    chosen = found.personal(judge(shares, *logits).trust)
+    return personal_of(head, chosen.weights, chosen.bias)

@@ -77,4 +77,4 @@ def make_situation(folder, examples, labels, head, test=((), ()), seed=0, **opti
         folder / "model", folder / "release.fala")  # fmt: skip
     release = Release("tiny", path, head, {}, {})
     user = User("ann", examples, labels, *test)
-    return Situation(user, release, release, head.vendor_model(), model, refuse, seed)
+    return Situation(user, release, release, release, head.vendor_model(), model, refuse, seed)

@@ -7,9 +7,9 @@ from bundles import make_head
 from fala.lexical.rows import SparseRows
 from fala.model.losses import cross_entropy
 from fala.model.prior import PopulationPrior
-from fala.solver.fit import LOGIT_WEIGHT, VIEW_DEVIATION, VIEW_WEIGHT
+from fala.solver.fit import LOGIT_WEIGHT, SLOPE_DEVIATION
 from fala.solver.training import Block, Inputs, TrainingSet
-from fala.solver.whitened import BIAS_DEVIATION, SPREAD
+from fala.solver.whitened import BIAS_DEVIATION
 
 D = 5
 THREE = ("a", "b", "c")
@@ -33,7 +33,6 @@ def make_prior(seed=4, d=D):
 def make_training(
     n=40,
     classes=1,
-    view=True,
     basis=False,
     targets="none",
     seed=0,
@@ -63,7 +62,7 @@ def make_training(
         labels[: n if targets == "only" else n // 3] = np.nan
         known = old + 0.5
     return TrainingSet(
-        tuple(made), head_of(classes).bias, labels, known, old if view else None
+        tuple(made), head_of(classes).bias, labels, known
     )  # fmt: skip
 
 
@@ -94,25 +93,23 @@ def dense(block):
 
 def gaussian(training, scales):
     """Mean and covariance of (omega - w, b - the vendor's b, a) for any logit."""
+    *scales, slope = scales
     widths = [block.weight.shape[1] for block in training.blocks]
     whole = sum(widths)
-    covariance, mean = np.zeros((whole + 1, whole + 1)), np.zeros(whole + 1)
+    covariance, mean = np.zeros((whole + 2, whole + 2)), np.zeros(whole + 2)
     free, start = 0.0, 0
-    turn = np.eye(whole + 1)
+    turn = np.eye(whole + 2)
     for block, scale, width in zip(training.blocks, scales, widths, strict=True):
         own = [*range(start, start + width), whole]
         prior = block.prior
-        if isinstance(block.inputs, SparseRows):
+        if prior is None:
+            # b = free bias - omega . mean input, both drawn apart from each other; a row that is
+            # as far from the mean as rows are has a logit of variance 1.
             x = dense(block)
             centre = x.mean(axis=0)
             turn[whole, own[:-1]] = -centre
-            covariance[own[:-1], own[:-1]] = scale / ((x - centre) ** 2).sum(axis=1).mean()
-            free = max(free, BIAS_DEVIATION**2)
-        elif prior is None:
-            # b = free bias - omega . mean input, both drawn apart from each other.
-            turn[whole, own[:-1]] = -dense(block).mean(axis=0)
-            spread = SPREAD * np.mean(block.weight.astype(float) ** 2)
-            covariance[own[:-1], own[:-1]] = scale * spread
+            length = ((x - centre) ** 2).sum(axis=1).mean() + getattr(block.inputs, "unseen", 0.0)
+            covariance[own[:-1], own[:-1]] = scale / length
             free = max(free, BIAS_DEVIATION**2)
         else:
             factors = prior.factors.astype(float)
@@ -121,18 +118,13 @@ def gaussian(training, scales):
             mean[own] += prior.mean
             free = max(free, float(prior.variance[-1]))
         start += width
-    # The bias and the view go with the first block's scale.
-    covariance[whole, whole] += scales[0] * free
-    covariance = turn @ covariance @ turn.T
-    if training.view is None:
-        return mean, covariance
-    more = np.zeros((whole + 2, whole + 2))
-    more[:-1, :-1], more[-1, -1] = covariance, scales[0] * VIEW_DEVIATION**2
-    return np.append(mean, VIEW_WEIGHT), more
+    covariance[whole, whole] += free
+    covariance[whole + 1, whole + 1] = slope * SLOPE_DEVIATION**2
+    return mean, turn @ covariance @ turn.T
 
 
 def brute_force(training, scales):
-    """(omega - w, b - the vendor's b, a) by a general minimizer, (C, p), and its logits."""
+    """Weights of all blocks side by side, bias, and logits, by a general minimizer."""
     x = np.hstack([dense(block) for block in training.blocks])
     vendor = np.hstack([block.weight for block in training.blocks]).astype(float)
     d = x.shape[1]
@@ -142,10 +134,12 @@ def brute_force(training, scales):
     by_target = ~labelled & ~np.isnan(training.targets).any(axis=1)
     weight = LOGIT_WEIGHT if labelled.any() else 1.0
     shape = len(vendor), len(mean)
+    plain = x @ vendor.T + training.bias
+    level = plain[labelled | by_target].mean(axis=0)
 
     def logits(numbers):
-        z = x @ (vendor + numbers[:, :d]).T + training.bias + numbers[:, d]
-        return z if training.view is None else z + training.view * numbers[:, d + 1]
+        moved = x @ numbers[:, :d].T + numbers[:, d]
+        return plain + moved + numbers[:, d + 1] * (plain - level)
 
     def objective(flat):
         numbers = flat.reshape(shape)
@@ -158,11 +152,13 @@ def brute_force(training, scales):
     start = np.tile(mean, (len(vendor), 1)).ravel()
     found = scipy.optimize.minimize(objective, start, method="BFGS", options={"gtol": 1e-6})
     numbers = found.x.reshape(shape)
-    return numbers, logits(numbers)
+    slope = numbers[:, d + 1]
+    weights = vendor * (1 + slope[:, None]) + numbers[:, :d]
+    bias = training.bias + numbers[:, d] + slope * (training.bias - level)
+    return weights, bias, logits(numbers)
 
 
 def answers(training, fitted):
-    """A fit's logits on its own examples, from its weights alone."""
-    parts = zip(training.blocks, fitted.weights, strict=True)
-    z = sum(dense(block) @ weight.T for block, weight in parts) + fitted.bias
-    return z if training.view is None else z + training.view * fitted.view
+    """A full fit's logits, from its weights alone."""
+    parts = zip(training.blocks, fitted.full.weights, strict=True)
+    return sum(dense(block) @ weight.T for block, weight in parts) + fitted.full.bias

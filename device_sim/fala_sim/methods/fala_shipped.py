@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar
 
-import numpy as np
-
 from fala import Budget, Device, PersonalModel, Report
 from fala_sim.meter import Stage
 from fala_sim.methods.method import Method, Scores
-from fala_sim.methods.solve_flops import basis_flops, clustering_flops, solve_flops
-from fala_sim.situation import Example, Logits, Situation, Vectors, distinct_texts
+from fala_sim.methods.solve_flops import clustering_flops
+from fala_sim.situation import Example, Logits, Situation, distinct_texts
 
 #: Texts that a refinement encodes between two fits, at least.
 BATCH = 25
@@ -29,23 +27,18 @@ class Replaced:
     Attributes:
         situation: The user's.
         model: The personal model on the new backbone.
-        view: What the old backbone's view adds to its logits, from old inputs; None without one.
         threshold: The logit above which the device decides for the second of two labels.
         report: What the replacement did.
     """
 
     situation: Situation
     model: PersonalModel
-    view: Callable[[Vectors], Vectors] | None
     threshold: float
     report: Report
 
     def __call__(self, examples: Sequence[Example]) -> Logits:
         """See ``Scores``."""
-        logits = self.model.logits(self.situation.new.inputs(examples)).astype(np.float64)
-        if self.view is not None:
-            logits += self.view(self.situation.old.inputs(examples))
-        return logits
+        return self.situation.shipped.logits(self.model, examples)
 
 
 class Shipped(Method):
@@ -91,7 +84,7 @@ def replaced(situation: Situation, budget: Budget) -> Replaced:
                 device.learn(user.train, user.train_labels)
             before = _size(place)
             with meter.stage("all stages") as whole:
-                report = device.replace(situation.new.path, budget)
+                report = device.replace(situation.shipped.path, budget)
                 # It stops where more texts change next to nothing; everything is everything.
                 while budget.forward_passes == sys.maxsize:
                     more = device.refine(budget)
@@ -100,9 +93,9 @@ def replaced(situation: Situation, budget: Budget) -> Replaced:
                     report = joined(report, more)
             # The stages tell their own seconds; the whole adds processor time and memory.
             total, whole.seconds = whole.seconds, 0.0
-            model, view, threshold = device.model, device.view, device.threshold
+            model, threshold = device.model, device.threshold
             # Beside the bundle, which is the vendor's.
-            meter.stored_bytes = _size(place) - before - situation.new.path.stat().st_size
+            meter.stored_bytes = _size(place) - before - situation.shipped.path.stat().st_size
     for name, seconds in report.seconds.items():
         if name != "total":
             peak = report.peak_memory.get(name, 0)
@@ -110,7 +103,7 @@ def replaced(situation: Situation, budget: Budget) -> Replaced:
     named = sum(stage.seconds for stage in meter.stages.values())
     whole.seconds = max(total - named, 0.0)
     _count(situation, report)
-    return Replaced(situation, model, None if view is None else view.logits, threshold, report)
+    return Replaced(situation, model, threshold, report)
 
 
 def joined(report: Report, more: Report) -> Report:
@@ -130,12 +123,11 @@ def joined(report: Report, more: Report) -> Report:
         forward_passes=report.forward_passes + more.forward_passes,
         scales=more.scales,
         measure=more.measure,
-        vendor_loss=more.vendor_loss,
-        personal_loss=more.personal_loss,
-        views=more.views,
+        losses=more.losses,
         threshold=more.threshold,
         solves=report.solves + more.solves,
         columns=max(report.columns, more.columns),
+        flops=report.flops + more.flops,
         stopped=more.stopped,
         seconds=seconds,
         peak_memory={**report.peak_memory, **more.peak_memory},
@@ -146,32 +138,26 @@ def _count(situation: Situation, report: Report) -> None:
     """Put the report's counts into the meter.
 
     A device does not tell which of the user's texts it encoded, so their FLOPs are those of the
-    user's mean text. Those of choosing and solving follow from their shapes.
+    user's mean text. Those of choosing follow from their shapes, and those of solving it counts.
     """
     stages = situation.meter.stages
     texts = distinct_texts(situation.user.train)
     if "forward" in stages:
         stages["forward"].forward_passes = report.forward_passes
-        mean = situation.new.forward_flops(texts) / len(texts)
+        mean = situation.shipped.forward_flops(texts) / len(texts)
         stages["forward"].forward_flops = mean * report.forward_passes
-    old, new = situation.old.head.dimension, situation.new.head.dimension
+    old, new = situation.old.head.dimension, situation.shipped.head.dimension
     if report.clusters and "select" in stages:
         known = report.examples + report.waiting
         stages["select"].forward_flops = clustering_flops(known, old, report.clusters)
     if not report.solves:
         return
-    classes = len(situation.new.head.weight)
     solve = stages["solve"]
-    rows = report.examples * classes
-    instant, solves = report.instant, report.solves
-    if instant is not None:
-        solves -= instant.solves
-        solve.forward_flops += instant.solves * solve_flops(rows, classes * instant.columns)
-        solve.forward_flops += basis_flops(report.examples, new, instant.columns)
+    solve.forward_flops = report.flops
+    if report.instant is not None:
         # Estimates of new embeddings, at most once a fit.
         fits = 1 + math.ceil(report.forward_passes / BATCH)
         solve.forward_flops += fits * 2.0 * len(texts) * old * new
-    solve.forward_flops += solves * solve_flops(rows, classes * report.columns)
 
 
 def _size(folder: Path) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -77,6 +78,12 @@ class ModelScores:
 def vendor_scores(situation: Situation) -> ModelScores:
     """The vendor's new model as it comes: the answer where there is nothing to learn from."""
     return ModelScores(situation.new, situation.new.head.vendor_model())
+
+
+def shipped_scores(situation: Situation) -> Scores:
+    """The vendor's new model with words as it comes: FaLA's start."""
+    release = situation.shipped
+    return partial(release.logits, release.head.vendor_model())
 
 
 def classes_of(situation: Situation) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -13,6 +13,7 @@ from fala_sim.methods.fala_paper import FalaPaper
 from fala_sim.methods.fala_shipped import Everything, Instant, Shipped
 from fala_sim.methods.full import Full
 from fala_sim.methods.global_ import Global
+from fala_sim.methods.global_words import GlobalWords
 from fala_sim.methods.knn import Knn
 from fala_sim.methods.logistic import Logistic
 from fala_sim.methods.lora import Lora
@@ -20,10 +21,11 @@ from fala_sim.methods.method import Method
 from fala_sim.methods.old import Old
 from fala_sim.methods.procrustes import Procrustes
 from fala_sim.methods.top import Top
+from fala_sim.methods.words import Words
 
 _CLASSES: tuple[type[Method], ...] = (
-    Old, Global, Full, Adapter, Lora, Top, Logistic, Knn, Procrustes, Affine, FalaPaper, Instant,
-    Shipped, Everything,
+    Old, Global, GlobalWords, Words, Full, Adapter, Lora, Top, Logistic, Knn, Procrustes, Affine,
+    FalaPaper, Instant, Shipped, Everything,
 )  # fmt: skip
 
 #: The classes by name, in the order of tables. Those that train load torch when they are used.

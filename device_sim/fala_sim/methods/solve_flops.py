@@ -31,27 +31,6 @@ def ridge_flops(examples: int, classes: int, dimension: int) -> float:
     return classes * (2.0 * small**2 * large + 9.0 * small**3)
 
 
-def solve_flops(rows: int, columns: int) -> float:
-    """One penalized least squares problem with its leave-one-out: 3 m^2 M + m^3 / 3.
-
-    m is the smaller of rows and columns, M the larger: the Gram matrix of the smaller side, its
-    Cholesky factor (section 4.2), and triangular solves of all rows for the leverages. Not every
-    step of a fit needs the last; here all have it.
-    """
-    small, large = sorted((rows, columns))
-    return 3.0 * small**2 * large + small**3 / 3
-
-
-def basis_flops(examples: int, dimension: int, columns: int) -> float:
-    """What a fit to mapped rows does once, before its solves: 2 q^2 d + q^3 / 3 + 2 n q^2.
-
-    The variances of d weights taken to q columns (B V B'), its Cholesky factor, and n rows of the
-    coordinates times it.
-    """
-    q = float(columns)
-    return 2.0 * q**2 * dimension + q**3 / 3 + 2.0 * examples * q**2
-
-
 def procrustes_flops(pairs: int, new_dimension: int, old_dimension: int) -> float:
     """An orthogonal map from n pairs: 2 n d d' + 6 M m^2 + 20 m^3 + 2 d d' m.
 

@@ -41,6 +41,7 @@ def train(job: dict[str, Any], tell: Callable[..., None], at: Callable[[str], No
         user=User("user", examples, labels, (), ()),
         old=old,
         new=new,
+        shipped=new,  # nor at this
         personal=old.head.vendor_model(),  # training does not look at it
         transformer=None if folder is None else Path(folder),
         encode=DeviceEncoder(new),

@@ -18,16 +18,19 @@ from fala import Budget, Device, PersonalModel
 from fala_sim.encoding import DeviceEncoder, KnownEncoder
 from fala_sim.meter import Meter
 from fala_sim.methods.fala_shipped import Replaced, replaced
-from fala_sim.methods.method import Scores, Settings
+from fala_sim.methods.method import Method, Scores, Settings
 from fala_sim.methods.registry import find_method
+from fala_sim.methods.words import Words
 from fala_sim.metric.quality import figures
 from fala_sim.records import Key, recorded, write_record
 from fala_sim.run.releases import Prepared, load
-from fala_sim.run.scoring import rounded, scored, shipped, tried
+from fala_sim.run.scoring import known, rounded, scored, shipped, tried
 from fala_sim.situation import Release, Situation, User
 
 #: Train examples that a device has when the new backbone arrives, for learning curves; None: all.
 SIZES = (0, 5, 10, 20, 50, 200, None)
+#: Methods beside ours whose vendor has words.
+WITH_WORDS = ("global-words", "words")
 #: Forward passes that FaLA is given, for its frontier.
 BUDGETS = (0, 10, 25, 50, 100, 200)
 
@@ -62,11 +65,14 @@ def search(job: Job) -> None:
     method = find_method(job.method)
     user = _user(prepared, job.user)
     situation = _situation(prepared, user, job.seed, known=True)
-    found = [
-        {"settings": settings} | tried(situation, scores(user.test))
-        for settings, scores in method.search(situation)
-    ]
+    found: list[dict[str, Any]] = []
+    for settings, scores in method.search(situation):
+        logits = scores(user.test)
+        found.append({"settings": settings, **tried(situation, logits), "logits": rounded(logits)})
     content = _about(prepared, user) | {"title": method.title, "tried": found}
+    # What a blend's weights are chosen by.
+    words = Words().fit(situation, {})(user.test)
+    content |= {"words_logits": rounded(words), **known(situation)}
     content["seconds"] = time.perf_counter() - start
     write_record(job.results, Key("search", job.data, job.method, job.user, job.seed), content)
 
@@ -84,10 +90,8 @@ def replacement(job: Job) -> None:
     cost = situation.meter.fields()
     content = _about(prepared, user) | {"title": method.title, "settings": settings}
     logits = scores(user.test)
-    content |= scored(situation, logits)
-    content["logits"] = rounded(logits)
-    content["old_logits"] = rounded(situation.old_logits(user.test))
-    content["cost"] = cost
+    content |= scored(situation, logits, words=_with_words(method))
+    content |= {"logits": rounded(logits), **known(situation), "cost": cost}
     if isinstance(scores, Replaced):
         content |= shipped(situation, scores, logits)
     if not method.trained or method.name == "full":
@@ -115,7 +119,7 @@ def frontier(job: Job) -> None:
         cost = situation.meter.fields()
         logits = scores(user.test)
         content = _about(prepared, user) | {"title": find_method(job.method).title}
-        content |= scored(situation, logits) | shipped(situation, scores, logits)
+        content |= scored(situation, logits, words=True) | shipped(situation, scores, logits)
         content["cost"] = cost
         content["seconds"] = time.perf_counter() - start
         write_record(job.results, key, content)
@@ -145,7 +149,7 @@ def curve(job: Job) -> None:
         scores = method.fit(situation, settings)
         content = _about(prepared, user) | {"title": method.title, "settings": settings}
         logits = scores(user.test)
-        content |= scored(situation, logits)
+        content |= scored(situation, logits, words=_with_words(method))
         if isinstance(scores, Replaced):
             content |= shipped(situation, scores, logits)
         content["seconds"] = time.perf_counter() - start
@@ -185,13 +189,9 @@ def chain(job: Job, through: Sequence[Path]) -> None:
 
     def step(device: Device, more: Mapping[str, Any]) -> None:
         release, truth = seen[-1], user.test_labels
-        inputs, labels = release.inputs(user.test), release.head.labels
-        personal = device.model.logits(inputs).astype(np.float64)
-        if device.view is not None:
-            weight = device.view.model.head.weight
-            earlier = next(one for one in seen if np.array_equal(one.head.weight, weight))
-            personal += device.view.logits(earlier.inputs(user.test))
-        vendor = release.head.vendor_model().logits(inputs).astype(np.float64)
+        labels = release.head.labels
+        personal = release.logits(device.model, user.test)
+        vendor = release.logits(release.head.vendor_model(), user.test)
         steps.append(
             {
                 "backbone": release.name,
@@ -208,7 +208,7 @@ def chain(job: Job, through: Sequence[Path]) -> None:
         device.learn(user.train, user.train_labels)
         step(device, {})
         for place in through:
-            seen.append(load(place).new)
+            seen.append(load(place).shipped)
             report = device.replace(seen[-1].path)
             passes = report.forward_passes
             step(device, {"decision": report.decision, "forward_passes": passes})
@@ -235,7 +235,7 @@ def profile(job: Job, name: str) -> None:
         came = run_profile(
             find_profile(name),
             prepared.old.path,
-            prepared.new.path,
+            (prepared.shipped if job.method == "fala" else prepared.new).path,
             write_rows(Path(folder) / "rows.json", user.train, user.train_labels),
             Path(folder) / "out",
             work=REPLACE if job.method == "fala" else job.method,
@@ -264,11 +264,13 @@ def _situation(prepared: Prepared, user: User, seed: int, *, known: bool) -> Sit
         user=user,
         old=prepared.old,
         new=new,
+        shipped=prepared.shipped,
         personal=_personal(prepared.old, user),
         transformer=prepared.transformer,
         encode=KnownEncoder(new) if known else DeviceEncoder(new),
         seed=seed,
         meter=Meter(),
+        words=prepared.words,
     )
 
 
@@ -281,6 +283,11 @@ def _personal(old: Release, user: User) -> PersonalModel:
         if user.train:
             device.learn(user.train, user.train_labels)
         return device.model
+
+
+def _with_words(method: Method) -> bool:
+    """Whether a method's model of the vendor's is the one with words."""
+    return method.ours or method.name in WITH_WORDS
 
 
 def _user(prepared: Prepared, name: str) -> User:

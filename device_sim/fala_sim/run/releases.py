@@ -6,51 +6,52 @@ set is kept in the run's work folder, so that a run that is taken up again begin
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
-import numpy as np
-from tokenizers import Tokenizer
-
-from fala import Backbone, Bundle, DataError, fit_head, write_release
+from fala import Bundle, DataError, Head, fit_head, write_release
 from fala_sim.data.place import find_place
 from fala_sim.data_sets import Division, Role, divide
 from fala_sim.digests import digest_of
+from fala_sim.run.embeddings import TOKENIZER, embed
+from fala_sim.run.heads import example_of, tuned_head, words_head
 from fala_sim.run.sources import SHORT, Source
-from fala_sim.run.tuning import tune
-from fala_sim.run.vendor import RefusedError, Say, add_bridge, add_prior
-from fala_sim.situation import Release, Vectors, distinct_texts
+from fala_sim.run.tuning import public_rows, tune
+from fala_sim.run.vendor import RefusedError, Say, add_bridge, add_prior, add_scales
+from fala_sim.situation import Release, distinct_texts
 
-_TOKENIZER = "backbone/tokenizer.json"
-_CHUNK = 256
-# What is prepared has another form, or another content, than before it was 3.
-_FORM = 3
+# What is prepared has another form, or another content, than before it was 4.
+_FORM = 4
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A division of a data set with both releases, as every job of it needs them.
+    """A division of a data set with its releases, as every job of it needs them.
 
     Attributes:
         division: Who has which examples.
         old: The release that devices have.
-        new: The one that comes, with what the vendor learnt from the public for replacements.
+        new: The backbone that comes, with a plain head: where every peer starts.
+        shipped: The same as FaLA's devices get it: with a head on embeddings and words, and what
+            the vendor learnt from the public for replacements.
+        words: The vendor's head on words alone, of which the one dense input is 0.
         transformer: See ``Source``; the new backbone's.
-        vendor: What the vendor learnt, or why not: ``"bridge"`` and ``"prior"``; of a backbone
-            that it trained first, ``"tuned"``.
+        vendor: What the vendor learnt, or why not: ``"bridge"``, ``"prior"`` and, where that left
+            the fit's scales open, ``"scales"``; of a backbone that it trained first, ``"tuned"``.
         digests: Of the ``"data"``, and of the ``"old"`` and the ``"new"`` backbone.
     """
 
     division: Division
     old: Release
     new: Release
+    shipped: Release
+    words: Head
     transformer: Path | None
     vendor: Mapping[str, Any]
     digests: Mapping[str, str]
@@ -94,20 +95,33 @@ def prepare(
     if place.is_file():
         return place
     said: dict[str, Any] = {}
-    if new.tuned:
+    given = new
+    if given.tuned:
         tuned = tune(new, data, data_dir, work, users=users, seed=seed, say=say)
         new, said["tuned"] = tuned.source, tuned.said
     for source in (old, new):
         source.export(say)
     say(f"{data}, {role} users, seed {seed}: dividing")
     division = divide(data, data_dir, users=users, seed=seed, role=role)
-    releases = [
+    first, second = (
         _release(source, division, work, work / f"{digest}-{side}.fala", say)
         for side, source in (("old", old), ("new", new))
-    ]
+    )
+    shipped_path = work / f"{digest}-shipped.fala"
+    if given.tuned and role == "validation":
+        # Its whole public was trained on, so nothing is left to weigh words on; nor is anything of
+        # ours searched.
+        shipped = second
+    elif given.tuned:
+        rows = list(public_rows(data, data_dir, users=users, seed=seed))
+        shipped = _tuned(new, second, division, rows, shipped_path, say)
+    else:
+        shipped = _shipped(new, second, division, shipped_path, say)
     # Nothing is replaced over a bridge where settings are chosen: ours has none.
-    said |= _learn(old, releases[1].path, division, say) if role == "test" else {}
-    prepared = Prepared(division, releases[0], releases[1], new.transformer, said, digests)
+    said |= _learn(old, shipped.path, division, say) if role == "test" else {}
+    say(f"{data}: fitting the head on words alone")
+    words = words_head(division)
+    prepared = Prepared(division, first, second, shipped, words, new.transformer, said, digests)
     temporary = place.with_suffix(f".{os.getpid()}")
     temporary.write_bytes(pickle.dumps(prepared))
     temporary.replace(place)
@@ -123,13 +137,15 @@ def load(place: Path) -> Prepared:
 
 
 def _release(source: Source, division: Division, work: Path, path: Path, say: Say) -> Release:
+    """A release with a plain head."""
     bundle = Bundle.open(source.bundle)
     users = [example for user in division.users for example in (*user.train, *user.test)]
     texts = distinct_texts([*division.public, *users])
-    embeddings, tokens = _embed(bundle, source, texts, work, say)
+    embeddings, tokens = embed(bundle, source.name, texts, work, say)
     head = bundle.head()
-    # A bundle that was trained for this very task keeps its head, as fala-replace does.
-    if head is None or (head.task, head.labels) != (division.task, division.labels):
+    # A bundle that was trained for this very task keeps its head, as fala-replace does; but no
+    # peer has words.
+    if not _fits(head, division) or head.lexical is not None:
         say(f"{division.name}: fitting the global head of {source.name}")
         head = fit_head(
             bundle.backbone(),
@@ -144,7 +160,7 @@ def _release(source: Source, division: Division, work: Path, path: Path, say: Sa
         shutil.copyfile(source.bundle, path)
     cost = bundle.manifest.details.get("cost")
     flops = cost.get("flops", {}) if isinstance(cost, dict) else {}
-    if not flops and _TOKENIZER in bundle.manifest.files:
+    if not flops and TOKENIZER in bundle.manifest.files:
         raise DataError(
             f"{source.bundle}: does not say what a forward pass costs; export it with "
             "`fala-export backbone` of this version"
@@ -159,58 +175,85 @@ def _release(source: Source, division: Division, work: Path, path: Path, say: Sa
     )
 
 
+def _shipped(source: Source, plain: Release, division: Division, path: Path, say: Say) -> Release:
+    """The release of a backbone as FaLA's devices get it.
+
+    Args:
+        source: The backbone.
+        plain: The release of the same backbone, where the peers start.
+        division: Its public fits a head on embeddings and words, unless the bundle brings a head of
+            its own for this task, with words or without.
+        path: Of the bundle.
+        say: Told before anything slow.
+    """
+    bundle = Bundle.open(source.bundle)
+    head = bundle.head()
+    if _fits(head, division):
+        shutil.copyfile(source.bundle, path)
+    else:
+        say(f"{division.name}: fitting the head on embeddings and words of {source.name}")
+        head = fit_head(
+            bundle.backbone(),
+            division.public,
+            division.public_labels,
+            label_names=division.labels,
+            embeddings=plain.embeddings,
+        )
+        about = f"fitted on the public of {division.name}, with words"
+        write_release(path, bundle, head, {"head": about})
+    # As a device reads it.
+    return replace(plain, path=path, head=Bundle.open(path).head() or head)
+
+
+def _tuned(
+    source: Source,
+    plain: Release,
+    division: Division,
+    rows: Sequence[Mapping[str, Any]],
+    path: Path,
+    say: Say,
+) -> Release:
+    """The release of a backbone that the laboratory trained, as FaLA's devices get it.
+
+    Args:
+        source: The trained one.
+        plain: The release of the trained one, where the peers start.
+        division: Its public has documents that were not trained on.
+        rows: What was trained on.
+        path: Of the bundle.
+        say: Told before anything slow.
+    """
+    bundle = Bundle.open(source.bundle)
+    say(f"{division.name}: fitting words for {source.name}")
+    texts = distinct_texts(map(example_of, rows))
+    embeddings, _ = embed(bundle, source.name, texts, path.parent, say)
+    known = {**plain.embeddings, **embeddings}
+    head = tuned_head(plain.head, division, rows, backbone=bundle.backbone(), embeddings=known)
+    about = "trained with the backbone, with words of the same public"
+    write_release(path, bundle, head, {"head": about})
+    return replace(plain, path=path, head=Bundle.open(path).head() or head)
+
+
+def _fits(head: Head | None, division: Division) -> TypeGuard[Head]:
+    """Whether a bundle's own head is for a division's task."""
+    return head is not None and (head.task, head.labels) == (division.task, division.labels)
+
+
 def _learn(old: Source, release: Path, division: Division, say: Say) -> dict[str, Any]:
-    """Put into a release what helps replacements: a bridge, and a population prior."""
+    """Put into a release what helps replacements: a bridge, a population prior, and scales."""
     said: dict[str, Any] = {}
     learners = {
         "bridge": partial(add_bridge, old.bundle, release, division),
         "prior": partial(add_prior, release, division),
+        "scales": partial(add_scales, release, division),
     }
     for name, learn in learners.items():
-        say(f"{division.name}: the vendor learns a {name} from the public")
+        if name == "scales" and "refused" not in said["prior"]:
+            continue  # a prior comes with the scales for it
+        say(f"{division.name}: the vendor learns from the public: {name}")
         try:
             said[name] = learn()
         except RefusedError as error:
             say(f"{division.name}: no {name}: {error}")
             said[name] = {"refused": str(error)}
     return said
-
-
-def _embed(
-    bundle: Bundle, source: Source, texts: Sequence[str], work: Path, say: Say
-) -> tuple[dict[str, Vectors], dict[str, int]]:
-    """Embeddings and lengths of texts, from the work folder where they are known."""
-    place = work / f"embeddings-{bundle.backbone_digest[:16]}.npz"
-    known: dict[str, Vectors] = {}
-    tokens: dict[str, int] = {}
-    if place.is_file():
-        with np.load(place) as kept:
-            names = json.loads(bytes(kept["texts"]).decode())
-            known = dict(zip(names, kept["vectors"], strict=True))
-            tokens = dict(zip(names, kept["tokens"].tolist(), strict=True))
-    missing = [text for text in texts if text not in known]
-    if missing:
-        backbone: Backbone = bundle.backbone()
-        for start in range(0, len(missing), _CHUNK):
-            part = missing[start : start + _CHUNK]
-            say(f"{source.name}: {start} of {len(missing)} texts")
-            known.update(zip(part, backbone.encode(part), strict=True))
-        tokens.update(zip(missing, _lengths(bundle, missing), strict=True))
-        temporary = place.with_name(f"{place.stem}.{os.getpid()}.npz")
-        np.savez(
-            temporary,
-            texts=np.frombuffer(json.dumps(list(known)).encode(), dtype=np.uint8),
-            vectors=np.stack(list(known.values())),
-            tokens=np.array([tokens[text] for text in known]),
-        )
-        temporary.replace(place)
-    return {text: known[text] for text in texts}, {text: tokens[text] for text in texts}
-
-
-def _lengths(bundle: Bundle, texts: Sequence[str]) -> list[int]:
-    if _TOKENIZER not in bundle.manifest.files:
-        return [0] * len(texts)  # word vectors: no forward pass, whatever the length
-    tokenizer = Tokenizer.from_str(bundle.read(_TOKENIZER).decode("utf-8"))
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(bundle.manifest.max_length or 512)
-    return [len(encoded.ids) for encoded in tokenizer.encode_batch(list(texts))]

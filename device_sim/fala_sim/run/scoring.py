@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fala_sim.methods.fala_shipped import Replaced
-from fala_sim.methods.frozen import vendor_scores
+from fala_sim.methods.frozen import shipped_scores, vendor_scores
 from fala_sim.metric.quality import Figures, figures, flips
 from fala_sim.situation import Logits, Situation
 
@@ -31,12 +31,13 @@ def tried(situation: Situation, logits: Logits) -> dict[str, Any]:
     return {"scores": _figures(situation, logits), "blends": blends}
 
 
-def scored(situation: Situation, logits: Logits) -> dict[str, Any]:
+def scored(situation: Situation, logits: Logits, *, words: bool = False) -> dict[str, Any]:
     """Figures and flips of a replacement, alone and blended.
 
     Args:
         situation: Its user's test examples are scored.
         logits: The model's, of the test examples, shape (n, C).
+        words: Whether the vendor's model that flips are told against is the one with words.
 
     Returns:
         ``scores`` and ``flips``; the same in ``blended``, of equal parts; and ``blends``, figures
@@ -45,12 +46,13 @@ def scored(situation: Situation, logits: Logits) -> dict[str, Any]:
     before = situation.old_logits(situation.user.test)
 
     def both(now: Logits) -> dict[str, Any]:
-        return {"scores": _figures(situation, now), "flips": _turned(situation, now)}
+        return {"scores": _figures(situation, now), "flips": _turned(situation, now, words)}
 
     blends: dict[str, Any] = {}
     for weight in WEIGHTS:
         mixed = blend(logits, before, weight)
-        blends[str(weight)] = _figures(situation, mixed) | {"flips": _turned(situation, mixed)}
+        turned = _turned(situation, mixed, words)
+        blends[str(weight)] = _figures(situation, mixed) | {"flips": turned}
     return both(logits) | {"blended": both(blend(logits, before, 0.5)), "blends": blends}
 
 
@@ -63,15 +65,32 @@ def shipped(situation: Situation, replaced: Replaced, logits: Logits) -> dict[st
         logits: Its logits of the test examples, shape (n, C).
 
     Returns:
-        ``report``; ``vendor``, the figures of the vendor's new model on the same examples; and
-        ``decided``, figures and flips where labels are decided at the device's own threshold.
+        ``report``; ``vendor``, the figures of the vendor's own model of the shipped release on the
+        same examples; and ``decided``, figures and flips where labels are decided at the device's
+        own threshold.
     """
-    vendor = vendor_scores(situation)(situation.user.test)
+    vendor = shipped_scores(situation)(situation.user.test)
     own = logits - replaced.threshold
     return {
         "report": replaced.report.to_dict(),
         "vendor": _figures(situation, vendor),
-        "decided": _figures(situation, own) | {"flips": _turned(situation, own)},
+        "decided": _figures(situation, own) | {"flips": _turned(situation, own, True)},
+    }
+
+
+def known(situation: Situation) -> dict[str, Any]:
+    """What a record keeps of a user's test examples, so that logits can be blended later.
+
+    Args:
+        situation: Its user's test examples are told of.
+
+    Returns:
+        ``old_logits``, and ``truth``: positions of the labels among all.
+    """
+    position = {label: index for index, label in enumerate(situation.labels)}
+    return {
+        "old_logits": rounded(situation.old_logits(situation.user.test)),
+        "truth": [position[label] for label in situation.user.test_labels],
     }
 
 
@@ -85,8 +104,9 @@ def _figures(situation: Situation, logits: Logits) -> Figures:
     return figures(logits, situation.user.test_labels, situation.labels)
 
 
-def _turned(situation: Situation, logits: Logits) -> dict[str, Any]:
+def _turned(situation: Situation, logits: Logits, words: bool) -> dict[str, Any]:
     """Flips against the old personal model and the vendor's new one."""
     test, truth = situation.user.test, situation.user.test_labels
-    others = {"old": situation.old_logits(test), "vendor": vendor_scores(situation)(test)}
+    vendor = shipped_scores(situation) if words else vendor_scores(situation)
+    others = {"old": situation.old_logits(test), "vendor": vendor(test)}
     return {name: flips(logits, other, truth, situation.labels) for name, other in others.items()}

@@ -107,6 +107,30 @@ def add_prior(release: Path, division: Division) -> dict[str, Any]:
         RefusedError: If the command refuses: annotators are too few, or labels are more than two.
         DataError: If it fails otherwise.
     """
+    return _of_annotators(release, division)
+
+
+def add_scales(release: Path, division: Division) -> dict[str, Any]:
+    """Put into a release the scales of the fit's blocks that serve public annotators best.
+
+    ``add_prior`` does so too; this is for releases that it refuses.
+
+    Args:
+        release: See ``add_prior``.
+        division: See ``add_prior``.
+
+    Returns:
+        What the command says of the scales.
+
+    Raises:
+        RefusedError: If the command refuses: annotators are too few.
+        DataError: If it fails otherwise.
+    """
+    return _of_annotators(release, division, "--scales-only")
+
+
+def _of_annotators(release: Path, division: Division, *more: str) -> dict[str, Any]:
+    """Have the command learn from the public's annotators."""
     chosen: set[str] = set()
     rows = 0
     for user, count in Counter(division.public_users).most_common():
@@ -128,7 +152,10 @@ def add_prior(release: Path, division: Division) -> dict[str, Any]:
                     )
                     about = {"user": user, "split": "public", "label": label}
                     lines.write(json.dumps({**about, **row}) + "\n")
-        return _run("prior", "--release", str(release), "--data", str(file))
+        try:
+            return _run("prior", "--release", str(release), "--data", str(file), *more)
+        except RefusedError as error:  # where the rows were is nobody's business
+            raise RefusedError(str(error).replace(f"{file}: ", "")) from error
 
 
 def _run(*arguments: str, say: Say | None = None) -> dict[str, Any]:

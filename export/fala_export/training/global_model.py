@@ -8,20 +8,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import click
-
-from fala import Backbone, Bundle, DataError, ExportError, Head, fit_head
+from fala import Backbone, Bundle, DataError, ExportError, Head
 from fala.vendor import MATCHING, Example, Row, Vectors, unique_texts
-from fala.vendor.fitting import fit_joint_head
-from fala.vendor.joint import MOST_STEPS
 from fala.vendor.layout import WORD_VECTORS
-from fala.vendor.words import add_words
 from fala_export.backbone import versions
 from fala_export.embedding import embed
 from fala_export.models.encoder import Encoder
-from fala_export.progress import progress
 from fala_export.training.batches import Batches
 from fala_export.training.classifier import ClassifierBatches, ClassifierModule
+from fala_export.training.closed_form import closed_form, with_words
 from fala_export.training.figures import measure
 from fala_export.training.learners import Learner, TransformerLearner, WordLearner
 from fala_export.training.loop import History, open_work, train_module
@@ -78,8 +73,7 @@ def train(
         work: Folder of the checkpoints.
         max_length: Tokens of a text that an encoder reads.
         resume: Continue from the last whole checkpoint in ``work``, if there is one.
-        lexical: Whether the head has a lexical view. Its words are fitted beside the backbone as
-            it was, and weighed on the validation users.
+        lexical: Whether the head has a lexical view; see ``closed_form.with_words``.
 
     Raises:
         DataError: The rows are too few, or nothing can be learned from them.
@@ -99,23 +93,23 @@ def train(
     }
     open_work(loop, work, seed=settings.seed, recipe=recipe, resume=resume)
     before = _embed(learner, [*division.training, *division.held_out])
-    spoken, words = _closed_form(learner, division.training, rows.labels, before, lexical=lexical)
-    start = spoken  # the training's own head is of the embeddings alone
+    frozen, _ = closed_form(learner, division.training, rows.labels, before, lexical=lexical)
+    start = frozen  # the training's own head is of the embeddings alone
     if lexical:
-        start, _ = _closed_form(learner, division.training, rows.labels, before, lexical=False)
+        start, _ = closed_form(learner, division.training, rows.labels, before, lexical=False)
     module, batches, validation = _objective(learner, division, rows, start, settings, annotators)
     history = train_module(
         module, batches, loop, work,
         seed=settings.seed, recipe=recipe, resume=resume, validation=validation,
     )  # fmt: skip
-    after = _embed(learner, [*division.held_out, *division.validation])
+    known = division.training if lexical else []
+    after = _embed(learner, [*known, *division.held_out, *division.validation])
     head = module.head(division.validation, after)
-    if spoken.lexical is not None:
-        examples = [row.example for row in division.validation]
-        labels = [str(row.label) for row in division.validation]
-        head = add_words(head, spoken.lexical, examples, labels, after)
+    words: dict[str, Any] = {}
+    if lexical:
+        head, words = with_words(head, learner, division, rows.labels, after)
     figures = {
-        "frozen": measure(spoken, division.held_out, before),
+        "frozen": measure(frozen, division.held_out, before),
         "trained": measure(head, division.held_out, after),
     }
     details = _details("backbone and head", rows, division, figures)
@@ -156,9 +150,7 @@ def fit_frozen(
         backbone = _learner(source, rows, max_length)
     division = divide(rows.rows, seed, validation=False)
     embeddings = _embed(backbone, rows.rows)
-    head, words = _closed_form(
-        backbone, division.training, rows.labels, embeddings, lexical=lexical
-    )
+    head, words = closed_form(backbone, division.training, rows.labels, embeddings, lexical=lexical)
     figures = {"frozen": measure(head, division.held_out, embeddings)} if division.held_out else {}
     details = _details("head in closed form", rows, division, figures)
     details["training"]["recipe"] = {"task": rows.task, "data": rows.digest, "seed": seed}
@@ -237,31 +229,6 @@ def _loop_settings(own: LoopSettings, asked: TrainingSettings) -> LoopSettings:
         learning_rate=own.learning_rate if asked.learning_rate is None else asked.learning_rate,
         warm_up=asked.warm_up,
     )
-
-
-def _closed_form(
-    backbone: Backbone,
-    rows: Sequence[Row],
-    labels: Sequence[str],
-    embeddings: dict[str, Vectors],
-    *,
-    lexical: bool,
-) -> tuple[Head, dict[str, Any]]:
-    """A head, and what the manifest says of its words."""
-    click.echo(f"fitting a head to {len(rows)} rows in closed form", err=True)
-    examples = [row.example for row in rows]
-    known = [str(row.label) for row in rows]
-    if not lexical:
-        head = fit_head(
-            backbone, examples, known, label_names=labels, embeddings=embeddings, lexical=False
-        )
-        return head, {}
-    with progress("choosing penalties", MOST_STEPS) as bar:
-        head, found = fit_joint_head(
-            backbone, examples, known, label_names=labels, embeddings=embeddings,
-            step=lambda: bar.update(1),
-        )  # fmt: skip
-    return head, {"words": found.details()}
 
 
 def _embed(backbone: Backbone, rows: Sequence[Row]) -> dict[str, Vectors]:

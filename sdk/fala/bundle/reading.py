@@ -107,7 +107,7 @@ class Bundle:
             raise ExternalDataError(
                 "the ONNX model keeps weights outside its own file; export it as a single file"
             )
-        bundle._head()
+        bundle._check_scales(bundle._head())
         bundle._bridges()
         bundle._prior()
         return bundle if hold else cls(path, manifest)
@@ -287,6 +287,17 @@ class Bundle:
         if layout.LEXICAL_WEIGHT not in self.manifest.files:
             return None
         return read_lexical(*(self._array(name) for name in layout.LEXICAL_FILES))
+
+    def _check_scales(self, head: Head | None) -> None:
+        """Whether the release tells a scale for every block of its head, and one for the slope."""
+        if head is None or self.scales is None:
+            return
+        expected = len(head.parts) + (head.lexical is not None) + 1
+        if len(self.scales) != expected:
+            raise BundleFormatError(
+                f"{len(self.scales)} scales for a head whose fit has {expected}; choose them anew "
+                "with fala-export prior"
+            )
 
     def _bridges(self) -> dict[str, Bridge]:
         bridges: dict[str, Bridge] = {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fala.errors import BudgetError, CancelledError
 
 #: Forward passes of a replacement for which no budget is given: from nothing, and over a bridge.
-PASSES, BRIDGED_PASSES = 100, 50
+PASSES, BRIDGED_PASSES = 100, 20
 
 #: Called with a stage's name, what is done and what there is to do; False asks for an end.
 Progress = Callable[[str, int, int], object]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class Fitted:
 
     def change(self, embeddings: Mapping[str, Vectors] | None = None) -> Change:
         """What is to be written."""
-        return Change(self.model, self.threshold, embeddings or {})
+        return Change(self.model, self.threshold, self.loss, embeddings or {})
 
 
 def fit_recalled(target: Target, recalled: Recalled, positive: int) -> Fitted:
@@ -69,6 +69,8 @@ def fit_recalled(target: Target, recalled: Recalled, positive: int) -> Fitted:
         shares, found.full.left_out[labelled], found.calibrated.left_out[labelled],
         found.vendor[labelled], positive,
     )  # fmt: skip
+    if not len(shares):  # what the old logits say was judged when they were made
+        verdict = replace(verdict, trust=1.0)
     chosen = found.personal(verdict.trust)
     left_out = chosen.left_out
     model = personal_of(target.head, chosen.weights, chosen.bias)

@@ -180,7 +180,7 @@ class Learner:
             one = calibrated.towards(full, trust)
             model = personal_of(head, one.weights, one.bias)
             try:
-                now = installed.keep(now, Change(model, last.fitted.threshold))
+                now = installed.keep(now, Change(model, last.fitted.threshold, last.fitted.loss))
             except DeviceChangedError:
                 return None
         self._last = Learned(Version(now.generation, data), state, places, last.fitted)

@@ -116,19 +116,21 @@ class Recalled:
 def recall(memory: Memory, target: Target) -> Recalled:
     """Gather rows from real embeddings where there are any, else from mapped ones.
 
-    An example has a row if each of its texts has an embedding that is real or can be mapped.
+    An example has a row if each of its texts has an embedding that is real or can be mapped; with
+    a lexical view every example has one: where nothing is known of its embedding, the mean of the
+    others' stands in, and its words speak alone.
     """
     real = memory.embeddings(target.backbone)
     sources = [(bridge, memory.embeddings(bridge.source)) for bridge in target.bridges]
     sources = [(bridge, embeddings) for bridge, embeddings in sources if embeddings]
     known = set(real).union(*(embeddings for _, embeddings in sources))
+    head = target.head
     rows: list[StoredExample] = []
     waiting: list[StoredExample] = []
     for row in memory.examples():
         whole = all(text in known for text in texts_of(row.example))
-        (rows if whole else waiting).append(row)
+        (rows if whole or head.lexical is not None else waiting).append(row)
     examples = [row.example for row in rows]
-    head = target.head
     # After a rollback there may be labels that only a later release knows: they wait for it.
     known_labels = set(head.labels)
     labels = head.label_shares([row.label if row.label in known_labels else None for row in rows])
@@ -247,11 +249,24 @@ def _inputs(
             ones = np.ones((len(old), 1), dtype=np.float32)
             basis = np.vstack([bridge.matrix, bridge.offset])
             return Inputs(np.hstack([old, ones]), basis, float(bridge.variance.sum()))
+    embeddings = mapped(real, sources, texts)
+    whole = np.array(
+        [all(text in embeddings for text in texts_of(example)) for example in examples], dtype=bool
+    )
+    chosen = np.flatnonzero(whole)
+    known = head.inputs([examples[position] for position in chosen.tolist()], embeddings)
     unseen = 0.0
     if head.task == CLASSIFICATION and sources and examples:
         share = sum(str(example) not in real for example in examples) / len(examples)
         unseen = share * float(sources[-1][0].variance.sum())
-    return Inputs(head.inputs(examples, mapped(real, sources, texts)), None, unseen)
+    if len(known) == len(examples):
+        return Inputs(known, None, unseen)
+    inputs = np.zeros((len(examples), known.shape[1]), dtype=np.float32)
+    if len(known):
+        centre = known.mean(axis=0)
+        inputs[~whole], inputs[whole] = centre, known
+        unseen += float((~whole).mean()) * float(((known - centre) ** 2).sum(axis=1).mean())
+    return Inputs(inputs, None, unseen)
 
 
 def _not_in(real: Embeddings, example: Example) -> list[str]:

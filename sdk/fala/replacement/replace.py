@@ -13,7 +13,7 @@ import numpy as np
 from fala.backbones import Backbone
 from fala.bundle.format import WORD_VECTORS
 from fala.bundle.reading import Bundle
-from fala.errors import BundleMismatchError, DeviceChangedError
+from fala.errors import BundleMismatchError, DeviceChangedError, WorseModelError
 from fala.examples import unique_texts
 from fala.model.answering import Answering
 from fala.model.bridge import Bridge, reachable
@@ -46,6 +46,11 @@ class Release:
     bridges: list[Bridge]
 
     @property
+    def instant(self) -> bool:
+        """Whether a personal model can answer before any forward pass: by a bridge, or by words."""
+        return bool(self.bridges) or self.head.lexical is not None
+
+    @property
     def static(self) -> bool:
         """Whether encoding costs no forward pass."""
         return self.bundle.manifest.kind == WORD_VECTORS
@@ -66,6 +71,7 @@ class Replaced:
         mapped: Examples whose input was estimated over a bridge.
         refined: What came after; None where there was no budget for it.
         probes: Texts that the new release had to answer.
+        old_loss: See ``Report``.
     """
 
     release: Release
@@ -77,6 +83,7 @@ class Replaced:
     agreement: float | None
     mapped: int
     probes: int
+    old_loss: float | None
     refined: Refined | None = None
 
 
@@ -112,6 +119,8 @@ def replace(
     stages: Stages,
     follower: Follower,
     positive: Callable[[Head], int],
+    *,
+    allow_worse: bool = True,
 ) -> Replaced:
     """Carry the personal model over to a new release.
 
@@ -122,6 +131,7 @@ def replace(
         stages: Times what is done.
         follower: Told of every stage.
         positive: Gives the label whose F1 thresholds are for, by head.
+        allow_worse: See ``Device.replace``.
     """
     follower.check("open")
     with stages.stage("open"):
@@ -130,13 +140,16 @@ def replace(
     with ThreadPoolExecutor(max_workers=1) as loader:
         # The session is made while the store is read and representatives are chosen.
         loading = loader.submit(release.bundle.backbone)
-        work = _Replacement(installed, release, stages, follower, positive(release.head))
+        work = _Replacement(
+            installed, release, stages, follower, positive(release.head), allow_worse=allow_worse
+        )
         replaced = work.run(now, budget, loading)
-    # Without a bridge the budget has bought the first answer.
-    if release.static or not release.bridges or budget.forward_passes == 0:
+    # Without a bridge or words the budget has bought the first answer.
+    if release.static or not release.instant or budget.forward_passes == 0:
         return replaced
     refinement = Refinement(installed, stages, follower, positive(release.head))
-    refined = refinement.run(budget)
+    known = replaced.recalled, replaced.fitted
+    refined = refinement.run(budget, bridged=bool(release.bridges), known=known)
     return dataclasses.replace(replaced, refined=refined)
 
 
@@ -150,9 +163,12 @@ class _Replacement:
         stages: Stages,
         follower: Follower,
         positive: int,
+        *,
+        allow_worse: bool,
     ) -> None:
         self._installed, self._release = installed, release
         self._stages, self._follower, self._positive = stages, follower, positive
+        self._allow_worse = allow_worse
         self._encoded: dict[str, Vectors] = {}
         self._first: Choice | None = None
         self._mapped = 0
@@ -179,12 +195,16 @@ class _Replacement:
             recalled = recall(memory, target)
         if self._first is None:
             self._first = self._encode(memory, recalled, taught, now, budget, loading)
-            with stages.stage("read"):
-                memory.add(target.backbone, self._encoded)
-                recalled = recall(memory, target)
+            if self._encoded:
+                with stages.stage("read"):
+                    memory.add(target.backbone, self._encoded)
+                    recalled = recall(memory, target)
         self._follower.check("solve")
         with stages.stage("solve"):
             fitted = self._fit(now, target, recalled)
+        old_loss = now.record.loss
+        if not self._allow_worse and old_loss is not None and fitted.loss is not None:
+            _refuse_worse(release, old_loss, fitted.loss)
         seconds = time.perf_counter() - started
         with stages.stage("load"):
             backbone = loading.result()  # one that does not load must not be committed
@@ -205,7 +225,7 @@ class _Replacement:
         return Replaced(
             release, recalled, fitted, self._first, 0 if release.static else len(self._encoded),
             seconds, _agreement(fitted, recalled, taught), len(recalled.ids) - recalled.real,
-            probes,
+            probes, old_loss,
         )  # fmt: skip
 
     def _target(self, memory: Memory, now: OpenSlot) -> tuple[Target, Taught | None]:
@@ -231,11 +251,12 @@ class _Replacement:
     ) -> Choice:
         """What passes through the new backbone before it answers.
 
-        All of it where that costs nothing; nothing over a bridge; else representatives.
+        All of it where that costs nothing; nothing over a bridge, or where words speak; else
+        representatives.
         """
         if self._release.static:
             choice = Choice(recalled.unseen())
-        elif self._release.bridges or not memory.examples():
+        elif self._release.instant or not memory.examples():
             return Choice([])
         else:
             limit = budget.passes(bridged=False)
@@ -265,6 +286,15 @@ class _Replacement:
         if not training.telling.any():
             return vendor_alone(target, "there is neither a label nor an old logit to fit to")
         return fit_recalled(target, recalled, self._positive)
+
+
+def _refuse_worse(release: Release, before: float, after: float) -> None:
+    if after > before:
+        raise WorseModelError(
+            f"{release.bundle.path}: worse for this user than what answers, which goes on: "
+            f"cross-entropy of labels, each left out, {after:.3f} against {before:.3f}; with "
+            "allow_worse=True it is installed all the same"
+        )
 
 
 def _agreement(fitted: Fitted, recalled: Recalled, taught: Taught | None) -> float | None:

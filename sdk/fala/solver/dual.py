@@ -15,13 +15,15 @@ from fala.solver.newton import (
     DESCENT,
     MAX_HALVINGS,
     MAX_STEPS,
-    TOLERANCE,
     Minimum,
     Problem,
     curvature,
 )
 from fala.solver.whitening import product
 
+# After a step that moved logits by this share the next would move them by its square, and the last
+# factor is as good as one at the minimum.
+_TOLERANCE = 1e-3
 # Below this, what an example's curvature and leverage leave of it is rounding.
 _NO_CURVATURE = 1e-8
 
@@ -36,12 +38,9 @@ def minimize_dual(problem: Problem, gram: Floats) -> Minimum:
     evidence, own = problem.evidence, problem.own
     if own.any():
         gram += own * own[:, 0]
-    numbers, z, steps = _newton(problem, gram)
-    logits = z[:, None]
+    numbers, z, steps, roots, lower = _newton(problem, gram)
+    logits, weights = z[:, None], roots**2
     shares = probabilities(logits)
-    weights = curvature(evidence, shares)[:, 0]
-    roots = np.sqrt(weights)
-    lower = one_plus(gram, roots)
     kept = inverse_diagonal(lower)  # 1 - W_i leverage_i
     diagonal = np.diagonal(gram)
     told = weights * diagonal > _NO_CURVATURE
@@ -55,12 +54,16 @@ def minimize_dual(problem: Problem, gram: Floats) -> Minimum:
         return vector - problem.gather((roots * inner)[:, None])
 
     delta, eta = problem.rows.gather(column), (own * column).sum(axis=0)
-    flops = (steps + 2) * len(z) ** 3 / 3 + 4.0 * steps * len(z) ** 2
+    flops = (steps + 1) * len(z) ** 3 / 3 + 4.0 * steps * len(z) ** 2
     return Minimum(delta, eta, logits, left_out, solve, steps, flops)
 
 
-def _newton(problem: Problem, gram: Floats) -> tuple[Floats, Floats, int]:
-    """Damped Newton steps; gives a (n,), the logits (n,) and the number of steps."""
+def _newton(problem: Problem, gram: Floats) -> tuple[Floats, Floats, int, Floats, Floats]:
+    """Damped Newton steps.
+
+    Returns:
+        a (n,), the logits (n,), the number of steps, and W^1/2 (n,) with the factor of the last.
+    """
     evidence, offset = problem.evidence, problem.offset[:, 0]
     a = np.zeros(len(offset))
     z = offset
@@ -89,9 +92,9 @@ def _newton(problem: Problem, gram: Floats) -> tuple[Floats, Floats, int]:
             break
         moved = float(np.abs(reached - z).max(initial=0.0))
         a, z, value = there, reached, now
-        if moved <= TOLERANCE * (1 + float(np.abs(z).max(initial=0.0))):
+        if moved <= _TOLERANCE * (1 + float(np.abs(z).max(initial=0.0))):
             break
-    return a, z, taken
+    return a, z, taken, roots, lower
 
 
 def _value(problem: Problem, numbers: Floats, z: Floats) -> float:

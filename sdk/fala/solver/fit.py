@@ -20,7 +20,7 @@ the penalty P = diag(w^2), around theta = 1 instead of 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -43,6 +43,9 @@ from fala.solver.whitened import Whitened, whiten
 
 #: Standard deviation of the slope a before any evidence.
 SLOPE_DEVIATION = 0.5
+#: The least multiple of the vendor's own logit, of which labels that say nothing leave no more than
+#: chance does: below 0 the vendor's ranking would be turned round.
+LEAST_SLOPE = 0.1
 #: Scales where a release tells none: of a dense block, of n-grams, and of the slope.
 DENSE_SCALE, LEXICAL_SCALE, SLOPE_SCALE = 1.0, 3.0, 1.0
 #: Examples that a fit over examples may have.
@@ -318,8 +321,19 @@ def _minimum(problem: Problem) -> tuple[Minimum, int]:
 
 
 def _calibrate(prior: _Gaussian, vendor: Floats, own: Floats, evidence: Evidence) -> Minimum:
-    """The minimum over a bias and a slope alone."""
-    return minimize(_calibration(prior, vendor, own, evidence))
+    """The minimum over a bias and a slope alone, which keeps the vendor's ranking."""
+    problem = _calibration(prior, vendor, own, evidence)
+    found = minimize(problem)
+    turned = 1 + prior.slope * found.own < LEAST_SLOPE
+    if not turned.any():
+        return found
+    least = np.where(turned, (LEAST_SLOPE - 1) / prior.slope, 0.0)
+    held = Problem(problem.rows, np.where(turned, 0.0, own), vendor + own * least, evidence)
+    again = minimize(held)
+    return replace(
+        again, own=np.where(turned, least, again.own), steps=found.steps + again.steps,
+        flops=found.flops + again.flops,
+    )  # fmt: skip
 
 
 def _calibration(prior: _Gaussian, vendor: Floats, own: Floats, evidence: Evidence) -> Problem:

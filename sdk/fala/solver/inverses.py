@@ -158,9 +158,9 @@ def cholesky(matrix: Floats) -> Floats:
     # In Fortran's order the lower half of what C's order holds is the upper one.
     if matrix.flags.c_contiguous:
         matrix = matrix.T
-        upper = scipy.linalg.lapack.dpotrf(matrix, lower=0, overwrite_a=1, clean=0)
+        upper = scipy.linalg.lapack.dpotrf(matrix, lower=0, overwrite_a=1)
         return np.asarray(_checked(upper).T)
-    lower = scipy.linalg.lapack.dpotrf(matrix, lower=1, overwrite_a=1, clean=0)
+    lower = scipy.linalg.lapack.dpotrf(matrix, lower=1, overwrite_a=1)
     return _checked(lower)
 
 
@@ -175,9 +175,9 @@ def inverse_diagonal(lower: Floats) -> Floats:
     """Diagonal of (L L')^-1, shape (n,)."""
     if lower.flags.c_contiguous:
         upper, _ = scipy.linalg.lapack.dtrtri(lower.T, lower=0)
-        inverse = np.triu(upper).T
+        inverse = upper.T
     else:
-        inverse = np.tril(scipy.linalg.lapack.dtrtri(lower, lower=1)[0])
+        inverse, _ = scipy.linalg.lapack.dtrtri(lower, lower=1)
     return np.asarray(np.einsum("ij,ij->j", inverse, inverse))
 
 

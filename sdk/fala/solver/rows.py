@@ -79,7 +79,7 @@ class DenseRows:
 
     def gram(self) -> Floats:
         """R R', shape (n, n)."""
-        return symmetric(scipy.linalg.blas.dsyrk(1.0, self.matrix.T, trans=1, lower=1))
+        return product(self.matrix, self.matrix.T)
 
     def inner(self) -> Floats:
         """R'R, shape (p, p), its lower half."""
@@ -96,8 +96,8 @@ class DenseRows:
 
     @property
     def gram_flops(self) -> float:
-        """Operations of ``gram``, of which one half is computed."""
-        return float(len(self)) * self.matrix.size
+        """Operations of ``gram``."""
+        return 2.0 * len(self) * self.matrix.size
 
     def stack(self, other: DenseRows) -> DenseRows:
         """These rows and others of the same columns."""
@@ -265,8 +265,3 @@ class JointRows:
 def scaled(parts: Sequence[Rows], scales: Sequence[float], deviation: float) -> JointRows:
     """All blocks' rows at some scales, with a bias of some standard deviation."""
     return JointRows(tuple(parts), tuple(float(np.sqrt(scale)) for scale in scales), deviation)
-
-
-def symmetric(lower: Floats) -> Floats:
-    """A symmetric matrix of its lower half."""
-    return np.asarray(np.tril(lower) + np.tril(lower, -1).T)

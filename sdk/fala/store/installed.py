@@ -35,11 +35,13 @@ class Change:
     Attributes:
         model: The personal model.
         threshold: Its decision threshold.
+        loss: Its cross-entropy on the labelled examples, each left out; None where it is not known.
         embeddings: Embeddings of the model's backbone to keep with it, by text.
     """
 
     model: PersonalModel
     threshold: float = 0.0
+    loss: float | None = None
     embeddings: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
 
 
@@ -118,6 +120,7 @@ class Installed:
         record = slot_record(
             base.record.name, base.bundle, change.model, base.record.teacher,
             base.record.teacher_vendor, threshold=change.threshold,
+            loss=change.loss,
         )  # fmt: skip
         with self._swap:
             with self.store.transaction():
@@ -168,7 +171,8 @@ class Installed:
                     generation = store.advance(base.generation)
                     installed = install(bundle, self.path)
                     record = slot_record(
-                        idle, installed, change.model, *teachers, threshold=change.threshold
+                        idle, installed, change.model, *teachers, threshold=change.threshold,
+                        loss=change.loss,
                     )  # fmt: skip
                     store.add_embeddings(bundle.backbone_digest, change.embeddings)
                     for name, values in zip(teachers, taught or (), strict=True):

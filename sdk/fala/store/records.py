@@ -43,6 +43,7 @@ class SlotRecord:
         labels: The device's order of the labels; empty for the head's own.
         form: What ``weight`` is: omega, or theta in a store of an earlier version.
         lexical: The user's own weights of n-grams; None where the head has no lexical view.
+        loss: Its cross-entropy on the labelled examples, each left out; None where it is not known.
     """
 
     name: str
@@ -57,6 +58,7 @@ class SlotRecord:
     labels: tuple[str, ...] = ()
     form: str = OMEGA
     lexical: LexicalRecord | None = None
+    loss: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,7 @@ MIGRATIONS: tuple[str, ...] = (
     """
     ALTER TABLE slots ADD COLUMN buckets BLOB;
     ALTER TABLE slots ADD COLUMN lexical BLOB;
+    ALTER TABLE slots ADD COLUMN loss REAL;
     DROP TABLE views;
     """,
 )

@@ -97,6 +97,7 @@ def slot_record(
     teacher_vendor: str | None = None,
     *,
     threshold: float = 0.0,
+    loss: float | None = None,
 ) -> SlotRecord:
     """A slot's row for an installed bundle and a personal model."""
     return SlotRecord(
@@ -111,6 +112,7 @@ def slot_record(
         threshold=threshold,
         labels=model.head.labels,
         lexical=lexical_record(model),
+        loss=loss,
     )
 
 

@@ -262,6 +262,7 @@ class Store:
             "form": record.form,
             "buckets": None if lexical is None else lexical.buckets.astype("<u2").tobytes(),
             "lexical": None if lexical is None else _blob(lexical.weight),
+            "loss": record.loss,
         }
         marks = ", ".join(f":{name}" for name in row)
         with self._db.writer() as db:
@@ -276,18 +277,19 @@ class Store:
         with self._db.snapshot() as db:
             row = db.execute(
                 "SELECT bundle, backbone, weight, bias, model, teacher, teacher_vendor, threshold,"
-                " labels, form, buckets, lexical FROM slots WHERE name = ?",
+                " labels, form, buckets, lexical, loss FROM slots WHERE name = ?",
                 (name,),
             ).fetchone()
         if row is None:
             raise DeviceError(f"{self.path}: slot {name} is empty")
-        *row, labels, form, buckets, words = row
+        *row, labels, form, buckets, words, loss = row
         bundle, backbone, weight, bias, model, teacher, vendor, threshold = row
         try:
             order = tuple(map(str, json.loads(labels)))
             return SlotRecord(
                 name, bundle, backbone, *_matrix(weight, bias), model, teacher, vendor,
                 float(threshold), order, form, _lexical(buckets, words, len(bias) // 4),
+                None if loss is None else float(loss),
             )  # fmt: skip
         except (TypeError, ValueError) as error:
             raise DeviceError(f"{self.path}: slot {name} is damaged: {error}") from error

@@ -20,6 +20,7 @@ from fala.selection.clustering import (
     unit_vectors,
 )
 from fala.solver.evidence import Evidence
+from fala.solver.judge import f1_threshold
 from fala.solver.matrix import fit_matrix
 from fala.solver.objective import fit
 from fala.solver.ridge import GRID, Problem
@@ -49,6 +50,7 @@ __all__ = [
     "cluster_graph",
     "cross_entropy",
     "disagreements",
+    "f1_threshold",
     "fit",
     "fit_bridge",
     "fit_head",

@@ -101,8 +101,8 @@ def test_the_words_tell_heads_apart_and_not_backbones(tmp_path, spoken):
 
 
 def test_a_new_head_leaves_the_earlier_words_behind(tmp_path, spoken):
-    noted = write_release(tmp_path / "a.fala", spoken, spoken.head(), {"scales": [0.3, 1.0]})
-    assert noted.details["scales"] == [0.3, 1.0]
+    noted = write_release(tmp_path / "a.fala", spoken, spoken.head(), {"scales": [0.3, 1.0, 1.0]})
+    assert noted.details["scales"] == [0.3, 1.0, 1.0]
     write_release(tmp_path / "b.fala", Bundle.open(tmp_path / "a.fala"), make_head(), {})
     bundle = Bundle.open(tmp_path / "b.fala")
     assert bundle.head() == make_head()
@@ -176,3 +176,19 @@ def test_a_bundle_of_format_version_2_opens():
     np.testing.assert_array_equal(idf[[0, 1, 65535]], [63.75, 0.25, 0.5])
     # Devices keep logits under it.
     assert bundle.head_digest.startswith("713e0e6811aa27d8")
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_release_tells_a_scale_for_every_block_and_the_slope(tmp_path, count):
+    release = tmp_path / "release.fala"
+    write_word_vector_release(release, make_head(words=True))
+    bundle = Bundle.open(release)
+    assert bundle.scales is None
+    head = bundle.head()
+    write_release(release, bundle, head, {"scales": [1.0, 3, 0.5]})
+    assert Bundle.open(release).scales == (1.0, 3.0, 0.5)
+    with pytest.raises(BundleFormatError, match=f"{count} scales for a head whose"):
+        write_release(release, bundle, head, {"scales": [1.0] * count})
+    for wrong in ([-1, 1, 1], "1, 2, 3", [1, 2, "3"], [1, 2, True]):
+        with pytest.raises(BundleFormatError, match="scales"):
+            write_release(release, bundle, head, {"scales": wrong})

@@ -46,7 +46,7 @@ def bridged(tmp_path, tiny):
 def test_a_real_device_as_json(device, tiny):
     report = result_of("--device", device, *tiny[2:], "--budget", 10)
     assert (report["old"], report["new"]) == ("tiny vectors", "tiny encoder")
-    assert report["decision"] in ("personal", "vendor")
+    assert report["decision"] in ("personal", "calibrated", "vendor")
     assert report["reason"]
     assert 0 < report["forward_passes"] <= 10
     assert report["backward_passes"] == 0
@@ -68,13 +68,11 @@ def test_a_device_answers_at_once_and_goes_on(device, bridged):
     done = run("--device", device, "--new", bridged, "--budget", 0)
     assert done.returncode == 0
     with fala.Device.open(device) as opened:
-        threshold, weight = opened.threshold, opened.view.weight[0]
+        threshold = opened.threshold
     for part in (
         "tiny vectors -> tiny encoder: personal model",
         "\ninstant          personal model after ",
         "\nforward passes   0;",
-        f"\nanswers          tiny encoder (0.0 MB, a forward pass a text) + {weight:.2f} x tiny "
-        "vectors (0.0 MB, no forward pass a text)\n",
         f"\nthreshold        1 above logit {threshold:.3f}\n",
     ):
         assert part in done.stdout
@@ -109,7 +107,9 @@ def test_ctrl_c_keeps_what_was_encoded(device, bridged, monkeypatch, options):
     with monkeypatch.context() as patched:
         patched.setattr(OnnxEncoder, "encode", encode)
         patched.setattr("fala.replacement.refine.LEAST_MOVE", 0)
-        done = CliRunner().invoke(cli, ["--device", str(device), *map(str, options)])
+        done = CliRunner().invoke(
+            cli, ["--device", str(device), "--budget", "50", *map(str, options)]
+        )
     assert done.exit_code == 1
     hint, last = done.stderr.splitlines()
     assert last.endswith(": interrupted")

@@ -144,7 +144,6 @@ def test_scores_are_of_what_a_device_decides(tmp_path, bundles, folder, labels):
         device.learn([row.example for row in train], [row.label for row in train])
         check(device, "old_personal")
         device.replace(sides[1].release, fala.Budget(0))
-        assert device.view is not None
         check(device, "instant")
         device.refine(fala.Budget(30))
         check(device, "fala")

@@ -89,7 +89,7 @@ def test_no_example_waits_for_word_vectors(tmp_path, plain):
     """Over a transformer that few of them passed to word vectors: all count there."""
     with Device.create(tmp_path / "device", plain["old"]) as device:
         device.learn(TEXTS, ["0", "1"] * 45)
-        assert device.replace(plain["mid"], Budget(20), keep_old="never").waiting == 70
+        assert device.replace(plain["mid"], Budget(20)).waiting == 70
         report = device.replace(plain["old"])
         assert (report.examples, report.labelled, report.waiting) == (90, 90, 0)
 
@@ -146,7 +146,6 @@ def test_what_is_no_budget(fields):
     ("options", "error", "match"),
     [
         ({"budget": 5}, BudgetError, r"Budget\(forward_passes=50\), not 5"),
-        ({"keep_old": "perhaps"}, DataError, "keep_old is one of auto, always, never"),
         ({"progress": "bar"}, DataError, "progress is a function"),
     ],
 )
@@ -155,10 +154,8 @@ def test_a_wrong_argument_is_named_before_anything_changes(device, releases, opt
     with pytest.raises(error, match=match):
         device.replace(releases["mid"], **options)
     assert same(state(device), before) and not device.can_roll_back
-    options.pop("keep_old", None)
-    if options:
-        with pytest.raises(error, match=match):
-            device.refine(**options)
+    with pytest.raises(error, match=match):
+        device.refine(**options)
     with pytest.raises(DataError, match="bundle is a path, not 3"):
         device.replace(3)
 

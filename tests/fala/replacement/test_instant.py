@@ -9,7 +9,7 @@ import pytest
 import bridged
 import bundles
 from bridged import PROBES, TEXTS
-from devices import embedded, fitted, halved, loss, refine_all, same, state, vendor_of
+from devices import embedded, fitted, halved, loss, refine_all, vendor_of
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import add_bridge, add_prior, write_release
 from fala.device import Device
@@ -29,20 +29,17 @@ def test_a_device_answers_before_any_forward_pass(device, path, releases, truth,
     assert (report.old, report.new) == (("old", "mid"))
     assert device.name == "mid"
     assert (report.decision, report.instant.decision) == ("personal", "personal")
-    assert report.personal_loss == report.instant.personal_loss < report.vendor_loss
+    assert report.losses == report.instant.losses
+    assert report.losses["personal"] == min(report.losses.values())
+    assert list(report.losses) == ["personal", "calibrated", "vendor"]
     assert report.bridged == report.examples == report.labelled == len(TEXTS)
     assert report.representatives == 0
     assert report.instant.solves == report.solves > 0
-    # Nine numbers an old embedding with its offset, the view and the bias.
+    # Nine numbers an old embedding with its offset, the slope and the bias.
     assert report.instant.columns == report.columns == 8 + 1 + 1 + 1
     assert 0 < report.instant.seconds <= report.seconds["total"]
     assert report.agreement > 0.7
     assert report.threshold == report.instant.threshold == device.threshold < 0
-    new, old = report.views
-    assert (new.name, new.weight, new.forward_passes) == ("mid", (1.0,), 1)
-    assert (old.name, old.forward_passes) == ("old", 0)
-    assert old.weight == pytest.approx(tuple(device.view.weight.tolist()), abs=1e-4)
-    assert (new.bytes, old.bytes) == tuple(releases[age].stat().st_size for age in ("mid", "old"))
     json.dumps(report.to_dict())
     assert embedded(path, releases["mid"]) == set()
     of_vendor = vendor[range(len(PROBES)), [int(y) for y in truth]]
@@ -63,16 +60,13 @@ def test_the_instant_model_is_the_closed_form_on_mapped_embeddings(
     mid, old = Bundle.open(release), Bundle.open(releases["old"])
     device.replace(release, Budget(0))
     known = halved(releases["old"], TEXTS)
-    viewed = old.head().vendor_model().logits(known)
-    inputs = mid.bridges()[old.backbone_digest].map(known)
-    found = fitted(mid.head(), inputs, labels, viewed, mid.prior())
-    np.testing.assert_allclose(device.model.weight, found.weights[0], atol=1e-3)
+    bridge = mid.bridges()[old.backbone_digest]
+    unseen = float(bridge.variance.sum())
+    found = fitted(mid.head(), bridge.map(known), labels, mid.prior(), unseen)
+    np.testing.assert_allclose(device.model.weight, found.weight, atol=1e-3)
     np.testing.assert_allclose(device.model.bias, found.bias, atol=1e-3)
-    np.testing.assert_allclose(device.view.weight, found.view, atol=1e-4)
-    assert device.view.model.is_vendor
-    # What a device says is the two views' logits together.
+    # The old backbone has no say any more.
     z = device.model.logits(mid.backbone().encode(PROBES))
-    z = z + device.view.weight * old.head().vendor_model().logits(old.backbone().encode(PROBES))
     np.testing.assert_allclose(device.predict(PROBES)[:, 1:], 1 / (1 + np.exp(-z)), atol=1e-5)
 
 
@@ -99,7 +93,6 @@ def test_three_labels_go_over_a_bridge_too(tmp_path, encoded):
         report = device.replace(releases["mid"], Budget(0))
         assert len(encoded) == report.probes == 4
         assert (report.decision, report.threshold, report.forward_passes) == ("personal", 0.0, 0)
-        assert device.view.weight.shape == (3,)
         vendor = vendor_of(releases["mid"])
         known = vendor[range(len(PROBES)), ["abc".index(y) for y in truth]]
         assert loss(device, truth) < -np.log(known).mean()
@@ -122,7 +115,7 @@ def test_a_matcher_goes_over_a_bridge_too(tmp_path, encoded, query):
         assert len(encoded) == report.probes <= 4
         encoded.clear()
         assert report.bridged == report.examples == len(set(examples))
-        assert report.personal_loss < report.vendor_loss
+        assert report.losses["personal"] < report.losses["vendor"]
         report = device.refine(Budget(7))
         assert len(encoded) == report.forward_passes <= 7
         report = device.refine(Budget(100))
@@ -141,9 +134,8 @@ def test_without_a_bridge_representatives_come_first(path, tmp_path, encoded):
         assert report.forward_passes == report.representatives == len(encoded) - report.probes == 40
         assert 0 < report.clusters <= len(TEXTS) and report.queries > 0
         assert report.waiting == len(TEXTS) - 40
-        # All else is as over a bridge: the old view goes on, and the threshold is the user's.
+        # All else is as over a bridge: the threshold is the user's.
         assert report.threshold == device.threshold != 0
-        assert [view.name for view in report.views] == ["mid", "old"]
         assert (report.decision, report.stopped) == ("personal", "the budget is spent")
         # There is something to go on with.
         first = set(encoded[:40])
@@ -169,13 +161,6 @@ def test_a_bridge_from_another_backbone_is_of_no_use(device, tmp_path, releases)
     assert report.forward_passes == report.representatives == 20
 
 
-def test_an_unknown_way_to_keep_the_old_is_refused(device, releases):
-    before = state(device)
-    with pytest.raises(DataError, match="keep_old is one of auto, always, never, not 'maybe'"):
-        device.replace(releases["mid"], keep_old="maybe")
-    assert same(state(device), before)
-
-
 @pytest.mark.parametrize("budget", [Budget(0), None])
 def test_without_examples_the_vendors_model_answers(tmp_path, releases, encoded, budget):
     vendor = vendor_of(releases["mid"])
@@ -183,7 +168,7 @@ def test_without_examples_the_vendors_model_answers(tmp_path, releases, encoded,
     with Device.create(tmp_path / "device", releases["old"]) as device:
         report = device.replace(releases["mid"], budget)
         assert encoded == ["A text.", ""]
-        assert device.model.is_vendor and device.view is None and device.threshold == 0
+        assert device.model.is_vendor and device.threshold == 0
         np.testing.assert_array_equal(device.predict(PROBES), vendor)
         assert report.decision == "vendor"
         assert "no examples" in report.reason

@@ -14,8 +14,7 @@ from checkout import SUPPORT
 from devices import embedded, refine_all, same, state
 from fala.backbones import OnnxEncoder
 from fala.device import Device
-from fala.replacement.budget import Budget
-from fala.selection.next_texts import BATCH
+from fala.replacement.budget import BRIDGED_PASSES, Budget
 
 
 class TestKilled:
@@ -83,10 +82,10 @@ class TestKilled:
             ("old", "probe", "old"), ("old", "progress:check", "old"),
             ("old", "progress:commit", "old"),
             ("old", "commit", "instant"), ("old", "encode", "instant"),
-            ("old", "progress:forward", "instant"), ("old", "progress:refine", BATCH),
+            ("old", "progress:forward", "instant"), ("old", "progress:refine", BRIDGED_PASSES),
             ("instant", "encode", "instant"), ("instant", "add_embeddings", "instant"),
             ("instant", "put_slot", "instant"), ("instant", "progress:forward", "instant"),
-            ("instant", "progress:refine", BATCH),
+            ("instant", "progress:refine", BRIDGED_PASSES),
         ],
     )  # fmt: skip
     def test_at_a_point(self, prepared, tmp_path, releases, start, point, found):

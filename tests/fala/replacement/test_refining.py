@@ -67,7 +67,7 @@ def test_a_replacement_refines_within_its_budget(device, path, releases, encoded
     # The instant model answers while the first batch passes, and the last one in the end.
     assert same(seen[5][2], seen[6][2]) and not same(seen[6][2], seen[7][2])
     assert same(seen[-1][2], state(device))
-    assert report.instant.personal_loss != report.personal_loss
+    assert report.instant.losses["personal"] != report.losses["personal"]
 
 
 def test_a_replacement_without_a_budget_has_the_default(device, releases, encoded):
@@ -78,12 +78,10 @@ def test_a_replacement_without_a_budget_has_the_default(device, releases, encode
 def test_a_model_refined_to_the_end_is_the_closed_form_on_real_embeddings(device, releases, labels):
     device.replace(releases["mid"], Budget(0))
     refine_all(device)
-    mid, old = Bundle.open(releases["mid"]), Bundle.open(releases["old"])
-    viewed = old.head().vendor_model().logits(halved(releases["old"], TEXTS))
-    found = fitted(mid.head(), halved(releases["mid"], TEXTS), labels, viewed)
-    np.testing.assert_allclose(device.model.weight, found.weights[0], atol=0.02)
-    np.testing.assert_allclose(device.model.bias, found.bias, atol=0.02)
-    np.testing.assert_allclose(device.view.weight, found.view, atol=0.02)
+    head = Bundle.open(releases["mid"]).head()
+    found = fitted(head, halved(releases["mid"], TEXTS), labels)
+    np.testing.assert_allclose(device.model.weight, found.weight, atol=1e-3)
+    np.testing.assert_allclose(device.model.bias, found.bias, atol=1e-3)
 
 
 def test_it_stops_where_a_batch_changes_next_to_nothing(tmp_path, encoded):
@@ -99,7 +97,8 @@ def test_it_stops_where_a_batch_changes_next_to_nothing(tmp_path, encoded):
         report = device.replace(releases["mid"], Budget(90))
         assert report.stopped == "the last texts changed next to nothing"
         assert report.forward_passes == len(encoded) - report.probes == BATCH
-        assert report.personal_loss == pytest.approx(report.instant.personal_loss, abs=0.01)
+        instant = report.instant.losses["personal"]
+        assert report.losses["personal"] == pytest.approx(instant, abs=0.01)
 
 
 def test_refining_stops_when_time_is_over(device, releases, monkeypatch):

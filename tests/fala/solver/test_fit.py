@@ -8,21 +8,24 @@ import pytest
 from fala.errors import DataError
 from fala.model.losses import cross_entropy, probabilities
 from fala.solver import fit as module
-from fala.solver.fit import SCALES, VIEW_WEIGHT, fit
+from fala.solver.fit import fit
 from fala.solver.training import Block, Inputs, TrainingSet
 from training_sets import D, answers, brute_force, dense, head_of, make_prior, make_training
 
 CASES = [
-    {}, {"view": False}, {"basis": True}, {"basis": True, "view": False}, {"targets": "some"},
-    {"targets": "only"}, {"n": 4}, {"classes": 3}, {"classes": 3, "view": False, "basis": True},
-    {"classes": 3, "targets": "some"}, {"classes": 3, "n": 6}, {"classes": 3, "targets": "only"},
-    {"basis": True, "targets": "some", "n": 12}, {"blocks": 2}, {"blocks": 2, "n": 8},
-    {"prior": True}, {"prior": True, "view": False, "targets": "some"},
+    {}, {"basis": True}, {"targets": "some"}, {"targets": "only"}, {"n": 4}, {"classes": 3},
+    {"classes": 3, "basis": True}, {"classes": 3, "targets": "some"}, {"classes": 3, "n": 6},
+    {"classes": 3, "targets": "only"}, {"basis": True, "targets": "some", "n": 12}, {"blocks": 2},
+    {"blocks": 2, "n": 8}, {"prior": True}, {"prior": True, "targets": "some"},
     {"prior": True, "basis": True, "targets": "only"}, {"prior": True, "n": 4},
-    {"words": 7}, {"words": 60, "view": False}, {"words": 60, "targets": "some"},
+    {"words": 7}, {"words": 60}, {"words": 60, "targets": "some"},
     {"words": 60, "prior": True, "basis": True}, {"words": 9, "classes": 3},
     {"words": 9, "classes": 3, "n": 12, "targets": "some"}, {"words": 9, "blocks": 2},
 ]  # fmt: skip
+
+
+#: Without a slope, which turns at a mean that every example has a part in.
+STILL = (1.0, 0.0)
 
 
 def training_of(case):
@@ -33,43 +36,31 @@ def training_of(case):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_optimum_is_the_brute_force_one(case, scale):
     training = training_of(case)
-    scales = (scale, 1.0, 0.7)[: len(training.blocks)]
+    scales = (*(scale, 1.0, 0.7)[: len(training.blocks)], 0.8)
     fitted = fit(training, scales)
-    numbers, z = brute_force(training, scales)
+    weights, bias, z = brute_force(training, scales)
     assert fitted.scales == scales
     np.testing.assert_allclose(answers(training, fitted), z, atol=2e-4)
-    start = 0
-    for block, weight in zip(training.blocks, fitted.weights, strict=True):
-        width = block.weight.shape[1]
-        expected = block.weight + numbers[:, start : start + width]
-        np.testing.assert_allclose(weight, expected, atol=2e-4)
-        start += width
-    np.testing.assert_allclose(fitted.bias, training.bias + numbers[:, start], atol=2e-4)
-    if training.view is None:
-        assert fitted.view is None
-    else:
-        np.testing.assert_allclose(fitted.view, numbers[:, start + 1], atol=2e-4)
+    np.testing.assert_allclose(np.hstack(fitted.full.weights), weights, atol=2e-4)
+    np.testing.assert_allclose(fitted.full.bias, bias, atol=2e-4)
     plain = sum(dense(block) @ block.weight.T for block in training.blocks) + training.bias
     np.testing.assert_allclose(fitted.vendor, plain, atol=1e-5)
 
 
 @pytest.mark.parametrize("with_prior", [False, True], ids=["isotropic", "population"])
-@pytest.mark.parametrize("view", [False, True])
 @pytest.mark.parametrize("targets", ["none", "some"])
-def test_a_basis_changes_the_arithmetic_only(with_prior, view, targets):
+def test_a_basis_changes_the_arithmetic_only(with_prior, targets):
     prior = make_prior() if with_prior else None
-    training = make_training(basis=True, view=view, targets=targets, prior=prior)
+    training = make_training(basis=True, targets=targets, prior=prior)
     (block,) = training.blocks
     plain = replace(training, blocks=(replace(block, inputs=Inputs(dense(block))),))
     few, many = fit(training), fit(plain)
-    np.testing.assert_allclose(few.weights[0], many.weights[0], atol=1e-4)
-    np.testing.assert_allclose(few.bias, many.bias, atol=1e-4)
-    np.testing.assert_allclose(few.left_out, many.left_out, atol=1e-4)
+    np.testing.assert_allclose(few.full.weights[0], many.full.weights[0], atol=1e-4)
+    np.testing.assert_allclose(few.full.bias, many.full.bias, atol=1e-4)
+    np.testing.assert_allclose(few.full.left_out, many.full.left_out, atol=1e-4)
     np.testing.assert_allclose(few.vendor, many.vendor, atol=1e-5)
     assert few.scales == many.scales
     assert few.columns < many.columns
-    if view:
-        np.testing.assert_allclose(few.view, many.view, atol=1e-5)
 
 
 def padded(training, d):
@@ -77,7 +68,7 @@ def padded(training, d):
     (block,) = training.blocks
     zeros = np.zeros((len(training), d - D))
     inputs = Inputs(np.hstack([block.inputs.coordinates, zeros]))
-    # As many weights again of the same mean square, so that the Gaussian is the same.
+    # As many weights again, of features that are always 0.
     weight = np.tile(block.weight, (1, d // D))
     prior = block.prior
     if prior is not None:
@@ -91,7 +82,7 @@ def padded(training, d):
 
 @pytest.mark.parametrize(
     "case",
-    [{}, {"view": False}, {"targets": "some"}, {"targets": "only"}, {"prior": True},
+    [{}, {"targets": "some"}, {"targets": "only"}, {"prior": True},
      {"classes": 3}, {"classes": 3, "targets": "some"}],
     ids=str,
 )  # fmt: skip
@@ -99,14 +90,15 @@ def test_primal_and_dual_agree(case):
     training = training_of(case)
     # Conjugate gradients end a step of many logits earlier than a Cholesky factor does.
     close = 1e-8 if case.get("classes", 1) == 1 else 1e-6
-    primal, dual = fit(training, (1.0,)), fit(padded(training, 12 * D), (1.0,))
+    primal, dual = fit(training, STILL), fit(padded(training, 12 * D), STILL)
     assert primal.columns < dual.columns == len(training) + 1
-    np.testing.assert_allclose(dual.weights[0][:, :D], primal.weights[0], atol=close)
-    np.testing.assert_allclose(dual.bias, primal.bias, atol=close)
-    np.testing.assert_allclose(dual.left_out, primal.left_out, atol=10 * close)
+    np.testing.assert_allclose(dual.full.weights[0][:, :D], primal.full.weights[0], atol=close)
+    np.testing.assert_allclose(dual.full.bias, primal.full.bias, atol=close)
+    # The dual leaves out by the factor of the last step.
+    np.testing.assert_allclose(dual.full.left_out, primal.full.left_out, atol=1e-3)
     # What is always 0 stays as the vendor has it.
     blocks = padded(training, 12 * D).blocks
-    np.testing.assert_allclose(dual.weights[0][:, D:], blocks[0].weight[:, D:], atol=close)
+    np.testing.assert_allclose(dual.full.weights[0][:, D:], blocks[0].weight[:, D:], atol=close)
 
 
 # Leave-one-out
@@ -119,27 +111,29 @@ def left_out_by_refits(training):
         labels, targets = training.labels.copy(), training.targets.copy()
         labels[index] = targets[index] = np.nan
         # The others' weights beside labels stay, whichever is left out.
-        found.append(fit(replace(training, labels=labels, targets=targets), (1.0,)).left_out[index])
+        found.append(
+            fit(replace(training, labels=labels, targets=targets), STILL).full.left_out[index]
+        )
     return np.array(found)
 
 
-@pytest.mark.parametrize("case", [{}, {"view": False}, {"basis": True}, {"n": 6}], ids=str)
+@pytest.mark.parametrize("case", [{}, {"basis": True}, {"n": 6}], ids=str)
 def test_leave_one_out_is_exact_for_squares(case):
     training = make_training(targets="only", **{"n": 30, **case})
     refits = left_out_by_refits(training)
-    np.testing.assert_allclose(fit(training, (1.0,)).left_out, refits, atol=1e-6)
+    np.testing.assert_allclose(fit(training, STILL).full.left_out, refits, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     "case",
-    [{}, {"view": False}, {"basis": True}, {"targets": "some"}, {"classes": 3}, {"prior": True}],
+    [{}, {"basis": True}, {"targets": "some"}, {"classes": 3}, {"prior": True}],
     ids=str,
 )
 def test_leave_one_out_is_near_a_refit(case):
     training = training_of({"n": 30 if "classes" in case else 60, **case})
-    fitted = fit(training, (1.0,))
+    fitted = fit(training, STILL)
     refits = left_out_by_refits(training)
-    ours = np.abs(fitted.left_out - refits)
+    ours = np.abs(fitted.full.left_out - refits)
     nothing = np.abs(answers(training, fitted) - refits)
     # One step from the minimum is near for one logit. Of three the curvatures between logits, and
     # between examples, are taken together: more than half of what leaving out changes is told.
@@ -154,42 +148,97 @@ def test_an_example_that_was_not_fitted_to_is_left_out_as_it_is():
     labels[20:] = np.nan
     fitted = fit(replace(training, labels=labels))
     plain = answers(training, fitted)
-    np.testing.assert_allclose(fitted.left_out[20:], plain[20:], atol=1e-9)
-    assert np.abs(fitted.left_out[:20] - plain[:20]).min() > 0
+    np.testing.assert_allclose(fitted.full.left_out[20:], plain[20:], atol=1e-9)
+    assert np.abs(fitted.full.left_out[:20] - plain[:20]).min() > 0
 
 
-# The scales
+# The scales, and the calibrated model
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_scales_are_those_that_leave_out_best(seed):
-    training = make_training(n=30, seed=seed)
-    losses = {
-        scale: cross_entropy(training.labels, fit(training, (scale,)).left_out).mean()
-        for scale in SCALES
-    }
+def test_scales_that_nobody_tells_are_those_that_serve_most_people():
+    training = make_training(n=30, words=9, blocks=2)
     fitted = fit(training)
-    assert fitted.scales == (min(losses, key=losses.get),)
+    assert fitted.scales == (1.0, 1.0, 3.0, 1.0)
     given = fit(training, fitted.scales)
-    np.testing.assert_allclose(fitted.weights[0], given.weights[0], atol=1e-6)
+    np.testing.assert_array_equal(fitted.full.left_out, given.full.left_out)
 
 
-def test_a_block_that_says_nothing_is_held_back(monkeypatch):
-    random = np.random.default_rng(1)
-    n = 120
-    said, noise = random.normal(size=(n, D)), random.normal(size=(n, 20))
-    # Of the second block the vendor knows all there is to know.
-    z = said @ (4 * random.normal(size=(D, 1))) + 0.3 * noise.sum(axis=1, keepdims=True)
-    blocks = (
-        Block(Inputs(said), np.full((1, D), 0.3, np.float32)),
-        Block(Inputs(noise), np.full((1, 20), 0.3, np.float32)),
-    )
-    nothing = np.full((n, 1), np.nan)
-    training = TrainingSet(blocks, np.zeros(1, np.float32), (z > 0).astype(float), nothing)
-    first, second = fit(training).scales
-    assert first == max(SCALES) and second == min(SCALES)
-    monkeypatch.setattr(module, "SCALES", (0.01, 30.0))
-    assert fit(training).scales == (30.0, 0.01)
+@pytest.mark.parametrize("case", [{}, {"classes": 3}, {"words": 9}, {"targets": "some"}], ids=str)
+def test_the_calibrated_model_ranks_as_the_vendors(case):
+    training = agreeing(training_of({"n": 80, **case}))
+    fitted = fit(training)
+    one = fitted.calibrated
+    # The full fit where no block may move: its slope and bias are all that is left.
+    still = fit(training, [0.0] * len(training.blocks) + [1.0])
+    for ours, theirs in zip(one.weights, still.full.weights, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-4)
+    np.testing.assert_allclose(one.bias, still.full.bias, atol=1e-4)
+    np.testing.assert_allclose(one.left_out, still.full.left_out, atol=0.02)
+    for weights, block in zip(one.weights, training.blocks, strict=True):
+        ratio = weights / block.weight
+        np.testing.assert_allclose(ratio, np.broadcast_to(ratio[:, :1], ratio.shape), rtol=1e-6)
+
+
+def agreeing(training, sign=1):
+    """The same, with labels and old logits that follow the vendor's own logits."""
+    z = sign * training.vendor_logits()
+    labels = probabilities(z).round() if z.shape[1] == 1 else np.eye(z.shape[1])[z.argmax(axis=1)]
+    turned = np.random.default_rng(0).permutation(len(z))[: len(z) // 5]
+    labels[turned] = labels[turned[::-1]]  # some of them by chance
+    return replace(
+        training, labels=np.where(np.isnan(training.labels), np.nan, labels),
+        targets=np.where(np.isnan(training.targets), np.nan, z),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("case", [{}, {"classes": 3}, {"targets": "some"}], ids=str)
+def test_the_calibrated_model_never_turns_the_vendors_ranking_round(case):
+    training = agreeing(training_of({"n": 80, **case}), sign=-1)
+    fitted = fit(training)
+    (weights,), (block,) = fitted.calibrated.weights, training.blocks
+    np.testing.assert_allclose(weights / block.weight, module.LEAST_SLOPE, rtol=1e-6)
+    # The bias is the best beside it, and what is left out is of the same model.
+    z = training.vendor_logits()
+    at_mean = fitted.calibrated.bias - training.bias * module.LEAST_SLOPE
+    ours = module.LEAST_SLOPE * z + at_mean
+    np.testing.assert_allclose(fitted.calibrated.left_out, ours, atol=0.2)
+    # The full fit may.
+    assert (fitted.full.weights[0] * block.weight).sum() < 0
+
+
+def test_the_way_from_the_calibrated_model_to_the_full_fit():
+    training = make_training(words=9)
+    fitted = fit(training)
+    for trust, end in ((0.0, fitted.calibrated), (1.0, fitted.full)):
+        one = fitted.personal(trust)
+        np.testing.assert_allclose(one.bias, end.bias)
+        np.testing.assert_allclose(one.left_out, end.left_out)
+        for ours, theirs in zip(one.weights, end.weights, strict=True):
+            np.testing.assert_allclose(ours, theirs)
+    half = fitted.personal(0.5)
+    between = (fitted.full.left_out + fitted.calibrated.left_out) / 2
+    np.testing.assert_allclose(half.left_out, between)
+
+
+def test_a_slope_says_how_far_the_vendor_is_to_be_trusted():
+    training = make_training(n=200)
+    vendor = training.vendor_logits()
+    sure = replace(training, labels=(vendor > vendor.mean()).astype(float))
+    wrong = replace(training, labels=(vendor < vendor.mean()).astype(float))
+    block = training.blocks[0]
+    ratios = [(fit(one).calibrated.weights[0] / block.weight)[0, 0] for one in (sure, wrong)]
+    assert ratios[0] > 1.3 and ratios[1] < 0.5
+
+
+def test_what_a_bridge_does_not_show_counts_as_length():
+    training = make_training(n=60, basis=True)
+    (block,) = training.blocks
+    hidden = replace(block, inputs=replace(block.inputs, unseen=1e6))
+    moved = [
+        np.abs(fit(replace(training, blocks=(one,)), STILL).full.weights[0] - block.weight).mean()
+        for one in (block, hidden)
+    ]
+    assert moved[1] < moved[0] / 2
 
 
 # Little or no evidence
@@ -197,31 +246,27 @@ def test_a_block_that_says_nothing_is_held_back(monkeypatch):
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("classes", [1, 3])
-@pytest.mark.parametrize("view", [False, True])
 @pytest.mark.parametrize("n", [0, 6])
-def test_without_evidence_the_prior_answers(classes, view, n):
-    rows = make_training(n=6, classes=classes, view=view)
+def test_without_evidence_the_prior_answers(classes, n):
+    rows = make_training(n=6, classes=classes)
     (block,) = rows.blocks
     block = replace(block, inputs=Inputs(block.inputs.coordinates[:n]))
     nothing = np.full((n, classes), np.nan)
-    training = TrainingSet((block,), rows.bias, nothing, nothing, rows.view[:n] if view else None)
+    training = TrainingSet((block,), rows.bias, nothing, nothing)
     fitted = fit(training)
-    np.testing.assert_array_equal(fitted.weights[0], block.weight)
-    np.testing.assert_array_equal(fitted.bias, rows.bias)
-    assert (fitted.scales, fitted.steps, fitted.columns, fitted.state) == ((), 0, 0, None)
-    assert fitted.left_out.shape == fitted.vendor.shape == (n, classes)
-    expected = fitted.vendor
-    if view:
-        np.testing.assert_allclose(fitted.view, VIEW_WEIGHT)
-        expected = expected + VIEW_WEIGHT * training.view
-    else:
-        assert fitted.view is None
-    np.testing.assert_allclose(fitted.left_out, expected, atol=1e-6)
+    np.testing.assert_array_equal(fitted.full.weights[0], block.weight)
+    np.testing.assert_array_equal(fitted.full.bias, rows.bias)
+    assert (fitted.scales, fitted.steps, fitted.flops, fitted.state) == ((), 0, 0.0, None)
+    assert fitted.full.left_out.shape == fitted.vendor.shape == (n, classes)
+    np.testing.assert_allclose(fitted.full.left_out, fitted.vendor, atol=1e-6)
+    np.testing.assert_array_equal(fitted.calibrated.left_out, fitted.vendor)
     if classes == 1:
         prior = make_prior()
         fitted = fit(replace(training, blocks=(replace(block, prior=prior),)))
-        np.testing.assert_allclose(fitted.weights[0], block.weight + prior.mean[:-1], atol=1e-6)
-        np.testing.assert_allclose(fitted.bias, rows.bias + prior.mean[-1:], atol=1e-6)
+        np.testing.assert_allclose(
+            fitted.full.weights[0], block.weight + prior.mean[:-1], atol=1e-6
+        )
+        np.testing.assert_allclose(fitted.full.bias, rows.bias + prior.mean[-1:], atol=1e-6)
 
 
 @pytest.mark.filterwarnings("error")
@@ -232,11 +277,11 @@ def test_labels_of_one_class_stay_finite(n, classes):
     shares = np.ones((n, 1)) if classes == 1 else np.eye(3)[np.ones(n, int)]
     training = replace(training, labels=shares)
     fitted = fit(training)
-    assert np.isfinite(fitted.left_out).all()
-    assert np.abs(fitted.bias - training.bias).max() < 10
+    assert np.isfinite(fitted.full.left_out).all()
+    assert np.abs(fitted.full.bias - training.bias).max() < 10
     which = 0 if classes == 1 else 1
     seen = probabilities(answers(training, fitted))[:, which]
-    plain = probabilities(fitted.vendor + VIEW_WEIGHT * training.view)[:, which]
+    plain = probabilities(fitted.vendor)[:, which]
     assert seen.mean() > plain.mean()
 
 
@@ -266,17 +311,17 @@ def test_weights_that_the_vendor_does_not_use_may_move(prior, tiny, zeros):
     known = labels.copy()
     known[30:] = np.nan
     fitted = fit(replace(training, blocks=(block,), labels=known))
-    assert np.abs(fitted.weights[0][0, zeros]).min() > 0.05
+    assert np.abs(fitted.full.weights[0][0, zeros]).min() > 0.05
     # What the fit thinks of examples that it was not fitted to is what the device will say.
     training = replace(training, blocks=(block,))
     z = answers(training, fitted)
-    np.testing.assert_allclose(z[30:], fitted.left_out[30:], atol=1e-6)
-    plain = fitted.vendor + VIEW_WEIGHT * training.view
+    np.testing.assert_allclose(z[30:], fitted.full.left_out[30:], atol=1e-6)
+    plain = fitted.vendor
     assert cross_entropy(labels[30:], z[30:]).mean() < cross_entropy(labels, plain)[30:].mean()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("where", ["coordinates", "view", "targets", "labels"])
+@pytest.mark.parametrize("where", ["coordinates", "targets", "labels"])
 def test_a_number_that_is_not_finite_is_refused(where, value):
     training = make_training(targets="some")
     array = training.blocks[0].inputs.coordinates if where == "coordinates" else None
@@ -295,44 +340,33 @@ def test_a_bridge_that_says_nothing_of_a_text_is_no_trouble():
     labels = np.tile([[0.0], [1.0]], (15, 1))
     training = TrainingSet((block,), np.zeros(1, np.float32), labels, np.full((30, 1), np.nan))
     fitted = fit(training)
-    np.testing.assert_allclose(fitted.weights[0], block.weight, atol=1e-9)
+    np.testing.assert_allclose(fitted.full.weights[0], block.weight, atol=1e-9)
     np.testing.assert_allclose(answers(training, fitted), 0, atol=1e-6)
 
 
-WORDS = [{}, {"view": False}, {"classes": 3}, {"targets": "some"}]
+WORDS = [{}, {"classes": 3}, {"targets": "some"}]
 
 
 @pytest.mark.parametrize("case", WORDS, ids=str)
 def test_gradients_find_what_a_factor_finds(case, monkeypatch):
     """Many examples are fitted without a matrix over them."""
     training = make_training(n=120, words=40, **case)
-    few = fit(training, (1.0, 3.0))
+    few = fit(training, (1.0, 3.0, 1.0))
     monkeypatch.setattr(module, "LARGEST", 60)
-    many = fit(training, (1.0, 3.0))
+    many = fit(training, (1.0, 3.0, 1.0))
     np.testing.assert_allclose(answers(training, many), answers(training, few), atol=2e-3)
     assert np.abs(answers(training, few) - training.vendor_logits()).max() > 0.5
 
 
 def test_of_many_examples_a_sample_is_left_out(monkeypatch):
     """The others are left out by the sample's fit, so the loss is that of fewer examples."""
-    training = make_training(n=200, words=40, view=False)
-    few = fit(training, (1.0, 1.0))
+    training = make_training(n=200, words=40)
+    few = fit(training, (1.0, 1.0, 1.0))
     monkeypatch.setattr(module, "LARGEST", 150)
-    many = fit(training, (1.0, 1.0))
-    z, plain = answers(training, many), many.left_out
+    many = fit(training, (1.0, 1.0, 1.0))
+    z, plain = answers(training, many), many.full.left_out
     labels = training.labels
-    losses = [float(cross_entropy(labels, one).mean()) for one in (z, few.left_out, plain)]
+    losses = [float(cross_entropy(labels, one).mean()) for one in (z, few.full.left_out, plain)]
     assert losses[0] < losses[1]  # what an example says of itself is not in it
     assert losses[0] < losses[2]
     assert losses[1] == pytest.approx(losses[2], rel=0.1)
-
-
-def test_a_sample_chooses_the_scales(monkeypatch):
-    training = make_training(n=200, words=400, view=False)
-    every = fit(training)
-    monkeypatch.setattr(module, "SEARCHED", 100)
-    half = fit(training)
-    assert set(half.scales) <= {*SCALES, *module.LEXICAL_SCALES}
-    assert half.steps > 0
-    np.testing.assert_allclose(answers(training, fit(training, every.scales)),
-                               answers(training, every), atol=1e-6)  # fmt: skip

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fala.model.losses import cross_entropy, probabilities
-from fala.solver.judge import MIN_LABELLED, can_judge, decisions, f1_threshold, judge
+from fala.solver.judge import HALF, MANY, MIN_LABELLED, can_judge, decisions, f1_threshold, judge
 
 
 def shares_of(*labels):
@@ -14,34 +14,66 @@ def shares_of(*labels):
 # The check
 
 
-@pytest.mark.parametrize("good", [True, False])
-def test_the_better_loss_answers(good):
-    random = np.random.default_rng(0)
-    shares = (random.random((40, 1)) < 0.5).astype(float)
-    better, worse = (2 * shares - 1) * 3, 0.1 * random.normal(size=(40, 1))
-    left_out, vendor = (better, worse) if good else (worse, better)
-    verdict = judge(shares, left_out, vendor)
-    assert verdict.personal == good
-    assert verdict.personal_loss == pytest.approx(cross_entropy(shares, left_out).mean())
-    assert verdict.vendor_loss == pytest.approx(cross_entropy(shares, vendor).mean())
-    assert (verdict.measure, verdict.labels) == ("cross-entropy of labels", 40)
-    assert ("would be" in verdict.reason) == (not good)
-    assert "on 40 examples, each left out" in verdict.reason
-    # The vendor's own model decides at probability 1/2.
-    assert verdict.threshold == (f1_threshold(left_out) if good else 0.0)
-    assert verdict.threshold != 0 or not good
+def candidates(shares, full, seed=0):
+    """Logits of a full fit, and of a calibrated and a vendor's model that know next to nothing."""
+    little = 0.1 * np.random.default_rng(seed).normal(size=shares.shape)
+    return full, little, 2 * little
 
 
-def test_of_equal_losses_the_vendors_model_answers():
+def sure(shares, of=3.0):
+    return (2 * shares - 1) * of
+
+
+@pytest.mark.parametrize("n", [40, 99, 100, 400])
+def test_what_is_better_answers_and_all_the_way_from_many_labels_on(n):
+    shares = (np.random.default_rng(0).random((n, 1)) < 0.5).astype(float)
+    full, calibrated, vendor = candidates(shares, sure(shares))
+    verdict = judge(shares, full, calibrated, vendor)
+    assert (verdict.decision, verdict.trust) == ("personal", 1.0 if n >= MANY else HALF)
+    z = full if n >= MANY else (full + calibrated) / 2
+    assert verdict.losses == {
+        "personal": pytest.approx(cross_entropy(shares, z).mean()),
+        "calibrated": pytest.approx(cross_entropy(shares, calibrated).mean()),
+        "vendor": pytest.approx(cross_entropy(shares, vendor).mean()),
+    }
+    assert (verdict.measure, verdict.labels) == ("cross-entropy of labels", n)
+    assert verdict.threshold == f1_threshold(z) != 0
+    assert f"on {n} examples, each left out" in verdict.reason
+
+
+def test_what_is_worse_leaves_the_vendors_ranking():
+    shares = (np.random.default_rng(0).random((200, 1)) < 0.5).astype(float)
+    full, calibrated, vendor = candidates(shares, -sure(shares))
+    verdict = judge(shares, full, calibrated, vendor)
+    assert (verdict.decision, verdict.trust) == ("calibrated", 0.0)
+    assert verdict.threshold == f1_threshold(calibrated)
+    assert verdict.losses["personal"] > verdict.losses["calibrated"]
+
+
+def test_what_chance_could_give_goes_half_way():
+    """The full fit is better than half way on average, by less than a standard error."""
+    shares = np.tile([[0.0], [1.0]], (100, 1))
+    full = sure(shares, 2.0)
+    full[:20] *= -1.35  # very sure of some wrong ones
+    calibrated = np.zeros_like(full)
+    losses = [cross_entropy(shares, z) for z in (full, full / 2)]
+    gain = losses[1] - losses[0]
+    assert 0 < gain.mean() < gain.std(ddof=1) / np.sqrt(len(gain))
+    verdict = judge(shares, full, calibrated, calibrated)
+    assert (verdict.decision, verdict.trust) == ("personal", HALF)
+
+
+def test_of_equal_losses_the_vendors_ranking_answers():
     shares = shares_of(*[0, 1] * 6)
-    assert not judge(shares, shares * 0 + 0.3, shares * 0 + 0.3).personal
+    same = shares * 0 + 0.3
+    assert judge(shares, same, same, same).decision == "calibrated"
 
 
 def test_three_labels_have_no_threshold():
     shares = np.eye(3)[np.arange(30) % 3]
-    verdict = judge(shares, 4 * shares, 0 * shares)
-    assert verdict.personal and verdict.threshold == 0.0
-    assert verdict.personal_loss < verdict.vendor_loss == pytest.approx(np.log(3))
+    verdict = judge(shares, 4 * shares, 0 * shares, 0 * shares)
+    assert verdict.decision == "personal" and verdict.threshold == 0.0
+    assert verdict.losses["personal"] < verdict.losses["vendor"] == pytest.approx(np.log(3))
 
 
 @pytest.mark.parametrize(
@@ -52,11 +84,11 @@ def test_how_many_labels_judge(ones, zeros, enough):
     shares = shares_of(*[1] * ones, *[0] * zeros)
     assert can_judge(shares) == enough
     wrong, right = (1 - 2 * shares) * 5, (2 * shares - 1) * 5
-    verdict = judge(shares, wrong, right)
+    verdict = judge(shares, wrong, right, right)
     # Where labels are too few nothing contradicts the Gaussian, and it stands.
-    assert verdict.personal == (not enough)
+    assert verdict.decision == ("calibrated" if enough else "personal")
     if not enough:
-        assert (verdict.personal_loss, verdict.vendor_loss, verdict.measure) == (None, None, "")
+        assert (verdict.trust, verdict.losses, verdict.measure) == (HALF, {}, "")
         assert verdict.threshold == 0.0
         assert f"{ones + zeros} labels are too few" in verdict.reason
 
@@ -133,7 +165,7 @@ def test_the_first_labels_threshold_is_the_seconds_seen_from_the_other_side(seed
 
 def test_a_verdicts_threshold_is_for_the_positive_label():
     shares = shares_of(*[0, 1, 1] * 10)
-    left_out = (2 * shares - 1) + 0.1
-    vendor = np.zeros_like(left_out)
-    assert judge(shares, left_out, vendor, 0).threshold == f1_threshold(left_out, 0) > 0
-    assert judge(shares, left_out, vendor, 1).threshold == f1_threshold(left_out) < 0
+    full = (2 * shares - 1) + 0.1
+    vendor = np.zeros_like(full)
+    assert judge(shares, full, vendor, vendor, 0).threshold == f1_threshold(full / 2, 0) > 0
+    assert judge(shares, full, vendor, vendor, 1).threshold == f1_threshold(full / 2) < 0

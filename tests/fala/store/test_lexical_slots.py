@@ -1,22 +1,15 @@
 """A slot's own weights of n-grams."""
 
-import sqlite3
-
 import numpy as np
 import pytest
 
 import bundles
 from devices import sql
-from fala.device import Device
 from fala.errors import DataError, DeviceError
 from fala.lexical.ngrams import BUCKETS
 from fala.model.heads import PersonalModel
-from fala.model.view import View
-from fala.store.installed import KeptView
-from fala.store.open_slot import OpenSlot, lazy
-from fala.store.schema import MIGRATIONS
+from fala.store.open_slot import OpenSlot
 from fala.store.slots import (
-    bundle_path,
     install,
     lexical_record,
     lexical_weight,
@@ -111,21 +104,6 @@ def test_a_head_without_words_has_none(tmp_path, folder, store):
     assert sql(folder, "SELECT buckets, lexical FROM slots") == [(None, None)]
 
 
-def test_a_view_has_no_words(tmp_path, folder, store, release):
-    head = release.head()
-    earlier = install(release, folder)
-    view = View(
-        PersonalModel(head.without_words(), 2 * head.weight, head.bias),
-        np.full(len(head.bias), 0.5, np.float32),
-    )
-    slot = kept(
-        folder, store, release, own(head), view=KeptView(earlier, view, lazy(earlier)).record()
-    )
-    assert slot.view == view
-    assert slot.view.model.lexical is None
-    assert bundle_path(folder, release.digest).is_file()
-
-
 @pytest.mark.parametrize(
     "damage",
     [
@@ -160,21 +138,3 @@ def test_weights_of_another_number_of_logits():
     with pytest.raises(DataError, match="3 logits, the head has 1"):
         lexical_weight(record, two)
     assert lexical_weight(record, three).shape == (3, BUCKETS)
-
-
-def test_a_store_of_the_third_version_is_migrated(tmp_path):
-    bundles.write_word_vector_release(tmp_path / "r.fala", bundles.make_head())
-    path = tmp_path / "device"
-    with Device.create(path, tmp_path / "r.fala") as device:
-        before = device.predict(["good film", "bad"])
-    assert sql(path, "PRAGMA user_version") == [(len(MIGRATIONS),)] == [(4,)]
-    database = sqlite3.connect(path / "store.sqlite3")
-    for column in ("buckets", "lexical"):
-        database.execute(f"ALTER TABLE slots DROP COLUMN {column}")
-    database.execute("PRAGMA user_version = 3")
-    database.commit()
-    database.close()
-    with Device.open(path) as device:
-        np.testing.assert_array_equal(device.predict(["good film", "bad"]), before)
-    assert sql(path, "PRAGMA user_version") == [(4,)]
-    assert sql(path, "SELECT buckets, lexical FROM slots") == [(None, None)]

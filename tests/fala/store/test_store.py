@@ -9,7 +9,7 @@ import pytest
 
 from fala.errors import DataError, DeviceChangedError, DeviceError
 from fala.examples import Match
-from fala.store.records import OMEGA, THETA, SlotRecord, ViewRecord
+from fala.store.records import OMEGA, THETA, SlotRecord
 from fala.store.schema import MIGRATIONS
 from fala.store.store import Store, Version
 
@@ -182,27 +182,14 @@ def test_a_closed_store_says_so(store):
         pass
 
 
-# Slots with views, in omega
+# Slots, in omega
 
 
-def test_a_view_comes_back_with_its_slot_and_goes_with_it(store):
-    view = ViewRecord(
-        "bundle of the view", "backbone of the view", np.ones((3, 2), np.float32),
-        np.zeros(3, np.float32), np.array([0.1, 0, -2], np.float32),
-    )  # fmt: skip
+def test_a_slot_keeps_its_threshold_and_the_order_of_its_labels(store):
     with store.transaction():
-        store.put_slot(slot("a", view=view, threshold=-0.75, labels=("x", "y", "z")))
+        store.put_slot(slot("a", threshold=-0.75, labels=("x", "y", "z")))
     read = store.slot("a")
-    assert (read.form, read.view.form) == (OMEGA, OMEGA)
-    assert (read.threshold, read.labels) == (-0.75, ("x", "y", "z"))
-    assert (read.view.bundle, read.view.backbone) == (view.bundle, view.backbone)
-    for name in ("own", "bias", "weight"):
-        np.testing.assert_array_equal(getattr(read.view, name), getattr(view, name))
-    assert store.bundles() == {"bundle a", "bundle of the view"}
-    with store.transaction():
-        store.add_embeddings("backbone of the view", {})
-        store.put_slot(slot("a"))
-    assert store.slot("a").view is None
+    assert (read.form, read.threshold, read.labels) == (OMEGA, -0.75, ("x", "y", "z"))
     assert store.bundles() == {"bundle a"}
 
 
@@ -330,22 +317,29 @@ def test_settings(store):
 # Files of earlier versions
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_an_earlier_schema_is_brought_up(path, version):
     db = sqlite3.connect(path)
     for step in MIGRATIONS[:version]:
         db.executescript(step)
     matrix, bias = np.full((1, 2), 2, np.float32), np.zeros(1, np.float32)
     db.execute("INSERT INTO texts VALUES (1, 'a')")
-    db.execute("INSERT INTO examples VALUES (1, 1, '', '1')")
+    db.execute("INSERT INTO examples (id, document, history, label) VALUES (1, 1, '', '1')")
+    # The third version kept omega, and said so in a column.
+    form, weight, own = (THETA, "theta", "theta") if version < 3 else (OMEGA, "weight", "own")
     db.execute(
-        "INSERT INTO slots (name, bundle, backbone, theta, bias, model)"
+        f"INSERT INTO slots (name, bundle, backbone, {weight}, bias, model)"
         " VALUES ('a', 'bundle', 'backbone', ?, ?, 'model')", (matrix.tobytes(), bias.tobytes())
     )  # fmt: skip
-    db.execute("INSERT INTO active VALUES (1, 'a', NULL)")
-    if version == 2:
+    if version == 3:
+        db.execute("UPDATE slots SET form = 'omega'")
+    db.execute("INSERT INTO active (one, slot, previous) VALUES (1, 'a', NULL)")
+    if version > 1:
         parts = matrix.tobytes(), bias.tobytes(), (bias + 1).tobytes()
-        db.execute("INSERT INTO views VALUES ('a', 'older', 'vectors', ?, ?, ?)", parts)
+        db.execute(
+            f"INSERT INTO views (slot, bundle, backbone, {own}, bias, weight)"
+            " VALUES ('a', 'older', 'vectors', ?, ?, ?)", parts
+        )  # fmt: skip
     db.execute(f"PRAGMA user_version = {version}")
     db.commit()
     db.close()
@@ -353,11 +347,11 @@ def test_an_earlier_schema_is_brought_up(path, version):
     assert rows(path, "PRAGMA user_version") == [(len(MIGRATIONS),)]
     read = store.slot("a")
     np.testing.assert_array_equal(read.weight, matrix)
-    assert (read.form, read.labels, read.threshold) == (THETA, (), 0.0)
-    assert (read.view is None) == (version == 1)
-    if version == 2:
-        assert (read.view.form, read.view.bundle) == (THETA, "older")
-        np.testing.assert_array_equal(read.view.own, matrix)
+    assert (read.form, read.labels, read.threshold) == (form, (), 0.0)
+    assert read.lexical is None
+    # What the views of earlier versions were has no say any more.
+    assert rows(path, "SELECT name FROM sqlite_master WHERE name = 'views'") == []
+    assert store.bundles() == {"bundle"}
     (row,) = store.examples()
     assert (row.example, row.label, row.added, row.labelled) == ("a", "1", None, None)
     assert store.version() == Version(0, 0) and store.active() == ("a", None)

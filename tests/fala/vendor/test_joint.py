@@ -15,8 +15,8 @@ from fala.lexical.lexicon import Lexicon
 from fala.model.heads import Head
 from fala.model.losses import cross_entropy
 from fala.vendor import joint, joint_problem
+from fala.vendor.added_words import add_words
 from fala.vendor.fitting import fit_head, fit_joint_head
-from fala.vendor.words import add_words
 
 WORDS = bundles.WORDS[1:]
 

@@ -1,11 +1,16 @@
 """Heads that a vendor fits with the SDK alone."""
 
+import importlib
+import pkgutil
+from inspect import ismodule
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import bundles
+import fala.vendor
 from fala.errors import DataError
 from fala.examples import Match
 from fala.vendor import fitting as vendor
@@ -239,3 +244,11 @@ def test_a_bridge_from_what_says_nothing_leads_to_the_mean():
 def test_what_no_bridge_can_be_learned_from(old, new, message):
     with pytest.raises(DataError, match=message):
         fit_bridge("source", old.astype(np.float32), new.astype(np.float32))
+
+
+def test_no_module_hides_what_the_door_gives():
+    """A module that is imported late takes its name in the package, whatever had it."""
+    for module in pkgutil.iter_modules(fala.vendor.__path__, "fala.vendor."):
+        importlib.import_module(module.name)
+    hidden = [name for name in fala.vendor.__all__ if ismodule(getattr(fala.vendor, name))]
+    assert not hidden

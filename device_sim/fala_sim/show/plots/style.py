@@ -34,6 +34,8 @@ class Look(NamedTuple):
 #: a family (Okabe and Ito's, darkened to 3:1 on white and on black); marks tell the rest.
 LOOKS = {
     "global": Look("#77808a", "o"),
+    "global-words": Look("#5a7f96", "H"),
+    "words": Look("#96708c", "."),
     "old": Look("#93704b", "<"),
     "top": Look("#7a68c4", "P"),
     "full": Look("#0a72b5", "s"),

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from fala import DataError
 from fala_sim.metric.statistics import Figure, describe, over_users, score
 from fala_sim.records import Record
-from fala_sim.show.tables.blends import WORDS, with_blends
+from fala_sim.show.tables.blends import WORDS, Blends
 from fala_sim.show.tables.records import (
     METRICS,
     Records,
@@ -117,7 +117,7 @@ def twenty(records: Records) -> Table:
         raise DataError("no learning curve has a step of twenty examples: no user has so many")
     vendor = _vendor(records)
     rows: list[tuple[Cell, ...]] = []
-    for setting, own in by_setting(with_blends(records, runs)):
+    for setting, own in by_setting(Blends(records).of(runs)):
         for name, group in by_method(own):
             gains = [] if name == "global" else _gains(group, vendor)
             if gains:
@@ -205,11 +205,12 @@ def _vendor(records: Records) -> dict[_Place, float]:
 
 
 def _gains(records: Sequence[Record], vendor: Mapping[_Place, float]) -> list[float]:
-    """Each user's AUC above the vendor's model."""
+    """Each user's AUC above the vendor's model: of ours, the one in the release that it got."""
 
     def gain(record: Record) -> float | None:
+        own = record.get("vendor", {}).get("auc", vendor.get(_place(record)))
         auc = score("auc")(record)
-        return None if auc is None or _place(record) not in vendor else auc - vendor[_place(record)]
+        return None if auc is None or own is None else auc - own
 
     return list(over_users(records, gain).values.values())
 

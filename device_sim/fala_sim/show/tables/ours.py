@@ -22,7 +22,9 @@ from fala_sim.show.tables.records import (
 from fala_sim.show.tables.table import NOT_RUN, Cell, Table
 
 #: The ends between which a budget's share of the gain is measured.
-_NOTHING, _EVERYTHING = "global", "fala-all"
+_EVERYTHING = "fala-all"
+#: What ours begins with: the vendor's model of the release, which had no words once.
+_NOTHING = ("global-words", "global")
 
 
 def frontier(records: Records) -> Table:
@@ -35,6 +37,8 @@ def frontier(records: Records) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for setting, own in by_setting(runs):
         places = {_place(record) for record in own}
+        has = {record["method"] for record in records.of("replacement")}
+        nothing = next((name for name in _NOTHING if name in has), _NOTHING[-1])
         ends = {
             name: [
                 record
@@ -43,13 +47,13 @@ def frontier(records: Records) -> Table:
                 and (record["data"], record["new"]) == (setting.data, setting.new)
                 and _place(record) in places
             ]
-            for name in (_NOTHING, _EVERYTHING)
+            for name in (nothing, _EVERYTHING)
         }
         budgets: dict[str, list[Record]] = {}
         for record in sorted(own, key=lambda record: int(record["variant"])):
             budgets.setdefault(record["variant"], []).append(record)
         parts: list[tuple[Cell, list[Record]]] = [
-            (title(_NOTHING, ends[_NOTHING]), ends[_NOTHING]),
+            (title(nothing, ends[nothing]), ends[nothing]),
             *((int(passes), group) for passes, group in budgets.items()),
             (title(_EVERYTHING, ends[_EVERYTHING]), ends[_EVERYTHING]),
         ]
@@ -102,7 +106,10 @@ def verdicts(records: Records) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for setting, own in by_setting(runs):
         for name, group in by_method(own):
-            personal = [r for r in group if r["report"]["decision"] == "personal"]
+            personal, calibrated = (
+                [r for r in group if r["report"]["decision"] == decision]
+                for decision in ("personal", "calibrated")
+            )
             areas = [gain for r in personal if (gain := _gain(r, "auc")) is not None]
             losses = [-gain for r in personal if (gain := _gain(r, "loss")) is not None]
             rows.append(
@@ -112,6 +119,7 @@ def verdicts(records: Records) -> Table:
                     title(name, group),
                     len(group),
                     len(personal),
+                    len(calibrated),
                     len(areas),
                     *_better(areas),
                     *_better(losses),
@@ -122,10 +130,12 @@ def verdicts(records: Records) -> Table:
         "How often the device's verdict was right",
         f"{described(runs)} A replacement is one user's with one seed. Personal: the device found "
         "the personal model better than the vendor's new one by what it can check, and carried it "
-        "over. Of those: how many have an AUC (both labels are held out), and how often the "
-        "personal model was the better one on the held-out examples, by AUC and by cross-entropy.",
-        ("data", "new", "method", "replacements", "personal", "with an AUC", "better by AUC",
-         "share by AUC", "better by cross-entropy", "share by cross-entropy"),
+        "over; calibrated: it found nothing better than the vendor's with the user's own slope and "
+        "bias, which ranks as the vendor's does. Of the personal: how many have an AUC (both "
+        "labels are held out), and how often the personal model was the better one on the held-out "
+        "examples, by AUC and by cross-entropy.",
+        ("data", "new", "method", "replacements", "personal", "calibrated", "with an AUC",
+         "better by AUC", "share by AUC", "better by cross-entropy", "share by cross-entropy"),
         rows,
     )  # fmt: skip
 
@@ -144,12 +154,13 @@ def _instant(record: Record) -> float | None:
 
 
 def _share(group: Sequence[Record], ends: dict[str, list[Record]], figure: Figure) -> Cell:
-    """What part of the gain between the two ends some records have; None without a gain."""
+    """What part of the gain between two ends some records have; None without a gain."""
     places = [{_place(record) for record in part} for part in (group, *ends.values())]
     shared = set.intersection(*places)
+    nothing, everything = ends.values()
     means = [
         over_users([record for record in part if _place(record) in shared], figure).value()
-        for part in (ends[_NOTHING], group, ends[_EVERYTHING])
+        for part in (nothing, group, everything)
     ]
     low, here, high = (None if value is None else value.mean for value in means)
     if low is None or here is None or high is None:

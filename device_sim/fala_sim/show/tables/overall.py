@@ -19,9 +19,16 @@ from fala_sim.metric.statistics import (
 from fala_sim.metric.value import Value
 from fala_sim.records import Record
 from fala_sim.show.tables import paper
-from fala_sim.show.tables.blends import WORDS, with_blends, with_decisions
+from fala_sim.show.tables.blends import (
+    WORDS,
+    Blends,
+    best_blends,
+    blend_cell,
+    own_f1,
+    with_decisions,
+)
 from fala_sim.show.tables.records import (
-    BLENDED,
+    BEST,
     DECIDED,
     MB,
     Records,
@@ -30,6 +37,7 @@ from fala_sim.show.tables.records import (
     comparable,
     described,
     made,
+    mean,
     plain_mean,
     replacements,
     score_cells,
@@ -39,16 +47,16 @@ from fala_sim.show.tables.records import (
 from fala_sim.show.tables.table import Cell, Table
 
 #: Rows of the headline.
-_HEADLINE = ("old", "global", "full", "lora", "adapter", "fala-paper", "fala")
+_HEADLINE = (
+    "old", "global", "global-words", "full", "lora", "adapter", "fala-paper", "fala-instant",
+    "fala",
+)  # fmt: skip
+#: Those of them that have a row with the best blend, too.
+_TRAINED = ("full", "lora", "adapter")
 
-#: Ours, the paper's, and the model that is replaced; all others are baselines.
-_NO_BASELINES = (
-    "old",
-    "fala-paper",
-    "fala-paper" + BLENDED,
-    *OURS,
-    *(name + DECIDED for name in OURS),
-)
+#: Ours and its parts, the paper's, and the model that is replaced; all others, and their blends,
+#: are baselines.
+_NO_BASELINES = ("old", "fala-paper", "global-words", "words", *OURS)
 
 _MEANS = "Scores: mean over users ± deviation [95 % t interval over users]."
 
@@ -59,7 +67,8 @@ def table_2(records: Records) -> Table:
     Raises:
         DataError: If no replacement was run.
     """
-    runs = with_decisions(with_blends(records, replacements(records)))
+    blends = Blends(records)
+    runs = with_decisions(blends.decided(blends.of(replacements(records))))
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []
     for setting, own in by_setting(runs):
@@ -78,6 +87,8 @@ def table_2(records: Records) -> Table:
                     title(name, group),
                     len({record["seed"] for record in group}) or None,
                     *score_cells(group),
+                    mean(group, own_f1) if group else None,
+                    blend_cell(group),
                     p,
                     corrected.get(name),
                     plain_mean(group, flip_rate("old")),
@@ -91,15 +102,18 @@ def table_2(records: Records) -> Table:
     return without_empty(Table(
         "table-2",
         "Table 2: all methods",
-        f"{described(runs)} {_MEANS} {WORDS} Own threshold: labels are decided where the device "
-        "expects the best F1; without it, as with all other methods, at the logit 0. p: two-sided "
+        f"{described(runs)} {_MEANS} {WORDS} Own threshold: labels are decided where the best F1 "
+        "is expected, by the device from labels left out of its fit, by all other methods from "
+        "their probabilities of the test examples themselves, without labels; elsewhere at the "
+        "logit 0. p: two-sided "
         "sign-flip test of the AUC against the best baseline (of the highest mean AUC on these "
         "very users) over the same users and seeds, and with Holm's correction over all methods of "
         "the data set. Negative flips: share of test examples that were right before and are wrong "
         "after, against the old personal model and against the vendor's new one. "
         f"{paper.DIFFERENCE}",
         (
-            "data", "new", "method", "seeds", "AUC", "F1", "accuracy", "p", "p (Holm)",
+            "data", "new", "method", "seeds", "AUC", "F1", "accuracy", "F1, own threshold",
+            "blended", "p", "p (Holm)",
             "negative flips, old", "negative flips, vendor", "forward passes",
             *(f"paper: {what}, {backbone}" for what in ("AUC", "F1", "accuracy")
               for backbone in paper.BACKBONES),
@@ -110,12 +124,14 @@ def table_2(records: Records) -> Table:
 
 
 def comparisons(records: Records) -> Table:
-    """FaLA as shipped against every other method, on each data set and on all together.
+    """FaLA as shipped against every other method, plain and best blended.
+
+    On each data set and on all together.
 
     Raises:
         DataError: If no replacement was run.
     """
-    runs = with_blends(records, replacements(records))
+    runs = best_blends(Blends(records).of(replacements(records)))
     rows: list[tuple[Cell, ...]] = []
     parts = [(setting.data, setting.new, own) for setting, own in by_setting(runs)]
     for new in sorted({record["new"] for record in runs}):
@@ -136,10 +152,12 @@ def comparisons(records: Records) -> Table:
     return Table(
         "comparisons",
         "FaLA as shipped against each other method",
-        f"{described(runs)} {WORDS} Difference in AUC, FaLA's less the other's: mean over users ± "
-        "deviation [95 % t interval over users], over the users and seeds that both have; for how "
-        "many users FaLA is higher; p of a two-sided sign-flip test, with Holm's correction over "
-        "the data set's rows, and the smallest p that so many users can give.",
+        f"{described(runs)} Best blend: of those with words, with the old model, or with both, the "
+        f"one with the highest mean AUC on these very users of a data set. {WORDS} Difference in "
+        "AUC, FaLA's less the other's: mean over users ± deviation [95 % t interval over users], "
+        "over the users and seeds that both have; for how many users FaLA is higher; p of a "
+        "two-sided sign-flip test, with Holm's correction over the data set's rows, and the "
+        "smallest p that so many users can give.",
         ("data", "new", "against", "difference in AUC", "users above", "users", "p", "p (Holm)",
          "smallest p"),
         rows,
@@ -153,7 +171,11 @@ def headline(records: Records) -> Table:
     Raises:
         DataError: If no replacement was run.
     """
-    runs = comparable([record for record in replacements(records) if record["method"] in _HEADLINE])
+    blends = Blends(records)
+    plain = comparable([one for one in replacements(records) if one["method"] in _HEADLINE])
+    trained = [record for record in plain if record["method"] in _TRAINED]
+    blended = [one for one in best_blends(blends.of(trained)) if one["method"].endswith(BEST)]
+    runs = blends.decided([*plain, *blended])
     rows: list[tuple[Cell, ...]] = []
     for setting, own in by_setting(runs):
         for name, group in by_method(own, _HEADLINE):
@@ -162,6 +184,7 @@ def headline(records: Records) -> Table:
                     setting.data,
                     title(name, group),
                     *(_interval_only(cell) for cell in score_cells(group, ("auc", "f1"))),
+                    _interval_only(mean(group, own_f1) if group else None),
                     plain_mean(group, total_cost("forward_passes")),
                     plain_mean(group, total_flops),
                     plain_mean(group, total_cost("seconds")),
@@ -171,10 +194,13 @@ def headline(records: Records) -> Table:
     return Table(
         "headline",
         "What a replacement keeps, and what it costs",
-        f"{described(runs)} AUC and F1: mean over users [95 % t interval over users]; "
-        "cost: mean over users of one whole replacement, with whatever chooses, encodes, solves "
+        f"{described(runs)} AUC and F1: mean over users [95 % t interval over users], F1 "
+        "at the logit 0 and at an own threshold, found without the test examples' labels. Best "
+        "blend: with words alone, with the old personal model, or with both, by weights that are "
+        "the best in hindsight on these very users where no validation users chose them. "
+        "Cost: mean over users of one whole replacement, with whatever chooses, encodes, solves "
         f"and trains. {made(runs)}",
-        ("data", "method", "AUC", "F1", "forward passes", "FLOPs", "seconds",
+        ("data", "method", "AUC", "F1", "F1, own threshold", "forward passes", "FLOPs", "seconds",
          "memory growth (MB)"),
         rows,
     )  # fmt: skip
@@ -182,7 +208,9 @@ def headline(records: Records) -> Table:
 
 def _best_baseline(records: list[Record]) -> str:
     """The baseline of the highest mean AUC, of those that were run for the most users."""
-    baselines = [record for record in records if record["method"] not in _NO_BASELINES]
+    baselines = [
+        record for record in records if record["method"].partition("+")[0] not in _NO_BASELINES
+    ]
     best, highest = "", (0, 0.0)
     for name, group in by_method(comparable(baselines)):
         value = over_users(group, score("auc")).value()

@@ -16,9 +16,9 @@ from fala_sim.show.tables.table import NOT_RUN, Cell, Table
 
 MB = 1e6
 
-#: At the end of a method's name where the old personal model is blended in, and where labels are
-#: decided at the device's own threshold.
-BLENDED, DECIDED = "+old", "+threshold"
+#: At the end of a method's name where words or the old personal model are blended in, for the best
+#: of these blends, and where labels are decided at the device's own threshold.
+WORDED, BLENDED, BEST, DECIDED = "+words", "+old", "+best", "+threshold"
 
 #: Metrics by name with their titles.
 METRICS = {"auc": "AUC", "f1": "F1", "accuracy": "accuracy"}

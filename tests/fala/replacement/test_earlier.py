@@ -1,4 +1,4 @@
-"""Earlier backbones that go on answering beside a new one."""
+"""What is left of an earlier backbone: its texts' labels, and what was personal in its logits."""
 
 import numpy as np
 import pytest
@@ -11,77 +11,72 @@ from fala.bundle.writing import write_release
 from fala.device import Device
 from fala.model.heads import Head
 from fala.replacement.budget import Budget
-from fala.solver.fit import VIEW_WEIGHT
 
 HALF = 45
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "names", "passes"),
-    [
-        ("auto", "auto", ["new", "old"], 1), ("never", "auto", ["new"], 1),
-        ("auto", "never", ["new"], 1), ("never", "always", ["new", "mid"], 2),
-        ("auto", "always", ["new", "mid"], 2), ("always", "auto", ["new", "old"], 1),
-    ],
-)  # fmt: skip
-def test_which_views_go_on(device, path, releases, encoded, first, second, names, passes):
-    device.replace(releases["mid"], Budget(0), keep_old=first)
+def test_earlier_backbones_do_not_answer_any_more(device, path, releases, encoded):
+    old, personal = Bundle.open(releases["old"]), device.model
+    device.replace(releases["mid"], Budget(0))
     refine_all(device)
-    report = device.replace(releases["new"], Budget(10), keep_old=second)
-    assert [view.name for view in report.views] == names
-    assert sum(view.forward_passes for view in report.views) == passes
-    assert (device.view is None) == (len(names) == 1)
+    before = state(device)
+    # Whatever the word vectors say, it is the new backbone alone that is asked.
+    mid = Bundle.open(releases["mid"])
+    assert device.model.head == mid.head()
+    alone = device.model.probabilities(mid.backbone().encode(PROBES))
+    np.testing.assert_allclose(device.predict(PROBES), alone, atol=1e-6)
+    assert len(list((path / "bundles").iterdir())) == 2
+    device.rollback()
+    assert device.model == personal
+    device.rollback()
+    assert same(state(device), before)
+    device.replace(releases["new"], Budget(10))
+    # On the disk lies what answers, and what is kept to go back; the word vectors may go.
+    lying = {Bundle.open(file).digest for file in (path / "bundles").iterdir()}
+    assert lying == {Bundle.open(releases[age]).digest for age in ("mid", "new")}
+    assert old.digest not in lying
     encoded.clear()
     device.predict(PROBES)
-    assert len(encoded) == passes * len(PROBES)
-    # On the disk lies what answers, and what is kept to go back.
-    kept = {"mid", *names} if first == "never" else {"mid", "old", *names}
-    assert len(list((path / "bundles").iterdir())) == len(kept)
-    before = state(device)
+    assert len(encoded) == len(PROBES)
     with Device.open(path) as again:
-        assert same(state(again), before)
-    device.refine(Budget(10))
-    report = device.learn(["good film", "bad film"], ["1", "0"])
+        assert same(state(again), state(device))
+    device.learn(["good film", "bad film"], ["1", "0"])
     assert np.isfinite(device.predict(PROBES)).all()
 
 
-def test_an_encoders_view_is_paid_for_once(device, path, releases, encoded):
+def test_a_text_is_encoded_once(device, path, releases, encoded):
     device.replace(releases["mid"], Budget(10))
-    device.replace(releases["new"], Budget(0), keep_old="always")
+    device.replace(releases["new"], Budget(0))
     encoded.clear()
     device.learn(["good film"], ["1"])
-    assert encoded == ["good film"] * 2
     device.learn(["good film"], ["0"])
-    assert len(encoded) == 2
-    assert embedded(path, releases["mid"]) >= {"good film"}
+    assert encoded == ["good film"]
+    assert not embedded(path, releases["mid"]) & {"good film"}
 
 
 def test_unlabelled_documents_keep_the_old_personal_model(device, path, releases):
     device.close()
     sql(path, "UPDATE examples SET label = NULL")
     with Device.open(path) as device:
-        personal, before = device.model, device.predict(PROBES)
+        before = device.predict(PROBES)
         report = device.replace(releases["mid"], Budget(0))
         assert (report.labelled, report.examples) == (0, len(TEXTS))
         assert report.decision == "personal" and device.threshold == 0
-        np.testing.assert_array_equal(device.view.model.weight, personal.weight)
-        np.testing.assert_array_equal(device.view.model.bias, personal.bias)
-        assert device.view.weight == pytest.approx([VIEW_WEIGHT])
         # It stands nearer to what the user had than the vendor's model does.
         vendor = np.abs(vendor_of(releases["mid"]) - before).mean()
         assert np.abs(device.predict(PROBES) - before).mean() < 0.8 * vendor
-        # Labels come back later, and are fitted to beside it.
+        # Labels come back later, and are fitted to beside what the old logits say.
         report = device.learn(TEXTS[:HALF], ["0", "1", "0"] * 15)
-        assert report.fitted == HALF
+        assert (report.labelled, report.fitted) == (HALF, len(TEXTS))
 
 
-def test_old_logits_speak_where_no_view_does(device, path, releases):
+def test_old_logits_speak_where_no_label_does(device, path, releases):
     device.close()
     sql(path, "UPDATE examples SET label = NULL")
     with Device.open(path) as device:
         before = device.predict(PROBES)
-        report = device.replace(releases["mid"], Budget(0), keep_old="never")
-        assert (report.labelled, device.view) == (0, None)
+        report = device.replace(releases["mid"], Budget(0))
+        assert report.labelled == 0
         vendor = np.abs(vendor_of(releases["mid"]) - before).mean()
         assert np.abs(device.predict(PROBES) - before).mean() < 0.5 * vendor
         assert device.refine(Budget(30)).forward_passes > 0
@@ -98,12 +93,11 @@ def test_old_logits_speak_where_no_view_does(device, path, releases):
     ],
     ids=["unknown", "one", "empty", "one text", "one label", "one class", "nearly", "no label"],
 )  # fmt: skip
-@pytest.mark.parametrize("keep_old", ["auto", "never"])
-def test_little_evidence_is_no_trouble(tmp_path, releases, examples, given, keep_old):
+def test_little_evidence_is_no_trouble(tmp_path, releases, examples, given):
     with Device.create(tmp_path / "device", releases["old"]) as device:
         device.learn(examples, given)
         for passes in (0, 20):
-            report = device.replace(releases["mid"], Budget(passes), keep_old=keep_old)
+            report = device.replace(releases["mid"], Budget(passes))
             assert report.decision == ("vendor" if given is None else "personal")
             assert np.isfinite(device.predict(PROBES)).all() and device.threshold == 0
             # A few labels do not run off with the model.
@@ -131,4 +125,3 @@ def test_word_vectors_that_replace_word_vectors_cost_no_pass(device, path, tmp_p
     assert (report.decision, report.instant) == ("personal", None)
     assert (report.forward_passes, report.bridged) == (0, 0)
     assert len(embedded(path, release)) == report.representatives == len(TEXTS)
-    assert [view.forward_passes for view in report.views] == [0, 0]

@@ -1,0 +1,55 @@
+"""A user's words alone: FaLA's one fit on n-grams, without any backbone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fala import DataError, Head, PersonalModel, fit_personal
+from fala_sim.methods.method import Method, Scores
+from fala_sim.situation import Example, Logits, Situation, Vectors
+
+
+class Words(Method):
+    """Words alone: the vendor's head on n-grams, with the user's own labels on top.
+
+    It needs no backbone, so any method may keep it and blend its logit with its own.
+    """
+
+    name = "words"
+    title = "Words alone"
+
+    def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:
+        """Fit the user's own weights of n-grams.
+
+        Raises:
+            DataError: If the vendor has no head on words alone.
+        """
+        head = situation.words
+        if head is None:
+            raise DataError("words: nobody fitted a head on words alone; delete the work folder")
+        train = situation.user.train
+        model = head.vendor_model()
+        if train:
+            with situation.meter.stage("solve"):
+                shares = situation.label_shares()
+                model = fit_personal(
+                    head, nothing(head, train), labels=shares, words=head.words(train)
+                )
+
+        def scores(examples: Sequence[Example]) -> Logits:
+            return logits(model, examples)
+
+        return scores
+
+
+def logits(model: PersonalModel, examples: Sequence[Example]) -> Logits:
+    """The logits (n, C) of a model on words alone, of n examples."""
+    head = model.head
+    return model.logits(nothing(head, examples), head.words(examples)).astype(np.float64)
+
+
+def nothing(head: Head, examples: Sequence[Example]) -> Vectors:
+    """The dense inputs of a head on words alone: zeros, shape (n, D)."""
+    return np.zeros((len(examples), head.weight.shape[1]), dtype=np.float32)

@@ -1,0 +1,114 @@
+"""Blends of three models' logits: a peer's, words' alone, and the old personal model's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.vendor import f1_threshold
+from fala_sim.metric.quality import Figures, figures, flips
+from fala_sim.situation import Logits
+
+
+class Weights(NamedTuple):
+    """What the peer leaves to the others: logit = (1 - words - old) peer + words + old.
+
+    Attributes:
+        words: The weight of words alone.
+        old: The weight of the old personal model.
+    """
+
+    words: float
+    old: float
+
+
+#: All that are tried: tenths, of which the peer keeps one at least.
+TRIED = tuple(
+    Weights(words / 10, old / 10) for words in range(10) for old in range(10) if words + old <= 9
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """One user's test examples.
+
+    Attributes:
+        truth: Positions of their labels, shape (n,).
+        peer: Logits, shape (n, C).
+        old: The old personal model's, shape (n, C).
+        words: Those of words alone, shape (n, C); None where they are not known.
+    """
+
+    truth: NDArray[np.int64]
+    peer: Logits
+    old: Logits
+    words: Logits | None
+
+    def mixed(self, weights: Weights) -> Logits:
+        """The blend's logits, shape (n, C)."""
+        mixed = (1 - weights.words - weights.old) * self.peer + weights.old * self.old
+        return mixed if self.words is None else mixed + weights.words * self.words
+
+    def figures(self, logits: Logits) -> Figures:
+        """The figures of some logits of these examples."""
+        return figures(logits, list(map(str, self.truth)), _labels(logits))
+
+    def flips(self, logits: Logits, before: Logits) -> dict[str, int]:
+        """What turned against another model's logits."""
+        return flips(logits, before, list(map(str, self.truth)), _labels(logits))
+
+
+def best(users: Sequence[Examples], tried: Sequence[Weights]) -> Weights:
+    """The weights with the best mean score over users: AUC, or accuracy where none has an AUC.
+
+    Args:
+        users: Some users' examples; whoever has no AUC has no say where others have.
+        tried: Some of ``TRIED``; words are 0 where a user's are not known. The first of the best
+            is taken.
+    """
+    scores = [found for user in users if (found := _areas(user, tried)) is not None]
+    if not scores:
+        scores = [
+            np.array([user.figures(user.mixed(weights))["accuracy"] for weights in tried], float)
+            for user in users
+        ]
+    return tried[int(np.argmax([fmean(column) for column in zip(*scores, strict=True)]))]
+
+
+def own_threshold(logits: Logits) -> Logits:
+    """Logits (n, 1) less the threshold of the best F1 that they expect themselves, without a label.
+
+    Others than of two labels stay as they are: their decisions are by the largest.
+    """
+    return logits - f1_threshold(logits) if logits.shape[1] == 1 and len(logits) else logits
+
+
+def as_logits(kept: Sequence[float] | Sequence[Sequence[float]]) -> Logits:
+    """Logits (n, C) as a record keeps them."""
+    array = np.asarray(kept, dtype=np.float64)
+    return array[:, None] if array.ndim == 1 else array
+
+
+def _areas(user: Examples, tried: Sequence[Weights]) -> NDArray[np.float64] | None:
+    """The AUC of every blend; None where the examples are of one label."""
+    if user.peer.shape[1] > 1:
+        found = [user.figures(user.mixed(weights))["auc"] for weights in tried]
+        return None if None in found else np.array(found, dtype=np.float64)
+    from scipy.stats import rankdata  # it takes longer to load than a table takes to write
+
+    positive = user.truth == 1
+    ones, zeros = int(positive.sum()), int((~positive).sum())
+    if not ones or not zeros:
+        return None
+    # The rank sum of Mann and Whitney, with ties shared.
+    ranks = rankdata(np.stack([user.mixed(weights)[:, 0] for weights in tried]), axis=1)
+    return np.asarray((ranks[:, positive].sum(axis=1) - ones * (ones + 1) / 2) / (ones * zeros))
+
+
+def _labels(logits: Logits) -> list[str]:
+    return list(map(str, range(max(2, logits.shape[1]))))

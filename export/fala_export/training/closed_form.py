@@ -1,0 +1,117 @@
+"""Heads that are fitted, not trained: by themselves, and with words beside a trained one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+import numpy as np
+
+from fala import Backbone, Head, fit_head
+from fala.vendor import Row, Vectors, cross_entropy, unique_texts
+from fala.vendor.added_words import add_words
+from fala.vendor.fitting import fit_joint_head
+from fala.vendor.joint import MOST_STEPS
+from fala_export.progress import progress
+from fala_export.training.public_rows import Division
+
+_DIGITS = 5
+
+
+def closed_form(
+    backbone: Backbone,
+    rows: Sequence[Row],
+    labels: Sequence[str],
+    embeddings: Mapping[str, Vectors],
+    *,
+    lexical: bool,
+) -> tuple[Head, dict[str, Any]]:
+    """Fit a head to rows.
+
+    Args:
+        backbone: What embedded their texts.
+        rows: Labelled rows of one task.
+        labels: The labels' names, in order.
+        embeddings: Embedding by text.
+        lexical: Whether the head has a lexical view.
+
+    Returns:
+        The head, and what the manifest says of its words.
+
+    Raises:
+        DataError: See ``fit_head``.
+    """
+    click.echo(f"fitting a head to {len(rows)} rows in closed form", err=True)
+    examples = [row.example for row in rows]
+    known = [str(row.label) for row in rows]
+    if not lexical:
+        head = fit_head(
+            backbone, examples, known, label_names=labels, embeddings=embeddings, lexical=False
+        )
+        return head, {}
+    with progress("choosing penalties", MOST_STEPS) as bar:
+        head, found = fit_joint_head(
+            backbone, examples, known, label_names=labels, embeddings=embeddings,
+            step=lambda: bar.update(1),
+        )  # fmt: skip
+    return head, {"words": found.details()}
+
+
+def with_words(
+    head: Head,
+    backbone: Backbone,
+    division: Division,
+    labels: Sequence[str],
+    embeddings: Mapping[str, Vectors],
+) -> tuple[Head, dict[str, Any]]:
+    """A trained backbone's head with words: of two, what predicts the validation rows better.
+
+    One is the trained head beside words that were fitted by themselves, weighed by three numbers
+    on the validation rows. The other is fitted anew to the training rows, on the trained
+    embeddings and words together: these know their training rows too well, but a matcher's
+    training, which asks for an order among a few candidates, leaves more to be learnt from the
+    candidates themselves than that costs.
+
+    Args:
+        head: As it was trained, without words.
+        backbone: As it was trained.
+        division: Of the rows.
+        labels: The labels' names, in the head's order.
+        embeddings: Of the training and the validation rows' texts, by text.
+
+    Returns:
+        The head, and what the manifest says of it.
+    """
+    texts = unique_texts(row.example for row in division.training)
+    nothing = dict.fromkeys(texts, np.zeros(1, dtype=np.float32))
+    alone, of_alone = closed_form(_Silent(), division.training, labels, nothing, lexical=True)
+    anew, of_anew = closed_form(backbone, division.training, labels, embeddings, lexical=True)
+    if alone.lexical is None:
+        return anew, of_anew
+    examples = [row.example for row in division.validation]
+    known = [str(row.label) for row in division.validation]
+    beside = add_words(head, alone.lexical, examples, known, embeddings)
+    losses = []
+    for one in (beside, anew):
+        logits = one.vendor_model().logits(one.inputs(examples, embeddings), one.words(examples))
+        losses.append(
+            float(cross_entropy(one.label_shares(known), logits.astype(np.float64)).mean())
+        )
+    said = {
+        "trained_beside_words": round(losses[0], _DIGITS),
+        "fitted_anew": round(losses[1], _DIGITS),
+    }
+    chosen = (beside, of_alone) if losses[0] <= losses[1] else (anew, of_anew)
+    return chosen[0], {**chosen[1], "validation_cross_entropy": said}
+
+
+class _Silent:
+    """A backbone that tells nothing of any text: what is fitted beside it are words alone."""
+
+    dimension = 1
+    is_transformer = False
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Zeros, shape (n, 1)."""
+        return np.zeros((len(texts), 1), dtype=np.float32)

@@ -1,0 +1,366 @@
+"""Devices whose releases have words: what they teach stays, over every replacement."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import spoken
+from bridged import add_learned_bridge
+from devices import loss, same, sql, state
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import write_release
+from fala.device import Device
+from fala.lexical.ngrams import BUCKETS
+from fala.replacement.budget import Budget
+from fala.solver import fit as solver
+from spoken import OWN, PROBES, TASTE, TEXTS, UNKNOWN
+
+TRUTH = spoken.labels_of(PROBES, TASTE, OWN)
+LABELS = spoken.labels_of(TEXTS, TASTE, OWN)
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory):
+    return spoken.write_releases(tmp_path_factory.mktemp("spoken"))
+
+
+@pytest.fixture(scope="module")
+def silent(tmp_path_factory):
+    """The same without words in the middle."""
+    return spoken.write_releases(tmp_path_factory.mktemp("silent"), silent=("mid",))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "device"
+
+
+@pytest.fixture
+def device(path, releases):
+    with Device.create(path, releases["old"]) as device:
+        yield device
+
+
+def alone(release, folder, truth=TRUTH, probes=PROBES):
+    """The loss of a release's own model."""
+    with Device.create(folder, release) as device:
+        return loss(device, truth, probes)
+
+
+def told(release, folder, scales):
+    """The same release, telling scales that public annotators chose."""
+    opened, path = Bundle.open(release), folder / "told.fala"
+    write_release(path, opened, opened.head(), {"scales": scales})
+    return path
+
+
+def installed(device):
+    """The file of the only release that a device has had."""
+    (file,) = (device._installed.path / "bundles").iterdir()
+    return file
+
+
+# Answering and learning
+
+
+def test_answers_are_of_embeddings_and_words(device):
+    device.learn(TEXTS, LABELS)
+    model, backbone = device.model, Bundle.open(installed(device)).backbone()
+    inputs, words = backbone.encode(PROBES), model.head.words(PROBES)
+    p = model.probabilities(inputs, words)
+    np.testing.assert_allclose(device.predict(PROBES), p, atol=1e-6)
+    z = (inputs @ model.weight.T + words.times(model.lexical) + model.bias)[:, 0]
+    np.testing.assert_allclose(np.log(p[:, 1] / p[:, 0]), z, atol=1e-4)
+    decided = ["1" if one > device.threshold else "0" for one in z]
+    assert device.decide(PROBES) == decided
+    assert np.mean([one == other for one, other in zip(decided, TRUTH, strict=True)]) > 0.75
+
+
+def test_a_word_that_the_backbone_does_not_know_is_learned(device):
+    spoken_of = [f"{UNKNOWN} {text}" for text in PROBES]
+    # To the backbone both are the same.
+    backbone = Bundle.open(installed(device)).backbone()
+    np.testing.assert_array_equal(backbone.encode(spoken_of), backbone.encode(PROBES))
+
+    def gap():
+        return (device.predict(spoken_of) - device.predict(PROBES))[:, 1].mean()
+
+    before = gap()
+    texts = [f"{UNKNOWN} {text}" for text in TEXTS[:60]]
+    device.learn([*texts, *TEXTS[60:120]], ["1"] * 60 + ["0"] * 60)
+    assert gap() > before + 0.3
+
+
+def test_learning_moves_the_words_and_survives_reopening(device, path):
+    vendor = device.model.head.lexical.weight
+    assert same([device.model.lexical], [vendor])
+    report = device.learn(TEXTS, LABELS)
+    assert (report.decision, len(report.scales)) == ("personal", 3)
+    moved = (device.model.lexical != vendor).any(axis=0)
+    # Those of the user's own texts; of the others all by the same share of the vendor's.
+    touched = buckets_of(device, TEXTS)
+    assert (moved & touched).sum() > 0.9 * touched.sum()
+    assert same_direction(device, ~touched)
+    before = state(device)
+    assert len(before) == 5
+    ((buckets, lexical),) = sql(path, "SELECT length(buckets), length(lexical) FROM slots")
+    assert (buckets, lexical) == (2 * moved.sum(), 4 * moved.sum())
+    with Device.open(path) as again:
+        assert same(state(again), before)
+        assert again.model == device.model
+
+
+def buckets_of(device, texts):
+    """Which n-grams are in some texts."""
+    there = np.zeros(BUCKETS, dtype=bool)
+    there[device.model.head.words(texts).buckets] = True
+    return there
+
+
+def same_direction(device, chosen):
+    """Whether some of the words' weights are a share of the vendor's, the same for all."""
+    vendor, own = device.model.head.lexical.weight[0, chosen], device.model.lexical[0, chosen]
+    assert np.count_nonzero(vendor) > 20
+    return np.allclose(own, vendor * (own @ vendor) / (vendor @ vendor), rtol=1e-4, atol=1e-7)
+
+
+def test_words_tell_what_embeddings_cannot(device, path, silent, tmp_path):
+    device.learn(TEXTS, LABELS)
+    with Device.create(tmp_path / "silent", silent["mid"]) as other:
+        other.learn(TEXTS, LABELS)
+        assert other.model.lexical is None
+        assert loss(device, TRUTH, PROBES) < loss(other, TRUTH, PROBES) - 0.03
+
+
+def test_what_is_forgotten_has_taught_nothing(device, releases, tmp_path):
+    vendor = state(device)
+    device.learn(TEXTS, LABELS)
+    ids = [row.id for row in device.examples()]
+    assert device.forget(ids[:200]) == 200
+    with Device.create(tmp_path / "other", releases["old"]) as other:
+        other.learn(TEXTS[200:], LABELS[200:])
+        for one, theirs in zip(state(device), state(other), strict=True):
+            np.testing.assert_allclose(one, theirs, atol=1e-5)
+    # The weights of words that are in no other text have the vendor's direction again.
+    assert same_direction(device, ~buckets_of(device, TEXTS[200:]))
+    device.forget(ids)
+    assert device.model.is_vendor and same(state(device), vendor)
+    path = device._installed.path
+    assert sql(path, "SELECT length(buckets), length(lexical) FROM slots") == [(0, 0)]
+
+
+def test_one_more_label_is_near_a_fit_of_all(device, path):
+    device.learn(TEXTS[:210], LABELS[:210])
+    report = device.learn(TEXTS[210:220], LABELS[210:220])
+    assert (report.exact, report.fitted) == (False, 220)
+    quick, lexical = device.predict(PROBES), device.model.lexical
+    with Device.open(path) as again:
+        assert same([again.predict(PROBES), again.model.lexical], [quick, lexical])
+    report = device.fit()
+    assert report.exact
+    assert np.abs(device.predict(PROBES) - quick).mean() < 0.01
+    # A label that is said again counts once.
+    report = device.learn(TEXTS[:1], ["1" if LABELS[0] == "0" else "0"])
+    quick = device.predict(PROBES)
+    assert (report.exact, report.labelled) == (False, 220)
+    device.fit()
+    assert np.abs(device.predict(PROBES) - quick).mean() < 0.01
+
+
+def test_more_examples_than_a_fit_over_examples_takes(device, path, releases, monkeypatch):
+    device.learn(TEXTS, LABELS)
+    before, expected = loss(device, TRUTH, PROBES), device.predict(PROBES)
+    monkeypatch.setattr(solver, "LARGEST", 120)
+    report = device.fit()
+    assert report.fitted == len(TEXTS) and report.decision == "personal"
+    # All are still fitted to; a sample of them says which model answers, and its threshold.
+    np.testing.assert_allclose(device.predict(PROBES), expected, atol=0.02)
+    assert device.replace(releases["mid"], Budget(0)).decision == "personal"
+    assert abs(loss(device, TRUTH, PROBES) - before) < 0.1
+
+
+def test_the_releases_scales_are_the_fits(device, releases, tmp_path):
+    device.learn(TEXTS, LABELS)
+    moves = []
+    for number, scales in enumerate(
+        ([1.0, 3.0, 1.0], [1.0, 0.01, 0.0], [1.0, 3.0, 0.0], [1.0, 30.0, 0.0])
+    ):
+        release = told(releases["old"], tmp_path, scales)
+        with Device.create(tmp_path / str(number), release) as other:
+            report = other.learn(TEXTS, LABELS)
+            assert report.scales == tuple(scales)
+            moved = other.model.lexical - other.model.head.lexical.weight
+            moves.append(np.abs(moved).sum())
+            if number == 0:  # those of a release that tells none
+                assert same(state(other), state(device))
+            else:  # without a slope nothing but the user's own words moves
+                assert not moved[:, ~buckets_of(other, TEXTS)].any()
+    assert 10 * moves[1] < moves[2] < moves[3]
+    with Device.create(tmp_path / "plain", releases["old"]) as other:
+        other.learn(TEXTS[:100], LABELS[:100])
+        release = told(releases["mid"], tmp_path, [2.0, 5.0, 0.5])
+        add_learned_bridge(releases["old"], release, spoken.PUBLIC)
+        report = other.replace(release, Budget(0))
+        assert report.scales == report.instant.scales == (2.0, 5.0, 0.5)
+
+
+# Replacing
+
+
+def test_words_are_carried_without_any_pass(device, path, releases, encoded, tmp_path):
+    device.learn(TEXTS, LABELS)
+    old, before = state(device), loss(device, TRUTH, PROBES)
+    encoded.clear()
+    report = device.replace(releases["mid"], Budget(0))
+    assert len(encoded) == report.probes == 4 and report.forward_passes == 0
+    assert (report.decision, report.bridged) == ("personal", len(TEXTS))
+    assert len(report.scales) == 3
+    after = loss(device, TRUTH, PROBES)
+    assert after < 0.8 * alone(releases["mid"], tmp_path / "vendor")
+    assert after < before + 0.05
+    mid = state(device)
+    with Device.open(path) as again:
+        assert same(state(again), mid)
+    # It is the new release's own words that the user's are around.
+    assert same(
+        [device.model.head.lexical.weight], [Bundle.open(releases["mid"]).head().lexical.weight]
+    )
+    device.rollback()
+    assert same(state(device), old)
+    device.rollback()
+    assert same(state(device), mid)
+    assert device.replace(releases["new"], Budget(0)).decision == "personal"
+    assert loss(device, TRUTH, PROBES) < before + 0.05
+    assert device.refine(Budget(60)).forward_passes > 0
+    assert loss(device, TRUTH, PROBES) < before + 0.05
+
+
+def test_words_are_carried_where_no_bridge_leads(device, releases, encoded, tmp_path):
+    plain = spoken.write_releases(tmp_path, bridges=False)
+    device.learn(TEXTS, LABELS)
+    encoded.clear()
+    report = device.replace(plain["mid"], Budget(0))
+    assert len(encoded) == report.probes and report.forward_passes == 0
+    assert report.decision == "personal"
+    assert loss(device, TRUTH, PROBES) < 0.8 * alone(plain["mid"], tmp_path / "vendor")
+    before = loss(device, TRUTH, PROBES)
+    assert device.refine(Budget(240)).forward_passes > 0
+    assert loss(device, TRUTH, PROBES) < before + 0.02
+
+
+def test_to_a_release_without_words_and_back_to_one_with(device, path, silent, encoded, tmp_path):
+    device.learn(TEXTS, LABELS)
+    old = state(device)
+    encoded.clear()
+    report = device.replace(silent["mid"], Budget(0))
+    assert len(encoded) == report.probes
+    assert (report.decision, len(report.scales)) == ("personal", 2)
+    assert device.model.lexical is None
+    without = loss(device, TRUTH, PROBES)
+    assert without < alone(silent["mid"], tmp_path / "vendor")
+    assert sql(path, "SELECT count(*) FROM slots WHERE lexical IS NULL") == [(1,)]
+    with Device.open(path) as again:
+        assert same(state(again), state(device))
+    device.rollback()
+    assert same(state(device), old)
+    device.rollback()
+    # What the user's texts said of words was never lost: the next release hears it again.
+    report = device.replace(silent["new"], Budget(0))
+    assert (report.decision, len(report.scales)) == ("personal", 3)
+    assert loss(device, TRUTH, PROBES) < without - 0.03
+
+
+def test_from_a_release_without_words(silent, path, encoded, tmp_path):
+    with Device.create(path, silent["mid"]) as device:
+        device.learn(TEXTS, LABELS)
+        old, before = state(device), loss(device, TRUTH, PROBES)
+        encoded.clear()
+        report = device.replace(silent["new"], Budget(0))
+        assert len(encoded) == report.probes
+        assert report.decision == "personal"
+        after = loss(device, TRUTH, PROBES)
+        assert after < before and after < alone(silent["new"], tmp_path / "vendor")
+        device.rollback()
+        assert same(state(device), old)
+
+
+def test_a_release_that_orders_its_labels_anew(device, path, releases, tmp_path):
+    turned = spoken.write_releases(tmp_path / "turned", labels=("1", "0"))
+    device.learn(TEXTS, LABELS)
+    device.replace(releases["mid"], Budget(0))
+    expected, thresholds = device.predict(PROBES), [device.threshold]
+    device.rollback()
+    device.replace(turned["mid"], Budget(0))
+    thresholds.append(device.threshold)
+    assert device.labels == ("0", "1")
+    np.testing.assert_allclose(device.predict(PROBES), expected, atol=0.02)
+    assert thresholds[0] == pytest.approx(thresholds[1], abs=0.05)
+    with Device.open(path) as again:
+        assert same(state(again), state(device))
+
+
+def test_a_release_that_adds_a_label(device, path, tmp_path):
+    more = spoken.write_releases(tmp_path / "more", labels=("0", "1", "2"))
+    device.learn(TEXTS, LABELS)
+    report = device.replace(more["mid"], Budget(0))
+    assert device.labels == ("0", "1", "2") and report.examples == len(TEXTS)
+    assert device.model.lexical.shape == (3, BUCKETS)
+    assert report.decision == "personal"
+    assert loss(device, TRUTH, PROBES) < alone(more["mid"], tmp_path / "vendor")
+    device.learn(PROBES[:20], ["2"] * 20)
+    assert device.predict(PROBES[:20])[:, 2].mean() > 0.3
+    with Device.open(path) as again:
+        assert same(state(again), state(device))
+
+
+def test_another_process_learns_words(device, path):
+    device.learn(TEXTS, LABELS)
+    before = state(device)
+    script = (
+        "import sys; from fala import Device\n"
+        f"with Device.open(sys.argv[1]) as device: device.learn(['{UNKNOWN}'] , ['1'])\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(path)], check=True, timeout=120)
+    here = state(device)
+    assert not same(here, before)
+    bucket = device.model.head.words([UNKNOWN]).buckets
+    assert (device.model.lexical[:, bucket] > before[4][:, bucket]).all()
+    with Device.open(path) as again:
+        assert same(state(again), here)
+        again.learn(["film"], ["0"])
+        assert same(state(device), state(again))
+
+
+def test_a_matcher_has_the_candidate_and_its_words(path, tmp_path, encoded):
+    releases = spoken.write_releases(tmp_path, "matching")
+    examples = spoken.matches(220, TEXTS, seed=3)
+    probes = spoken.matches(120, PROBES, seed=4)
+    labels = spoken.labels_of(examples, TASTE, OWN)
+    truth = spoken.labels_of(probes, TASTE, OWN)
+    with Device.create(path, releases["old"]) as device:
+        assert len(device.model.head.parts) == 2
+        report = device.learn(examples, labels)
+        # u * v, the candidate itself, its words, and the slope.
+        assert (report.decision, len(report.scales)) == ("personal", 4)
+        before = loss(device, truth, probes)
+        assert before < alone(releases["old"], tmp_path / "vendor", truth, probes)
+        old = state_of(device, probes)
+        encoded.clear()
+        report = device.replace(releases["mid"], Budget(0))
+        assert len(encoded) == report.probes <= 4
+        assert (report.decision, len(report.scales)) == ("personal", 4)
+        assert loss(device, truth, probes) < 0.8 * alone(
+            releases["mid"], tmp_path / "other", truth, probes
+        )
+        with Device.open(path) as again:
+            assert same(state_of(again, probes), state_of(device, probes))
+        assert device.refine(Budget(30)).forward_passes > 0
+        device.rollback()
+        assert same(state_of(device, probes), old)
+
+
+def state_of(device, probes):
+    model = device.model
+    return [device.predict(probes), model.weight, model.bias, model.lexical]

@@ -1,0 +1,89 @@
+"""Blends of three models' logits, against scikit-learn and by hand."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score, roc_auc_score
+
+from fala_sim.metric.mixing import TRIED, Examples, Weights, as_logits, best, own_threshold
+
+
+def user(seed=0, n=80, words=True, noise=(1.0, 1.0, 1.0)):
+    """Examples of whose label each of the three knows a part, and a part of its own."""
+    random = np.random.default_rng(seed)
+    truth = random.integers(2, size=n)
+    models = [
+        (2.0 * truth - 1 + level * random.normal(size=n)).round(1)[:, None] for level in noise
+    ]
+    return Examples(truth, models[0], models[1], models[2] if words else None)
+
+
+def area(one, weights):
+    z = (1 - weights.words - weights.old) * one.peer + weights.old * one.old
+    return roc_auc_score(one.truth, (z + weights.words * one.words)[:, 0])
+
+
+def test_the_weights_are_those_of_the_best_mean_auc():
+    users = [user(seed, noise=(2.0, 1.5, 1.5)) for seed in range(3)]
+    means = [np.mean([area(one, weights) for one in users]) for weights in TRIED]
+    found = best(users, TRIED)
+    assert means[TRIED.index(found)] == pytest.approx(max(means))
+    # Neither alone, nor the peer alone, is as good here.
+    assert min(found) > 0
+    assert max(means) > means[TRIED.index(Weights(0.0, 0.0))] + 0.05
+
+
+def test_a_peer_keeps_a_tenth_at_least():
+    assert len(TRIED) == len(set(TRIED)) == 55
+    assert max(words + old for words, old in TRIED) == pytest.approx(0.9)
+    random = np.random.default_rng(0)
+    truth = random.integers(2, size=200)
+    peer, knows = 4.0 * random.normal(size=(200, 1)), 2.0 * truth[:, None] - 1
+    assert best([Examples(truth, peer, knows, np.zeros((200, 1)))], TRIED) == Weights(0.0, 0.9)
+
+
+def test_who_has_no_auc_has_no_say_where_others_have():
+    one = user(1, noise=(2.0, 2.0, 0.1))
+    same = Examples(np.ones(20, int), *(np.ones((20, 1)) for _ in range(3)))
+    assert best([one, same], TRIED) == best([one], TRIED)
+    # Where nobody has one, accuracy decides: the old model alone says what is true.
+    wrong = Examples(np.ones(20, int), -np.ones((20, 1)), 2 * np.ones((20, 1)), np.zeros((20, 1)))
+    assert best([wrong], TRIED).old >= 0.4
+
+
+def test_many_labels_are_chosen_by_their_mean_auc():
+    random = np.random.default_rng(0)
+    truth = random.integers(3, size=60)
+    sure = 4.0 * np.eye(3)[truth] + random.normal(size=(60, 3))
+    one = Examples(truth, random.normal(size=(60, 3)), random.normal(size=(60, 3)), sure)
+    assert best([one], TRIED).words >= 0.5
+    assert (own_threshold(one.peer) == one.peer).all()
+
+
+def test_without_words_the_old_model_is_blended_alone():
+    one = user(words=False)
+    mixed = one.mixed(Weights(0.0, 0.3))
+    assert mixed == pytest.approx(0.7 * one.peer + 0.3 * one.old)
+
+
+def test_the_own_threshold_is_at_half_the_f1_that_the_probabilities_expect():
+    logits = np.random.default_rng(3).normal(-1.5, 1.5, size=(400, 1))
+    share = 1 / (1 + np.exp(-logits[:, 0]))
+
+    def expected(cut):
+        chosen = share > cut
+        return 2 * share[chosen].sum() / (chosen.sum() + share.sum())
+
+    f1 = max(expected(cut) for cut in np.linspace(0, 0.99, 991))
+    threshold = (logits - own_threshold(logits))[0, 0]
+    assert 1 / (1 + np.exp(-threshold)) == pytest.approx(f1 / 2, abs=2e-3)
+    # It is no constant, and the figures are of what is above it.
+    truth = (np.random.default_rng(4).random(400) < share).astype(int)
+    one = Examples(truth, logits, logits, None)
+    by_hand = f1_score(truth, logits[:, 0] > threshold)
+    assert one.figures(own_threshold(logits))["f1"] == pytest.approx(by_hand)
+    assert by_hand > one.figures(logits)["f1"]
+
+
+def test_logits_are_read_as_records_keep_them():
+    assert as_logits([1.0, 2.0]).shape == (2, 1)
+    assert as_logits([[1.0, 2.0, 3.0]]).shape == (1, 3)
