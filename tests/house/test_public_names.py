@@ -37,6 +37,7 @@ def test_the_public_door():
         "RowError",
         "Selection",
         "StoredExample",
+        "WorseModelError",
         "add_bridge",
         "add_prior",
         "fit_bridge",

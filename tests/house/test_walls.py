@@ -50,7 +50,7 @@ ROOMS = {
 }
 
 #: Rooms that compute, and what of the standard library they have no use for: files and clocks.
-PURE = {"solver", "selection"}
+PURE = {"solver", "selection", "lexical"}
 IMPURE = {
     "datetime", "io", "json", "logging", "os", "pathlib", "shutil", "sqlite3", "subprocess",
     "tempfile", "time",

@@ -79,9 +79,11 @@ def test_built_in_trial_as_json():
     assert len(result["users"]) == 2
     for user in result["users"]:
         assert user["forward_passes"] == 20
-    # What is to be seen: an answer that beats both models at once, and a better one.
+    # What is to be seen: the person is there at once, far above the vendor's model, and better
+    # after a few passes than on the old backbone.
     auc = result["mean"]["auc"]
-    assert max(auc["old_personal"], auc["new_global"]) < auc["instant"] < auc["fala"]
+    assert auc["new_global"] + 0.05 < auc["instant"] < auc["fala"]
+    assert auc["old_personal"] - 0.01 < auc["instant"] and auc["old_personal"] < auc["fala"]
 
 
 def test_a_trial_as_a_table(tiny, data):
@@ -95,7 +97,7 @@ def test_a_trial_as_a_table(tiny, data):
     assert done.stderr == ""
     done = run(*tiny, "--data", data, "--budget", 7)
     assert "at most 7 forward passes" in done.stdout
-    assert "tiny vectors answers beside tiny encoder for 2 of 2 users" in done.stdout
+    assert "\nCarried over for " in done.stdout and " of 2 users" in done.stdout
 
 
 def test_a_trial_without_a_bridge_says_so(tiny, tmp_path):

@@ -100,9 +100,23 @@ def test_a_bundle_keeps_its_own_bridge(tmp_path, bundles, folder, own_head, monk
     np.testing.assert_array_equal(kept.matrix, own.matrix)
 
 
-def test_without_a_bridge_there_is_no_instant_model(bundles, folder):
+def test_without_a_bridge_words_answer_at_once(bundles, folder):
     rows = rows_of(public=12)
     sides = prepare(bundles, rows, folder)
+    assert not sides[1].bridged
+    result = run(sides, rows, 20)
+    assert result["instant"]["decision"] in ("personal", "calibrated")
+    assert result["auc"]["instant"] is not None
+    assert result["forward_passes"] == 20
+
+
+def test_with_neither_a_bridge_nor_words_there_is_no_instant_model(bundles, tmp_path, folder):
+    rows = rows_of(public=12)
+    own = []
+    for name, bundle in zip("cd", bundles, strict=True):
+        fala.write_release(tmp_path / f"{name}.fala", bundle, make_head(), {})
+        own.append(fala.Bundle.open(tmp_path / f"{name}.fala"))
+    sides = prepare(own, rows, folder)
     assert not sides[1].bridged
     assert sides[1].bridge.startswith("none: 12 distinct public texts are too few")
     result = run(sides, rows, 20)
