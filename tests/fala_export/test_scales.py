@@ -186,7 +186,7 @@ def test_a_release_gets_scales_beside_its_prior(folder, monkeypatch):
     *blocks, slope = summary["scales"]
     assert len(blocks) == 2 and set(blocks) <= set(GRID) and slope in SLOPES
     shown = run("--release", path, "--data", rows).stdout
-    assert "scales of a device's first fit: " in shown
+    assert "scales of a device's fit: " in shown
 
     fewer = write_rows(folder / "fewer.jsonl", verdicts(bundle))
     result = run("--release", path, "--data", fewer, "--json")
@@ -204,7 +204,7 @@ def test_scales_alone_leave_the_prior_as_it_is(folder):
     assert run("--release", path, "--data", rows).exit_code == 0
     prior = Bundle.open(path).prior()
     result = run("--release", path, "--data", rows, "--scales-only")
-    assert "scales of a device's first fit" in result.stdout and "annotators" not in result.stdout
+    assert "scales of a device's fit" in result.stdout and "annotators" not in result.stdout
     assert Bundle.open(path).prior() == prior
 
 

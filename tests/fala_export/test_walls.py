@@ -1,4 +1,4 @@
-"""Which module of the exporter may know which: no circles, and only two doors of ``fala``."""
+"""Which module of the exporter may know which: no circles, and of ``fala`` only its doors."""
 
 import ast
 from graphlib import CycleError, TopologicalSorter
@@ -9,9 +9,8 @@ from checkout import ROOT
 
 PACKAGE = "fala_export"
 FOLDER = ROOT / "export"
-DOORS = {"fala", "fala.vendor", "fala.vendor.commands", "fala.vendor.layout", "fala.vendor.rows"}
-
-
+VENDOR = ROOT / "sdk" / "fala" / "vendor"
+DOORS = {"fala", "fala.vendor", *(f"fala.vendor.{path.stem}" for path in VENDOR.glob("[!_]*.py"))}
 RECIPES = sorted((ROOT / "recipes").glob("*.py"))
 
 

@@ -97,7 +97,8 @@ def gaussian(training, scales):
     widths = [block.weight.shape[1] for block in training.blocks]
     whole = sum(widths)
     covariance, mean = np.zeros((whole + 2, whole + 2)), np.zeros(whole + 2)
-    free, start = 0.0, 0
+    # The bias varies as the population prior says, where there is one.
+    free, start = BIAS_DEVIATION**2, 0
     turn = np.eye(whole + 2)
     for block, scale, width in zip(training.blocks, scales, widths, strict=True):
         own = [*range(start, start + width), whole]
@@ -110,13 +111,12 @@ def gaussian(training, scales):
             turn[whole, own[:-1]] = -centre
             length = ((x - centre) ** 2).sum(axis=1).mean() + getattr(block.inputs, "unseen", 0.0)
             covariance[own[:-1], own[:-1]] = scale / length
-            free = max(free, BIAS_DEVIATION**2)
         else:
             factors = prior.factors.astype(float)
             part = factors.T @ factors + np.diag([*prior.variance[:-1].astype(float), 0.0])
             covariance[np.ix_(own, own)] += scale * part
             mean[own] += prior.mean
-            free = max(free, float(prior.variance[-1]))
+            free = float(prior.variance[-1])
         start += width
     covariance[whole, whole] += free
     covariance[whole + 1, whole + 1] = slope * SLOPE_DEVIATION**2

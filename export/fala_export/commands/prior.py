@@ -42,10 +42,13 @@ def prior(release: Path, data: Path, out: Path | None, scales_only: bool, as_jso
 
     Devices start a personal model from this population prior, and need fewer examples. Twenty
     annotators with ten rows or more are needed. Of several priors the one is written that serves
-    held-out annotators best.
+    held-out annotators best, beside the words and the slope that a device fits, too.
 
-    Where twenty have thirty rows or more, the scales of the fit's blocks that serve these best are
-    written, too: a device's first answer needs no search for its own.
+    Where twenty have thirty rows or more, the scales that serve these best are written, too: of
+    the fit's blocks, and of the slope. Devices take them as they are.
+
+    A head knows the rows that it was fitted to too well to be measured on them: both are judged by
+    heads that are fitted again without a third of the documents, each on that third.
     """
     from fala_export.population.release import write_prior, write_scales
 
@@ -66,7 +69,7 @@ def _shown(summary: Mapping[str, Any]) -> str:
         lines.append("  no scales: too few annotators have thirty rows or more")
     else:
         scales = ", ".join(f"{scale:g}" for scale in summary["scales"])
-        lines.append(f"  scales of a device's first fit: {scales}")
+        lines.append(f"  scales of a device's fit: {scales}")
     return "\n".join(lines)
 
 

@@ -70,22 +70,32 @@ class Refinement:
         self._passes = self._solves = self._columns = self._clusters = self._queries = 0
         self._flops = 0.0
 
-    def run(self, budget: Budget, *, bridged: bool = True) -> Refined:
+    def run(
+        self,
+        budget: Budget,
+        *,
+        bridged: bool = True,
+        known: tuple[Recalled, Fitted] | None = None,
+    ) -> Refined:
         """Encode batches of texts, each followed by a fit that is kept with them.
 
         Args:
             budget: Further forward passes, and seconds since the stages began.
             bridged: Whether embeddings that are not real are estimates over a bridge.
+            known: What is recalled and fitted already, to choose the first texts by.
         """
         now = self._installed.now
         deadline = None if budget.seconds is None else self._stages.started + budget.seconds
         left = budget.passes(bridged)
         with self._stages.stage("read"):
             memory, earlier = Memory(self._installed.store), self._installed.earlier()
-            encode_free(self._installed, now, memory, self._follower)
-            target = Target.of_slot(self._installed.store, now, earlier)
-            recalled = recall(memory, target)
-        fitted: Fitted | None = None
+            fitted: Fitted | None = None
+            if known is None:
+                encode_free(self._installed, now, memory, self._follower)
+                target = Target.of_slot(self._installed.store, now, earlier)
+                recalled = recall(memory, target)
+            else:
+                recalled, fitted = known
         stopped = "the budget is spent"
         telling = bool(recalled.training.telling.any())
         if not telling and not recalled.waiting:
@@ -96,7 +106,7 @@ class Refinement:
             if kept is None:
                 return self._done(recalled, None, _TAKEN)
             return self._done(kept[2], kept[3], "there is nothing left to encode")
-        if telling and left:
+        if telling and left and known is None:
             fitted = self._fit(target, recalled)
         while left:
             texts = self._choose(recalled, fitted, left, memory, earlier)

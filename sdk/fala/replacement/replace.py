@@ -148,7 +148,8 @@ def replace(
     if release.static or not release.instant or budget.forward_passes == 0:
         return replaced
     refinement = Refinement(installed, stages, follower, positive(release.head))
-    refined = refinement.run(budget, bridged=bool(release.bridges))
+    known = replaced.recalled, replaced.fitted
+    refined = refinement.run(budget, bridged=bool(release.bridges), known=known)
     return dataclasses.replace(replaced, refined=refined)
 
 
@@ -194,9 +195,10 @@ class _Replacement:
             recalled = recall(memory, target)
         if self._first is None:
             self._first = self._encode(memory, recalled, taught, now, budget, loading)
-            with stages.stage("read"):
-                memory.add(target.backbone, self._encoded)
-                recalled = recall(memory, target)
+            if self._encoded:
+                with stages.stage("read"):
+                    memory.add(target.backbone, self._encoded)
+                    recalled = recall(memory, target)
         self._follower.check("solve")
         with stages.stage("solve"):
             fitted = self._fit(now, target, recalled)
