@@ -124,11 +124,11 @@ class LearnReport:
         examples: Examples in the store.
         labelled: How many of them have a label.
         fitted: Examples that the personal model was fitted to; 0 where there was nothing to fit.
-        decision: ``"personal"`` or ``"vendor"``: which of the two answers.
+        decision: Which model answers; see ``Report``.
         reason: Why, in words.
-        exact: Whether all was fitted anew, the scales by leave-one-out; False where the examples
-            were added at the scales of before (``Device.fit`` does the rest).
-        scales: The scale of each block's Gaussian; empty where nothing was fitted.
+        exact: Whether all was fitted anew; False where the examples were added to the last fit
+            (``Device.fit`` does the rest).
+        scales: See ``Report``.
         loss: Leave-one-out loss in nats by labelled example, of the last exact fit.
     """
 
