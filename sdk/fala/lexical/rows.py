@@ -54,7 +54,7 @@ class SparseRows:
         """Logits X W' of a weight (C, width), shape (n, C)."""
         if len(self.buckets) > _MANY:
             return np.asarray(self.matrix @ np.ascontiguousarray(weight.T, dtype=np.float64))
-        products = weight.astype(np.float64)[:, self.buckets] * self.values
+        products = weight[:, self.buckets].astype(np.float64) * self.values
         return self._sums(products).T
 
     def gather(self, numbers: Floats) -> Floats:
