@@ -58,39 +58,20 @@ class OverColumns:
         return 9.0 * p**3 + 4.0 * classes * directions * p**2 + p * rows.product_flops
 
 
-class OverExamples:
-    """By a factor of w R R' + 1 a curvature.
+def over_examples(rows: Rows, gram: Floats, weight: float) -> Callable[[Floats], Floats]:
+    """The inverse for a curvature w, times vectors (C, p), by a factor of w R R' + 1.
 
     Args:
         rows: R.
         gram: R R', shape (n, n).
+        weight: w.
     """
+    lower = one_plus(gram, np.full(len(gram), np.sqrt(weight)))
 
-    def __init__(self, rows: Rows, gram: Floats) -> None:
-        self._rows, self._gram = rows, gram
+    def solve(parts: Floats) -> Floats:
+        return parts - weight * rows.gather(cho_solve(lower, rows.times(parts)))
 
-    def at(self, weight: float) -> Callable[[Floats], Floats]:
-        """The inverse for a curvature, times vectors (C, p)."""
-        lower = one_plus(self._gram, np.full(len(self._gram), np.sqrt(weight)))
-
-        def solve(parts: Floats) -> Floats:
-            inner = cho_solve(lower, self._rows.times(parts))
-            return parts - weight * self._rows.gather(inner)
-
-        return solve
-
-    def leverage(self, rows: Rows, weight: float) -> Floats | None:
-        """Diagonal of R (w R'R + 1)^-1 R', shape (n,)."""
-        if not weight:
-            return np.diagonal(self._gram).copy()
-        lower = one_plus(self._gram, np.full(len(self._gram), np.sqrt(weight)))
-        return np.asarray((1.0 - inverse_diagonal(lower)) / weight)
-
-    def flops(self, rows: Rows, classes: int, directions: int, steps: int) -> float:
-        """Operations of all of it, for so many directions and curvatures of C logits."""
-        n = len(self._gram)
-        each = 2.0 * n**2 + 2.0 * rows.product_flops
-        return (steps + 2) * n**3 / 3 + classes * directions * each
+    return solve
 
 
 class OverBlocks:

@@ -24,9 +24,9 @@ from fala.solver.inverses import (
     Inverse,
     OverBlocks,
     OverColumns,
-    OverExamples,
     cho_solve,
     cholesky,
+    over_examples,
     positive,
 )
 from fala.solver.rows import DenseRows, Rows
@@ -40,6 +40,8 @@ DESCENT = 1e-4
 # Conjugate gradients end at this share of the gradient; the next Newton step begins there.
 _RESIDUAL = 1e-3
 _MAX_DIRECTIONS = 100
+# What is added to a Gram matrix that need not have full rank, as a share of its mean diagonal.
+_JITTER = 1e-10
 # One more example moves little: the step after one of this share moves what nobody sees.
 _NEAR_TOLERANCE, _NEAR_RESIDUAL = 1e-3, 1e-2
 
@@ -176,7 +178,16 @@ def minimize_several(problem: Problem, gram: Floats) -> Minimum:
         problem: J.
         gram: R R', shape (n, n), without the logits' own columns.
     """
-    return _several(problem, OverExamples(problem.rows, gram), _begin(problem, None))
+    # Rows of n numbers with the same Gram matrix: products with them are the quickest.
+    gram.flat[:: len(gram) + 1] += _JITTER * float(np.trace(gram)) / len(gram)
+    lower = cholesky(gram.copy())
+    short = problem.over(DenseRows(lower))
+    found = _several(short, OverColumns(DenseRows(lower).inner()), _begin(short, None))
+    numbers = scipy.linalg.solve_triangular(lower, found.delta.T, lower=True, trans="T")
+    shares = probabilities(found.z)
+    weight = float(curvature(problem.evidence, shares).mean())
+    solve = _preconditioner(problem, over_examples(problem.rows, gram, weight), weight)
+    return replace(found, delta=problem.rows.gather(numbers), solve=solve)
 
 
 def minimize_iteratively(problem: Problem, start: Floats | None = None) -> Minimum:
@@ -282,23 +293,12 @@ def _one(problem: Problem, matrix: Floats, point: Floats) -> Minimum:
 def _several(problem: Problem, inverse: Inverse, point: Floats) -> Minimum:
     """Newton steps by conjugate gradients, with (w R'R + 1)^-1 for the mean curvature w."""
     classes = problem.offset.shape[1]
-    lengths = (problem.own**2).sum(axis=0)
-
-    def preconditioner(weight: float) -> Callable[[Floats], Floats]:
-        over = inverse.at(weight)
-
-        def solve(vector: Floats) -> Floats:
-            parts = vector.reshape(classes, -1)
-            own = parts[:, -1] / (weight * lengths + 1.0)
-            return np.hstack([over(parts[:, :-1]), own[:, None]]).ravel()
-
-        return solve
-
     directions = 0
 
     def step(gradient: Floats, shares: Floats) -> Floats:
         nonlocal directions
-        solve = preconditioner(float(curvature(problem.evidence, shares).mean()))
+        mean = float(curvature(problem.evidence, shares).mean())
+        solve = _preconditioner(problem, inverse.at(mean), mean)
         found, taken = _conjugate(problem, gradient, shares, solve)
         directions += taken
         return found
@@ -318,7 +318,23 @@ def _several(problem: Problem, inverse: Inverse, point: Floats) -> Minimum:
     parts = point.reshape(classes, -1)
     products = 2 * classes * (directions + 2 * steps) * problem.rows.product_flops
     flops = products + inverse.flops(problem.rows, classes, directions, steps)
-    return Minimum(parts[:, :-1], parts[:, -1], z, left_out, preconditioner(weight), steps, flops)
+    solve = _preconditioner(problem, inverse.at(weight), weight)
+    return Minimum(parts[:, :-1], parts[:, -1], z, left_out, solve, steps, flops)
+
+
+def _preconditioner(
+    problem: Problem, over: Callable[[Floats], Floats], weight: float
+) -> Callable[[Floats], Floats]:
+    """Near J's inverse Hessian, for the one curvature that stands for all logits'."""
+    classes = problem.offset.shape[1]
+    lengths = (problem.own**2).sum(axis=0)
+
+    def solve(vector: Floats) -> Floats:
+        parts = vector.reshape(classes, -1)
+        own = parts[:, -1] / (weight * lengths + 1.0)
+        return np.hstack([over(parts[:, :-1]), own[:, None]]).ravel()
+
+    return solve
 
 
 def _conjugate(
