@@ -106,6 +106,7 @@ def test_the_command_reports_what_its_bundle_does(tmp_path, teacher, encoder, te
             training,
             [row.label for row in division.training],
             embeddings=embeddings,
+            lexical=False,
         )
         inputs = head.inputs(held_out, embeddings)
         chances = head.vendor_model().probabilities(inputs)[:, 1]

@@ -37,7 +37,7 @@ def test_what_is_better_answers_and_all_the_way_from_many_labels_on(n):
         "vendor": pytest.approx(cross_entropy(shares, vendor).mean()),
     }
     assert (verdict.measure, verdict.labels) == ("cross-entropy of labels", n)
-    assert verdict.threshold == f1_threshold(z) != 0
+    assert verdict.threshold == pytest.approx(f1_threshold(z)) != 0
     assert f"on {n} examples, each left out" in verdict.reason
 
 
@@ -54,7 +54,7 @@ def test_what_chance_could_give_goes_half_way():
     """The full fit is better than half way on average, by less than a standard error."""
     shares = np.tile([[0.0], [1.0]], (100, 1))
     full = sure(shares, 2.0)
-    full[:20] *= -1.35  # very sure of some wrong ones
+    full[:20] *= -1.55  # very sure of some wrong ones
     calibrated = np.zeros_like(full)
     losses = [cross_entropy(shares, z) for z in (full, full / 2)]
     gain = losses[1] - losses[0]
