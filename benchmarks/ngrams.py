@@ -22,9 +22,9 @@ from collections.abc import Callable
 import click
 import numpy as np
 from scipy.sparse import csr_array
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fala.vendor import BUCKETS, Lexicon, ngrams
+from fala.vendor.one_fit import one_blas_thread
 
 _TOKEN = re.compile(r"[a-z0-9']+|[^\sa-z0-9']")
 _VOCABULARY = 20_000
@@ -77,7 +77,7 @@ def main(texts: int, words: int, repeats: int, seed: int, as_json: bool) -> None
     shape = (len(rows), rows.width)
     values, starts = rows.values.astype(np.float64), rows.starts.astype(np.int32)
     matrix = csr_array((values, rows.buckets, starts), shape=shape)
-    with threadpool_limits(1, user_api="blas"):
+    with one_blas_thread():
         taken = least(
             {
                 "all": lambda: ngrams(documents),

@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import click
 import numpy as np
@@ -115,11 +116,8 @@ def noted(encoded: list[str]) -> Iterator[None]:
         encoded.extend(texts)
         return encode(self, texts)
 
-    OnnxEncoder.encode = noting  # type: ignore[method-assign]
-    try:
+    with mock.patch.object(OnnxEncoder, "encode", noting):
         yield
-    finally:
-        OnnxEncoder.encode = encode  # type: ignore[method-assign]
 
 
 def seconds_of(call: Callable[[], object]) -> float:

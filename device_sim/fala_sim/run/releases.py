@@ -24,7 +24,7 @@ from fala_sim.run.heads import example_of, tuned_head, words_head
 from fala_sim.run.sources import SHORT, Source
 from fala_sim.run.tuning import public_rows, tune
 from fala_sim.run.vendor import RefusedError, Say, add_bridge, add_prior, add_scales
-from fala_sim.situation import Release, distinct_texts
+from fala_sim.situation import Release, Vectors, distinct_texts
 
 # What is prepared has another form, or another content, than before it was 4.
 _FORM = 4
@@ -147,14 +147,7 @@ def _release(source: Source, division: Division, work: Path, path: Path, say: Sa
     # peer has words.
     if not _fits(head, division) or head.lexical is not None:
         say(f"{division.name}: fitting the global head of {source.name}")
-        head = fit_head(
-            bundle.backbone(),
-            division.public,
-            division.public_labels,
-            label_names=division.labels,
-            embeddings=embeddings,
-            lexical=False,
-        )
+        head = _fitted(bundle, division, embeddings, lexical=False)
         write_release(path, bundle, head, {"head": f"fitted on the public of {division.name}"})
     else:
         shutil.copyfile(source.bundle, path)
@@ -192,13 +185,7 @@ def _shipped(source: Source, plain: Release, division: Division, path: Path, say
         shutil.copyfile(source.bundle, path)
     else:
         say(f"{division.name}: fitting the head on embeddings and words of {source.name}")
-        head = fit_head(
-            bundle.backbone(),
-            division.public,
-            division.public_labels,
-            label_names=division.labels,
-            embeddings=plain.embeddings,
-        )
+        head = _fitted(bundle, division, plain.embeddings, lexical=True)
         about = f"fitted on the public of {division.name}, with words"
         write_release(path, bundle, head, {"head": about})
     # As a device reads it.
@@ -232,6 +219,20 @@ def _tuned(
     about = "trained with the backbone, with words of the same public"
     write_release(path, bundle, head, {"head": about})
     return replace(plain, path=path, head=Bundle.open(path).head() or head)
+
+
+def _fitted(
+    bundle: Bundle, division: Division, embeddings: Mapping[str, Vectors], *, lexical: bool
+) -> Head:
+    """A head on a division's public."""
+    return fit_head(
+        bundle.backbone(),
+        division.public,
+        division.public_labels,
+        label_names=division.labels,
+        embeddings=embeddings,
+        lexical=lexical,
+    )
 
 
 def _fits(head: Head | None, division: Division) -> TypeGuard[Head]:

@@ -9,7 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import DataError
-from fala.vendor.one_fit import LEXICAL_SCALE, SLOPE_DEVIATION, SLOPE_SCALE, SparseRows
+from fala.vendor.one_fit import (
+    LEXICAL_SCALE,
+    SLOPE_DEVIATION,
+    SLOPE_SCALE,
+    Block,
+    SparseRows,
+    whiten,
+)
 
 LEAST_ROWS = 10
 LEAST_ANNOTATORS = 20
@@ -17,7 +24,6 @@ LEAST_ANNOTATORS = 20
 MOST_ROWS = 500
 
 _CHUNK_ROWS = 2048
-_ALIKE = 1e-9
 
 Floats = NDArray[np.float64]
 Inputs = NDArray[np.float32]
@@ -94,12 +100,8 @@ def _beside(words: SparseRows | None, logits: Floats) -> Inputs:
     sloped = logits - logits.mean()
     beside = SLOPE_DEVIATION**2 * SLOPE_SCALE * np.outer(sloped, sloped)
     if words is not None:
-        mean = words.mean()
-        across = words.times(mean[None])[:, 0]
-        products = words.gram() - across - across[:, None] + mean @ mean
-        length = float(np.trace(products)) / len(products)
-        # Of texts that are all the same nothing is left but rounding.
-        beside += LEXICAL_SCALE * products / (length if length > _ALIKE else 1.0)
+        block = Block(words, np.zeros((1, words.width), dtype=np.float32))
+        beside += LEXICAL_SCALE * whiten(block)[0].rows(words).gram()
     return np.asarray(beside, dtype=np.float32)
 
 

@@ -8,14 +8,7 @@ import numpy as np
 
 from fala import Head, PopulationPrior
 from fala.vendor import cross_entropy, one_fit
-from fala.vendor.one_fit import (
-    DENSE_SCALE,
-    LEXICAL_SCALE,
-    SLOPE_SCALE,
-    Block,
-    SparseRows,
-    TrainingSet,
-)
+from fala.vendor.one_fit import Block, SparseRows, TrainingSet, default_scales
 from fala_export.population.annotators import MOST_ROWS, Floats, Inputs, evenly, rows_by_name
 
 #: Scales of a block that are compared. Where a block says nothing of people, 0 leaves it to the
@@ -107,7 +100,7 @@ def choose_scales(
         return found[scales]
 
     blocks = people[0].blocks[1:]
-    best = (*map(_start, blocks), SLOPE_SCALE)
+    best = default_scales(blocks)
     for _ in range(_SWEEPS):
         for index in range(len(best)):
             best = _descend(best, index, SLOPES if index == len(blocks) else GRID, loss)
@@ -128,10 +121,6 @@ def _descend(
         while 0 <= here + step < len(line) and loss(line[here + step]) < loss(line[here]):
             here += step
     return line[here]
-
-
-def _start(block: Block) -> float:
-    return LEXICAL_SCALE if isinstance(block.inputs, SparseRows) else DENSE_SCALE
 
 
 def _loss(person: TrainingSet, scales: tuple[float, ...]) -> float:

@@ -171,7 +171,6 @@ class _Replacement:
         self._allow_worse = allow_worse
         self._encoded: dict[str, Vectors] = {}
         self._first: Choice | None = None
-        self._mapped = 0
 
     def run(self, now: OpenSlot, budget: Budget, loading: Future[Backbone]) -> Replaced:
         """Fit, check, probe and commit; again, where something was learned in between."""

@@ -139,12 +139,13 @@ class _Gaussian:
         ]
         return scaled(parts, self.scales, self.deviation)
 
-    def offset(self, training: TrainingSet) -> Floats:
-        """Logits where all numbers are 0, shape (n, C)."""
-        z = training.vendor_logits()
-        for space, block in zip(self.spaces, training.blocks, strict=True):
-            z += space.offset(block.inputs)[:, None]
-        return z
+    def offset(self, training: TrainingSet, vendor: Floats) -> Floats:
+        """Logits where all numbers are 0, of the vendor's own, shape (n, C)."""
+        means = [
+            space.offset(block.inputs)[:, None]
+            for space, block in zip(self.spaces, training.blocks, strict=True)
+        ]
+        return np.asarray(sum(means, start=vendor))
 
     def own(self, vendor: Floats) -> Floats:
         """The slope's column of each logit, of the vendor's logits (n, C)."""
@@ -216,7 +217,7 @@ class State:
         larger = Problem(
             problem.rows.stack(prior.rows(training)),
             np.vstack([problem.own, prior.own(vendor)]),
-            np.vstack([problem.offset, prior.offset(training)]),
+            np.vstack([problem.offset, prior.offset(training, vendor)]),
             evidence,
         )
         with one_blas_thread():
@@ -256,9 +257,7 @@ def _fit(training: TrainingSet, scales: Sequence[float] | None) -> Fit:
         for block, deviation in zip(training.blocks, deviations, strict=True)
         if block.prior is not None
     ]
-    *of_blocks, of_slope = [*map(_scale, training.blocks), SLOPE_SCALE]
-    if scales is not None:
-        *of_blocks, of_slope = scales
+    *of_blocks, of_slope = default_scales(training.blocks) if scales is None else scales
     prior = _Gaussian(
         spaces,
         tuple(of_blocks),
@@ -268,7 +267,7 @@ def _fit(training: TrainingSet, scales: Sequence[float] | None) -> Fit:
         training.bias.astype(np.float64),
         vendor[used].mean(axis=0) if used.any() else np.zeros(len(training.bias)),
     )
-    offset = prior.offset(training)
+    offset = prior.offset(training, vendor)
     if not used.any():
         zeros = np.zeros(len(training.bias))
         delta = np.zeros((len(zeros), sum(space.size for space in spaces) + 1))
@@ -345,8 +344,10 @@ def _point(minimum: Minimum) -> Floats:
     return np.hstack([minimum.delta, minimum.own[:, None]]).ravel()
 
 
-def _scale(block: Block) -> float:
-    return LEXICAL_SCALE if isinstance(block.inputs, SparseRows) else DENSE_SCALE
+def default_scales(blocks: Sequence[Block]) -> tuple[float, ...]:
+    """The scales of some blocks, and the slope's, where a release tells none."""
+    lexical = [isinstance(block.inputs, SparseRows) for block in blocks]
+    return (*(LEXICAL_SCALE if words else DENSE_SCALE for words in lexical), SLOPE_SCALE)
 
 
 def _evidence(training: TrainingSet, *, beside_labels: bool) -> Evidence:

@@ -154,12 +154,11 @@ class Problem:
         return self.evidence.loss(z) + float(point @ point) / 2
 
 
-def minimize(problem: Problem, start: Floats | None = None) -> Minimum:
+def minimize(problem: Problem) -> Minimum:
     """Minimize J in the rows' own columns, which are written out.
 
     Args:
         problem: J; its rows are dense.
-        start: Where to begin, C (p + 1) numbers; None begins at 0.
 
     Raises:
         TypeError: The rows are not dense.
@@ -167,8 +166,8 @@ def minimize(problem: Problem, start: Floats | None = None) -> Minimum:
     if not isinstance(problem.rows, DenseRows):
         raise TypeError("rows that are written out expected")
     if problem.offset.shape[1] == 1:
-        return _one(problem, problem.rows.matrix, _begin(problem, start))
-    return _several(problem, OverColumns(problem.rows.inner()), _begin(problem, start))
+        return _one(problem, problem.rows.matrix, _begin(problem))
+    return _several(problem, OverColumns(problem.rows.inner()), _begin(problem))
 
 
 def minimize_several(problem: Problem, gram: Floats) -> Minimum:
@@ -182,7 +181,7 @@ def minimize_several(problem: Problem, gram: Floats) -> Minimum:
     gram.flat[:: len(gram) + 1] += _JITTER * float(np.trace(gram)) / len(gram)
     lower = cholesky(gram.copy())
     short = problem.over(DenseRows(lower))
-    found = _several(short, OverColumns(DenseRows(lower).inner()), _begin(short, None))
+    found = _several(short, OverColumns(DenseRows(lower).inner()), _begin(short))
     numbers = scipy.linalg.solve_triangular(lower, found.delta.T, lower=True, trans="T")
     shares = probabilities(found.z)
     weight = float(curvature(problem.evidence, shares).mean())
@@ -190,19 +189,16 @@ def minimize_several(problem: Problem, gram: Floats) -> Minimum:
     return replace(found, delta=problem.rows.gather(numbers), solve=solve)
 
 
-def minimize_iteratively(problem: Problem, start: Floats | None = None) -> Minimum:
+def minimize_iteratively(problem: Problem) -> Minimum:
     """Minimize J by conjugate gradients alone; its leave-one-out logits are the plain ones.
 
     Args:
         problem: J.
-        start: Where to begin, C (p + 1) numbers; None begins at 0.
     """
-    return _several(problem, OverBlocks(problem.rows), _begin(problem, start))
+    return _several(problem, OverBlocks(problem.rows), _begin(problem))
 
 
-def _begin(problem: Problem, start: Floats | None) -> Floats:
-    if start is not None:
-        return start
+def _begin(problem: Problem) -> Floats:
     return np.zeros(problem.offset.shape[1] * (problem.rows.size + 1))
 
 

@@ -2,9 +2,18 @@
 
 from fala.lexical.rows import SparseRows
 from fala.solver.blocks import blocks_of
-from fala.solver.fit import DENSE_SCALE, LEXICAL_SCALE, SLOPE_DEVIATION, SLOPE_SCALE, Fit, fit
+from fala.solver.fit import (
+    DENSE_SCALE,
+    LEXICAL_SCALE,
+    SLOPE_DEVIATION,
+    SLOPE_SCALE,
+    Fit,
+    default_scales,
+    fit,
+)
 from fala.solver.threads import one_blas_thread
 from fala.solver.training import Block, Inputs, TrainingSet
+from fala.solver.whitened import whiten
 
 __all__ = [
     "DENSE_SCALE",
@@ -17,6 +26,8 @@ __all__ = [
     "SparseRows",
     "TrainingSet",
     "blocks_of",
+    "default_scales",
     "fit",
     "one_blas_thread",
+    "whiten",
 ]
