@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import ExportError
+from fala.vendor import temporary_folder
 from fala_export.quiet import quiet
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ def encoder_graph(encoder: SentenceEncoder) -> bytes:
     if weight >= _LARGEST:
         raise ExportError(f"{weight / 1e9:.1f} GB of weights are too large: an ONNX file ends at 2")
     try:
-        with tempfile.TemporaryDirectory() as folder, quiet():
-            graph = _trace(encoder.transformer, Path(folder) / "model.onnx")
+        with temporary_folder() as folder, quiet():
+            graph = _trace(encoder.transformer, folder / "model.onnx")
     except OSError as error:
         raise ExportError(
             f"the graph cannot be written to the temporary folder {tempfile.gettempdir()}: "

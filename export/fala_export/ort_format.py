@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from fala import ExportError
+from fala.vendor import temporary_folder
 from fala_export.quiet import quiet
 
 _ALIGNMENT = 16  # of the largest constants in the file
@@ -51,8 +50,8 @@ def to_ort(model: bytes) -> OrtModel:
     options.log_severity_level = 3
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     options.add_session_config_entry("session.save_model_format", "ORT")
-    with tempfile.TemporaryDirectory(prefix="fala-") as folder, quiet():
-        path, listed = Path(folder) / "model.ort", Path(folder) / "operators.config"
+    with temporary_folder() as folder, quiet():
+        path, listed = folder / "model.ort", folder / "operators.config"
         options.optimized_model_filepath = str(path)
         try:
             onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

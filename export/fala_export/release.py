@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from fala import Bundle, ExportError
+from fala.vendor import temporary_folder
 from fala_export.backbone import ExportOptions, export_encoder, load
 from fala_export.recipe import BackboneTable, Recipe, WordVectorsTable
 from fala_export.training.global_model import fit_frozen, train
@@ -54,10 +54,10 @@ def build_release(
         return export_encoder(_load(table, folder, seed), out, options)
     # Before the model: a mistake in the rows should not wait for it.
     rows = load_public_rows(folder / recipe.data)
-    with tempfile.TemporaryDirectory(prefix="fala-") as scratch:
+    with temporary_folder() as scratch:
         source: Encoder | Bundle
         if isinstance(table, WordVectorsTable):
-            vectors = Path(scratch) / "vectors.fala"
+            vectors = scratch / "vectors.fala"
             _export_vectors(recipe, table, folder, vectors)
             source = Bundle.open(vectors)
         else:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from fala import Bundle, ExportError, write_release
+from fala.vendor import temporary_folder
 from fala_export.backbone import ExportOptions, check_folder, convert, pack
 from fala_export.models.encoder import Encoder
 from fala_export.models.saving import save_encoder
@@ -40,8 +40,8 @@ def write_trained(trained: Trained, out: Path, options: ExportOptions) -> dict[s
         return {**pack(export, out, trained.head, trained.details), **trained.details}
     if isinstance(source, Bundle):
         return {**_release(out, source, trained), **trained.details}
-    with tempfile.TemporaryDirectory() as folder:
-        backbone = Path(folder) / "backbone.fala"
+    with temporary_folder() as folder:
+        backbone = folder / "backbone.fala"
         summary = _write_words(source, backbone, options)
         return {**summary, **_release(out, Bundle.open(backbone), trained), **trained.details}
 

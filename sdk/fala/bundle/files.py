@@ -1,10 +1,12 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and folders that do not stay."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 
@@ -30,6 +32,24 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         _sync_directory(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Make a folder that is gone afterwards, at whatever instant Ctrl-C comes.
+
+    ``tempfile`` makes its folder before it is sure to remove it: what interrupts it between the
+    two leaves the folder behind.
+
+    Raises:
+        OSError: The folder cannot be made.
+    """
+    folder = Path(tempfile.gettempdir()) / f"fala-{os.urandom(8).hex()}"
+    try:
+        folder.mkdir(mode=0o700)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _sync_directory(directory: Path) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
+from fala.bundle.files import temporary_folder
 from fala.bundle.reading import Bundle
 from fala.demo import text as cli_text
 from fala.demo import trial
@@ -170,8 +170,8 @@ def _trial(
     names = list(rows.users)[:users]
     if users is not None and users > len(names):
         raise DataError(f"--users {users}, but the data has {len(names)} users")
-    with tempfile.TemporaryDirectory(prefix="fala-") as folder:
-        old, new = trial.prepare(old_bundle, new_bundle, rows, names, Path(folder), _text_progress)
+    with temporary_folder() as folder:
+        old, new = trial.prepare(old_bundle, new_bundle, rows, names, folder, _text_progress)
         if not as_json:
             click.echo(cli_text.heading(old, new, rows, len(names), budget))
         results: list[dict[str, Any]] = []

@@ -8,7 +8,6 @@ once before any forward pass, and once after the budget.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.bundle.files import temporary_folder
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import add_bridge, write_release
 from fala.device import Device
@@ -124,8 +124,8 @@ def run_user(user: str, rows: Rows, old: Side, new: Side, budget: Budget) -> dic
 
     figures: dict[str, dict[str, float | None] | None] = {"instant": None}
     with (
-        tempfile.TemporaryDirectory(prefix="fala-") as folder,
-        Device.create(Path(folder) / "device", old.release) as device,
+        temporary_folder() as folder,
+        Device.create(folder / "device", old.release) as device,
     ):
         device.learn([row.example for row in train], [row.label for row in train])
         figures["old_personal"] = _scores(

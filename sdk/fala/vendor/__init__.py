@@ -7,7 +7,7 @@ and from nothing else of ``fala``.
 from fala.backbones import OnnxEncoder, WordVectors
 from fala.backbones.words import words
 from fala.bundle.arrays import array_bytes, read_array
-from fala.bundle.files import write_atomically
+from fala.bundle.files import temporary_folder, write_atomically
 from fala.examples import CLASSIFICATION, MATCHING, Example, unique_texts
 from fala.lexical.lexicon import Lexicon
 from fala.lexical.ngrams import BUCKETS, ngrams
@@ -61,6 +61,7 @@ __all__ = [
     "read_array",
     "read_rows",
     "scores",
+    "temporary_folder",
     "unique_texts",
     "unit_vectors",
     "words",
