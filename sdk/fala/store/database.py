@@ -169,9 +169,14 @@ class Database:
 
 def damaged(path: Path, what: str) -> str:
     """An error's text that says what to do about a damaged store."""
+    return f"{path}: {what}; {doctor(path.parent)}"
+
+
+def doctor(folder: Path) -> str:
+    """What to do about a damaged folder."""
     return (
-        f"{path}: {what}; fala-device doctor {path.parent} tells what is whole, and "
-        "repairs it with --repair (Device.repair)"
+        f"fala-device doctor {folder} tells what is whole, and goes back to that with --repair "
+        "(Device.repair)"
     )
 
 

@@ -15,7 +15,7 @@ from fala.errors import DataError, DeviceError
 from fala.model.answering import Answering
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.prior import PopulationPrior
-from fala.store.database import damaged
+from fala.store.database import damaged, doctor
 from fala.store.records import OMEGA, THETA, SlotRecord
 from fala.store.slots import bundle_path, lexical_weight, model_digest, open_release
 from fala.store.store import Store
@@ -47,16 +47,28 @@ class OpenSlot:
             BundleError: A bundle is damaged.
             DeviceError: A bundle is not the one installed, or the slot's row is damaged.
         """
-        record = store.slot(slot)
+        return cls.read(device, store.path, store.slot(slot), generation)
+
+    @classmethod
+    def read(cls, device: Path, path: Path, record: SlotRecord, generation: int) -> OpenSlot:
+        """Open the bundle of a slot's row; see ``open``.
+
+        Args:
+            device: The device's folder.
+            path: The store's file, for errors.
+            record: The row.
+            generation: The store's.
+        """
+        slot = record.name
         if not _DIGEST.fullmatch(record.bundle):
-            raise DeviceError(damaged(store.path, f"slot {slot} is damaged: no digest of a bundle"))
+            raise DeviceError(damaged(path, f"slot {slot} is damaged: no digest of a bundle"))
         bundle, head = open_release(bundle_path(device, record.bundle))
         if bundle.path.stem != bundle.digest:  # installed under its digest
-            raise DeviceError(f"{bundle.path}: not the bundle that was installed")
+            raise DeviceError(f"{bundle.path}: not the bundle that was installed; {doctor(device)}")
         try:
             model = _model(record, bundle, head)
         except DataError as error:
-            raise DeviceError(damaged(store.path, f"slot {slot} is damaged: {error}")) from error
+            raise DeviceError(damaged(path, f"slot {slot} is damaged: {error}")) from error
         return cls.of(generation, record, bundle, model)
 
     @classmethod

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.examples import MATCHING, Example, Match
+from fala.examples import MATCHING, Example, Match, texts_of
 from fala.store.records import OMEGA, THETA, LexicalRecord, SlotRecord, StoredExample
 
 #: What of an example's row ``example_of`` takes, in this order.
@@ -75,9 +75,10 @@ def example_of(
     kind = text(history)
     if task is not None and bool(kind) != (task == MATCHING):
         raise ValueError("an example of another task")
-    example: Example = _text_of(texts, document)
+    own = _text_of(texts, document)
+    example: Example = own
     if kind:
-        example = Match(tuple(_text_of(texts, one) for one in history_of(kind)), example)
+        example = Match(tuple(_text_of(texts, one) for one in history_of(kind)), own)
     return StoredExample(
         whole(identity),
         example,
@@ -85,6 +86,12 @@ def example_of(
         None if added is None else number(added),
         None if labelled is None else number(labelled),
     )
+
+
+def kept_as(example: Example, ids: Mapping[str, int]) -> tuple[int, str]:
+    """An example's document and history, as columns, by the ids of its texts."""
+    document, *history = (ids[one] for one in texts_of(example))
+    return document, json.dumps(history) if isinstance(example, Match) else ""
 
 
 def history_of(value: object) -> list[int]:
@@ -111,6 +118,27 @@ def slot_of(row: tuple[object, ...]) -> SlotRecord:
         None if vendor is None else text(vendor), number(threshold), tuple(order), written,
         _lexical(buckets, lexical, len(offsets)), None if loss is None else number(loss),
     )  # fmt: skip
+
+
+def columns_of(record: SlotRecord) -> dict[str, object]:
+    """A slot's row, by column."""
+    lexical = record.lexical
+    return {
+        "name": record.name,
+        "bundle": record.bundle,
+        "backbone": record.backbone,
+        "weight": _bytes(record.weight),
+        "bias": _bytes(record.bias),
+        "model": record.model,
+        "teacher": record.teacher,
+        "teacher_vendor": record.teacher_vendor,
+        "threshold": record.threshold,
+        "labels": json.dumps(record.labels),
+        "form": record.form,
+        "buckets": None if lexical is None else lexical.buckets.astype("<u2").tobytes(),
+        "lexical": None if lexical is None else _bytes(lexical.weight),
+        "loss": record.loss,
+    }
 
 
 def vectors_of(blobs: list[object], dimension: int | None) -> NDArray[np.float32]:
@@ -148,6 +176,10 @@ def _text_of(texts: Mapping[int, object], identity: object) -> str:
     if identity not in texts:
         raise ValueError("an example whose text is missing")
     return text(texts[whole(identity)])
+
+
+def _bytes(array: NDArray[np.float32]) -> bytes:
+    return array.astype("<f4").tobytes()
 
 
 def _kind(value: object) -> str:

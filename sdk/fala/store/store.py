@@ -8,7 +8,6 @@ comes back with the old model or the new one, whole.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -19,15 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import DataError, DeviceChangedError, DeviceError
-from fala.examples import Example, Match, texts_of, unique_texts
+from fala.examples import Example, unique_texts
 from fala.store.database import Database, damaged
 from fala.store.records import SlotRecord, StoredExample
 from fala.store.rows import (
     EXAMPLE_COLUMNS,
     SLOT_COLUMNS,
+    columns_of,
     example_of,
     floats,
     history_of,
+    kept_as,
     slot_of,
     vectors_of,
     whole,
@@ -126,8 +127,7 @@ class Store:
             )
             ids = self._text_ids(texts)
             for example, label in zip(examples, labels, strict=True):
-                document, *history = (ids[text] for text in texts_of(example))
-                kind = json.dumps(history) if isinstance(example, Match) else ""
+                document, kind = kept_as(example, ids)
                 db.execute(
                     "INSERT INTO examples (document, history, label, added, labelled)"
                     " VALUES (?, ?, ?, ?, ?) ON CONFLICT (document, history) DO UPDATE"
@@ -252,23 +252,7 @@ class Store:
 
     def put_slot(self, record: SlotRecord) -> None:
         """Write a slot's personal model. In a transaction."""
-        lexical = record.lexical
-        row = {
-            "name": record.name,
-            "bundle": record.bundle,
-            "backbone": record.backbone,
-            "weight": _blob(record.weight),
-            "bias": _blob(record.bias),
-            "model": record.model,
-            "teacher": record.teacher,
-            "teacher_vendor": record.teacher_vendor,
-            "threshold": record.threshold,
-            "labels": json.dumps(record.labels),
-            "form": record.form,
-            "buckets": None if lexical is None else lexical.buckets.astype("<u2").tobytes(),
-            "lexical": None if lexical is None else _blob(lexical.weight),
-            "loss": record.loss,
-        }
+        row = columns_of(record)
         marks = ", ".join(f":{name}" for name in row)
         with self._db.writer() as db:
             db.execute(f"INSERT OR REPLACE INTO slots ({', '.join(row)}) VALUES ({marks})", row)
@@ -298,6 +282,11 @@ class Store:
                 " DO UPDATE SET slot = excluded.slot, previous = excluded.previous",
                 (slot, previous),
             )
+
+    def drop_slot(self, name: str) -> None:
+        """Delete a slot that does not answer, and is not gone back to. In a transaction."""
+        with self._db.writer() as db:
+            db.execute("DELETE FROM slots WHERE name = ?", (name,))
 
     def active(self) -> tuple[str, str | None]:
         """The slot that answers, and the one to roll back to.
@@ -379,7 +368,3 @@ def _half(vector: NDArray[np.float32]) -> NDArray[np.float16]:
 
 def _parts(texts: Sequence[str]) -> Iterable[Sequence[str]]:
     return (texts[start : start + _VARIABLES] for start in range(0, len(texts), _VARIABLES))
-
-
-def _blob(array: NDArray[np.float32]) -> bytes:
-    return array.astype("<f4").tobytes()
