@@ -42,6 +42,17 @@ _VALUES = (
 )  # fmt: skip
 
 
+#: Changes to what may well be, which nobody can tell.
+_UNSEEN = {
+    f"{kind} of {column}"
+    for kind in ("column", "swap", "delete")
+    for column in (
+        "texts.text", "examples.document", "examples.history", "examples.id", "examples.label",
+        "examples.added", "examples.labelled",
+    )
+}  # fmt: skip
+
+
 def prepare(folder: Path) -> tuple[Path, Path, list[str], set[tuple[str, str | None]]]:
     """A device with two slots, the release that comes next, texts, and what it knows."""
     draw = np.random.default_rng(0)
@@ -195,14 +206,9 @@ def main(count: int, seed: int, as_json: bool) -> None:
                         raise ValueError("an answer that is not finite, after a repair")
                     opened.fit()
                 mended += report.whole
-                if (
-                    "\ufffd" not in "".join(found)
-                    and "column" not in what
-                    and not {*found} <= contents
-                ):
-                    wrong["examples that were not there"] += 1
-                if not report.problems and {*found} != contents and "delete" not in what:
-                    wrong[f"examples lost unsaid: {what}"] += 1
+                # A row that was changed to another good one is another row.
+                if not report.problems and {*found} != contents and what not in _UNSEEN:
+                    wrong[f"changed unsaid: {what}"] += 1
             except Exception as error:
                 last = traceback.extract_tb(error.__traceback__)[-1]
                 place = f"{Path(last.filename).name}:{last.lineno}"
