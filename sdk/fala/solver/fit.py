@@ -63,6 +63,8 @@ class Fit:
         columns: Columns of each at most.
         flops: Floating-point operations of the products and factors that it took.
         state: What one more example is added to; None where it cannot be.
+        point: The minimum in whitened coordinates, shape (C (p + 1),); None where there was nothing
+            to fit to.
     """
 
     full: Candidate
@@ -73,25 +75,29 @@ class Fit:
     columns: int = 0
     flops: float = 0.0
     state: State | None = None
+    point: Floats | None = None
 
     def personal(self, trust: float) -> Candidate:
         """The model that goes this share of the way from the calibrated one to the full fit."""
         return self.calibrated.towards(self.full, trust)
 
 
-def fit(training: TrainingSet, scales: Sequence[float] | None = None) -> Fit:
+def fit(
+    training: TrainingSet, scales: Sequence[float] | None = None, near: Fit | None = None
+) -> Fit:
     """Fit to labels, and to targets where there is no label.
 
     Args:
         training: The user's examples; there may be none, and then the Gaussian alone answers.
         scales: A scale for every block, and one for the slope; None takes those that serve most
             people.
+        near: A fit to nearly the same examples, where very many begin.
     """
     with one_blas_thread():
-        return _fit(training, scales)
+        return _fit(training, scales, None if near is None else near.point)
 
 
-def _fit(training: TrainingSet, scales: Sequence[float] | None) -> Fit:
+def _fit(training: TrainingSet, scales: Sequence[float] | None, near: Floats | None) -> Fit:
     vendor = training.vendor_logits()
     used = training.telling
     spaces, deviations = zip(*(whiten(block) for block in training.blocks), strict=True)
@@ -122,7 +128,7 @@ def _fit(training: TrainingSet, scales: Sequence[float] | None) -> Fit:
     chosen = np.flatnonzero(used)
     problem = every if used.all() else every.take(chosen)
     written = _written(problem)
-    found, columns = _minimum(problem, written)
+    found, columns = _minimum(problem, written, near)
     flops, judging, left_out, solve = found.flops, found, found.left_out, found.solve
     sample = np.sort(np.random.default_rng(0).permutation(len(chosen))[:LARGEST])
     if len(chosen) > LARGEST and (written is None or len(training.bias) > 1):
@@ -152,7 +158,7 @@ def _fit(training: TrainingSet, scales: Sequence[float] | None) -> Fit:
             )
     return Fit(
         full, calibrated, vendor, (*prior.scales, of_slope),
-        found.steps + plain.steps, columns, flops + plain.flops, state,
+        found.steps + plain.steps, columns, flops + plain.flops, state, _point(found),
     )  # fmt: skip
 
 
@@ -165,13 +171,15 @@ def _written(problem: Problem) -> Problem | None:
     return None if written is None else problem.over(written)
 
 
-def _minimum(problem: Problem, written: Problem | None) -> tuple[Minimum, int]:
+def _minimum(
+    problem: Problem, written: Problem | None, near: Floats | None = None
+) -> tuple[Minimum, int]:
     """The minimum, by whatever is smallest, and over how many numbers."""
     rows, count = problem.rows, len(problem.offset)
     if written is not None:
         return minimize(written), rows.size + 1
     if count > LARGEST:
-        return minimize_iteratively(problem), rows.size + 1
+        return minimize_iteratively(problem, near), rows.size + 1
     several = problem.offset.shape[1] > 1
     gram = rows.gram()
     found = minimize_several(problem, gram) if several else minimize_dual(problem, gram)
