@@ -100,27 +100,12 @@ def fit(
 def _fit(training: TrainingSet, scales: Sequence[float] | None, near: Floats | None) -> Fit:
     vendor = training.vendor_logits()
     used = training.telling
-    spaces, deviations = zip(*(whiten(block) for block in training.blocks), strict=True)
-    # Who knows how people's biases differ has the say; the other blocks only have a habit.
-    told = [
-        deviation
-        for block, deviation in zip(training.blocks, deviations, strict=True)
-        if block.prior is not None
-    ]
-    *of_blocks, of_slope = default_scales(training.blocks) if scales is None else scales
-    prior = Gaussian(
-        spaces,
-        tuple(of_blocks),
-        SLOPE_DEVIATION * float(np.sqrt(of_slope)),
-        max(told or deviations),
-        tuple(block.weight.astype(np.float64) for block in training.blocks),
-        training.bias.astype(np.float64),
-        vendor[used].mean(axis=0) if used.any() else np.zeros(len(training.bias)),
-    )
+    scales = default_scales(training.blocks) if scales is None else scales
+    prior = _around(training, vendor, scales)
     offset = prior.offset(training, vendor)
     if not used.any():
         zeros = np.zeros(len(training.bias))
-        delta = np.zeros((len(zeros), sum(space.size for space in spaces) + 1))
+        delta = np.zeros((len(zeros), sum(space.size for space in prior.spaces) + 1))
         same = Candidate(prior.weights, prior.bias, vendor)
         return Fit(prior.full(delta, zeros, offset), same, vendor)
     evidence = evidence_of(training, beside_labels=bool(training.labelled.any()))
@@ -132,7 +117,7 @@ def _fit(training: TrainingSet, scales: Sequence[float] | None, near: Floats | N
     flops, judging, left_out, solve = found.flops, found, found.left_out, found.solve
     sample = np.sort(np.random.default_rng(0).permutation(len(chosen))[:LARGEST])
     if len(chosen) > LARGEST and (written is None or len(training.bias) > 1):
-        solve = sketch(problem, sample, found.z)
+        solve = sketch(problem.take(sample), found.z[sample], len(chosen) / len(sample))
     if len(chosen) > LARGEST and written is None:
         judging, _ = _minimum(problem.take(sample), None)
         flops += judging.flops
@@ -157,9 +142,52 @@ def _fit(training: TrainingSet, scales: Sequence[float] | None, near: Floats | N
                 prior, problem.evidence, _point(found), solve, calibrated, len(chosen)
             )
     return Fit(
-        full, calibrated, vendor, (*prior.scales, of_slope),
+        full, calibrated, vendor, tuple(scales),
         found.steps + plain.steps, columns, flops + plain.flops, state, _point(found),
     )  # fmt: skip
+
+
+def resume(training: TrainingSet, scales: Sequence[float] | None, count: int) -> QuadraticState:
+    """Take further examples into a model that was fitted to many, of which few are read again.
+
+    Args:
+        training: A sample of them. The blocks' weights and the bias are not the vendor's here, but
+            the model's own, from which it moves.
+        scales: Those that it was fitted at.
+        count: How many examples it was fitted to.
+    """
+    scales = default_scales(training.blocks) if scales is None else scales
+    with one_blas_thread():
+        z = training.vendor_logits()
+        prior = _around(training, z, [*scales[:-1], 0.0])
+        evidence = evidence_of(training, beside_labels=True)
+        few = Problem(prior.rows(training), prior.own(z), z, evidence)
+        point = np.zeros(len(training.bias) * (few.rows.size + 1))
+        same = Candidate(prior.weights, prior.bias, z)
+        solve = sketch(few, z, count / len(training))
+        return QuadraticState(prior, evidence, point, solve, same, count)
+
+
+def _around(training: TrainingSet, vendor: Floats, scales: Sequence[float]) -> Gaussian:
+    """The Gaussian around the training set's model, whose logits are given."""
+    spaces, deviations = zip(*(whiten(block) for block in training.blocks), strict=True)
+    # Who knows how people's biases differ has the say; the other blocks only have a habit.
+    told = [
+        deviation
+        for block, deviation in zip(training.blocks, deviations, strict=True)
+        if block.prior is not None
+    ]
+    used = training.telling
+    *of_blocks, of_slope = scales
+    return Gaussian(
+        spaces,
+        tuple(of_blocks),
+        SLOPE_DEVIATION * float(np.sqrt(of_slope)),
+        max(told or deviations),
+        tuple(block.weight.astype(np.float64) for block in training.blocks),
+        training.bias.astype(np.float64),
+        vendor[used].mean(axis=0) if used.any() else np.zeros(len(training.bias)),
+    )
 
 
 def _written(problem: Problem) -> Problem | None:

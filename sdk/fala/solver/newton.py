@@ -212,19 +212,18 @@ def _begin(problem: Problem) -> Floats:
     return np.zeros(problem.offset.shape[1] * (problem.rows.size + 1))
 
 
-def sketch(problem: Problem, sample: NDArray[np.integer], z: Floats) -> Callable[[Floats], Floats]:
+def sketch(few: Problem, z: Floats, times: float) -> Callable[[Floats], Floats]:
     """Near J's inverse Hessian at logits, of so few examples that it is quickly taken.
 
     It is factored when it is first needed: a device that replaces may never learn one more label.
 
     Args:
-        problem: J, of n examples.
-        sample: Positions of those that stand for all.
-        z: Logits, shape (n, C).
+        few: J of the examples that stand for all.
+        z: Their logits, shape (n, C).
+        times: How many examples each stands for.
     """
-    few, times = problem.take(sample), len(z) / len(sample)
     shares = probabilities(z)
-    weight = times * float(curvature(problem.evidence, shares).mean())
+    weight = times * float(curvature(few.evidence, shares).mean())
 
     @cache
     def factored() -> Callable[[Floats], Floats]:
@@ -238,7 +237,7 @@ def sketch(problem: Problem, sample: NDArray[np.integer], z: Floats) -> Callable
     )  # fmt: skip
     weighted = replace(few, evidence=evidence)
     # Several logits are coupled, which one curvature for all does not say.
-    return lambda vector: _conjugate(weighted, vector, shares[sample], factored(), _ROUGH)[0]
+    return lambda vector: _conjugate(weighted, vector, shares, factored(), _ROUGH)[0]
 
 
 def update(
