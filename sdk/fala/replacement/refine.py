@@ -120,7 +120,7 @@ class Refinement:
             if encoded:
                 before, last = recalled, fitted
                 with self._installed.work:
-                    kept = self._keep(now, earlier, encoded)
+                    kept = self._keep(now, earlier, encoded, fitted)
                 if kept is None:
                     stopped = _TAKEN
                     break
@@ -147,9 +147,9 @@ class Refinement:
             self._clusters, self._queries, stopped,
         )  # fmt: skip
 
-    def _fit(self, target: Target, recalled: Recalled) -> Fitted:
+    def _fit(self, target: Target, recalled: Recalled, near: Fitted | None = None) -> Fitted:
         with self._stages.stage("solve"):
-            fitted = fit_recalled(target, recalled, self._positive)
+            fitted = fit_recalled(target, recalled, self._positive, near)
         if fitted.fit is not None:
             self._solves += fitted.fit.steps
             self._flops += fitted.fit.flops
@@ -177,7 +177,11 @@ class Refinement:
         return choice.texts
 
     def _keep(
-        self, began: OpenSlot, earlier: OpenSlot | None, encoded: dict[str, Vectors]
+        self,
+        began: OpenSlot,
+        earlier: OpenSlot | None,
+        encoded: dict[str, Vectors],
+        near: Fitted | None = None,
     ) -> tuple[OpenSlot, Memory, Recalled, Fitted | None] | None:
         """Fit to what is known by now, and write it with the embeddings that paid for it.
 
@@ -188,6 +192,7 @@ class Refinement:
             began: The slot that is refined.
             earlier: What answered before it: the other slot, while this one answers.
             encoded: New embeddings: what a pass cost is never paid twice.
+            near: The fit before, where there was one.
 
         Returns:
             What answers, and what it was fitted to; None where another model answers by now.
@@ -206,7 +211,7 @@ class Refinement:
             if not recalled.training.telling.any():
                 installed.keep_embeddings(now.record.backbone, encoded)
                 return now, memory, recalled, None
-            fitted = self._fit(target, recalled)
+            fitted = self._fit(target, recalled, near)
             with self._stages.stage("commit"):
                 try:
                     return installed.keep(now, fitted.change(encoded)), memory, recalled, fitted
