@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import BundleFormatError, DataError, DimensionError
+from fala.errors import BundleFormatError, DataError, DimensionError, shown
 from fala.examples import MATCHING, Example, Match
 from fala.lexical.ngrams import LastNgrams
 from fala.lexical.rows import SparseRows
@@ -297,6 +297,8 @@ def label_name(label: object) -> str:
         return str(label)
     except ValueError:  # an integer of thousands of digits
         return "a number of thousands of digits"
+    except Exception:  # an object that cannot say what it is is no label
+        return shown(label)
 
 
 def same_arrays(ours: Sequence[NDArray[Any] | None], theirs: Sequence[NDArray[Any] | None]) -> bool:
