@@ -10,6 +10,7 @@ import numpy as np
 
 from fala.errors import DeviceChangedError
 from fala.examples import unique_texts
+from fala.lexical.ngrams import LastNgrams
 from fala.model.heads import Vectors
 from fala.model.losses import Floats
 from fala.replacement.budget import Budget, Follower
@@ -60,11 +61,18 @@ class Refinement:
         stages: Times what is done.
         follower: Told of every batch.
         positive: See ``fit_recalled``.
+        last: The n-grams of texts, most of which are the device's.
     """
 
     def __init__(
-        self, installed: Installed, stages: Stages, follower: Follower, positive: int
+        self,
+        installed: Installed,
+        stages: Stages,
+        follower: Follower,
+        positive: int,
+        last: LastNgrams | None = None,
     ) -> None:
+        self._last = LastNgrams() if last is None else last
         self._installed, self._stages = installed, stages
         self._follower, self._positive = follower, positive
         self._passes = self._solves = self._columns = self._clusters = self._queries = 0
@@ -88,7 +96,7 @@ class Refinement:
         deadline = None if budget.seconds is None else self._stages.started + budget.seconds
         left = budget.passes(bridged)
         with self._stages.stage("read"):
-            memory, earlier = Memory(self._installed.store), self._installed.earlier()
+            memory, earlier = Memory(self._installed.store, self._last), self._installed.earlier()
             fitted: Fitted | None = None
             if known is None:
                 encode_free(self._installed, now, memory, self._follower)
@@ -204,7 +212,7 @@ class Refinement:
                 if not same_release(now, began):
                     installed.keep_embeddings(began.record.backbone, encoded)
                     return None
-                memory = Memory(installed.store)
+                memory = Memory(installed.store, self._last)
                 memory.add(now.record.backbone, encoded)
                 target = Target.of_slot(installed.store, now, earlier)
                 recalled = recall(memory, target)

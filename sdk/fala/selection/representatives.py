@@ -130,11 +130,6 @@ def select(
     return Selection(order, assignment, weights, queries, method)
 
 
-def _whole(value: object) -> bool:
-    """Whether a value is a whole number of 0 or more; NumPy's are, too."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0
-
-
 def _correlation(
     unit: Vectors, labels: npt.ArrayLike | None, count: int, neighbours: int | None, seed: int
 ) -> tuple[Indices, int]:
@@ -155,6 +150,11 @@ def _correlation(
     assignment = nearest_of(unit, unit[sampled[clustering.pivots]])
     assignment[sampled] = clustering.assignment
     return assignment, clustering.queries
+
+
+def _whole(value: object) -> bool:
+    """Whether a value is a whole number of 0 or more; NumPy's are, too."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0
 
 
 def _default_neighbours(total: int, count: int) -> int:
