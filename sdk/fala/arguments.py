@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import index
 from typing import SupportsIndex, TypeVar
 
 from fala.errors import BudgetError, DataError, shown
 from fala.replacement.budget import Budget, Follower, Progress
+from fala.store.records import StoredExample
 
 Item = TypeVar("Item")
 
@@ -66,6 +67,25 @@ def listed(values: Iterable[Item], name: str) -> list[Item]:
         return list(values)
     except TypeError as error:
         raise DataError(f"{name} are a sequence, not {shown(values)}") from error
+
+
+def ids_where(
+    ids: Iterable[int] | None,
+    where: Callable[[StoredExample], object] | None,
+    examples: Callable[[], Iterable[StoredExample]],
+) -> list[int]:
+    """Ids of examples, which are given, or of those for which a condition holds.
+
+    Raises:
+        DataError: They are none, the condition cannot be called, or not one of both is given.
+    """
+    if (ids is None) == (where is None):
+        raise DataError("give either the examples' ids, or where=, a function of an example")
+    if where is None:
+        return ids_of(ids or ())
+    if not callable(where):
+        raise DataError(f"where is a function of a StoredExample, not {shown(where)}")
+    return [row.id for row in examples() if where(row)]
 
 
 def ids_of(values: Iterable[int]) -> list[int]:

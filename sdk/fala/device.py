@@ -6,14 +6,14 @@ import contextlib
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.arguments import budget_of, follower_of, ids_of, listed, path_of
+from fala.arguments import budget_of, follower_of, ids_where, listed, path_of
 from fala.errors import DataError, DeviceError
 from fala.examples import Example, check_examples
 from fala.model.heads import Head, PersonalModel, label_name
@@ -320,19 +320,34 @@ class Device:
         """
         return self._learner.fit(self._positive())
 
-    def forget(self, ids: Iterable[int]) -> int:
-        """Delete examples, with their texts, embeddings and logits, and fit to the others.
+    def forget(
+        self,
+        ids: Iterable[int] | None = None,
+        *,
+        where: Callable[[StoredExample], object] | None = None,
+    ) -> int:
+        """Delete examples, so that the device is as one that never saw them.
+
+        Their texts, embeddings and logits go, and are overwritten on the disk. What answers is
+        fitted to the others, and so is the earlier model, to what it knew when it was left; what
+        that one said of other examples it says again. Probabilities are then within 1e-6 of those
+        of a device that never saw them, and had the same texts encoded. Where a model that is
+        gone (that before the earlier one) had seen them, what it said of others goes with them.
+        All this is one transaction. A damaged file that ``repair`` has kept aside is deleted.
 
         Args:
             ids: As ``examples`` gives them; unknown ones are passed over.
+            where: In place of ids: a function of a ``StoredExample`` that says whether it goes.
 
         Returns:
             How many were deleted.
 
         Raises:
-            DataError: If an id is not a whole number; nothing is deleted then.
+            DataError: If an id is not a whole number, or not one of both arguments is given;
+                nothing is deleted then.
         """
-        return self._learner.forget(ids_of(ids), self._positive())
+        chosen = ids_where(ids, where, self._installed.store.examples)
+        return self._learner.forget(chosen, self._positive)
 
     def examples(
         self, *, labelled: bool | None = None, label: str | int | None = None

@@ -42,7 +42,7 @@ ROOMS = {
     "store": MODELS | {"bundle"},
     "report": PARTS,
     "replacement": PARTS | {"store", "report"},
-    "arguments": GROUND | {"replacement"},
+    "arguments": GROUND | {"store", "replacement"},
     "device": PARTS | {"store", "report", "replacement", "arguments"},
     "vendor": PARTS,
     "": PARTS | {"store", "report", "replacement", "device", "vendor"},

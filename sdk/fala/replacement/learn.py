@@ -14,6 +14,7 @@ from fala.model.heads import Head
 from fala.replacement.budget import Follower
 from fala.replacement.encode import encode_missing
 from fala.replacement.fitting import Fitted, fit_recalled
+from fala.replacement.forget import Positive, forget
 from fala.replacement.memory import Memory, Target, recall
 from fala.replacement.refine import encode_free
 from fala.report import LearnReport
@@ -120,16 +121,22 @@ class Learner:
                     fitted.scales, fitted.loss,
                 )  # fmt: skip
 
-    def forget(self, ids: Iterable[int], positive: int) -> int:
-        """Delete examples, and fit to the others; gives how many there were."""
+    def forget(self, ids: Iterable[int], positive: Positive) -> int:
+        """Delete examples, and fit to the others; gives how many there were.
+
+        One transaction: killed on its way, the device knows all of them, or none.
+        """
         installed = self._installed
         with installed.work:
-            with installed.store.transaction():
-                gone = installed.store.forget(ids)
+            self._last = None
+            with installed.changing():
+                gone = forget(installed, ids, positive)
+                if gone:
+                    report = self.fit(positive(installed.now.model.head))
+                    if not report.fitted:
+                        self._vendor()
             if gone:
-                report = self.fit(positive)
-                if not report.fitted:
-                    self._vendor()
+                installed.scrub()
             return gone
 
     def _vendor(self) -> None:

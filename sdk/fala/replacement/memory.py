@@ -28,12 +28,18 @@ class Memory:
     Args:
         store: The store.
         last: The n-grams of an earlier memory's texts, most of which are the same.
+        only: The examples that are remembered; None for all.
     """
 
-    def __init__(self, store: Store, last: LastNgrams | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        last: LastNgrams | None = None,
+        only: list[StoredExample] | None = None,
+    ) -> None:
         self.store = store
         self.last = LastNgrams() if last is None else last
-        self._examples: list[StoredExample] | None = None
+        self._examples = only
         self._embeddings: dict[str, dict[str, Vectors]] = {}
 
     def examples(self) -> list[StoredExample]:
@@ -212,7 +218,7 @@ def differences_of(store: Store, now: OpenSlot) -> dict[int, NDArray[np.float32]
     return {
         row: value - plain[row]
         for row, value in store.logits(teacher).items()
-        if row in plain and len(value) == size
+        if row in plain and len(value) == len(plain[row]) == size
     }
 
 

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import RLock
+from threading import RLock, get_ident
 
 from fala.errors import DeviceError
 from fala.store.schema import migrate
@@ -38,6 +38,7 @@ class Database:
         self._lock = RLock()
         self._reading = RLock()
         self._depth = 0
+        self._owner: int | None = None
         with self.named_errors():
             if create:
                 _make(path)
@@ -70,6 +71,7 @@ class Database:
             self._writer.execute("BEGIN IMMEDIATE")
             self._depth += 1
             try:
+                self._owner = get_ident()
                 self._still_there()
                 yield
                 self._writer.execute("COMMIT")
@@ -79,6 +81,7 @@ class Database:
                 raise
             finally:
                 self._depth -= 1
+                self._owner = None
 
     @contextmanager
     def writer(self) -> Iterator[sqlite3.Connection]:
@@ -101,7 +104,13 @@ class Database:
 
     @contextmanager
     def reader(self) -> Iterator[sqlite3.Connection]:
-        """A connection that sees what is committed, and waits for nobody."""
+        """A connection that sees what is committed, and waits for nobody.
+
+        In a transaction it is that one's, which sees what it has written.
+        """
+        if self._owner == get_ident():
+            yield self._writer
+            return
         with self._reading, self.named_errors():
             yield self._reader
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock, RLock
+from threading import RLock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +20,21 @@ from fala.errors import BundleError, DeviceError
 from fala.model.heads import PersonalModel
 from fala.store.database import doctor
 from fala.store.open_slot import OpenSlot
+from fala.store.records import SlotRecord
 from fala.store.slots import SLOTS, install, model_digest, slot_record, sweep
 from fala.store.store import Store
 
 _log = logging.getLogger("fala.store")
 
+#: How the name of a file begins that a repair has kept aside.
+ASIDE = "damaged-"
 #: The setting that tells what was known when the other slot was left.
 _LEFT_AT = "left at"
+
+#: The setting that tells of the replacement that installed a slot; its name follows.
+_REPLACEMENT = "replacement "
+#: The setting that tells the generation of the last rollback.
+_ROLLED_BACK = "rolled back"
 
 Logits = Mapping[int, NDArray[np.float32]]
 
@@ -46,6 +56,23 @@ class Change:
     embeddings: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Replacement:
+    """What was known when a slot was installed; by default nobody can tell.
+
+    Attributes:
+        generation: The store's, then.
+        last: The largest id of an example, then.
+        time: When it was, in seconds since 1970 (UTC).
+        rolled_back: Whether the slot before it has answered again since.
+    """
+
+    generation: int = -1
+    last: float = math.inf
+    time: float = math.inf
+    rolled_back: bool = True
+
+
 class Installed:
     """A device's folder with its store, and the model that answers.
 
@@ -59,7 +86,7 @@ class Installed:
         self.path = path
         self.store = store
         self.work = RLock()
-        self._swap = Lock()
+        self._swap = RLock()
         try:
             self._now = self._open()
         except BundleError as error:
@@ -74,6 +101,66 @@ class Installed:
                 if self.store.version().generation != self._now.generation:
                     self._now = self._open()
         return self._now
+
+    def slot(self, name: str) -> OpenSlot:
+        """A slot as it is by now."""
+        return OpenSlot.open(self.path, self.store, name, self._now.generation)
+
+    def replacements(self) -> dict[str, Replacement]:
+        """What replacement installed a slot, by name; none of earlier versions."""
+        found: dict[str, Replacement] = {}
+        for name in SLOTS:
+            told = (self.store.get(_REPLACEMENT + name) or "").split()
+            with contextlib.suppress(ValueError, IndexError):
+                rolled = int(self.store.get(_ROLLED_BACK) or -1)
+                generation, last, moment = int(told[0]), int(told[1]), float(told[2])
+                found[name] = Replacement(generation, last, moment, rolled > generation)
+        return found
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """A transaction of several changes of what answers; nobody sees one without the others."""
+        with self._swap:
+            before = self.now
+            try:
+                with self.store.transaction():
+                    if self.store.version().generation != before.generation:
+                        before = self._now = self._open()
+                    yield
+            except BaseException:
+                self._now = before
+                raise
+
+    def rewrite(self, record: SlotRecord) -> None:
+        """Write a slot's row; what answers stays as it is but for its teacher. In ``changing``."""
+        now = self._now
+        self.store.put_slot(record)
+        if record.name == now.record.name:
+            generation = self.store.advance(now.generation)
+            self._now = now.changed(generation, record, now.model)
+
+    def drop_unusable(self) -> None:
+        """Delete the slots that cannot be opened, or gone back to. In ``changing``."""
+        active = self._now.record.name
+        earlier = self.earlier()
+        kept = None if earlier is None else earlier.record.name
+        self.store.activate(active, kept)
+        for name in self.store.slots() - {active, kept}:
+            self.store.drop_slot(name)
+
+    def prune(self) -> None:
+        """Drop what no slot can use any more. In a transaction."""
+        slots = [slot for slot in (self._now, self.earlier()) if slot is not None]
+        self.store.prune({digest for slot in slots for digest in slot.bundle.bridges()})
+
+    def scrub(self) -> None:
+        """Let nothing of what was deleted be left on the disk.
+
+        What a repair has kept aside goes, too: nobody can delete a single example in it.
+        """
+        self.store.scrub()
+        for file in self.path.glob(f"{ASIDE}*"):
+            file.unlink(missing_ok=True)
 
     def earlier(self) -> OpenSlot | None:
         """What answered before the last replacement; None where nothing did, or it is damaged."""
@@ -106,6 +193,7 @@ class Installed:
                 earlier = OpenSlot.open(self.path, self.store, previous, generation + 1)
                 self.store.activate(previous, slot)
                 self.store.advance(generation)
+                self.store.set(_ROLLED_BACK, str(generation + 1))
                 data = str(self.store.version().data)
                 said = self.store.get(_LEFT_AT) != data
                 self.store.set(_LEFT_AT, data)
@@ -185,6 +273,8 @@ class Installed:
                     store.put_slot(record)
                     store.activate(idle, base.record.name)
                     store.set(_LEFT_AT, str(store.version().data))
+                    known = f"{generation} {store.last()} {time.time()!r}"
+                    store.set(_REPLACEMENT + idle, known)
                     store.prune({*bundle.bridges(), *base.bundle.bridges()})
                 self._now = OpenSlot.of(generation, record, installed, change.model, backbone)
         except OSError as error:

@@ -16,14 +16,13 @@ from fala.errors import DeviceChangedError, DeviceError
 from fala.examples import unique_texts
 from fala.store.database import Database
 from fala.store.health import REBUILT, STORE, Candidate, Health, connect, diagnose, examine
+from fala.store.installed import ASIDE
 from fala.store.records import SlotRecord, StoredExample
 from fala.store.rows import EXAMPLE_COLUMNS, columns_of, kept_as
 from fala.store.salvage import Salvaged, salvage
 from fala.store.slots import BUNDLES, SLOTS, install, open_release, slot_record
 from fala.store.store import Store
 
-#: How the name of a file begins that a repair has kept aside.
-ASIDE = "damaged-"
 _PART = f"{REBUILT}.part"
 
 
@@ -278,7 +277,7 @@ def _write_slots(db: sqlite3.Connection, found: Salvaged, health: Health) -> Non
         "INSERT INTO active (one, slot, previous, generation, data) VALUES (1, ?, ?, ?, ?)",
         (answers.slot, others[0] if others else None, generation + 1, data + 1),
     )
-    db.executemany("INSERT INTO settings VALUES (?, ?)", found.settings.items())
+    db.executemany("INSERT OR REPLACE INTO settings VALUES (?, ?)", found.settings.items())
 
 
 def _exchange(folder: Path) -> str:

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from fala.examples import MATCHING, Example, Match, texts_of
 from fala.store.records import OMEGA, THETA, LexicalRecord, SlotRecord, StoredExample
 
+#: The setting that tells how long a backbone's embeddings are; its digest follows.
+DIMENSION = "dimension "
 #: What of an example's row ``example_of`` takes, in this order.
 EXAMPLE_COLUMNS = "id, document, history, label, added, labelled"
 #: What of a slot's row ``slot_of`` takes, in this order.
@@ -139,6 +141,15 @@ def columns_of(record: SlotRecord) -> dict[str, object]:
         "lexical": None if lexical is None else _bytes(lexical.weight),
         "loss": record.loss,
     }
+
+
+def dimension_of(value: str | None) -> int | None:
+    """The setting that tells how long embeddings are; None where there is none."""
+    if value is None:
+        return None
+    if not (value.isascii() and value.isdigit() and 0 < len(value) < 9):
+        raise ValueError("a dimension that is no number")
+    return int(value)
 
 
 def vectors_of(blobs: list[object], dimension: int | None) -> NDArray[np.float32]:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from fala.errors import DeviceError
 from fala.examples import texts_of
 from fala.store.pages import Value, rows_of
 from fala.store.records import SlotRecord, StoredExample
 from fala.store.rows import (
+    DIMENSION,
     EXAMPLE_COLUMNS,
     SLOT_COLUMNS,
     blob,
+    dimension_of,
     example_of,
     floats,
     slot_of,
@@ -29,6 +33,7 @@ from fala.store.schema import MIGRATIONS
 _MOST = 3
 
 Row = tuple[object, ...]
+Key = TypeVar("Key")
 
 
 @dataclass
@@ -194,12 +199,21 @@ class _Reading:
                 found.counts = whole(generation), whole(data)
                 found.active = text(slot), None if previous is None else text(previous)
         for backbone, vectors in found.embeddings.items():
-            told = found.settings.get(f"dimension {backbone}", "")
-            size = 2 * int(told) if told.isascii() and told.isdigit() and len(told) < 9 else None
-            size = size or max(len(part) for part in vectors.values())
-            for known in [one for one, part in vectors.items() if len(part) != size]:
-                del vectors[known]
-                self._problem("an embedding", ValueError("of another length"))
+            size = self._usual(vectors, "an embedding")
+            with self._told("a setting"):
+                if dimension_of(found.settings.pop(DIMENSION + backbone, None)) not in (None, size):
+                    raise ValueError("a dimension that no embedding has")
+            found.settings[DIMENSION + backbone] = str(size)
+        for known in found.logits.values():
+            self._usual(known, "a logit")
+
+    def _usual(self, parts: dict[Key, bytes], what: str) -> int:
+        """Drop what is not as long as most are; gives how long those are, in float16."""
+        size = Counter(map(len, parts.values())).most_common(1)[0][0]
+        for strange in [key for key, part in parts.items() if len(part) != size]:
+            del parts[strange]
+            self._problem(what, ValueError("of another length"))
+        return size // 2
 
     def _read_slot(self, row: Row) -> None:
         try:

@@ -6,6 +6,9 @@ import sqlite3
 
 from fala.errors import DeviceError
 
+#: The setting of a file in which nothing was ever deleted without being overwritten.
+CLEAN = "overwrites"
+
 # Statements that lead from version i to version i + 1 of the schema; a released step never changes.
 MIGRATIONS: tuple[str, ...] = (
     """
@@ -105,6 +108,8 @@ def migrate(database: sqlite3.Connection, name: str) -> None:
             for statement in step.split(";"):
                 if statement.strip():
                     database.execute(statement)
+        if version == 0:
+            database.execute("INSERT INTO settings VALUES (?, '1')", (CLEAN,))
         database.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
         database.execute("COMMIT")
     except BaseException:

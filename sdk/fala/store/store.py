@@ -22,9 +22,11 @@ from fala.examples import Example, unique_texts
 from fala.store.database import Database, damaged
 from fala.store.records import SlotRecord, StoredExample
 from fala.store.rows import (
+    DIMENSION,
     EXAMPLE_COLUMNS,
     SLOT_COLUMNS,
     columns_of,
+    dimension_of,
     example_of,
     floats,
     history_of,
@@ -34,11 +36,10 @@ from fala.store.rows import (
     whole,
 )
 from fala.store.rows import text as as_text
+from fala.store.schema import CLEAN
 
 # SQLite's oldest limit on variables in a statement is 999.
 _VARIABLES = 900
-#: The setting that tells how long a backbone's embeddings are; its digest follows.
-_DIMENSION = "dimension "
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,14 @@ class Store:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+    def scrub(self) -> None:
+        """Let nothing of what was deleted be left in the file, or in the log beside it."""
+        if self.get(CLEAN) is None:  # what earlier versions deleted lies in it still
+            self._db.vacuum()
+            with self.transaction():
+                self.set(CLEAN, "1")
+        self._db.checkpoint()
 
     def transaction(self) -> AbstractContextManager[None]:
         """All that is written inside is kept, or none of it."""
@@ -171,6 +180,12 @@ class Store:
             rows = db.execute(f"SELECT {EXAMPLE_COLUMNS} FROM examples ORDER BY id").fetchall()
             return [example_of(row, texts, self.task) for row in rows]
 
+    def last(self) -> int:
+        """The largest id of an example; 0 without any."""
+        with self._db.writer() as db:
+            found = db.execute("SELECT max(id) FROM examples").fetchone()[0]
+        return int(found or 0)
+
     def counts(self) -> tuple[int, int]:
         """How many examples there are, and how many of them have a label."""
         with self._db.writer() as db:
@@ -193,7 +208,7 @@ class Store:
                     rows.append((ids[text], backbone, half.tobytes()))
             db.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?)", rows)
             if rows:
-                self.set(_DIMENSION + backbone, str(len(rows[0][2]) // 2))
+                self.set(DIMENSION + backbone, str(len(rows[0][2]) // 2))
 
     def embeddings(
         self, backbone: str, texts: Sequence[str] | None = None
@@ -216,8 +231,8 @@ class Store:
                 marks = ",".join("?" * len(part))
                 found = db.execute(f"{query} AND text.text IN ({marks})", (backbone, *part))
                 rows.extend(found)
-            known = self.get(_DIMENSION + backbone)
-            vectors = vectors_of([part for _, part in rows], None if known is None else int(known))
+            size = dimension_of(self.get(DIMENSION + backbone))
+            vectors = vectors_of([part for _, part in rows], size)
             return dict(zip((as_text(one) for one, _ in rows), vectors, strict=True))
 
     def has_embeddings(self, backbone: str) -> bool:
@@ -249,6 +264,11 @@ class Store:
             if len({len(value) for value in found.values()}) > 1:
                 raise ValueError("logits of several lengths")
             return found
+
+    def forget_logits(self, model: str) -> None:
+        """Delete a model's logits. In a transaction."""
+        with self._db.writer() as db:
+            db.execute("DELETE FROM logits WHERE model = ?", (model,))
 
     def put_slot(self, record: SlotRecord) -> None:
         """Write a slot's personal model. In a transaction."""
@@ -282,6 +302,11 @@ class Store:
                 " DO UPDATE SET slot = excluded.slot, previous = excluded.previous",
                 (slot, previous),
             )
+
+    def slots(self) -> set[str]:
+        """The slots' names."""
+        with self._db.rows("its slots are damaged") as db:
+            return {as_text(name) for (name,) in db.execute("SELECT name FROM slots")}
 
     def drop_slot(self, name: str) -> None:
         """Delete a slot that does not answer, and is not gone back to. In a transaction."""
