@@ -8,6 +8,7 @@ from operator import index
 from typing import SupportsIndex, TypeVar
 
 from fala.errors import BudgetError, DataError, shown
+from fala.examples import fault
 from fala.replacement.budget import Budget, Follower, Progress
 from fala.store.records import StoredExample
 
@@ -55,6 +56,17 @@ def follower_of(progress: Progress | None) -> Follower:
     return Follower(progress)
 
 
+def name_of(value: str, name: str) -> str:
+    """A text that is not blank.
+
+    Raises:
+        DataError: It is none; names the argument.
+    """
+    if (why := fault(value)) or not value.strip():
+        raise DataError(f"{name} {why or 'is blank'}")
+    return value
+
+
 def listed(values: Iterable[Item], name: str) -> list[Item]:
     """Values as a list; any iterable is read once.
 
@@ -82,7 +94,7 @@ def ids_where(
     if (ids is None) == (where is None):
         raise DataError("give either the examples' ids, or where=, a function of an example")
     if where is None:
-        return ids_of(ids or ())
+        return ids_of([] if ids is None else ids)
     if not callable(where):
         raise DataError(f"where is a function of a StoredExample, not {shown(where)}")
     return [row.id for row in examples() if where(row)]

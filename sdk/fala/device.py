@@ -9,11 +9,12 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.arguments import budget_of, follower_of, ids_where, listed, path_of
+from fala.arguments import budget_of, follower_of, ids_where, listed, name_of, path_of
 from fala.errors import DataError, DeviceError
 from fala.examples import Example, check_examples
 from fala.model.heads import Head, PersonalModel, label_name
@@ -26,6 +27,7 @@ from fala.replacement.reporting import refined_report, replaced_report
 from fala.replacement.stages import Stages
 from fala.report import LearnReport, Report
 from fala.store.database import doctor
+from fala.store.export import write_rows
 from fala.store.health import REBUILT
 from fala.store.health import STORE as _STORE
 from fala.store.installed import Installed
@@ -348,6 +350,41 @@ class Device:
         """
         chosen = ids_where(ids, where, self._installed.store.examples)
         return self._learner.forget(chosen, self._positive)
+
+    def export_data(
+        self, target: str | os.PathLike[str] | IO[str] | IO[bytes], *, user: str = "me"
+    ) -> int:
+        """Write all examples as JSON Lines, in the format that ``fala-replace --data`` reads.
+
+        Every row has the split ``"train"``, and the times at which it and its label came. Labels
+        are numbers where all of the device's spell numbers. An example with a blank text is left
+        out: it is no row.
+
+        Args:
+            target: A file to make or replace, for its user alone (mode 0600); or a stream.
+            user: The rows' user.
+
+        Returns:
+            How many rows were written.
+
+        Raises:
+            DataError: It cannot be written there, or ``user`` is no name.
+        """
+        name, rows = name_of(user, "user"), self._installed.store.examples()
+        return write_rows(target, rows, self.labels, name)
+
+    def erase(self) -> None:
+        """Delete all that is the user's, and the device with it; it is closed then.
+
+        Texts, labels, embeddings and weights are overwritten before their files go. The folder
+        goes, too, where nothing else lies in it. Other processes that have it open can neither
+        answer nor write any more.
+
+        Raises:
+            DeviceError: Something cannot be deleted; what can be is gone.
+        """
+        self._installed.erase()
+        _log.info("%s: erased", self._installed.path)
 
     def examples(
         self, *, labelled: bool | None = None, label: str | int | None = None

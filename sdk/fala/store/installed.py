@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +23,7 @@ from fala.model.heads import PersonalModel
 from fala.store.database import doctor
 from fala.store.open_slot import OpenSlot
 from fala.store.records import SlotRecord
-from fala.store.slots import SLOTS, install, model_digest, slot_record, sweep
+from fala.store.slots import BUNDLES, SLOTS, install, model_digest, slot_record, sweep
 from fala.store.store import Store
 
 _log = logging.getLogger("fala.store")
@@ -35,6 +37,9 @@ _LEFT_AT = "left at"
 _REPLACEMENT = "replacement "
 #: The setting that tells the generation of the last rollback.
 _ROLLED_BACK = "rolled back"
+
+#: Bytes that are overwritten at once.
+_PIECE = 1 << 20
 
 Logits = Mapping[int, NDArray[np.float32]]
 
@@ -161,6 +166,24 @@ class Installed:
         self.store.scrub()
         for file in self.path.glob(f"{ASIDE}*"):
             file.unlink(missing_ok=True)
+
+    def erase(self) -> None:
+        """Delete all that is the device's, and its folder where nothing else lies in it.
+
+        Raises:
+            DeviceError: Something cannot be deleted; what can be is gone.
+        """
+        with self.work, self._swap:
+            self.store.erase()
+            try:
+                for file in self.path.glob(f"*{self.store.path.name}*"):
+                    _overwrite(file)
+                    file.unlink(missing_ok=True)
+                shutil.rmtree(self.path / BUNDLES)
+                with contextlib.suppress(OSError):  # something else lies in it
+                    self.path.rmdir()
+            except OSError as error:
+                raise DeviceError(f"{self.path}: {error.strerror or error}") from error
 
     def earlier(self) -> OpenSlot | None:
         """What answered before the last replacement; None where nothing did, or it is damaged."""
@@ -298,3 +321,14 @@ class Installed:
                 continue
             if self.store.version().generation == generation:
                 return slot
+
+
+def _overwrite(file: Path) -> None:
+    """Let nothing of a file be left where it lay, as far as the disk keeps its place."""
+    with contextlib.suppress(OSError), file.open("rb+") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(0)
+        for _ in range(0, size, _PIECE):
+            stream.write(bytes(_PIECE))
+        stream.truncate(size)
+        os.fsync(stream.fileno())

@@ -9,6 +9,9 @@ from fala.errors import DeviceError
 #: The setting of a file in which nothing was ever deleted without being overwritten.
 CLEAN = "overwrites"
 
+#: All tables, those that belong to others first.
+TABLES = ("logits", "embeddings", "examples", "texts", "active", "slots", "settings")
+
 # Statements that lead from version i to version i + 1 of the schema; a released step never changes.
 MIGRATIONS: tuple[str, ...] = (
     """

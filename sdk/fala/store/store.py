@@ -36,7 +36,7 @@ from fala.store.rows import (
     whole,
 )
 from fala.store.rows import text as as_text
-from fala.store.schema import CLEAN
+from fala.store.schema import CLEAN, TABLES
 
 # SQLite's oldest limit on variables in a statement is 999.
 _VARIABLES = 900
@@ -76,6 +76,14 @@ class Store:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+    def erase(self) -> None:
+        """Delete all that is in the file, overwrite it, and close it."""
+        with self.transaction(), self._db.writer() as db:
+            for table in TABLES:
+                db.execute(f"DELETE FROM {table}")
+        self._db.checkpoint()
+        self.close()
 
     def scrub(self) -> None:
         """Let nothing of what was deleted be left in the file, or in the log beside it."""

@@ -1,0 +1,86 @@
+"""A user's examples as rows of JSON, for the user to take away."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from fala.bundle.files import write_atomically
+from fala.errors import DataError, shown
+from fala.examples import Match, texts_of
+from fala.store.records import StoredExample
+
+# What ``fala-replace --data`` takes for a label that is a number.
+_LIMIT = 2**63
+
+Target = str | os.PathLike[str] | IO[str] | IO[bytes]
+
+
+def write_rows(
+    target: Target, rows: Iterable[StoredExample], labels: Iterable[str], user: str
+) -> int:
+    """Write examples in the format that ``fala-replace --data`` reads; see ``Device.export_data``.
+
+    Args:
+        target: A file to make or replace, for its user alone; or a stream of text or bytes.
+        rows: The examples.
+        labels: The device's labels: where all of them spell whole numbers, numbers are written.
+        user: The rows' user.
+
+    Returns:
+        How many rows were written.
+
+    Raises:
+        DataError: It cannot be written, or is neither a path nor a stream.
+    """
+    lines = list(_lines(list(rows), list(labels), user))
+    try:
+        if isinstance(target, str | os.PathLike):
+            _write_file(Path(target), lines)
+        elif not hasattr(target, "write"):
+            raise DataError(f"a path or a stream expected, not {shown(target)}")
+        else:
+            stream: IO[Any] = target
+            text = isinstance(stream, io.TextIOBase) or hasattr(stream, "encoding")
+            for line in lines:
+                stream.write(line if text else line.encode())
+    except (OSError, ValueError) as error:  # ValueError: a stream that is closed, a NUL in a path
+        raise DataError(f"{shown(target)}: the rows cannot be written: {error}") from error
+    return len(lines)
+
+
+def _lines(rows: list[StoredExample], labels: list[str], user: str) -> Iterator[str]:
+    names = {*labels, *(row.label for row in rows if row.label is not None)}
+    numbers = all(_is_number(name) for name in names)
+    for row in rows:
+        if not all(text.strip() for text in texts_of(row.example)):
+            continue  # says nothing, and is no row
+        fields: dict[str, Any] = {"user": user, "split": "train"}
+        if isinstance(row.example, Match):
+            fields |= {"history": list(row.example.history), "candidate": row.example.candidate}
+        else:
+            fields["text"] = row.example
+        if row.label is not None:
+            fields["label"] = int(row.label) if numbers else row.label
+        times = {"added": row.added, "labelled": row.labelled}
+        fields |= {name: moment for name, moment in times.items() if moment is not None}
+        yield json.dumps(fields, ensure_ascii=False) + "\n"
+
+
+def _is_number(name: str) -> bool:
+    plain = name.removeprefix("-")
+    if not (plain.isascii() and plain.isdigit() and len(plain) < 20):
+        return False
+    return str(int(name)) == name and -_LIMIT <= int(name) < _LIMIT
+
+
+def _write_file(path: Path, lines: list[str]) -> None:
+    def write(temporary: Path) -> None:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as stream:
+            stream.writelines(line.encode() for line in lines)
+
+    write_atomically(path, write)

@@ -1,0 +1,113 @@
+"""The user's data belongs to the user: taken away, and gone."""
+
+import io
+import os
+import stat
+
+import pytest
+
+import bridged
+from bridged import PROBES, TEXTS
+from devices import sql
+from fala.device import Device
+from fala.errors import DataError, DeviceError, FalaError
+from fala.examples import Match
+from fala.replacement.budget import Budget
+from fala.vendor.rows import read_rows
+
+ODD = ["é\u2028\x85 new lines\r\n and \0 and \U0001f600", 'quotes " and \\ too', "\ufeffmark"]
+
+
+def test_all_examples_come_back_as_rows(device, tmp_path):
+    device.learn(ODD, ["1", None, "0"])
+    known = [(row.example, row.label) for row in device.examples()]
+    before = os.umask(0)
+    try:
+        assert device.export_data(tmp_path / "mine.jsonl") == len(known)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "mine.jsonl").stat().st_mode) == 0o600
+    with (tmp_path / "mine.jsonl").open("rb") as stream:
+        rows = read_rows(stream)
+    assert [(row.example, None if row.label is None else str(row.label)) for row in rows] == known
+    assert {(row.user, row.split) for row in rows} == {("me", "train")}
+    # The labels are spelled as the vendor's own rows have them.
+    assert {type(row.label) for row in rows} == {int, type(None)}
+    text, data = io.StringIO(), io.BytesIO()
+    device.export_data(text, user="u1")
+    device.export_data(data, user="u1")
+    assert text.getvalue().encode() == data.getvalue()
+    rows = read_rows(data.getvalue().splitlines(keepends=True))
+    assert len(rows) == len(known) and rows[0].user == "u1"
+
+
+def test_matches_and_labels_that_are_words(tmp_path):
+    made = bridged.write_releases(tmp_path, "matching", labels=("no", "yes"))
+    matches = [Match((), TEXTS[0]), Match(tuple(TEXTS[:3]), TEXTS[4]), Match(("",), "blank")]
+    with Device.create(tmp_path / "device", made["old"]) as device:
+        device.learn(matches, ["no", None, "yes"])
+        stream = io.BytesIO()
+        assert device.export_data(stream) == 2
+    rows = read_rows(stream.getvalue().splitlines())
+    assert [(row.example, row.label) for row in rows] == [(matches[0], "no"), (matches[1], None)]
+
+
+def test_where_nothing_can_be_written(device, tmp_path):
+    closed = io.StringIO()
+    closed.close()
+    read_only = (tmp_path / "file").open("w")
+    read_only.close()
+    for target in (None, 5, tmp_path / "no" / "folder", tmp_path, "a\0b", closed, read_only):
+        with pytest.raises(DataError):
+            device.export_data(target)
+    for user in (None, 5, "", " ", "\ud800"):
+        with pytest.raises(DataError, match="user"):
+            device.export_data(io.StringIO(), user=user)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["device", "file"]
+
+
+def test_nothing_is_left_of_an_erased_device(device, path, releases):
+    device.replace(releases["mid"], Budget(0))
+    sql(path, "UPDATE examples SET label = x'ff' WHERE id = 3")
+    device.close()
+    assert Device.repair(path).aside
+    device = Device.open(path)
+    other = Device.open(path)
+    held = [file.open("rb") for file in path.glob("*store*")]
+    device.erase()
+    assert not path.exists()
+    for stream in held:  # whoever holds a file open finds nothing in it
+        left = stream.read()
+        assert not any(text.encode() in left for text in TEXTS)
+        stream.close()
+    for one in (device, other):
+        with pytest.raises(DeviceError):
+            one.remember(["late"], ["1"])
+        with pytest.raises(FalaError):
+            one.learn(["late"], ["1"])
+        with pytest.raises(DeviceError):
+            [*one.examples()]
+        one.close()
+    assert not path.exists()
+    with Device.create(path, releases["old"]) as again:
+        assert [*again.examples()] == [] and again.predict(PROBES).shape == (len(PROBES), 2)
+
+
+def test_what_is_not_the_devices_stays(device, path):
+    (path / "mine.txt").write_text("the app's own")
+    device.erase()
+    assert [file.name for file in path.iterdir()] == ["mine.txt"]
+
+
+def test_an_erasure_that_was_killed_can_be_made_anew(device, path, releases, monkeypatch):
+    def killed(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fala.store.installed._overwrite", killed)
+        with pytest.raises(KeyboardInterrupt):
+            device.erase()
+    with pytest.raises(DeviceError, match=r"call Device\.create again"):
+        Device.open(path)
+    with Device.create(path, releases["old"]) as again:
+        assert [*again.examples()] == []
