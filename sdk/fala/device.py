@@ -31,6 +31,7 @@ from fala.store.export import write_rows
 from fala.store.health import REBUILT
 from fala.store.health import STORE as _STORE
 from fala.store.installed import Installed
+from fala.store.private import keep_private
 from fala.store.records import StoredExample
 from fala.store.repair import RepairReport, look, repair
 from fala.store.slots import BUNDLES, SLOTS, install, open_release, slot_record
@@ -88,7 +89,7 @@ class Device:
             try:
                 made = not path.exists()
                 path.mkdir(parents=True, exist_ok=True)
-                path.chmod(0o700)  # for its user alone, whatever the umask
+                keep_private(path)
                 others = [file.name for file in path.iterdir() if not _own(file)]
                 if others:
                     raise DeviceError(f"{path}: the folder is not empty; choose another")
@@ -102,7 +103,7 @@ class Device:
                     undo.callback(_empty, path, store, remove=made)
                     shutil.rmtree(path / BUNDLES, ignore_errors=True)
                     (path / BUNDLES).mkdir()
-                    (path / BUNDLES).chmod(0o700)
+                    keep_private(path / BUNDLES)
                     install(opened, path)
                     store.put_slot(slot_record(SLOTS[0], opened, head.vendor_model()))
                     store.activate(SLOTS[0], None)

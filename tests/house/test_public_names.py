@@ -63,7 +63,8 @@ def test_the_door_of_a_device():
     assert names == {
         "can_roll_back", "close", "create", "decide", "erase", "examine", "examples",
         "export_data", "fit", "forget", "labels", "learn", "model", "name",
-        "open", "positive", "predict", "refine", "remember", "repair", "replace", "rollback", "task", "threshold",
+        "open", "positive", "predict", "refine", "remember", "repair", "replace", "rollback",
+        "task", "threshold",
     }  # fmt: skip
 
 

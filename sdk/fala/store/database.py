@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import RLock, get_ident
 
 from fala.errors import DeviceError
+from fala.store.private import keep_private
 from fala.store.schema import migrate
 
 #: Milliseconds that a writer waits for another process to finish; one may be copying a release.
@@ -193,7 +194,7 @@ def _make(path: Path) -> None:
     """Make the file for its user alone, whatever the umask; the log beside it takes its mode."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        path.chmod(0o600)
+        keep_private(path)
     except OSError as error:
         raise DeviceError(f"{path}: {error.strerror or error}") from error
 

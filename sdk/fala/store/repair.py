@@ -17,6 +17,7 @@ from fala.examples import unique_texts
 from fala.store.database import Database
 from fala.store.health import REBUILT, STORE, Candidate, Health, connect, diagnose, examine
 from fala.store.installed import ASIDE
+from fala.store.private import keep_private
 from fala.store.records import SlotRecord, StoredExample
 from fala.store.rows import EXAMPLE_COLUMNS, columns_of, kept_as
 from fala.store.salvage import Salvaged, salvage
@@ -92,7 +93,7 @@ def repair(folder: Path, release: str | None = None) -> RepairReport:
             (folder / BUNDLES / name).unlink(missing_ok=True)
         for file in health.open_to_others:
             with contextlib.suppress(FileNotFoundError):  # the log goes with the last connection
-                file.chmod(0o700 if file.is_dir() else 0o600)
+                keep_private(file)
         return _report(health, plan, done=True, aside=aside)
     except OSError as error:
         raise DeviceError(f"{folder}: {error.strerror or error}") from error
@@ -199,9 +200,7 @@ def _rebuild(folder: Path, release: str | None) -> tuple[Health, str]:
     """Write the store anew, and let it take the place of the damaged one."""
     connection = connect(folder)
     try:
-        with contextlib.suppress(sqlite3.DatabaseError):
-            # Nobody writes meanwhile; to a file that is too damaged for it nobody can.
-            connection.execute("BEGIN IMMEDIATE")
+        _lock(connection)
         health = diagnose(Health(folder, salvage(folder / STORE, connection)))
         if release is not None and not health.candidates:
             _bring(health, release)
@@ -214,6 +213,17 @@ def _rebuild(folder: Path, release: str | None) -> tuple[Health, str]:
         with contextlib.suppress(sqlite3.Error):
             connection.close()
     return health, aside
+
+
+def _lock(connection: sqlite3.Connection) -> None:
+    """Let nobody write meanwhile; to a file that is too damaged for that nobody can."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error):
+            raise
+    except sqlite3.DatabaseError:
+        pass
 
 
 def _write(file: Path, found: Salvaged, health: Health) -> None:

@@ -15,6 +15,7 @@ from fala.bundle.files import write_atomically
 from fala.bundle.reading import Bundle
 from fala.errors import BundleError, BundleMismatchError, DataError
 from fala.model.heads import Head, PersonalModel, Vectors
+from fala.store.private import keep_private
 from fala.store.records import LexicalRecord, SlotRecord
 
 #: The slots' names.
@@ -75,7 +76,7 @@ def install(bundle: Bundle, device: Path) -> Bundle:
 
     def write(temporary: Path) -> None:
         write_archive(temporary, contents)
-        temporary.chmod(0o600)  # for its user alone, whatever the umask
+        keep_private(temporary)
 
     write_atomically(target, write)
     return Bundle(target, bundle.manifest)
