@@ -18,16 +18,25 @@ from fala.errors import (
     BundleFilesError,
     BundleFormatError,
     BundleMismatchError,
+    BundleSignatureError,
     BundleVersionError,
     CancelledError,
     DataError,
     DeviceChangedError,
     DeviceError,
     DimensionError,
+    DownloadError,
+    ExpiredUpdateError,
     ExportError,
     ExternalDataError,
     FalaError,
+    MissingExtraError,
+    OlderReleaseError,
+    RolledBackError,
     RowError,
+    SlowDownloadError,
+    UntrustedUpdateError,
+    UpdateError,
     WorseModelError,
 )
 from fala.examples import Example, Match
@@ -39,6 +48,7 @@ from fala.report import InstantReport, LearnReport, Report
 from fala.selection.representatives import Selection, select
 from fala.solver.personal import fit_personal
 from fala.store.records import StoredExample
+from fala.updates.limits import UpdateLimits
 
 if TYPE_CHECKING:
     from fala.vendor.fitting import fit_bridge, fit_head
@@ -57,6 +67,7 @@ __all__ = [
     "BundleFilesError",
     "BundleFormatError",
     "BundleMismatchError",
+    "BundleSignatureError",
     "BundleVersionError",
     "CancelledError",
     "DataError",
@@ -64,7 +75,9 @@ __all__ = [
     "DeviceChangedError",
     "DeviceError",
     "DimensionError",
+    "DownloadError",
     "Example",
+    "ExpiredUpdateError",
     "ExportError",
     "ExternalDataError",
     "FalaError",
@@ -73,13 +86,20 @@ __all__ = [
     "LearnReport",
     "Manifest",
     "Match",
+    "MissingExtraError",
+    "OlderReleaseError",
     "PersonalModel",
     "PopulationPrior",
     "Progress",
     "Report",
+    "RolledBackError",
     "RowError",
     "Selection",
+    "SlowDownloadError",
     "StoredExample",
+    "UntrustedUpdateError",
+    "UpdateError",
+    "UpdateLimits",
     "WorseModelError",
     "add_bridge",
     "add_prior",

@@ -14,6 +14,7 @@ def test_the_public_door():
         "BundleFilesError",
         "BundleFormatError",
         "BundleMismatchError",
+        "BundleSignatureError",
         "BundleVersionError",
         "CancelledError",
         "DataError",
@@ -21,7 +22,9 @@ def test_the_public_door():
         "DeviceChangedError",
         "DeviceError",
         "DimensionError",
+        "DownloadError",
         "Example",
+        "ExpiredUpdateError",
         "ExportError",
         "ExternalDataError",
         "FalaError",
@@ -30,13 +33,20 @@ def test_the_public_door():
         "LearnReport",
         "Manifest",
         "Match",
+        "MissingExtraError",
+        "OlderReleaseError",
         "PersonalModel",
         "PopulationPrior",
         "Progress",
         "Report",
+        "RolledBackError",
         "RowError",
         "Selection",
+        "SlowDownloadError",
         "StoredExample",
+        "UntrustedUpdateError",
+        "UpdateError",
+        "UpdateLimits",
         "WorseModelError",
         "add_bridge",
         "add_prior",
@@ -46,7 +56,7 @@ def test_the_public_door():
         "select",
         "write_bundle",
         "write_release",
-    ]
+]
 
 
 def test_every_public_name_is_there_and_documented():
@@ -62,7 +72,7 @@ def test_the_door_of_a_device():
     assert names == {
         "can_roll_back", "close", "create", "decide", "examples", "fit", "forget", "labels",
         "learn", "model", "name", "open", "positive", "predict", "refine", "remember", "replace",
-        "rollback", "task", "threshold",
+        "rollback", "task", "threshold", "update",
     }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from fala.model.heads import PersonalModel
 from fala.store.open_slot import OpenSlot
 from fala.store.slots import SLOTS, install, model_digest, slot_record, sweep
 from fala.store.store import Store
+from fala.store.versions import note_version
 
 _log = logging.getLogger("fala.store")
 
@@ -179,6 +180,7 @@ class Installed:
                         store.add_logits(name, values)
                     store.put_slot(record)
                     store.activate(idle, base.record.name)
+                    note_version(store, bundle.manifest, base.bundle.manifest)
                     store.set(_LEFT_AT, str(store.version().data))
                     store.prune({*bundle.bridges(), *base.bundle.bridges()})
                 self._now = OpenSlot.of(generation, record, installed, change.model, backbone)
