@@ -56,7 +56,7 @@ def test_the_public_door():
         "select",
         "write_bundle",
         "write_release",
-]
+    ]
 
 
 def test_every_public_name_is_there_and_documented():

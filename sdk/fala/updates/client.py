@@ -156,13 +156,18 @@ def _newer(folder: Path, wanted: Wanted, limits: UpdateLimits, tell: Tell) -> Pa
     _check_room(folder, file, target.length)
     address = f"{wanted.url}/{TARGETS}/{urllib.parse.quote(target.get_prefixed_paths()[0])}"
     with _named(wanted.url):
-        fetcher.resume(address, file, target.length, lambda *done: tell("download", *done))
-        try:
-            with file.open("rb") as stream:
-                target.verify_length_and_hashes(stream)
-        except exceptions.LengthOrHashMismatchError:
-            file.unlink()  # nothing to go on from
-            raise
+        there = file.exists()
+        while True:
+            fetcher.resume(address, file, target.length, lambda *done: tell("download", *done))
+            try:
+                with file.open("rb") as stream:
+                    target.verify_length_and_hashes(stream)
+                break
+            except exceptions.LengthOrHashMismatchError:
+                file.unlink()  # nothing to go on from
+                if not there:
+                    raise
+                there = False  # what came at an earlier time may be to blame: once more, anew
     _check_release(file, version, wanted)
     return file
 
