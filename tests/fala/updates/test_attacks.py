@@ -209,7 +209,7 @@ class TestMixAndMatch:
         made = sign(state_of, ["snapshot"], vendor.ring, vendor.now)
         server.files["metadata/timestamp.json"] = made["timestamp"]
         server.files["metadata/4.snapshot.json"] = made["snapshot"]
-        offered.update(server.address, root=vendor.root, allow_worse=True)  # never saw version 3
+        offered.update(server.address, root=vendor.root)  # never saw version 3
         assert offered.name == "mid"
 
     def test_a_release_of_another_moment(self, offered, vendor, server):
