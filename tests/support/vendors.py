@@ -96,6 +96,19 @@ class Sender:
             while True:
                 self._say(handler, b" " * 65_536)
 
+    def endless_headers(self, handler):
+        """Answers that promise another answer, without an end."""
+        with suppress(OSError):
+            while True:
+                self._say(handler, b"HTTP/1.1 100 Continue\r\n\r\n" * 1_000)
+
+    def endless_marks(self, handler):
+        """Content of one byte a piece, each with as much about it as HTTP allows."""
+        self._say(handler, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        with suppress(OSError):
+            while True:
+                self._say(handler, b"1;" + b"x" * 60_000 + b"\r\n \r\n")
+
     def trickling(self, handler):
         """A byte of content now and then."""
         self._say(handler, b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")

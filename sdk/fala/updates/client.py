@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import urllib.parse
 from collections.abc import Callable, Iterator
@@ -39,6 +40,8 @@ UPDATES = "updates"
 # A trusted root of some keys is a few kilobytes.
 _MAX_ROOT_BYTES = 512_000
 _TIMESTAMP_BYTES = 16_384
+# It becomes a file's name here.
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 #: Told a stage's name, what is done and what there is to do; it may raise to end it.
 Tell = Callable[[str, int, int], None]
@@ -85,18 +88,18 @@ def newer_release(
         DeviceError: The folder cannot be written.
     """
     folder = device / UPDATES
+    lock = FileLock(folder / "lock", timeout=0, mode=0o600)
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        lock = FileLock(folder / "lock", timeout=0, mode=0o600)
-        with lock:
+        with _written(device):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            lock.acquire()
             file = _newer(folder, wanted, limits, tell)
-            yield file
-            if file is not None:
+        yield file
+        if file is not None:
+            with _written(device):
                 file.unlink(missing_ok=True)
-    except Timeout as error:
-        raise UpdateError(f"{device}: an update is under way already") from error
-    except OSError as error:
-        raise DeviceError(f"{device}: {error.strerror or error}") from error
+    finally:
+        lock.release()
 
 
 def trusted_root(root: str | bytes | os.PathLike[str]) -> bytes:
@@ -200,7 +203,7 @@ def _version(target: TargetFile, wanted: Wanted) -> int:
         or told.get("product") != wanted.product
         or type(version) is not int
         or not 1 <= version <= MAX_VERSION
-        or "sha256" not in target.hashes
+        or not _SHA256.fullmatch(target.hashes.get("sha256", ""))
     ):
         raise UntrustedUpdateError(
             f"{wanted.url}: what lies where the release of {wanted.product} should is not told to "
@@ -238,6 +241,17 @@ def _clear(folder: Path, but: Path | None = None) -> None:
     for file in folder.glob("*.part"):
         if file != but:
             file.unlink(missing_ok=True)
+
+
+@contextmanager
+def _written(device: Path) -> Iterator[None]:
+    """What the operating system says of a device's folder as FaLA's errors."""
+    try:
+        yield
+    except Timeout as error:
+        raise UpdateError(f"{device}: an update is under way already") from error
+    except OSError as error:
+        raise DeviceError(f"{device}: {error.strerror or error}") from error
 
 
 @contextmanager

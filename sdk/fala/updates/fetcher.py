@@ -35,7 +35,7 @@ class Fetcher(FetcherInterface):
 
     def _fetch(self, url: str) -> Iterator[bytes]:
         """A file from its beginning; tuf stops reading where it becomes too long."""
-        return _body(_ask(url, self._limits), url)
+        return _body(_ask(url, self._limits, self._limits.metadata_bytes), url)
 
     def resume(self, url: str, file: Path, length: int, tell: Tell) -> None:
         """Bring a file that is there in part to its length; what is in it is not looked at.
@@ -68,7 +68,7 @@ class Fetcher(FetcherInterface):
 
     def _append(self, url: str, stream: BinaryIO, start: int, length: int, tell: Tell) -> bool:
         """Write what comes in one answer; whether it began anew although it was to go on."""
-        answer = _ask(url, self._limits, start)
+        answer = _ask(url, self._limits, length, start)
         anew = start > 0 and not _goes_on(answer, start)
         if anew:
             stream.truncate(0)
@@ -87,17 +87,17 @@ class Fetcher(FetcherInterface):
         return anew
 
 
-def _ask(url: str, limits: UpdateLimits, start: int = 0) -> http.client.HTTPResponse:
+def _ask(url: str, limits: UpdateLimits, most: int, start: int = 0) -> http.client.HTTPResponse:
     # Compressed content could be longer than it is.
     headers = {"Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"
     try:
-        return get(url, headers, limits)
+        return get(url, headers, limits, most)
     except urllib.error.HTTPError as error:
         error.close()
         if start and error.code == 416:  # what is there reaches beyond what is offered
-            return _ask(url, limits)
+            return _ask(url, limits, most)
         raise exceptions.DownloadHTTPError(
             f"{url}: the server answers {error.code} {error.reason}", error.code
         ) from error

@@ -1,7 +1,7 @@
 """HTTP whose every byte is waited for within limits: status lines, headers and bodies alike.
 
-The standard library's clients wait as long as one byte comes now and then; a server can hold a
-device so for days. Here every read of the socket counts what it waited.
+The standard library's clients wait as long as one byte comes now and then, and read headers without
+an end; a server can hold a device so for days. Here every read of the socket is counted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
-from tuf.api.exceptions import SlowRetrievalError
+from tuf.api.exceptions import DownloadLengthMismatchError, SlowRetrievalError
 
 from fala.updates.limits import UpdateLimits
 
@@ -22,11 +22,21 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 
-class Pace:
-    """Counts what one download waited for, and gives up where that is too long."""
+# Status lines, headers, and what marks the pieces of content without a length.
+_AROUND = 1 << 20
 
-    def __init__(self, limits: UpdateLimits) -> None:
+
+class Pace:
+    """Counts what one answer brings, and what was waited for it; gives up at too much of either.
+
+    Args:
+        limits: What is waited for.
+        most: Bytes of content that may come.
+    """
+
+    def __init__(self, limits: UpdateLimits, most: int) -> None:
         self._limits = limits
+        self._left = 2 * most + _AROUND
         self._waited = 0.0
         self._came = 0
 
@@ -35,6 +45,7 @@ class Pace:
 
         Raises:
             SlowRetrievalError: Nothing came for too long, or too little did.
+            DownloadLengthMismatchError: More came than any honest answer has.
         """
         limits = self._limits
         enough = limits.least_rate * limits.window_seconds
@@ -50,6 +61,9 @@ class Pace:
             raise SlowRetrievalError(f"no more came for {patience:.3g} seconds") from error
         self._waited += time.monotonic() - started
         self._came += count
+        self._left -= count
+        if self._left < 0:
+            raise DownloadLengthMismatchError("an answer without an end, exceeding what is taken")
         if self._waited >= limits.window_seconds:
             if self._came < enough:
                 raise SlowRetrievalError(
@@ -60,15 +74,18 @@ class Pace:
         return count
 
 
-def get(url: str, headers: dict[str, str], limits: UpdateLimits) -> http.client.HTTPResponse:
-    """Ask a server for a file; it is read with ``read1``.
+def get(
+    url: str, headers: dict[str, str], limits: UpdateLimits, most: int
+) -> http.client.HTTPResponse:
+    """Ask a server for a file of at most so many bytes; it is read with ``read1``.
 
     Raises:
         SlowRetrievalError: Its answer came too slowly.
+        DownloadLengthMismatchError: Its answer does not end.
         OSError: It cannot be reached; ``urllib.error.HTTPError`` where it answers with an error.
         http.client.HTTPException: It does not answer in HTTP.
     """
-    pace = Pace(limits)
+    pace = Pace(limits, most)
     opener = urllib.request.OpenerDirector()
     # No other scheme: a redirection to a file of the device leads nowhere.
     for handler in (

@@ -237,6 +237,17 @@ class TestEndlessData:
         assert taken <= most
         goes_on(offered, vendor, server)
 
+    @pytest.mark.parametrize("how", ["endless_headers", "endless_marks"])
+    @pytest.mark.parametrize("name", ["timestamp", ""])
+    def test_around_the_content(self, offered, vendor, server, name, how):
+        sender = Sender()
+        path = f"metadata/{name}.json" if name else newest_target(server.files, server.before)
+        server.special[path] = getattr(sender, how)
+        limits = UpdateLimits(metadata_bytes=500_000)
+        refuses(offered, vendor, server, DownloadError, "without an end", limits=limits)
+        assert sender.sent < 10_000_000
+        goes_on(offered, vendor, server)
+
     def test_a_release_that_is_larger_than_is_taken(self, offered, vendor, server):
         limits = UpdateLimits(release_bytes=1_000)
         refuses(offered, vendor, server, DownloadError, "no more than 1000", limits=limits)
