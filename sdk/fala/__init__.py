@@ -48,6 +48,7 @@ from fala.report import InstantReport, LearnReport, Report
 from fala.selection.representatives import Selection, select
 from fala.solver.personal import fit_personal
 from fala.store.records import StoredExample
+from fala.store.repair import RepairReport
 from fala.updates.limits import UpdateLimits
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ __all__ = [
     "PersonalModel",
     "PopulationPrior",
     "Progress",
+    "RepairReport",
     "Report",
     "RolledBackError",
     "RowError",

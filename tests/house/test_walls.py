@@ -48,7 +48,7 @@ ROOMS = {
     "device": PARTS | {"store", "report", "replacement", "arguments"},
     "vendor": PARTS,
     "": PARTS | {"store", "report", "replacement", "device", "vendor"},
-    "command": GROUND | {"report", "replacement", "device", "vendor", ""},
+    "command": GROUND | {"store", "report", "replacement", "device", "vendor", ""},
     "demo": PARTS | {"report", "replacement", "device", "vendor", ""},
 }
 
