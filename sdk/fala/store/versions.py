@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from fala.bundle.manifest import Manifest
 from fala.errors import OlderReleaseError
 from fala.store.store import Store
+
+_VERSION = re.compile(r"[0-9]{1,16}")
 
 
 def newest_version(store: Store, product: str | None, now: Manifest | None = None) -> int | None:
@@ -19,7 +23,7 @@ def newest_version(store: Store, product: str | None, now: Manifest | None = Non
         None where none with a version was.
     """
     noted = store.get(_setting(product))
-    known = [] if noted is None or not noted.isdecimal() else [int(noted)]
+    known = [] if noted is None or not _VERSION.fullmatch(noted) else [int(noted)]
     if now is not None and now.product == product and now.version is not None:
         known.append(now.version)
     return max(known, default=None)
