@@ -91,7 +91,9 @@ def newer_release(
     lock = FileLock(folder / "lock", timeout=0, mode=0o600)
     try:
         with _written(device):
-            folder.mkdir(mode=0o700, exist_ok=True)
+            # For the device's user alone, whatever the umask and tuf make of it.
+            for inner in (folder, folder / METADATA, folder / METADATA / "root_history"):
+                inner.mkdir(mode=0o700, exist_ok=True)
             lock.acquire()
             file = _newer(folder, wanted, limits, tell)
         yield file
@@ -179,7 +181,6 @@ def _target(
     folder: Path, wanted: Wanted, fetcher: Fetcher, limits: UpdateLimits
 ) -> TargetFile | None:
     metadata = folder / METADATA
-    metadata.mkdir(mode=0o700, exist_ok=True)
     config = UpdaterConfig(
         root_max_length=min(_MAX_ROOT_BYTES, limits.metadata_bytes),
         timestamp_max_length=min(_TIMESTAMP_BYTES, limits.metadata_bytes),

@@ -52,6 +52,7 @@ class Fetcher(FetcherInterface):
             OSError: The file cannot be written.
         """
         failures = 0
+        file.touch(mode=0o600)
         with file.open("ab") as stream:
             if stream.tell() > length:
                 stream.truncate(0)
