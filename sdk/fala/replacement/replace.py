@@ -247,7 +247,7 @@ class _Replacement:
             if not now.model.is_vendor and taught is not None:
                 logits = taught.logits, taught.vendor
             self._installed.commit(
-                now, release.bundle, backbone, fitted.change(self._encoded), logits
+                now, release.bundle, backbone, fitted.change(memory.data, self._encoded), logits
             )
         self._follower.tell("commit", 1, 1)
         return Replaced(
