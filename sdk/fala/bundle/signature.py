@@ -21,6 +21,7 @@ from fala.errors import (
     BundleSignatureError,
     DataError,
     MissingExtraError,
+    shown,
 )
 
 if TYPE_CHECKING:
@@ -148,7 +149,9 @@ def _key_bytes(trust: Trust) -> bytes:
         with Path(trust).open("rb") as stream:
             return stream.read(_MAX_FILE_BYTES)
     except TypeError as error:
-        raise DataError(f"trust is an Ed25519 public key or its file, not {trust!r:.60}") from error
+        raise DataError(
+            f"trust is an Ed25519 public key or its file, not {shown(trust)}"
+        ) from error
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
         reason = error.strerror if isinstance(error, OSError) else error
         raise DataError(f"trust: the key's file {trust!r:.200} cannot be read: {reason}") from error

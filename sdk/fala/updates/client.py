@@ -29,6 +29,7 @@ from fala.errors import (
     SlowDownloadError,
     UntrustedUpdateError,
     UpdateError,
+    shown,
 )
 from fala.updates.fetcher import Fetcher
 from fala.updates.layout import METADATA, TARGETS, release_path
@@ -116,7 +117,7 @@ def trusted_root(root: str | bytes | os.PathLike[str]) -> bytes:
         with Path(root).open("rb") as stream:
             return stream.read(_MAX_ROOT_BYTES)
     except TypeError as error:
-        raise DataError(f"root is the trusted root's file or bytes, not {root!r:.60}") from error
+        raise DataError(f"root is the trusted root's file or bytes, not {shown(root)}") from error
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
         reason = error.strerror if isinstance(error, OSError) else error
         raise DataError(f"root: the file {root!r:.200} cannot be read: {reason}") from error
