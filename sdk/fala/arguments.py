@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable
 from operator import index
 from typing import SupportsIndex, TypeVar
 
+from fala.bundle.manifest import PRODUCT
 from fala.errors import BudgetError, DataError, shown
 from fala.examples import fault
 from fala.replacement.budget import Budget, Follower, Progress
 from fala.store.records import StoredExample
+from fala.updates.limits import UpdateLimits
 
 Item = TypeVar("Item")
 
@@ -64,6 +66,30 @@ def name_of(value: str, name: str) -> str:
     """
     if (why := fault(value)) or not value.strip():
         raise DataError(f"{name} {why or 'is blank'}")
+    return value
+
+
+def limits_of(value: UpdateLimits | None) -> UpdateLimits:
+    """An update's limits, or the defaults.
+
+    Raises:
+        BudgetError: They are none.
+    """
+    if value is None:
+        return UpdateLimits()
+    if not isinstance(value, UpdateLimits):
+        raise BudgetError(f"limits are a fala.UpdateLimits, not {shown(value)}")
+    return value
+
+
+def product_of(value: str | None) -> str | None:
+    """A product's name, or None.
+
+    Raises:
+        DataError: It is none.
+    """
+    if value is not None and not (isinstance(value, str) and PRODUCT.fullmatch(value)):
+        raise DataError(f"product is a name of a-z, 0-9, - and _, not {shown(value)}")
     return value
 
 

@@ -12,6 +12,7 @@ BENCHMARKS = ROOT / "benchmarks"
 
 #: Options that make a benchmark small, and the ratio that each is for.
 SMALL = {
+    "scale.py": ("ratio", "--examples", 300, "--dimension", 16),
     "clustering.py": ("ratio_to_kmeans", "--examples", 300, "--dimension", 16, "--groups", 10),
     "damaged_stores.py": ("named", "--count", 25),
     "encoding.py": ("ratio", "--texts", 20, "--repeats", 1),

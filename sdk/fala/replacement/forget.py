@@ -174,6 +174,7 @@ def _write(installed: Installed, slot: OpenSlot, fitted: Fitted | None) -> None:
         threshold=threshold, loss=loss,
     )  # fmt: skip
     installed.rewrite(written)
+    installed.store.set_fit(record.name, None)  # what was added to it is not known any more
 
 
 def _untouched(slot: OpenSlot) -> bool:
