@@ -15,9 +15,10 @@ from fala.model.heads import Head, Vectors
 from fala.model.prior import PopulationPrior
 from fala.solver.blocks import blocks_of
 from fala.solver.training import Inputs, TrainingSet
+from fala.store.made import as_stored
 from fala.store.open_slot import OpenSlot
 from fala.store.records import StoredExample
-from fala.store.store import Store, as_stored
+from fala.store.store import Store
 
 Embeddings = Mapping[str, Vectors]
 

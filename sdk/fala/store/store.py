@@ -12,32 +12,26 @@ import json
 import random
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fala.errors import DataError, DeviceChangedError, DeviceError
+from fala.errors import DeviceChangedError, DeviceError
 from fala.examples import Example, texts_of, unique_texts
 from fala.store.database import Database, damaged
+from fala.store.made import Made
 from fala.store.records import FitRecord, SlotRecord, StoredExample
 from fala.store.rows import (
-    DIMENSION,
     EXAMPLE_COLUMNS,
     SLOT_COLUMNS,
     columns_of,
-    dimension_of,
     example_of,
     fit_of,
-    floats,
     history_of,
     kept_as,
     slot_of,
-    vectors_of,
     whole,
 )
 from fala.store.rows import text as as_text
@@ -62,7 +56,7 @@ class Version:
     data: int
 
 
-class Store:
+class Store(Made):
     """The device's SQLite file; see ``Database`` for threads, processes and errors.
 
     Args:
@@ -71,7 +65,7 @@ class Store:
     """
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
-        self._db = Database(path, create=create)
+        super().__init__(Database(path, create=create))
         #: What its examples are of; None until a model is opened.
         self.task: str | None = None
 
@@ -239,84 +233,6 @@ class Store:
             row = db.execute("SELECT count(*), count(label) FROM examples").fetchone()
         return int(row[0]), int(row[1])
 
-    def add_embeddings(self, backbone: str, embeddings: Mapping[str, NDArray[np.float32]]) -> None:
-        """Keep embeddings in float16, by text; of texts that are known. In a transaction.
-
-        Raises:
-            DataError: If a number does not fit float16.
-        """
-        with self._db.writer() as db:
-            ids = self._text_ids(list(embeddings))
-            rows = []
-            for text, vector in embeddings.items():
-                half = _half(vector)
-                # A text that was forgotten while it was encoded leaves nothing behind.
-                if text in ids:
-                    rows.append((ids[text], backbone, half.tobytes()))
-            db.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?)", rows)
-            if rows:
-                self.set(DIMENSION + backbone, str(len(rows[0][2]) // 2))
-
-    def embeddings(
-        self, backbone: str, texts: Sequence[str] | None = None
-    ) -> dict[str, NDArray[np.float32]]:
-        """Embeddings that a backbone made, by text.
-
-        Args:
-            backbone: Its digest.
-            texts: Those that are wanted; None for all.
-        """
-        query = (
-            "SELECT text.text, vector FROM embeddings JOIN texts AS text"
-            " ON text.id = embeddings.text WHERE backbone = ?"
-        )
-        rows: list[tuple[object, object]] = []
-        with self._db.rows("its embeddings are damaged") as db:
-            if texts is None:
-                rows = db.execute(query, (backbone,)).fetchall()
-            for part in _parts(texts or ()):
-                marks = ",".join("?" * len(part))
-                found = db.execute(f"{query} AND text.text IN ({marks})", (backbone, *part))
-                rows.extend(found)
-            size = dimension_of(self.get(DIMENSION + backbone))
-            vectors = vectors_of([part for _, part in rows], size)
-            return dict(zip((as_text(one) for one, _ in rows), vectors, strict=True))
-
-    def has_embeddings(self, backbone: str) -> bool:
-        """Whether there is an embedding that a backbone made."""
-        with self._db.writer() as db:
-            row = db.execute(
-                "SELECT 1 FROM embeddings WHERE backbone = ? LIMIT 1", (backbone,)
-            ).fetchone()
-        return row is not None
-
-    def add_logits(self, model: str, logits: Mapping[int, NDArray[np.float32]]) -> None:
-        """Keep a model's logits (C,), by example. In a transaction."""
-        with self._db.writer() as db:
-            known = {row for (row,) in db.execute("SELECT id FROM examples")}
-            db.executemany(
-                "INSERT OR REPLACE INTO logits VALUES (?, ?, ?)",
-                (
-                    (row, model, value.astype("<f4").tobytes())
-                    for row, value in logits.items()
-                    if row in known
-                ),
-            )
-
-    def logits(self, model: str) -> dict[int, NDArray[np.float32]]:
-        """A model's stored logits (C,), by example."""
-        with self._db.rows("its logits are damaged") as db:
-            rows = db.execute("SELECT example, value FROM logits WHERE model = ?", (model,))
-            found = {whole(row): floats(value) for row, value in rows}
-            if len({len(value) for value in found.values()}) > 1:
-                raise ValueError("logits of several lengths")
-            return found
-
-    def forget_logits(self, model: str) -> None:
-        """Delete a model's logits. In a transaction."""
-        with self._db.writer() as db:
-            db.execute("DELETE FROM logits WHERE model = ?", (model,))
-
     def put_slot(self, record: SlotRecord) -> None:
         """Write a slot's personal model. In a transaction."""
         row = columns_of(record)
@@ -388,17 +304,6 @@ class Store:
         value = self.get(_FIT + slot)
         return None if not value else fit_of(value)
 
-    def set(self, name: str, value: str) -> None:
-        """Keep a setting. In a transaction."""
-        with self._db.writer() as db:
-            db.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))
-
-    def get(self, name: str) -> str | None:
-        """A setting, or None."""
-        with self._db.rows("its settings are damaged") as db:
-            row = db.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
-            return None if row is None else as_text(row[0])
-
     def prune(self, sources: Iterable[str] = ()) -> None:
         """Drop embeddings and logits that no slot can use any more. In a transaction.
 
@@ -421,31 +326,6 @@ class Store:
                 " UNION SELECT teacher_vendor FROM slots WHERE teacher_vendor IS NOT NULL)"
             )
 
-    def _text_ids(self, texts: Sequence[str]) -> dict[str, int]:
-        ids: dict[str, int] = {}
-        with self._db.writer() as db:
-            for part in _parts(texts):
-                marks = ",".join("?" * len(part))
-                ids.update(db.execute(f"SELECT text, id FROM texts WHERE text IN ({marks})", part))
-        return ids
-
-
-def as_stored(embeddings: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
-    """Embeddings as they come back from a store.
-
-    Raises:
-        DataError: If a number does not fit float16.
-    """
-    return {text: _half(vector).astype(np.float32) for text, vector in embeddings.items()}
-
-
-def _half(vector: NDArray[np.float32]) -> NDArray[np.float16]:
-    with np.errstate(over="ignore"):
-        half = vector.astype("<f2")
-    if not np.isfinite(half).all():
-        raise DataError("an embedding is not finite in float16")
-    return half
-
 
 def _of_ids(
     db: sqlite3.Connection, columns: str, table: str, ids: Sequence[object]
@@ -457,7 +337,3 @@ def _of_ids(
         marks = ",".join("?" * len(part))
         rows += db.execute(f"SELECT {columns} FROM {table} WHERE id IN ({marks}) ORDER BY id", part)
     return rows
-
-
-def _parts(texts: Sequence[str]) -> Iterable[Sequence[str]]:
-    return (texts[start : start + _VARIABLES] for start in range(0, len(texts), _VARIABLES))
