@@ -44,6 +44,7 @@ from fala.store.installed import Installed
 from fala.store.private import keep_private
 from fala.store.records import StoredExample
 from fala.store.repair import RepairReport, look, repair
+from fala.store.sealing import Key, seal_of
 from fala.store.slots import BUNDLES, SLOTS, install, open_release, slot_record
 from fala.store.store import Store
 from fala.store.versions import newest_version, note_version
@@ -75,6 +76,7 @@ class Device:
         *,
         positive: str | int | None = None,
         trust: Trust | None = None,
+        key: Key | None = None,
     ) -> Device:
         """Make a device folder with a release installed.
 
@@ -86,6 +88,9 @@ class Device:
             positive: Of two labels, the one whose F1 ``decide`` is to be best at; None takes the
                 release's second.
             trust: The vendor's key, which must have signed the release; see ``replace``.
+            key: Gives 32 bytes, by which texts, labels, embeddings, logits and weights are
+                encrypted on the disk (see ``fala.store.sealing``); the app keeps them, in the
+                system's key store. None does not encrypt. Needs the extra ``encryption``.
 
         Raises:
             BundleError: The release cannot be trusted.
@@ -94,6 +99,7 @@ class Device:
             DeviceError: The folder is in use, or cannot be written.
         """
         path = Path(path_of(path, "path"))
+        seal = seal_of(key)
         opened, head = open_release(path_of(bundle, "bundle"), hold=True, trust=trust)
         if positive is not None and label_name(positive) not in head.labels:
             raise DataError(
@@ -108,7 +114,7 @@ class Device:
                 others = [file.name for file in path.iterdir() if not _own(file)]
                 if others:
                     raise DeviceError(f"{path}: the folder is not empty; choose another")
-                store = Store(path / _STORE, create=True)
+                store = Store(path / _STORE, create=True, seal=seal)
                 undo.callback(store.close)
                 # One transaction: a creation killed anywhere in it was never begun, and of two at
                 # once the second finds the first one's device.
@@ -116,6 +122,7 @@ class Device:
                     if store.finished:
                         raise DeviceError(f"{path}: the folder is not empty; use Device.open")
                     undo.callback(_empty, path, store, remove=made)
+                    store.mark()
                     shutil.rmtree(path / BUNDLES, ignore_errors=True)
                     (path / BUNDLES).mkdir()
                     keep_private(path / BUNDLES)
@@ -133,14 +140,19 @@ class Device:
         return device
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Device:
+    def open(cls, path: str | os.PathLike[str], *, key: Key | None = None) -> Device:
         """Open a device folder.
 
+        Args:
+            path: The folder.
+            key: See ``create``.
+
         Raises:
-            DeviceError: There is none, or it is damaged.
+            DeviceError: There is none, it is damaged, or it was written under another key, or
+                none; nothing is changed then.
             BundleError: The installed release is not what was installed.
         """
-        path = Path(path_of(path, "path"))
+        path, seal = Path(path_of(path, "path")), seal_of(key)
         try:
             there = (path / _STORE).is_file()
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
@@ -149,7 +161,7 @@ class Device:
             raise DeviceError(f"{path}: a repair was interrupted; {doctor(path)}")
         if not there:
             raise DeviceError(f"{path}: not a device folder; make one with Device.create")
-        store = Store(path / _STORE)
+        store = Store(path / _STORE, seal=seal)
         try:
             if not store.finished:
                 raise DeviceError(
@@ -161,17 +173,25 @@ class Device:
             raise
 
     @classmethod
-    def examine(cls, path: str | os.PathLike[str]) -> RepairReport:
+    def examine(cls, path: str | os.PathLike[str], *, key: Key | None = None) -> RepairReport:
         """Look what of a device folder is whole; nothing is changed.
 
+        Args:
+            path: The folder.
+            key: See ``create``.
+
         Raises:
-            DeviceError: There is none, or a newer FaLA wrote it.
+            DeviceError: There is none, a newer FaLA wrote it, or it has another key.
         """
-        return look(Path(path_of(path, "path")))
+        return look(Path(path_of(path, "path")), seal_of(key))
 
     @classmethod
     def repair(
-        cls, path: str | os.PathLike[str], bundle: str | os.PathLike[str] | None = None
+        cls,
+        path: str | os.PathLike[str],
+        bundle: str | os.PathLike[str] | None = None,
+        *,
+        key: Key | None = None,
     ) -> RepairReport:
         """Mend a device folder that is damaged, with all of its examples that can be read.
 
@@ -183,15 +203,18 @@ class Device:
         Args:
             path: The folder.
             bundle: A release to go on with where none in the folder is whole.
+            key: See ``create``.
 
         Raises:
-            DeviceError: There is none, it cannot be written, or a newer FaLA wrote it.
+            DeviceError: There is none, it cannot be written, a newer FaLA wrote it, or it has
+                another key.
             BundleError: ``bundle`` cannot be trusted.
         """
         folder = Path(path_of(path, "path"))
-        report = repair(folder, None if bundle is None else path_of(bundle, "bundle"))
+        seal = seal_of(key)
+        report = repair(folder, None if bundle is None else path_of(bundle, "bundle"), seal)
         if report.fit:
-            with cls.open(folder) as device:
+            with cls.open(folder, key=key) as device:
                 device.fit()
         _log.info("%s: %s", folder, "; ".join(report.actions) or "nothing to repair")
         return report
@@ -402,6 +425,24 @@ class Device:
         """
         self._installed.erase()
         _log.info("%s: erased", self._installed.path)
+
+    def rotate_key(self, key: Key) -> None:
+        """Encrypt all that is kept anew, under another key; or for the first time.
+
+        One transaction: killed on its way, the device has the old key, or the new one. What was
+        written under the old one is overwritten. Other processes have to open it again.
+
+        Args:
+            key: Gives the new key; see ``create``.
+
+        Raises:
+            DataError: It does not give 32 bytes.
+            DeviceError: A record is damaged; nothing is changed then.
+        """
+        if key is None:
+            raise DataError("rotate_key needs a key")
+        with self._installed.work:
+            self._installed.store.rotate(seal_of(key))
 
     def examples(
         self, *, labelled: bool | None = None, label: str | int | None = None

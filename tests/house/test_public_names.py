@@ -74,7 +74,7 @@ def test_the_door_of_a_device():
         "can_roll_back", "close", "create", "decide", "erase", "examine", "examples",
         "export_data", "fit", "forget", "labels", "learn", "model", "name",
         "open", "positive", "predict", "refine", "remember", "repair", "replace", "rollback",
-        "task", "threshold", "update",
+        "rotate_key", "task", "threshold", "update",
     }  # fmt: skip
 
 

@@ -55,6 +55,7 @@ ROOMS = {
 #: What an extra brings, and ways to the network, by the modules that may use them.
 EXTRAS = {
     "fala.bundle.signature": {"cryptography"},
+    "fala.store.sealing": {"cryptography"},
     "fala.updates.client": {"filelock", "tuf", "urllib"},
     "fala.updates.fetcher": {"http", "tuf", "urllib"},
     "fala.updates.paced": {"http", "socket", "tuf", "urllib"},

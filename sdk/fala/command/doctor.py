@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import click
 
@@ -17,10 +18,16 @@ from fala.store.repair import RepairReport
 @click.option(
     "--bundle", type=click.Path(), help="With --repair: a release, where none there is whole."
 )
+@click.option("--key-file", type=click.Path(), help="The 32 bytes of an encrypted device's key.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context
 def doctor(
-    context: click.Context, folder: str, repair: bool, bundle: str | None, as_json: bool
+    context: click.Context,
+    folder: str,
+    repair: bool,
+    bundle: str | None,
+    key_file: str | None,
+    as_json: bool,
 ) -> None:
     """Say what of a device's FOLDER is whole: its store, slots, bundles and examples.
 
@@ -31,7 +38,8 @@ def doctor(
     """
     if bundle is not None and not repair:
         raise DataError("--bundle goes with --repair")
-    report = Device.repair(folder, bundle) if repair else Device.examine(folder)
+    key = None if key_file is None else Path(key_file).read_bytes
+    report = Device.repair(folder, bundle, key=key) if repair else Device.examine(folder, key=key)
     click.echo(json.dumps(report.to_dict(), indent=2) if as_json else "\n".join(_lines(report)))
     if not report.whole:
         context.exit(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -13,9 +14,11 @@ from fala.bundle.reading import Bundle
 from fala.errors import BundleError, DeviceError
 from fala.examples import MATCHING, Match
 from fala.model.heads import Head
-from fala.store.database import BUSY_TIMEOUT_MS
+from fala.store.database import BUSY_TIMEOUT_MS, Database
 from fala.store.open_slot import OpenSlot
 from fala.store.salvage import Salvaged, salvage
+from fala.store.schema import MIGRATIONS
+from fala.store.sealing import PLAIN, Plain
 from fala.store.slots import BUNDLES, SLOTS, bundle_path, open_release
 
 #: The store's file in a device's folder.
@@ -83,11 +86,15 @@ def connect(folder: Path) -> sqlite3.Connection:
     return connection
 
 
-def examine(folder: Path) -> Health:
-    """Look at a device's folder; nothing is changed.
+def examine(folder: Path, seal: Plain = PLAIN) -> Health:
+    """Look at a device's folder; nothing is changed but an earlier schema, as by opening it.
+
+    Args:
+        folder: It.
+        seal: What its records are sealed by.
 
     Raises:
-        DeviceError: It is none, cannot be read, or a newer FaLA wrote it.
+        DeviceError: It is none, cannot be read, a newer FaLA wrote it, or it has another key.
     """
     if not any((folder / name).exists() for name in (STORE, REBUILT)):
         raise DeviceError(f"{folder}: not a device folder; make one with Device.create")
@@ -95,11 +102,23 @@ def examine(folder: Path) -> Health:
         if not (folder / STORE).is_file():
             health = Health(folder, Salvaged(problems=["a repair was interrupted"]))
         else:
+            _bring_up(folder)
             with closing(connect(folder)) as connection:
-                health = Health(folder, salvage(folder / STORE, connection))
+                health = Health(folder, salvage(folder / STORE, connection, seal))
         return diagnose(health)
     except OSError as error:
         raise DeviceError(f"{folder}: {error.strerror or error}") from error
+
+
+def _bring_up(folder: Path) -> None:
+    """Migrate a store of an earlier version that is whole."""
+    with contextlib.suppress(sqlite3.Error, UnicodeDecodeError, DeviceError):
+        with closing(connect(folder)) as connection:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            earlier = 0 < version < len(MIGRATIONS)
+            whole = earlier and connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+        if whole:
+            Database(folder / STORE).close()
 
 
 def diagnose(health: Health) -> Health:

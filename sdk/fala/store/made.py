@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 from fala.errors import DataError
 from fala.store.rows import DIMENSION, dimension_of, floats, vectors_of, whole
 from fala.store.rows import text as as_text
+from fala.store.sealing import column_of_made, made_of, text_of
 from fala.store.settings import Settings
 
 # SQLite's oldest limit on variables in a statement is 999.
@@ -32,10 +35,13 @@ class Made(Settings):
                 half = _half(vector)
                 # A text that was forgotten while it was encoded leaves nothing behind.
                 if text in ids:
-                    rows.append((ids[text], backbone, half.tobytes()))
+                    row, size = ids[text], len(half)
+                    data = half.tobytes()
+                    sealed = column_of_made(self._seal, "embeddings", row, backbone, data)
+                    rows.append((row, backbone, sealed))
             db.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?)", rows)
             if rows:
-                self.set(DIMENSION + backbone, str(len(rows[0][2]) // 2))
+                self.set(DIMENSION + backbone, str(size))
 
     def embeddings(
         self, backbone: str, texts: Sequence[str] | None = None
@@ -47,20 +53,28 @@ class Made(Settings):
             texts: Those that are wanted; None for all.
         """
         query = (
-            "SELECT text.text, vector FROM embeddings JOIN texts AS text"
+            "SELECT text.id, text.text, vector FROM embeddings JOIN texts AS text"
             " ON text.id = embeddings.text WHERE backbone = ?"
         )
-        rows: list[tuple[object, object]] = []
+        seal, rows = self._seal, []
         with self._db.rows("its embeddings are damaged") as db:
             if texts is None:
                 rows = db.execute(query, (backbone,)).fetchall()
-            for part in _parts(texts or ()):
+            named = {seal.name(text): text for text in texts or ()}
+            for part in _parts(list(named)):
                 marks = ",".join("?" * len(part))
                 found = db.execute(f"{query} AND text.text IN ({marks})", (backbone, *part))
                 rows.extend(found)
             size = dimension_of(self.get(DIMENSION + backbone))
-            vectors = vectors_of([part for _, part in rows], size)
-            return dict(zip((as_text(one) for one, _ in rows), vectors, strict=True))
+            parts = [made_of(seal, "embeddings", row, backbone, part) for row, _, part in rows]
+            if texts is None and seal.sealed:
+                known = self._texts(db)
+                names = [as_text(known[row]) for row, *_ in rows]
+            elif seal.sealed:
+                names = [named[name] for _, name, _ in rows]
+            else:
+                names = [as_text(name) for _, name, _ in rows]
+            return dict(zip(names, vectors_of(parts, size), strict=True))
 
     def has_embeddings(self, backbone: str) -> bool:
         """Whether there is an embedding that a backbone made."""
@@ -77,7 +91,7 @@ class Made(Settings):
             db.executemany(
                 "INSERT OR REPLACE INTO logits VALUES (?, ?, ?)",
                 (
-                    (row, model, value.astype("<f4").tobytes())
+                    (row, model, self._sealed_logits(row, model, value))
                     for row, value in logits.items()
                     if row in known
                 ),
@@ -87,7 +101,10 @@ class Made(Settings):
         """A model's stored logits (C,), by example."""
         with self._db.rows("its logits are damaged") as db:
             rows = db.execute("SELECT example, value FROM logits WHERE model = ?", (model,))
-            found = {whole(row): floats(value) for row, value in rows}
+            found = {
+                whole(row): floats(made_of(self._seal, "logits", row, model, value))
+                for row, value in rows
+            }
             if len({len(value) for value in found.values()}) > 1:
                 raise ValueError("logits of several lengths")
             return found
@@ -99,11 +116,38 @@ class Made(Settings):
 
     def _text_ids(self, texts: Sequence[str]) -> dict[str, int]:
         ids: dict[str, int] = {}
+        named = {self._seal.name(text): text for text in texts}
         with self._db.writer() as db:
-            for part in _parts(texts):
+            for part in _parts(list(named)):
                 marks = ",".join("?" * len(part))
-                ids.update(db.execute(f"SELECT text, id FROM texts WHERE text IN ({marks})", part))
+                found = db.execute(f"SELECT text, id FROM texts WHERE text IN ({marks})", part)
+                ids.update((named[name], row) for name, row in found)
         return ids
+
+    def _texts(self, db: sqlite3.Connection, ids: Sequence[int] | None = None) -> dict[int, object]:
+        """Texts by id; None for all."""
+        columns, seal = "id, text, sealed", self._seal
+        if ids is None:
+            rows = db.execute(f"SELECT {columns} FROM texts").fetchall()
+        else:
+            rows = of_ids(db, columns, "texts", ids)
+        return {row: text_of(seal, row, name, sealed) for row, name, sealed in rows}
+
+    def _sealed_logits(self, row: int, model: str, value: NDArray[np.float32]) -> bytes:
+        data = value.astype("<f4").tobytes()
+        return column_of_made(self._seal, "logits", row, model, data)
+
+
+def of_ids(
+    db: sqlite3.Connection, columns: str, table: str, ids: Sequence[object]
+) -> list[tuple[Any, ...]]:
+    """Some rows of a table, in the order of their ids."""
+    rows: list[tuple[Any, ...]] = []
+    for start in range(0, len(ids), _VARIABLES):
+        part = ids[start : start + _VARIABLES]
+        marks = ",".join("?" * len(part))
+        rows += db.execute(f"SELECT {columns} FROM {table} WHERE id IN ({marks}) ORDER BY id", part)
+    return rows
 
 
 def as_stored(embeddings: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:

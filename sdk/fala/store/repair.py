@@ -21,6 +21,15 @@ from fala.store.private import keep_private
 from fala.store.records import SlotRecord, StoredExample
 from fala.store.rows import EXAMPLE_COLUMNS, columns_of, kept_as
 from fala.store.salvage import Salvaged, salvage
+from fala.store.schema import SEALED
+from fala.store.sealing import (
+    PLAIN,
+    Plain,
+    column_of_label,
+    column_of_made,
+    columns_of_slot,
+    columns_of_text,
+)
 from fala.store.slots import BUNDLES, SLOTS, install, open_release, slot_record
 from fala.store.store import Store
 
@@ -65,30 +74,30 @@ class RepairReport:
         return asdict(self)
 
 
-def look(folder: Path) -> RepairReport:
+def look(folder: Path, seal: Plain = PLAIN) -> RepairReport:
     """Say what of a folder is whole, and what a repair would do; nothing is changed.
 
     Raises:
         DeviceError: It is no device's, or a newer FaLA wrote it.
     """
-    health = examine(folder)
+    health = examine(folder, seal)
     return _report(health, _plan(health), done=False)
 
 
-def repair(folder: Path, release: str | None = None) -> RepairReport:
+def repair(folder: Path, release: str | None = None, seal: Plain = PLAIN) -> RepairReport:
     """Mend a folder; see ``Device.repair``."""
     try:
         _finish(folder)
-        health = examine(folder)
+        health = examine(folder, seal)
         if release is not None and not health.candidates and not health.unfinished:
             _bring(health, release)
         plan = _plan(health)
         aside = None
         if plan.rebuild:
-            health, aside = _rebuild(folder, release)
+            health, aside = _rebuild(folder, release, seal)
             plan = _plan(health)
         elif plan.slot:
-            _change_slots(health, plan)
+            _change_slots(health, plan, seal)
         for name in _broken(health) if plan.answers is not None else ():
             (folder / BUNDLES / name).unlink(missing_ok=True)
         for file in health.open_to_others:
@@ -170,12 +179,12 @@ def _bring(health: Health, release: str) -> None:
     health.candidates = [Candidate(SLOTS[0], installed, head)]
 
 
-def _change_slots(health: Health, plan: _Plan) -> None:
+def _change_slots(health: Health, plan: _Plan, seal: Plain) -> None:
     """Let the best candidate answer, in a store that is whole."""
     found, answers = health.salvaged, plan.answers
     if answers is None or found.active is None:
         return
-    store = Store(health.folder / STORE)
+    store = Store(health.folder / STORE, seal=seal)
     try:
         with store.transaction():
             if store.version().generation != found.counts[0]:
@@ -196,15 +205,15 @@ def _anew(answers: Candidate) -> SlotRecord:
     return slot_record(answers.slot, answers.bundle, answers.head.vendor_model())
 
 
-def _rebuild(folder: Path, release: str | None) -> tuple[Health, str]:
+def _rebuild(folder: Path, release: str | None, seal: Plain) -> tuple[Health, str]:
     """Write the store anew, and let it take the place of the damaged one."""
     connection = connect(folder)
     try:
         _lock(connection)
-        health = diagnose(Health(folder, salvage(folder / STORE, connection)))
+        health = diagnose(Health(folder, salvage(folder / STORE, connection, seal)))
         if release is not None and not health.candidates:
             _bring(health, release)
-        _write(folder / _PART, health.salvaged, health)
+        _write(folder / _PART, health, seal)
         (folder / _PART).replace(folder / REBUILT)
         if os.name == "nt":  # where an open file keeps its name
             connection.close()
@@ -226,36 +235,40 @@ def _lock(connection: sqlite3.Connection) -> None:
         pass
 
 
-def _write(file: Path, found: Salvaged, health: Health) -> None:
+def _write(file: Path, health: Health, seal: Plain) -> None:
     """Write what was read to a new store."""
     for part in file.parent.glob(f"{file.name}*"):
         part.unlink()
     database = Database(file, create=True)
     try:
         with database.transaction(), database.writer() as db:
-            _write_examples(db, found)
-            _write_slots(db, found, health)
+            _write_examples(db, health.salvaged, seal)
+            _write_slots(db, health, seal)
     finally:
         database.close()
     with file.open("rb+") as stream:
         os.fsync(stream.fileno())
 
 
-def _write_examples(db: sqlite3.Connection, found: Salvaged) -> None:
+def _write_examples(db: sqlite3.Connection, found: Salvaged, seal: Plain) -> None:
     rows: list[StoredExample] = list(found.examples.values())
     texts = {one: at for at, one in enumerate(unique_texts(row.example for row in rows), start=1)}
-    db.executemany("INSERT INTO texts VALUES (?, ?)", ((at, one) for one, at in texts.items()))
+    db.executemany(
+        "INSERT INTO texts (id, text, sealed) VALUES (?, ?, ?)",
+        (columns_of_text(seal, at, one) for one, at in texts.items()),
+    )
     db.executemany(
         f"INSERT INTO examples ({EXAMPLE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",
-        (
-            (row.id, *kept_as(row.example, texts), row.label, row.added, row.labelled)
-            for row in rows
-        ),
+        ((row.id, *kept_as(row.example, texts), *_said(seal, row)) for row in rows),
     )
     db.executemany(
         "INSERT INTO embeddings VALUES (?, ?, ?)",
         (
-            (texts[one], backbone, part)
+            (
+                texts[one],
+                backbone,
+                column_of_made(seal, "embeddings", texts[one], backbone, part),
+            )
             for backbone, known in found.embeddings.items()
             for one, part in known.items()
             if one in texts
@@ -264,7 +277,7 @@ def _write_examples(db: sqlite3.Connection, found: Salvaged) -> None:
     db.executemany(
         "INSERT INTO logits VALUES (?, ?, ?)",
         (
-            (example, model, part)
+            (example, model, column_of_made(seal, "logits", example, model, part))
             for model, known in found.logits.items()
             for example, part in known.items()
             if example in found.examples
@@ -272,13 +285,18 @@ def _write_examples(db: sqlite3.Connection, found: Salvaged) -> None:
     )
 
 
-def _write_slots(db: sqlite3.Connection, found: Salvaged, health: Health) -> None:
+def _said(seal: Plain, row: StoredExample) -> tuple[object, ...]:
+    return column_of_label(seal, row.id, row.label), row.added, row.labelled
+
+
+def _write_slots(db: sqlite3.Connection, health: Health, seal: Plain) -> None:
+    found = health.salvaged
     answers = health.candidates[0]
     records = {name: record for name, record in found.slots.items() if health.slots.get(name) == ""}
     if answers.opened is None:
         records = {answers.slot: _anew(answers)}
     for record in records.values():
-        row = columns_of(record)
+        row = columns_of_slot(seal, columns_of(record))
         marks = ", ".join("?" * len(row))
         db.execute(f"INSERT INTO slots ({', '.join(row)}) VALUES ({marks})", [*row.values()])
     others = [name for name in records if name != answers.slot]
@@ -287,7 +305,8 @@ def _write_slots(db: sqlite3.Connection, found: Salvaged, health: Health) -> Non
         "INSERT INTO active (one, slot, previous, generation, data) VALUES (1, ?, ?, ?, ?)",
         (answers.slot, others[0] if others else None, generation + 1, data + 1),
     )
-    db.executemany("INSERT OR REPLACE INTO settings VALUES (?, ?)", found.settings.items())
+    settings = found.settings | ({SEALED: seal.mark()} if seal.sealed else {})
+    db.executemany("INSERT OR REPLACE INTO settings VALUES (?, ?)", settings.items())
 
 
 def _exchange(folder: Path) -> str:

@@ -27,7 +27,16 @@ from fala.store.rows import (
     vectors_of,
     whole,
 )
-from fala.store.schema import MIGRATIONS
+from fala.store.schema import MIGRATIONS, SEALED
+from fala.store.sealing import (
+    PLAIN,
+    Plain,
+    check_mark,
+    label_of,
+    made_of,
+    slot_row_of,
+    text_of,
+)
 
 #: Problems that are told of one table.
 _MOST = 3
@@ -65,39 +74,42 @@ class Salvaged:
     problems: list[str] = field(default_factory=list)
 
 
-def salvage(path: Path, connection: sqlite3.Connection) -> Salvaged:
+def salvage(path: Path, connection: sqlite3.Connection, seal: Plain = PLAIN) -> Salvaged:
     """Read all that can be read; nothing is changed.
 
     Args:
         path: The store's file.
         connection: A connection to it.
+        seal: What its records are sealed by.
 
     Raises:
-        DeviceError: A newer version of FaLA wrote it.
+        DeviceError: A newer version of FaLA wrote it, or it was written under another key.
     """
-    return _Reading(path, connection).run()
+    return _Reading(path, connection, seal).run()
 
 
 class _Reading:
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        self._path, self._connection = path, connection
+    def __init__(self, path: Path, connection: sqlite3.Connection, seal: Plain) -> None:
+        self._path, self._connection, self._seal = path, connection, seal
         connection.text_factory = self._decoded
         self._found = Salvaged()
         self._texts: dict[int, str] = {}
         self._columns: dict[int, Row] = {}
+        self._sealed = False
 
     def run(self) -> Salvaged:
         found = self._found
         self._check()
-        for identity, value in self._rows("texts", "id, text"):
-            with self._told("a text"):
-                self._texts[whole(identity)] = text(value)
+        self._check_key()
+        for identity, name, sealed in self._rows("texts", "id, text, sealed"):
+            self._know_text(identity, name, sealed)
         for row in self._rows("examples", EXAMPLE_COLUMNS):
-            if isinstance(row[0], int):
-                self._columns[row[0]] = row
+            self._know_example(row)
         self._read_examples()
         if found.problems:
             self._read_pages()
+        if self._sealed and not self._texts:
+            raise DeviceError(f"{self._path}: nothing in it can be read with this key")
         self._read_made()
         self._read_slots()
         return found
@@ -116,6 +128,32 @@ class _Reading:
             self._found.problems += [line for (line,) in checked if line != "ok"]
             torn = self._connection.execute("PRAGMA foreign_key_check").fetchmany(_MOST)
             self._found.problems += [f"{row[0]}: a row that belongs to none" for row in torn]
+
+    def _check_key(self) -> None:
+        mark: str | None = None
+        with contextlib.suppress(sqlite3.Error, UnicodeDecodeError):
+            query = "SELECT value FROM settings WHERE name = ?"
+            row = self._connection.execute(query, (SEALED,)).fetchone()
+            mark = None if row is None else str(row[0])
+            finished = self._connection.execute("SELECT 1 FROM active").fetchone()
+            if finished is None:
+                return
+        if mark is not None or not self._found.problems:
+            check_mark(self._path, mark, self._seal)
+
+    def _know_text(self, identity: object, name: object, sealed: object) -> None:
+        self._sealed |= sealed is not None
+        with self._told("a text"):
+            read = text(text_of(self._seal, identity, name, sealed))
+            self._texts.setdefault(whole(identity), read)
+
+    def _know_example(self, row: Row) -> None:
+        if not isinstance(row[0], int):
+            return
+        label: object = None
+        with self._told("a label"):
+            label = label_of(self._seal, row[0], row[3])
+        self._columns.setdefault(row[0], (*row[:3], label, *row[4:]))
 
     def _decoded(self, data: bytes) -> str:
         try:
@@ -155,10 +193,9 @@ class _Reading:
             data = self._path.read_bytes()
             for identity, columns in rows_of(data, log.read_bytes() if log.is_file() else b""):
                 if _is_text(columns):
-                    self._texts.setdefault(identity, str(columns[1]))
+                    self._know_text(identity, columns[1], (*columns, None)[2])
                 elif _is_example(columns):
-                    row = (identity, *columns[1:], *(None,) * (6 - len(columns)))
-                    self._columns.setdefault(identity, row)
+                    self._know_example((identity, *columns[1:], *(None,) * (6 - len(columns))))
         self._read_examples()
         found = self._found
         if any(row[2] for row in self._columns.values()):
@@ -176,15 +213,17 @@ class _Reading:
         found = self._found
         for identity, backbone, vector in self._rows("embeddings", "text, backbone, vector"):
             with self._told("an embedding"):
-                vectors_of([vector], None)
+                opened = made_of(self._seal, "embeddings", identity, backbone, vector)
+                vectors_of([opened], None)
                 if identity in self._texts:
                     known = found.embeddings.setdefault(text(backbone), {})
-                    known[self._texts[whole(identity)]] = blob(vector)
+                    known[self._texts[whole(identity)]] = blob(opened)
         for example, model, value in self._rows("logits", "example, model, value"):
             with self._told("a logit"):
-                floats(value)
+                opened = made_of(self._seal, "logits", example, model, value)
+                floats(opened)
                 if example in found.examples:
-                    found.logits.setdefault(text(model), {})[whole(example)] = blob(value)
+                    found.logits.setdefault(text(model), {})[whole(example)] = blob(opened)
 
     def _read_slots(self) -> None:
         found = self._found
@@ -217,7 +256,7 @@ class _Reading:
 
     def _read_slot(self, row: Row) -> None:
         try:
-            record = slot_of(row)
+            record = slot_of(slot_row_of(self._seal, row, SLOT_COLUMNS))
         except (ValueError, RecursionError) as error:
             self._found.broken[str(row[0])] = str(row[1]), str(error)
         else:
@@ -244,7 +283,12 @@ class _Reading:
 
 
 def _is_text(columns: tuple[Value, ...]) -> bool:
-    return len(columns) == 2 and columns[0] is None and isinstance(columns[1], str)
+    return (
+        len(columns) in (2, 3)
+        and columns[0] is None
+        and isinstance(columns[1], str)
+        and (len(columns) == 2 or isinstance(columns[2], bytes | None))
+    )
 
 
 def _is_example(columns: tuple[Value, ...]) -> bool:

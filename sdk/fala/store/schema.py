@@ -9,6 +9,8 @@ from fala.errors import DeviceError
 #: The setting of a file in which nothing was ever deleted without being overwritten.
 CLEAN = "overwrites"
 
+#: The setting that tells the key of an encrypted store.
+SEALED = "sealed"
 #: All tables, those that belong to others first.
 TABLES = ("logits", "embeddings", "examples", "texts", "active", "slots", "settings")
 
@@ -85,6 +87,9 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE slots ADD COLUMN lexical BLOB;
     ALTER TABLE slots ADD COLUMN loss REAL;
     DROP TABLE views;
+    """,
+    """
+    ALTER TABLE texts ADD COLUMN sealed BLOB;
     """,
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fala.store.database import Database
 from fala.store.rows import text
+from fala.store.sealing import Plain
 
 
 class Settings:
@@ -11,10 +12,12 @@ class Settings:
 
     Args:
         database: Its file.
+        seal: What seals the store's records.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, seal: Plain) -> None:
         self._db = database
+        self._seal = seal
 
     def set(self, name: str, value: str) -> None:
         """Keep a setting. In a transaction."""

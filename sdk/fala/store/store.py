@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import json
 import random
-import sqlite3
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from fala.errors import DeviceChangedError, DeviceError
 from fala.examples import Example, texts_of, unique_texts
 from fala.store.database import Database, damaged
-from fala.store.made import Made
+from fala.store.made import Made, of_ids
 from fala.store.records import FitRecord, SlotRecord, StoredExample
+from fala.store.rotation import rotate
 from fala.store.rows import (
     EXAMPLE_COLUMNS,
     SLOT_COLUMNS,
@@ -35,10 +34,18 @@ from fala.store.rows import (
     whole,
 )
 from fala.store.rows import text as as_text
-from fala.store.schema import CLEAN, TABLES
+from fala.store.schema import CLEAN, SEALED, TABLES
+from fala.store.sealing import (
+    PLAIN,
+    Plain,
+    check_mark,
+    column_of_label,
+    columns_of_slot,
+    columns_of_text,
+    label_of,
+    slot_row_of,
+)
 
-# SQLite's oldest limit on variables in a statement is 999.
-_VARIABLES = 900
 #: The setting that tells what a slot's model was fitted to; its name follows.
 _FIT = "fit "
 
@@ -62,10 +69,20 @@ class Store(Made):
     Args:
         path: The file; its folder exists.
         create: Make the file if there is none.
+        seal: What seals its records.
+
+    Raises:
+        DeviceError: It was written under another key, or none.
     """
 
-    def __init__(self, path: Path, *, create: bool = False) -> None:
-        super().__init__(Database(path, create=create))
+    def __init__(self, path: Path, *, create: bool = False, seal: Plain = PLAIN) -> None:
+        super().__init__(Database(path, create=create), seal)
+        try:
+            if self.finished:
+                check_mark(path, self.get(SEALED), seal)
+        except BaseException:
+            self._db.close()
+            raise
         #: What its examples are of; None until a model is opened.
         self.task: str | None = None
 
@@ -93,6 +110,24 @@ class Store(Made):
             with self.transaction():
                 self.set(CLEAN, "1")
         self._db.checkpoint()
+
+    def mark(self) -> None:
+        """Note under what key the store is written. In a transaction."""
+        if self._seal.sealed:
+            self.set(SEALED, self._seal.mark())
+
+    def rotate(self, seal: Plain) -> None:
+        """Write all records anew under another key."""
+        before = self._seal
+        try:
+            with self.transaction(), self._db.rows("a record is damaged") as db:
+                rotate(db, before, seal)
+                self._seal = seal
+                self.mark()
+        except BaseException:
+            self._seal = before
+            raise
+        self.scrub()
 
     def transaction(self) -> AbstractContextManager[None]:
         """All that is written inside is kept, or none of it."""
@@ -140,23 +175,31 @@ class Store(Made):
         texts = unique_texts(examples)
         found: list[int] = []
         with self._db.writer() as db:
-            db.executemany(
-                "INSERT OR IGNORE INTO texts (text) VALUES (?)", ((text,) for text in texts)
-            )
             ids = self._text_ids(texts)
+            free = int(db.execute("SELECT coalesce(max(id), 0) FROM texts").fetchone()[0]) + 1
+            fresh = {text: free + at for at, text in enumerate(t for t in texts if t not in ids)}
+            ids |= fresh
+            db.executemany(
+                "INSERT INTO texts (id, text, sealed) VALUES (?, ?, ?)",
+                (columns_of_text(self._seal, row, text) for text, row in fresh.items()),
+            )
             for example, label in zip(examples, labels, strict=True):
                 document, kind = kept_as(example, ids)
                 db.execute(
-                    "INSERT INTO examples (document, history, label, added, labelled)"
-                    " VALUES (?, ?, ?, ?, ?) ON CONFLICT (document, history) DO UPDATE"
-                    " SET label = coalesce(excluded.label, label),"
-                    " labelled = coalesce(excluded.labelled, labelled)",
-                    (document, kind, label, now, None if label is None else now),
+                    "INSERT INTO examples (document, history, added) VALUES (?, ?, ?)"
+                    " ON CONFLICT (document, history) DO NOTHING",
+                    (document, kind, now),
                 )
-                row = db.execute(
+                (row,) = db.execute(
                     "SELECT id FROM examples WHERE document = ? AND history = ?", (document, kind)
-                )
-                found.append(row.fetchone()[0])
+                ).fetchone()
+                found.append(row)
+                if label is not None:
+                    sealed = column_of_label(self._seal, row, label)
+                    db.execute(
+                        "UPDATE examples SET label = ?, labelled = ? WHERE id = ?",
+                        (sealed, now, row),
+                    )
             db.execute("UPDATE active SET data = data + 1")
         return found
 
@@ -190,13 +233,15 @@ class Store(Made):
         """
         with self._db.rows("its examples are damaged") as db:
             if ids is None:
-                texts = dict(db.execute("SELECT id, text FROM texts"))
+                texts = self._texts(db)
                 rows = db.execute(f"SELECT {EXAMPLE_COLUMNS} FROM examples ORDER BY id").fetchall()
             else:
-                rows = _of_ids(db, EXAMPLE_COLUMNS, "examples", sorted(set(ids)))
+                rows = of_ids(db, EXAMPLE_COLUMNS, "examples", sorted(set(ids)))
                 used = {document for _, document, *_ in rows}
                 used.update(one for row in rows for one in history_of(row[2]))
-                texts = dict(_of_ids(db, "id, text", "texts", list(used)))
+                texts = self._texts(db, list(used))
+            if self._seal.sealed:
+                rows = [(*row[:3], label_of(self._seal, row[0], row[3]), *row[4:]) for row in rows]
             return [example_of(row, texts, self.task) for row in rows]
 
     def last(self) -> int:
@@ -224,7 +269,7 @@ class Store(Made):
                 chosen = db.execute("SELECT id FROM examples WHERE label IS NOT NULL")
                 return [whole(row) for (row,) in chosen]
             drawn = random.Random(0).sample(range(1, last + 1), min(last, last * count // total))
-            rows = _of_ids(db, "id, label", "examples", drawn)
+            rows = of_ids(db, "id, label", "examples", drawn)
             return [whole(row) for row, label in rows if label is not None]
 
     def counts(self) -> tuple[int, int]:
@@ -235,7 +280,7 @@ class Store(Made):
 
     def put_slot(self, record: SlotRecord) -> None:
         """Write a slot's personal model. In a transaction."""
-        row = columns_of(record)
+        row = columns_of_slot(self._seal, columns_of(record))
         marks = ", ".join(f":{name}" for name in row)
         with self._db.writer() as db:
             db.execute(f"INSERT OR REPLACE INTO slots ({', '.join(row)}) VALUES ({marks})", row)
@@ -250,7 +295,7 @@ class Store(Made):
             row = db.execute(f"SELECT {SLOT_COLUMNS} FROM slots WHERE name = ?", (name,)).fetchone()
             if row is None:
                 raise DeviceError(f"{self.path}: slot {name} is empty")
-            return slot_of(row)
+            return slot_of(slot_row_of(self._seal, row, SLOT_COLUMNS))
 
     def bundles(self) -> set[str]:
         """Digests of all slots' bundles."""
@@ -325,15 +370,3 @@ class Store(Made):
                 " (SELECT teacher FROM slots WHERE teacher IS NOT NULL"
                 " UNION SELECT teacher_vendor FROM slots WHERE teacher_vendor IS NOT NULL)"
             )
-
-
-def _of_ids(
-    db: sqlite3.Connection, columns: str, table: str, ids: Sequence[object]
-) -> list[tuple[Any, ...]]:
-    """Some rows of a table, in the order of their ids."""
-    rows: list[tuple[Any, ...]] = []
-    for start in range(0, len(ids), _VARIABLES):
-        part = ids[start : start + _VARIABLES]
-        marks = ",".join("?" * len(part))
-        rows += db.execute(f"SELECT {columns} FROM {table} WHERE id IN ({marks}) ORDER BY id", part)
-    return rows

@@ -50,3 +50,14 @@ def test_a_name_cannot_speak_to_the_terminal(path):
     sql(path, "UPDATE slots SET bundle = ?", "\x1b[31mred")
     done = run("doctor", path)
     assert done.exit_code == 1 and "\x1b" not in done.output
+
+
+def test_an_encrypted_device_needs_its_key(tmp_path, path):
+    (tmp_path / "key").write_bytes(bytes(32))
+    (tmp_path / "short").write_bytes(b"short")
+    with Device.open(path) as device:
+        device.rotate_key((tmp_path / "key").read_bytes)
+    assert run("doctor", path, "--key-file", tmp_path / "key").exit_code == 0
+    for arguments in ([], ["--key-file", tmp_path / "short"], ["--key-file", tmp_path / "none"]):
+        done = run("doctor", path, *arguments)
+        assert done.exit_code == 1 and done.output.count("\n") == 1

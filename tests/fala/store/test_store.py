@@ -44,9 +44,9 @@ def rows(path, query):
         db.close()
 
 
-def test_a_fresh_file_is_of_version_4_in_wal(path, store):
-    assert len(MIGRATIONS) == 4
-    assert rows(path, "PRAGMA user_version") == [(4,)]
+def test_a_fresh_file_is_of_version_5_in_wal(path, store):
+    assert len(MIGRATIONS) == 5
+    assert rows(path, "PRAGMA user_version") == [(5,)]
     assert rows(path, "PRAGMA journal_mode") == [("wal",)]
 
 
@@ -371,4 +371,4 @@ def test_a_migration_that_fails_changes_nothing(path, monkeypatch):
     assert rows(path, "PRAGMA user_version") == [(1,)]
     assert rows(path, "SELECT name FROM sqlite_master WHERE name IN ('one', 'views')") == []
     Store(path).close()
-    assert rows(path, "PRAGMA user_version") == [(4,)]
+    assert rows(path, "PRAGMA user_version") == [(5,)]
