@@ -56,8 +56,8 @@ class Made(Settings):
             "SELECT text.id, text.text, vector FROM embeddings JOIN texts AS text"
             " ON text.id = embeddings.text WHERE backbone = ?"
         )
-        seal, rows = self._seal, []
         with self._db.rows("its embeddings are damaged") as db:
+            seal, rows = self._seal, []
             if texts is None:
                 rows = db.execute(query, (backbone,)).fetchall()
             named = {seal.name(text): text for text in texts or ()}
@@ -116,8 +116,8 @@ class Made(Settings):
 
     def _text_ids(self, texts: Sequence[str]) -> dict[str, int]:
         ids: dict[str, int] = {}
-        named = {self._seal.name(text): text for text in texts}
         with self._db.writer() as db:
+            named = {self._seal.name(text): text for text in texts}
             for part in _parts(list(named)):
                 marks = ",".join("?" * len(part))
                 found = db.execute(f"SELECT text, id FROM texts WHERE text IN ({marks})", part)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 Value = int | float | str | bytes | None
 
 _LEAF = 0x0D
+_INDEX_LEAF, _INDEX_INNER = 0x0A, 0x02
 _HEADER = 100  # bytes before the b-tree of the first page
 _PAGE = 4096  # bytes, where the header does not tell
 _WAL_HEADER, _FRAME_HEADER = 32, 24
@@ -21,15 +22,16 @@ _INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 _MOST_COLUMNS = 64
 
 
-def rows_of(data: bytes, log: bytes = b"") -> Iterator[tuple[int, tuple[Value, ...]]]:
-    """The rows of all tables with row ids; a row id's own column is None.
+def rows_of(data: bytes, log: bytes = b"") -> Iterator[tuple[int | None, tuple[Value, ...]]]:
+    """The rows of all tables; a row id's own column is None.
 
     Args:
         data: The file.
         log: The write-ahead log beside it.
 
     Yields:
-        Row id and columns. What cannot be read is passed over.
+        Row id and columns; for a table without row ids None and columns, its key's first. What
+        cannot be read is passed over, and an index's entries come with the rest.
     """
     size = _page_size(data, log)
     pages = {at // size + 1: data[at : at + size] for at in range(0, len(data), size)}
@@ -83,26 +85,34 @@ def _free(pages: dict[int, bytes]) -> set[int]:
 
 def _leaf(
     pages: dict[int, bytes], number: int, usable: int
-) -> Iterator[tuple[int, tuple[Value, ...]]]:
+) -> Iterator[tuple[int | None, tuple[Value, ...]]]:
     page = pages[number]
     start = _HEADER if number == 1 else 0
-    if len(page) < start + 8 or page[start] != _LEAF:
+    if len(page) < start + 12 or page[start] not in (_LEAF, _INDEX_LEAF, _INDEX_INNER):
         return
+    kind = page[start]
+    # Of a longer row so much lies in the page itself, and the rest in pages of its own.
+    most = usable - 35 if kind == _LEAF else (usable - 12) * 64 // 255 - 23
+    first, skipped = (start + 12, 4) if kind == _INDEX_INNER else (start + 8, 0)
     count = int.from_bytes(page[start + 3 : start + 5], "big")
     for cell in range(min(count, usable // 4)):
-        pointer = start + 8 + 2 * cell
-        at = int.from_bytes(page[pointer : pointer + 2], "big")
+        pointer = first + 2 * cell
+        at = int.from_bytes(page[pointer : pointer + 2], "big") + skipped
         try:
+            identity: int | None = None
             length, at = _varint(page, at)
-            identity, at = _varint(page, at)
-            yield identity, _record(_payload(pages, page, at, length, usable))
+            if kind == _LEAF:
+                identity, at = _varint(page, at)
+            yield identity, _record(_payload(pages, page, at, length, usable, most))
         except (IndexError, ValueError):  # damaged: the next one may be whole
             continue
 
 
-def _payload(pages: dict[int, bytes], page: bytes, at: int, length: int, usable: int) -> bytes:
+def _payload(
+    pages: dict[int, bytes], page: bytes, at: int, length: int, usable: int, most: int
+) -> bytes:
     """A row's bytes, with what of them lies in pages of their own."""
-    most, least = usable - 35, (usable - 12) * 32 // 255 - 23
+    least = (usable - 12) * 32 // 255 - 23
     local = length
     if length > most:
         local = least + (length - least) % (usable - 4)

@@ -41,6 +41,19 @@ from fala.store.sealing import (
 #: Problems that are told of one table.
 _MOST = 3
 
+_COLUMNS = {
+    "embeddings": "text, backbone, vector",
+    "logits": "example, model, value",
+    "slots": SLOT_COLUMNS,
+    "settings": "name, value",
+    "active": "slot, previous, generation, data",
+}
+# The order in which a slot's row lies in its page: as the migrations have added them.
+_SLOT_ORDER = (
+    "name", "bundle", "backbone", "weight", "bias", "model", "teacher", "teacher_vendor",
+    "threshold", "form", "labels", "buckets", "lexical", "loss",
+)  # fmt: skip
+
 Row = tuple[object, ...]
 Key = TypeVar("Key")
 
@@ -96,6 +109,7 @@ class _Reading:
         self._texts: dict[int, str] = {}
         self._columns: dict[int, Row] = {}
         self._sealed = False
+        self._further: dict[str, list[Row]] = {}
 
     def run(self) -> Salvaged:
         found = self._found
@@ -110,8 +124,9 @@ class _Reading:
             self._read_pages()
         if self._sealed and not self._texts:
             raise DeviceError(f"{self._path}: nothing in it can be read with this key")
-        self._read_made()
         self._read_slots()
+        self._read_made()
+        self._check_lengths()
         return found
 
     def _check(self) -> None:
@@ -146,6 +161,18 @@ class _Reading:
         with self._told("a text"):
             read = text(text_of(self._seal, identity, name, sealed))
             self._texts.setdefault(whole(identity), read)
+
+    def _know_other(self, columns: tuple[Value, ...]) -> None:
+        """A row of a table without row ids, by what it looks like."""
+        kinds = tuple(map(type, columns))
+        if kinds == (int, str, bytes):
+            self._further.setdefault("made", []).append(columns)
+        elif kinds == (str, str):
+            self._further.setdefault("settings", []).append(columns)
+        elif len(columns) == len(_SLOT_ORDER) and kinds[:3] == (str, str, str):
+            named = dict(zip(_SLOT_ORDER, columns, strict=True))
+            row = tuple(named[name.strip()] for name in SLOT_COLUMNS.split(","))
+            self._further.setdefault("slots", []).append(row)
 
     def _know_example(self, row: Row) -> None:
         if not isinstance(row[0], int):
@@ -192,7 +219,11 @@ class _Reading:
         with contextlib.suppress(OSError):
             data = self._path.read_bytes()
             for identity, columns in rows_of(data, log.read_bytes() if log.is_file() else b""):
-                if _is_text(columns):
+                if identity is None:
+                    self._know_other(columns)
+                elif _is_active(columns):
+                    self._further.setdefault("active", []).append(columns[1:])
+                elif _is_text(columns):
                     self._know_text(identity, columns[1], (*columns, None)[2])
                 elif _is_example(columns):
                     self._know_example((identity, *columns[1:], *(None,) * (6 - len(columns))))
@@ -211,32 +242,38 @@ class _Reading:
     def _read_made(self) -> None:
         """Embeddings and logits; what is damaged can be made again, or does without."""
         found = self._found
-        for identity, backbone, vector in self._rows("embeddings", "text, backbone, vector"):
+        for identity, backbone, vector in self._rows_and_pages("embeddings"):
             with self._told("an embedding"):
                 opened = made_of(self._seal, "embeddings", identity, backbone, vector)
                 vectors_of([opened], None)
                 if identity in self._texts:
                     known = found.embeddings.setdefault(text(backbone), {})
-                    known[self._texts[whole(identity)]] = blob(opened)
-        for example, model, value in self._rows("logits", "example, model, value"):
+                    known.setdefault(self._texts[whole(identity)], blob(opened))
+        for example, model, value in self._rows_and_pages("logits"):
             with self._told("a logit"):
                 opened = made_of(self._seal, "logits", example, model, value)
                 floats(opened)
                 if example in found.examples:
-                    found.logits.setdefault(text(model), {})[whole(example)] = blob(opened)
+                    said = found.logits.setdefault(text(model), {})
+                    said.setdefault(whole(example), blob(opened))
 
     def _read_slots(self) -> None:
         found = self._found
-        for row in self._rows("slots", SLOT_COLUMNS):
+        for row in self._rows_and_pages("slots"):
             self._read_slot(row)
-        for name, value in self._rows("settings", "name, value"):
+        for name, value in self._rows_and_pages("settings"):
             with self._told("a setting"):
-                found.settings[text(name)] = text(value)
-        for row in self._rows("active", "slot, previous, generation, data"):
+                found.settings.setdefault(text(name), text(value))
+        for row in self._rows_and_pages("active"):
             with self._told("which slot answers"):
                 slot, previous, generation, data = row
-                found.counts = whole(generation), whole(data)
-                found.active = text(slot), None if previous is None else text(previous)
+                counts = whole(generation), whole(data)
+                active = text(slot), None if previous is None else text(previous)
+                if found.active is None:
+                    found.active, found.counts = active, counts
+
+    def _check_lengths(self) -> None:
+        found = self._found
         for backbone, vectors in found.embeddings.items():
             size = self._usual(vectors, "an embedding")
             with self._told("a setting"):
@@ -245,6 +282,19 @@ class _Reading:
             found.settings[DIMENSION + backbone] = str(size)
         for known in found.logits.values():
             self._usual(known, "a logit")
+
+    def _rows_and_pages(self, table: str) -> Iterator[Row]:
+        """A table's rows, then those that were found in its pages where SQLite found not all."""
+        yield from self._rows(table, _COLUMNS[table])
+        if table not in ("embeddings", "logits"):
+            yield from self._further.get(table, ())
+            return
+        slots = self._found.slots.values()
+        backbones = {slot.backbone for slot in slots}
+        backbones.update(name.removeprefix(DIMENSION) for name in self._found.settings)
+        for row in self._further.get("made", ()):
+            if (row[1] in backbones) == (table == "embeddings"):
+                yield row
 
     def _usual(self, parts: dict[Key, bytes], what: str) -> int:
         """Drop what is not as long as most are; gives how long those are, in float16."""
@@ -255,6 +305,8 @@ class _Reading:
         return size // 2
 
     def _read_slot(self, row: Row) -> None:
+        if row[0] in self._found.slots:
+            return
         try:
             record = slot_of(slot_row_of(self._seal, row, SLOT_COLUMNS))
         except (ValueError, RecursionError) as error:
@@ -280,6 +332,11 @@ class _Reading:
         said = f"{what}: {error if type(error) is ValueError else type(error).__name__}"
         if said not in self._found.problems:
             self._found.problems.append(said)
+
+
+def _is_active(columns: tuple[Value, ...]) -> bool:
+    kinds = tuple(map(type, columns))
+    return kinds[:2] == (type(None), str) and kinds[3:] == (int, int)
 
 
 def _is_text(columns: tuple[Value, ...]) -> bool:
