@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fala.arguments import budget_of, follower_of, listed, path_of
 from fala.errors import DataError, DeviceError
 from fala.examples import Example, check_examples
+from fala.model.answering import Answering
 from fala.model.heads import Head, PersonalModel, label_name
 from fala.model.losses import label_probabilities
 from fala.replacement.budget import Budget, Progress
@@ -136,7 +137,7 @@ class Device:
 
     def close(self) -> None:
         """Close the store. What was learned is already on the disk."""
-        self._installed.store.close()
+        self._installed.close()
 
     def __enter__(self) -> Device:
         return self
@@ -198,6 +199,19 @@ class Device:
         """Whether an earlier model is kept."""
         return self._installed.store.active()[1] is not None
 
+    @property
+    def on_trial(self) -> bool:
+        """Whether the release that answers has still to prove itself; see ``replace``."""
+        return self._installed.trials.running() is not None
+
+    @property
+    def fell_back(self) -> str | None:
+        """Why the device left its last release by itself, which failed its trial.
+
+        None where it did not; gone with the next replacement or rollback.
+        """
+        return self._installed.trials.fell_back
+
     def predict(self, examples: Iterable[Example]) -> NDArray[np.float64]:
         """Probabilities of every label by the personal model.
 
@@ -210,10 +224,9 @@ class Device:
         Raises:
             DataError: If an example is not of the task's kind.
         """
-        now = self._installed.now
-        return label_probabilities(
-            now.answering.logits(check_examples(examples, now.model.head.task))
-        )
+        checked = check_examples(examples, self.task)
+        self._ready(checked)
+        return label_probabilities(self._installed.ask(checked, Answering.logits))
 
     def decide(self, examples: Iterable[Example]) -> list[str]:
         """The label of every example, by the user's own threshold.
@@ -227,8 +240,9 @@ class Device:
         Raises:
             DataError: If an example is not of the task's kind.
         """
-        now = self._installed.now
-        return now.answering.decide(check_examples(examples, now.model.head.task))
+        checked = check_examples(examples, self.task)
+        self._ready(checked)
+        return self._installed.ask(checked, Answering.decide)
 
     def learn(
         self, examples: Iterable[Example], labels: Iterable[str | int | None] | None = None
@@ -275,6 +289,7 @@ class Device:
         For the app's idle time. Texts that no backbone has seen are encoded where that is free
         (word vectors); a transformer sees them in ``refine``.
         """
+        self._ready()
         return self._learner.fit(self._positive())
 
     def forget(self, ids: Iterable[int]) -> int:
@@ -330,6 +345,16 @@ class Device:
         before it is installed. The old model stays for ``rollback``. Whatever goes wrong before
         the last moment, the device answers as before, or with the model that came first.
 
+        The new release is on trial (``on_trial``) until ``confirm``, or until it has answered 100
+        examples; a rollback ends that too, and coming back begins it anew. While it is on trial
+        every process lets it answer a few texts before it answers the app. Where it cannot, or
+        where three processes in a row died of it, the device falls back to the earlier model by
+        itself, catches up with what was said since, and tells why (``fell_back``, and a warning
+        in the log); the failed release is then nothing to roll back to. Answers are counted in
+        memory, and written when they are enough or at ``close``: of a process that is killed they
+        do not count, and the trial lasts longer. Who replaces a release on trial confirms it: it
+        is what the device goes back to, so answer a few examples first, or roll back.
+
         Args:
             bundle: The new release's file; it is copied. It is for the same task and has this
                 device's labels, in any order; it may have more.
@@ -353,6 +378,7 @@ class Device:
         """
         path = path_of(bundle, "bundle")
         limits, follower = budget_of(budget), follower_of(progress)
+        self._ready()
         stages, before = Stages(), self.name
         replaced = replace(
             self._installed, path, limits, stages, follower, self._positive,
@@ -383,10 +409,21 @@ class Device:
             DeviceError: The device's folder cannot be written.
         """
         limits, follower = budget_of(budget), follower_of(progress)
+        self._ready()
         stages = Stages()
         refinement = Refinement(self._installed, stages, follower, self._positive())
         refined = refinement.run(limits)
         return refined_report(refined, self._installed.now, stages)
+
+    def confirm(self) -> None:
+        """End the trial of the release that answers: it has proved itself; see ``replace``.
+
+        For an app with checks of its own. Does nothing where nothing is on trial.
+
+        Raises:
+            DeviceError: The device's folder cannot be written.
+        """
+        self._installed.confirm()
 
     def rollback(self) -> None:
         """Go back to the model before the last replacement; a second call comes back here.
@@ -401,6 +438,16 @@ class Device:
         if said:
             self._learner.fit(self._positive())
         _log.info("rolled back to %s", self.name)
+
+    def _ready(self, examples: Sequence[Example] = ()) -> None:
+        """Let what is on trial answer first; catch up, where the device fell back."""
+        self._installed.ready(examples)
+        if self._installed.behind:
+            self._installed.behind = False
+            try:
+                self._learner.fit(self._positive())
+            except DeviceError as error:  # a full disk must not keep a device from answering
+                _log.warning("what was said since the replacement waits for a fit: %s", error)
 
     def _positive(self, head: Head | None = None) -> int:
         """Position of the positive label, of two."""

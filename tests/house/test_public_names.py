@@ -60,9 +60,9 @@ def test_the_door_of_a_device():
     """What the README shows of it."""
     names = {name for name in vars(fala.Device) if not name.startswith("_")}
     assert names == {
-        "can_roll_back", "close", "create", "decide", "examples", "fit", "forget", "labels",
-        "learn", "model", "name", "open", "positive", "predict", "refine", "remember", "replace",
-        "rollback", "task", "threshold",
+        "can_roll_back", "close", "confirm", "create", "decide", "examples", "fell_back", "fit",
+        "forget", "labels", "learn", "model", "name", "on_trial", "open", "positive", "predict",
+        "refine", "remember", "replace", "rollback", "task", "threshold",
     }  # fmt: skip
 
 

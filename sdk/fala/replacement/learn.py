@@ -72,10 +72,10 @@ class Learner:
         """Keep, encode, fit; see ``Device.learn``."""
         installed = self._installed
         with installed.work:
-            now, last = installed.now, self._last
-            before = installed.store.version()
+            last, before = self._last, installed.store.version()
             # Kept before anything else: whatever happens there, the user's data is safe.
             ids = self.remember(examples, labels)
+            now = installed.ready(examples)
             self._encode(now, unique_texts(examples))
             after = Version(before.generation, before.data + 1)
             alone = installed.store.version() == after and installed.now is now

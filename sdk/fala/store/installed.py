@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock, RLock
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +16,13 @@ from numpy.typing import NDArray
 from fala.backbones import Backbone
 from fala.bundle.reading import Bundle
 from fala.errors import BundleError, DeviceError
+from fala.examples import Example
+from fala.model.answering import Answering
 from fala.model.heads import PersonalModel
 from fala.store.open_slot import OpenSlot
 from fala.store.slots import SLOTS, install, model_digest, slot_record, sweep
 from fala.store.store import Store
+from fala.store.trial import ODD, TRIES, Trials, answer_probes, is_proof
 
 _log = logging.getLogger("fala.store")
 
@@ -26,6 +30,7 @@ _log = logging.getLogger("fala.store")
 _LEFT_AT = "left at"
 
 Logits = Mapping[int, NDArray[np.float32]]
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,14 +57,24 @@ class Installed:
         path: The folder.
         store: Its store, open.
         work: Held by whoever reads, fits and writes; never while texts are encoded for long.
+        trials: The trial of a slot that has not proved itself.
+        behind: Whether the device fell back here to a model that lacks what was said since.
     """
 
     def __init__(self, path: Path, store: Store) -> None:
         self.path = path
         self.store = store
         self.work = RLock()
-        self._swap = Lock()
+        self.trials = Trials(path, store)
+        self.behind = False
+        self._swap = RLock()
+        self._proving = Lock()
         self._now = self._open()
+
+    def close(self) -> None:
+        """Close the store."""
+        self.trials.flush()
+        self.store.close()
 
     @property
     def now(self) -> OpenSlot:
@@ -69,6 +84,51 @@ class Installed:
                 if self.store.version().generation != self._now.generation:
                     self._now = self._open()
         return self._now
+
+    def ready(self, examples: Sequence[Example] = ()) -> OpenSlot:
+        """What answers, loaded: one on trial must first answer probes here, or gives way.
+
+        Args:
+            examples: What it is about to be asked: the first few are among the probes.
+
+        Raises:
+            BundleError: It cannot answer, and there is nothing to fall back to.
+        """
+        while True:
+            now = self.now
+            if now.trial is None or self.trials.has_passed(now.trial):
+                return now
+            with self._proving:
+                if not self.trials.has_passed(now.trial):
+                    self._prove(now, now.trial, examples)
+
+    def ask(
+        self,
+        examples: Sequence[Example],
+        how: Callable[[Answering, Sequence[Example]], Answer],
+    ) -> Answer:
+        """Ask what answers; where it is on trial and fails, the earlier slot answers.
+
+        Raises:
+            BundleError: It cannot answer, and there is nothing to fall back to.
+        """
+        now = self.ready(examples)
+        if now.trial is None:
+            return how(now.answering, examples)
+        try:
+            answer = how(now.answering, examples)
+        except BundleError as error:
+            if not is_proof(error) or not self._fall_back(now.generation, str(error)):
+                raise
+            return self.ask(examples, how)
+        self.trials.answered(now.trial, len(examples))
+        return answer
+
+    def confirm(self) -> None:
+        """End the trial of what answers: it has proved itself."""
+        with self.store.transaction():
+            if self.trials.running() is not None:
+                self.trials.end()
 
     def earlier(self) -> OpenSlot | None:
         """What answered before the last replacement; None where nothing did, or it is damaged."""
@@ -101,10 +161,11 @@ class Installed:
                 earlier = OpenSlot.open(self.path, self.store, previous, generation + 1)
                 self.store.activate(previous, slot)
                 self.store.advance(generation)
+                trial = self.trials.resume(previous, generation + 1)
                 data = str(self.store.version().data)
                 said = self.store.get(_LEFT_AT) != data
                 self.store.set(_LEFT_AT, data)
-            self._now = earlier
+            self._now = replace(earlier, trial=trial)
         return said
 
     def keep(self, base: OpenSlot, change: Change) -> OpenSlot:
@@ -144,10 +205,12 @@ class Installed:
         change: Change,
         taught: tuple[Logits, Logits] | None,
     ) -> OpenSlot:
-        """Install a release in the idle slot, and let it answer, in one transaction.
+        """Install a release in the idle slot, and let it answer, on trial, in one transaction.
 
         The release is copied inside the transaction: no other process sweeps it away before its
-        row is there.
+        row is there. What answered is what the device goes back to: its own trial, if it was on
+        one, ends with that. It has answered in this process (see ``ready``), and whoever replaces
+        it says that they would come back to it.
 
         Args:
             base: The slot that answered while all this was prepared.
@@ -179,9 +242,12 @@ class Installed:
                         store.add_logits(name, values)
                     store.put_slot(record)
                     store.activate(idle, base.record.name)
+                    self.trials.begin(idle, generation)
                     store.set(_LEFT_AT, str(store.version().data))
                     store.prune({*bundle.bridges(), *base.bundle.bridges()})
-                self._now = OpenSlot.of(generation, record, installed, change.model, backbone)
+                self._now = OpenSlot.of(
+                    generation, record, installed, change.model, backbone, generation
+                )
         except OSError as error:
             raise DeviceError(f"{self.path}: {error.strerror or error}") from error
         finally:
@@ -194,12 +260,78 @@ class Installed:
         """The active slot, as it is at one generation."""
         while True:
             generation = self.store.version().generation
+            if self._given_up(generation):
+                continue
             try:
+                trial = self.trials.running()
                 slot = OpenSlot.open(self.path, self.store, self.store.active()[0], generation)
-            except (BundleError, DeviceError):
+            except (BundleError, DeviceError) as error:
                 # Another process may have swept its bundle away, having installed others.
-                if self.store.version().generation == generation:
+                if self.store.version().generation != generation:
+                    continue
+                if not is_proof(error) or not self._fall_back(generation, str(error)):
                     raise
                 continue
             if self.store.version().generation == generation:
-                return slot
+                return slot if trial is None else replace(slot, trial=trial.began)
+
+    def _given_up(self, generation: int) -> bool:
+        """Fall back from a slot that too many processes died of; nobody loads it for that."""
+        trial = self.trials.running()
+        if trial is None or trial.tries < TRIES:
+            return False
+        with self.trials.alone() as alone:  # else the last try is still going on
+            trial = self.trials.running()
+            if not alone or trial is None or trial.tries < TRIES:
+                return False
+            died = f"{trial.tries} processes in a row ended while it was loaded, or first asked"
+            return self._fall_back(generation, died)
+
+    def _prove(self, now: OpenSlot, began: int, examples: Sequence[Example]) -> None:
+        """Let a slot on trial answer probes, with a try counted before and taken back after."""
+        with self.trials.alone() as alone:
+            trial = self.trials.running()
+            if trial is None or trial.began != began:  # confirmed, or left, by somebody else
+                self.trials.passed(began, 0)
+                return
+            if alone:
+                self.trials.count(began, trial.tries + 1)
+            try:
+                answer_probes(now.answering, examples, self.store.newest_texts(len(ODD)))
+            except BundleError as error:
+                if not is_proof(error) or not self._fall_back(now.generation, str(error)):
+                    raise
+                return
+            if alone:
+                self.trials.count(began, 0)
+            self.trials.passed(began, trial.answered)
+
+    def _fall_back(self, generation: int, reason: str) -> bool:
+        """Let the earlier slot answer in place of one on trial, which is given up.
+
+        Returns:
+            Whether something else answers now; False where the slot is not on trial, or the
+            earlier one is no better.
+        """
+        try:
+            with self._swap:
+                with self.store.transaction():
+                    if self.store.version().generation != generation:
+                        return True  # somebody else was first
+                    _, previous = self.store.active()
+                    if previous is None or self.trials.running() is None:
+                        return False
+                    earlier = OpenSlot.open(self.path, self.store, previous, generation + 1)
+                    # No way back to it: what cannot answer is nothing to go back to.
+                    self.store.activate(previous, None)
+                    self.store.advance(generation)
+                    self.trials.end(reason)
+                    said = self.store.get(_LEFT_AT) != str(self.store.version().data)
+                self._now = earlier
+        except (BundleError, DeviceError) as error:
+            _log.warning("the earlier slot cannot take over: %s", error)
+            return False
+        self.behind = self.behind or said
+        name = earlier.bundle.manifest.name
+        _log.warning("%s: fell back to %s: %s", self.path, name, reason)
+        return True

@@ -165,6 +165,12 @@ class Store:
             for row, document, history, label, added, labelled in rows
         ]
 
+    def newest_texts(self, count: int) -> list[str]:
+        """The texts that came last."""
+        with self._db.writer() as db:
+            rows = db.execute("SELECT text FROM texts ORDER BY id DESC LIMIT ?", (count,))
+            return [text for (text,) in rows]
+
     def counts(self) -> tuple[int, int]:
         """How many examples there are, and how many of them have a label."""
         with self._db.writer() as db:
