@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -26,7 +26,7 @@ from fala.replacement.replace import replace
 from fala.replacement.reporting import refined_report, replaced_report
 from fala.replacement.stages import Stages
 from fala.report import LearnReport, Report
-from fala.store.installed import Installed
+from fala.store.installed import Answer, Installed
 from fala.store.records import StoredExample
 from fala.store.slots import BUNDLES, SLOTS, install, open_release, slot_record
 from fala.store.store import Store
@@ -48,6 +48,7 @@ class Device:
     def __init__(self, path: Path, store: Store) -> None:
         self._installed = Installed(path, store)
         self._learner = Learner(self._installed)
+        self._task = self._installed.now.model.head.task  # no replacement changes it
 
     @classmethod
     def create(
@@ -169,7 +170,7 @@ class Device:
     @property
     def task(self) -> str:
         """``"classification"`` or ``"matching"``."""
-        return self._installed.now.model.head.task
+        return self._task
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -224,9 +225,7 @@ class Device:
         Raises:
             DataError: If an example is not of the task's kind.
         """
-        checked = check_examples(examples, self.task)
-        self._ready(checked)
-        return label_probabilities(self._installed.ask(checked, Answering.logits))
+        return label_probabilities(self._ask(examples, Answering.logits))
 
     def decide(self, examples: Iterable[Example]) -> list[str]:
         """The label of every example, by the user's own threshold.
@@ -240,9 +239,7 @@ class Device:
         Raises:
             DataError: If an example is not of the task's kind.
         """
-        checked = check_examples(examples, self.task)
-        self._ready(checked)
-        return self._installed.ask(checked, Answering.decide)
+        return self._ask(examples, Answering.decide)
 
     def learn(
         self, examples: Iterable[Example], labels: Iterable[str | int | None] | None = None
@@ -439,15 +436,29 @@ class Device:
             self._learner.fit(self._positive())
         _log.info("rolled back to %s", self.name)
 
-    def _ready(self, examples: Sequence[Example] = ()) -> None:
-        """Let what is on trial answer first; catch up, where the device fell back."""
-        self._installed.ready(examples)
-        if self._installed.behind:
-            self._installed.behind = False
-            try:
-                self._learner.fit(self._positive())
-            except DeviceError as error:  # a full disk must not keep a device from answering
-                _log.warning("what was said since the replacement waits for a fit: %s", error)
+    def _ask(
+        self, examples: Iterable[Example], how: Callable[[Answering, Sequence[Example]], Answer]
+    ) -> Answer:
+        """Ask what answers; again, where the device fell back in between and has caught up."""
+        checked = check_examples(examples, self._task)
+        answer = self._installed.ask(checked, how)
+        return self._installed.ask(checked, how) if self._caught_up() else answer
+
+    def _ready(self) -> None:
+        """Let what is on trial answer first; it may give way."""
+        self._installed.ready()
+        self._caught_up()
+
+    def _caught_up(self) -> bool:
+        """Fit to what was said since, where the device fell back; gives whether it did."""
+        if not self._installed.behind:
+            return False
+        self._installed.behind = False
+        try:
+            self._learner.fit(self._positive())
+        except DeviceError as error:  # a full disk must not keep a device from answering
+            _log.warning("what was said since the replacement waits for a fit: %s", error)
+        return True
 
     def _positive(self, head: Head | None = None) -> int:
         """Position of the positive label, of two."""
