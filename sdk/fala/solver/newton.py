@@ -40,6 +40,8 @@ DESCENT = 1e-4
 # Conjugate gradients end at this share of the gradient; the next Newton step begins there.
 _RESIDUAL = 1e-3
 _MAX_DIRECTIONS = 100
+# And at this one where the Hessian itself is a sample's.
+_ROUGH = 0.1
 # What is added to a Gram matrix that need not have full rank, as a share of its mean diagonal.
 _JITTER = 1e-10
 # One more example moves little: the step after one of this share moves what nobody sees.
@@ -200,6 +202,29 @@ def minimize_iteratively(problem: Problem) -> Minimum:
 
 def _begin(problem: Problem) -> Floats:
     return np.zeros(problem.offset.shape[1] * (problem.rows.size + 1))
+
+
+def sketch(problem: Problem, sample: NDArray[np.integer], z: Floats) -> Callable[[Floats], Floats]:
+    """Near J's inverse Hessian at logits, of so few examples that it is quickly taken.
+
+    Args:
+        problem: J, of n examples.
+        sample: Positions of those that stand for all.
+        z: Logits, shape (n, C).
+    """
+    few, times = problem.take(sample), len(z) / len(sample)
+    shares = probabilities(z)
+    weight = times * float(curvature(problem.evidence, shares).mean())
+    solve = _preconditioner(few, over_examples(few.rows, few.rows.gram(), weight), weight)
+    if z.shape[1] == 1:
+        return solve
+    evidence = replace(
+        few.evidence, label_weights=times * few.evidence.label_weights,
+        target_weights=times * few.evidence.target_weights,
+    )  # fmt: skip
+    weighted = replace(few, evidence=evidence)
+    # Several logits are coupled, which one curvature for all does not say.
+    return lambda vector: _conjugate(weighted, vector, shares[sample], solve, _ROUGH)[0]
 
 
 def update(
