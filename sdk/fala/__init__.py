@@ -35,7 +35,7 @@ from fala.model.bridge import Bridge
 from fala.model.heads import Head, PersonalModel
 from fala.model.prior import PopulationPrior
 from fala.replacement.budget import Budget, Progress
-from fala.report import InstantReport, LearnReport, Report
+from fala.report import Difference, InstantReport, LearnReport, Preview, Report
 from fala.selection.representatives import Selection, select
 from fala.solver.personal import fit_personal
 from fala.store.records import StoredExample
@@ -63,6 +63,7 @@ __all__ = [
     "Device",
     "DeviceChangedError",
     "DeviceError",
+    "Difference",
     "DimensionError",
     "Example",
     "ExportError",
@@ -75,6 +76,7 @@ __all__ = [
     "Match",
     "PersonalModel",
     "PopulationPrior",
+    "Preview",
     "Progress",
     "Report",
     "RowError",

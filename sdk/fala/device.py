@@ -20,12 +20,14 @@ from fala.model.answering import Answering
 from fala.model.heads import Head, PersonalModel, label_name
 from fala.model.losses import label_probabilities
 from fala.replacement.budget import Budget, Progress
+from fala.replacement.compare import Accept, accept_of
 from fala.replacement.learn import Learner
+from fala.replacement.preview import preview
 from fala.replacement.refine import Refinement
 from fala.replacement.replace import replace
 from fala.replacement.reporting import refined_report, replaced_report
 from fala.replacement.stages import Stages
-from fala.report import LearnReport, Report
+from fala.report import LearnReport, Preview, Report
 from fala.store.installed import Answer, Installed
 from fala.store.records import StoredExample
 from fala.store.slots import BUNDLES, SLOTS, install, open_release, slot_record
@@ -325,12 +327,34 @@ class Device:
             if label is None or row.label == str(label):
                 yield row
 
+    def preview(self, bundle: str | os.PathLike[str], budget: Budget | None = None) -> Preview:
+        """Is a release worth it to this user? Nothing is changed, and nothing is written.
+
+        All that ``replace`` does before its new model answers is done, and thrown away: over a
+        bridge, or with words, that takes no forward pass but for a few probes; without either it
+        takes the budget's. The model that answers is fitted once more, to compare with.
+
+        Args:
+            bundle: See ``replace``.
+            budget: What the replacement may cost; None is ``Budget()``.
+
+        Returns:
+            Losses of the old, the vendor's new and the carried model on the same labelled
+            examples, each left out, and what the replacement would cost.
+
+        Raises:
+            BundleError: As ``replace`` would.
+            DataError: An argument is not one of those above.
+        """
+        path, limits = path_of(bundle, "bundle"), budget_of(budget)
+        return preview(self._installed, path, limits, self._positive)
+
     def replace(
         self,
         bundle: str | os.PathLike[str],
         budget: Budget | None = None,
         *,
-        allow_worse: bool = True,
+        accept: Accept = "always",
         progress: Progress | None = None,
     ) -> Report:
         """Replace the backbone and carry the personal model over.
@@ -356,8 +380,13 @@ class Device:
             bundle: The new release's file; it is copied. It is for the same task and has this
                 device's labels, in any order; it may have more.
             budget: What it may cost; None is ``Budget()``.
-            allow_worse: False refuses a release whose first personal model is worse for this user,
-                by the labels, than the model that answers; ``Report.worse`` tells it in any case.
+            accept: ``"better-than-old"`` refuses a release whose first personal model is worse
+                for this user than the model that answers, ``"better-than-vendor"`` one where it is
+                worse than the vendor's own new model: where the losses of the labelled examples,
+                each left out, are larger by more than a standard error of their mean difference,
+                pair by pair. Fewer than 10 labels, or 3 of each of two labels, prove nothing, and
+                refuse nothing. ``"always"`` refuses nothing; ``Report.worse`` tells it in any
+                case, and ``preview`` beforehand.
             progress: Called with a stage's name, what is done and what there is to do; if it
                 gives False, the work ends: before the new model answers with ``CancelledError``
                 and nothing changed, afterwards with the report.
@@ -368,21 +397,20 @@ class Device:
         Raises:
             BundleError: The release cannot be trusted, or is not for this task and these labels.
             DataError: An argument is not one of those above.
-            WorseModelError: ``allow_worse`` is False, and it would be.
+            WorseModelError: It would be worse, and ``accept`` refuses that; nothing changed.
             CancelledError: ``progress`` asked for an end.
             DeviceError: The device's folder cannot be written.
             DeviceChangedError: Another release was installed meanwhile.
         """
-        path = path_of(bundle, "bundle")
+        path, accepted = path_of(bundle, "bundle"), accept_of(accept)
         limits, follower = budget_of(budget), follower_of(progress)
         self._ready()
         stages, before = Stages(), self.name
         replaced = replace(
-            self._installed, path, limits, stages, follower, self._positive,
-            allow_worse=allow_worse,
+            self._installed, path, limits, stages, follower, self._positive, accepted
         )  # fmt: skip
         report = replaced_report(before, replaced, self._installed.now, limits, stages)
-        _log.info("%s -> %s: %s", report.old, report.new, report.reason)
+        _log.info("%s -> %s: %s", report.old, report.new, report.sentence)
         return report
 
     def refine(self, budget: Budget | None = None, *, progress: Progress | None = None) -> Report:

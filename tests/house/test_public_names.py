@@ -20,6 +20,7 @@ def test_the_public_door():
         "Device",
         "DeviceChangedError",
         "DeviceError",
+        "Difference",
         "DimensionError",
         "Example",
         "ExportError",
@@ -32,6 +33,7 @@ def test_the_public_door():
         "Match",
         "PersonalModel",
         "PopulationPrior",
+        "Preview",
         "Progress",
         "Report",
         "RowError",
@@ -62,7 +64,7 @@ def test_the_door_of_a_device():
     assert names == {
         "can_roll_back", "close", "confirm", "create", "decide", "examples", "fell_back", "fit",
         "forget", "labels", "learn", "model", "name", "on_trial", "open", "positive", "predict",
-        "refine", "remember", "replace", "rollback", "task", "threshold",
+        "preview", "refine", "remember", "replace", "rollback", "task", "threshold",
     }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from fala.demo import trial
 from fala.replacement.budget import Budget
-from fala.report import InstantReport, Report
+from fala.report import InstantReport, Preview, Report
 from fala.vendor.rows import Rows
 
 _TITLES = {"auc": "AUC", "f1": "F1", "accuracy": "accuracy"}
@@ -68,6 +68,7 @@ def summary(report: Report, labels: Sequence[str]) -> str:
     lines = [
         f"{title}: {report.decision} model",
         f"why              {report.reason}",
+        *([f"worse            {report.sentence}"] if report.worse else []),
         f"examples         {counted}",
     ]
     if report.instant is not None:
@@ -93,6 +94,23 @@ def summary(report: Report, labels: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
+def preview(found: Preview) -> str:
+    """What a release would be worth to a user, and cost."""
+    lines = [found.sentence]
+    for title, loss in (
+        (f"{found.old}, personal", found.old_loss),
+        (f"{found.new}, the vendor's own", found.vendor_loss),
+        (f"{found.new}, personal", found.carried_loss),
+    ):
+        if loss is not None:
+            lines.append(f"  {loss:.3f}  {title}")
+    lines.append(
+        f"forward passes {found.forward_passes}; about {found.seconds:.1f} s; download "
+        f"{found.megabytes:.1f} MB, disk {found.disk_megabytes:+.1f} MB"
+    )
+    return "\n".join(lines)
+
+
 def _width(model: str) -> int:
     return max(5, len(_MODELS[model]))
 
@@ -103,10 +121,16 @@ def _figure(value: float | None, width: int) -> str:
 
 def _conclusion(users: Sequence[Mapping[str, Any]]) -> list[str]:
     kept = sum(user["decision"] == "personal" for user in users)
-    return [
+    lines = [
         f"Carried over for {kept} of {len(users)} users; the others answer with the vendor's new "
         "model, some by a slope and a bias of their own."
     ]
+    if worse := sum(user["worse"] for user in users):
+        lines.append(
+            f"By their own labels, each left out, {worse} of {len(users)} are worse off than with "
+            "the old personal model."
+        )
+    return lines
 
 
 def _instant(instant: InstantReport) -> str:
