@@ -108,7 +108,8 @@ def _old_losses(
     installed: Installed, memory: Memory, now: OpenSlot, positive: Callable[[Head], int]
 ) -> dict[int, float] | None:
     """Loss of what answers on every labelled example, left out, by id."""
-    target = Target.of_slot(installed.store, now, installed.earlier())
+    with installed.expecting(now):
+        target = Target.of_slot(installed.store, now, installed.earlier())
     recalled = recall(memory, target)
     if not recalled.training.labelled.any():
         return None

@@ -75,8 +75,7 @@ class Learner:
             last, before = self._last, installed.store.version()
             # Kept before anything else: whatever happens there, the user's data is safe.
             ids = self.remember(examples, labels)
-            now = installed.ready(examples)
-            self._encode(now, unique_texts(examples))
+            now = self._encode(examples)
             after = Version(before.generation, before.data + 1)
             alone = installed.store.version() == after and installed.now is now
             if last is not None and alone and last.version == before:
@@ -92,8 +91,12 @@ class Learner:
             while True:
                 now, version = installed.now, installed.store.version()
                 memory = Memory(installed.store)
-                encode_free(installed, now, memory, Follower(None))
-                target = Target.of_slot(installed.store, now, installed.earlier())
+                try:
+                    with installed.expecting(now):
+                        encode_free(installed, now, memory, Follower(None))
+                        target = Target.of_slot(installed.store, now, installed.earlier())
+                except DeviceChangedError:
+                    continue
                 recalled = recall(memory, target)
                 count, labelled = installed.store.counts()
                 if not recalled.training.telling.any():
@@ -143,11 +146,20 @@ class Learner:
                 continue
             return
 
-    def _encode(self, now: OpenSlot, texts: Sequence[str]) -> None:
-        """Make and keep the embeddings that texts lack."""
-        store, digest = self._installed.store, now.record.backbone
-        fresh = encode_missing(store, digest, now.answering.backbone, texts)
-        self._installed.keep_embeddings(digest, fresh)
+    def _encode(self, examples: Sequence[Example]) -> OpenSlot:
+        """Make and keep the embeddings that texts lack; gives whose they are."""
+        installed, texts = self._installed, unique_texts(examples)
+        while True:
+            now = installed.ready(examples)
+            digest = now.record.backbone
+            try:
+                with installed.expecting(now):
+                    backbone = now.answering.backbone
+                    fresh = encode_missing(installed.store, digest, backbone, texts)
+            except DeviceChangedError:
+                continue
+            installed.keep_embeddings(digest, fresh)
+            return now
 
     def _add(
         self,

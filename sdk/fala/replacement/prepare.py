@@ -85,6 +85,7 @@ def open_new(installed: Installed, path: str, now: OpenSlot) -> Release:
     Raises:
         BundleMismatchError: It is for another task, or lacks a label of the device's.
         BundleError: It cannot be trusted.
+        DeviceChangedError: Another one was installed meanwhile.
     """
     bundle, head = open_release(path, hold=True)
     labels = now.model.head.labels
@@ -94,7 +95,9 @@ def open_new(installed: Installed, path: str, now: OpenSlot) -> Release:
             f"device does {now.model.head.task} with labels {', '.join(labels)}"
         )
     added = [label for label in head.labels if label not in labels]
-    reached = reachable(bundle.bridges(), now.bundle.bridges(), now.record.backbone)
+    with installed.expecting(now):
+        before = now.bundle.bridges()
+    reached = reachable(bundle.bridges(), before, now.record.backbone)
     # A bridge from a backbone that this device never had leads nowhere.
     bridges = [
         one

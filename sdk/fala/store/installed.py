@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock, RLock
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fala.backbones import Backbone
 from fala.bundle.reading import Bundle
-from fala.errors import BundleError, DeviceError
+from fala.errors import BundleError, DeviceChangedError, DeviceError
 from fala.examples import Example
 from fala.model.answering import Answering
 from fala.model.heads import PersonalModel
@@ -113,16 +113,36 @@ class Installed:
             BundleError: It cannot answer, and there is nothing to fall back to.
         """
         now = self.ready(examples)
-        if now.trial is None:
-            return how(now.answering, examples)
         try:
-            answer = how(now.answering, examples)
+            with self.expecting(now):
+                answer = how(now.answering, examples)
+        except DeviceChangedError:  # its release was swept away before it was loaded
+            return self.ask(examples, how)
         except BundleError as error:
             if not is_proof(error) or not self._fall_back(now.generation, str(error)):
                 raise
             return self.ask(examples, how)
-        self.trials.answered(now.trial, len(examples))
+        if now.trial is not None:
+            self.trials.answered(now.trial, len(examples))
         return answer
+
+    @contextlib.contextmanager
+    def expecting(self, now: OpenSlot) -> Iterator[None]:
+        """Use a slot's files, and those of the earlier one, which another process may sweep away.
+
+        Raises:
+            DeviceChangedError: They are gone, and something else answers by now.
+            BundleError: They cannot be used.
+        """
+        try:
+            yield
+        except BundleError as error:
+            gone = isinstance(error.__cause__, FileNotFoundError)
+            if not gone or self.store.version().generation == now.generation:
+                raise
+            raise DeviceChangedError(
+                f"{self.path}: the device's model was changed meanwhile"
+            ) from error
 
     def confirm(self) -> None:
         """End the trial of what answers: it has proved itself."""
@@ -229,7 +249,8 @@ class Installed:
             vendor = base.model.head.vendor_model()
             teachers = base.record.model, model_digest(base.bundle, vendor)
         try:
-            with self._swap:
+            with self._swap, self.expecting(base):
+                sources = {*bundle.bridges(), *base.bundle.bridges()}
                 with store.transaction():
                     generation = store.advance(base.generation)
                     installed = install(bundle, self.path)
@@ -244,7 +265,7 @@ class Installed:
                     store.activate(idle, base.record.name)
                     self.trials.begin(idle, generation)
                     store.set(_LEFT_AT, str(store.version().data))
-                    store.prune({*bundle.bridges(), *base.bundle.bridges()})
+                    store.prune(sources)
                 self._now = OpenSlot.of(
                     generation, record, installed, change.model, backbone, generation
                 )
