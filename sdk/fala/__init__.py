@@ -39,6 +39,7 @@ from fala.report import Difference, InstantReport, LearnReport, Preview, Report
 from fala.selection.representatives import Selection, select
 from fala.solver.personal import fit_personal
 from fala.store.records import StoredExample
+from fala.store.repair import RepairReport
 
 if TYPE_CHECKING:
     from fala.vendor.fitting import fit_bridge, fit_head
@@ -78,6 +79,7 @@ __all__ = [
     "PopulationPrior",
     "Preview",
     "Progress",
+    "RepairReport",
     "Report",
     "RowError",
     "Selection",

@@ -12,7 +12,9 @@ BENCHMARKS = ROOT / "benchmarks"
 
 #: Options that make a benchmark small, and the ratio that each is for.
 SMALL = {
+    "scale.py": ("ratio", "--examples", 300, "--dimension", 16),
     "clustering.py": ("ratio_to_kmeans", "--examples", 300, "--dimension", 16, "--groups", 10),
+    "damaged_stores.py": ("named", "--count", 25),
     "encoding.py": ("ratio", "--texts", 20, "--repeats", 1),
     "imports.py": ("ratio", "--repeats", 1, "--limit", 1000),
     "learning.py": ("ratio", "--examples", 60, "--further", 3, "--dimension", 20),

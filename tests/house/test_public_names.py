@@ -35,6 +35,7 @@ def test_the_public_door():
         "PopulationPrior",
         "Preview",
         "Progress",
+        "RepairReport",
         "Report",
         "RowError",
         "Selection",
@@ -62,9 +63,10 @@ def test_the_door_of_a_device():
     """What the README shows of it."""
     names = {name for name in vars(fala.Device) if not name.startswith("_")}
     assert names == {
-        "can_roll_back", "close", "confirm", "create", "decide", "examples", "fell_back", "fit",
-        "forget", "labels", "learn", "model", "name", "on_trial", "open", "positive", "predict",
-        "preview", "refine", "remember", "replace", "rollback", "task", "threshold",
+        "can_roll_back", "close", "confirm", "create", "decide", "examine", "examples",
+        "fell_back", "fit", "forget", "labels", "learn", "model", "name", "on_trial", "open",
+        "positive", "predict", "preview", "refine", "remember", "repair", "replace", "rollback",
+        "task", "threshold",
     }  # fmt: skip
 
 

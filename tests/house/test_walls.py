@@ -46,6 +46,7 @@ ROOMS = {
     "device": PARTS | {"store", "report", "replacement", "arguments"},
     "vendor": PARTS,
     "": PARTS | {"store", "report", "replacement", "device", "vendor"},
+    "command": GROUND | {"store", "device", "vendor", ""},
     "demo": PARTS | {"report", "replacement", "device", "vendor", ""},
 }
 

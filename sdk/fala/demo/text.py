@@ -7,7 +7,7 @@ from typing import Any
 
 from fala.demo import trial
 from fala.replacement.budget import Budget
-from fala.report import InstantReport, Preview, Report
+from fala.report import InstantReport, Report
 from fala.vendor.rows import Rows
 
 _TITLES = {"auc": "AUC", "f1": "F1", "accuracy": "accuracy"}
@@ -90,23 +90,6 @@ def summary(report: Report, labels: Sequence[str]) -> str:
     lines.append(
         "seconds          "
         + ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in report.seconds.items())
-    )
-    return "\n".join(lines)
-
-
-def preview(found: Preview) -> str:
-    """What a release would be worth to a user, and cost."""
-    lines = [found.sentence]
-    for title, loss in (
-        (f"{found.old}, personal", found.old_loss),
-        (f"{found.new}, the vendor's own", found.vendor_loss),
-        (f"{found.new}, personal", found.carried_loss),
-    ):
-        if loss is not None:
-            lines.append(f"  {loss:.3f}  {title}")
-    lines.append(
-        f"forward passes {found.forward_passes}; about {found.seconds:.1f} s; download "
-        f"{found.megabytes:.1f} MB, disk {found.disk_megabytes:+.1f} MB"
     )
     return "\n".join(lines)
 

@@ -15,6 +15,7 @@ from fala.bundle.format import WORD_VECTORS
 from fala.bundle.reading import Bundle
 from fala.errors import BundleMismatchError
 from fala.examples import unique_texts
+from fala.lexical.ngrams import LastNgrams
 from fala.model.answering import Answering
 from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head, Vectors
@@ -118,9 +119,11 @@ class Preparation:
         stages: Stages,
         follower: Follower,
         positive: int,
+        last: LastNgrams,
         loading: Future[Backbone],
     ) -> None:
         self.release = release
+        self._last = last
         self._installed, self._budget, self._loading = installed, budget, loading
         self._stages, self._follower, self._positive = stages, follower, positive
         self._encoded: dict[str, Vectors] = {}
@@ -132,7 +135,7 @@ class Preparation:
         started = time.perf_counter()
         self._follower.check("read")
         with stages.stage("read"):
-            memory = Memory(self._installed.store)
+            memory = Memory(self._installed.store, self._last)
             target, taught = self._target(memory, now)
             memory.add(target.backbone, self._encoded)
             recalled = recall(memory, target)
@@ -232,6 +235,7 @@ def preparing(
     follower: Follower,
     positive: Callable[[Head], int],
     now: OpenSlot,
+    last: LastNgrams,
 ) -> Iterator[Preparation]:
     """Open a release, and load its backbone while the store is read and texts are chosen.
 
@@ -243,6 +247,7 @@ def preparing(
         follower: Told of every stage.
         positive: Gives the label whose F1 thresholds are for, by head.
         now: What answers.
+        last: The n-grams of the device's texts, hashed once for all of this.
     """
     follower.check("open")
     with stages.stage("open"):
@@ -250,4 +255,4 @@ def preparing(
     with ThreadPoolExecutor(max_workers=1) as loader:
         loading = loader.submit(release.bundle.backbone)
         label = positive(release.head)
-        yield Preparation(installed, release, budget, stages, follower, label, loading)
+        yield Preparation(installed, release, budget, stages, follower, label, last, loading)

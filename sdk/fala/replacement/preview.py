@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from fala.lexical.ngrams import LastNgrams
 from fala.model.heads import Head
 from fala.replacement.budget import Budget, Follower
 from fala.replacement.compare import compare
@@ -30,7 +31,9 @@ def preview(
     """
     started = time.perf_counter()
     now, stages = installed.now, Stages()
-    with preparing(installed, path, budget, stages, Follower(None), positive, now) as preparation:
+    with preparing(
+        installed, path, budget, stages, Follower(None), positive, now, LastNgrams()
+    ) as preparation:
         prepared = preparation.fit(now)
         release = preparation.release
         _, probes = preparation.check(prepared)

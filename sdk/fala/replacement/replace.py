@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fala.errors import DeviceChangedError
+from fala.lexical.ngrams import LastNgrams
 from fala.model.heads import Head
 from fala.replacement.budget import Budget, Follower
 from fala.replacement.choose import Choice
@@ -74,8 +75,8 @@ def replace(
         positive: Gives the label whose F1 thresholds are for, by head.
         accept: See ``Device.replace``.
     """
-    now = installed.now
-    with preparing(installed, path, budget, stages, follower, positive, now) as preparation:
+    now, last = installed.now, LastNgrams()
+    with preparing(installed, path, budget, stages, follower, positive, now, last) as preparation:
         while True:
             try:
                 replaced = _once(installed, preparation, now, stages, follower, positive, accept)
@@ -89,7 +90,7 @@ def replace(
     # Without a bridge or words the budget has bought the first answer.
     if release.static or not release.instant or budget.forward_passes == 0:
         return replaced
-    refinement = Refinement(installed, stages, follower, positive(release.head))
+    refinement = Refinement(installed, stages, follower, positive(release.head), last)
     known = replaced.recalled, replaced.fitted
     refined = refinement.run(budget, bridged=bool(release.bridges), known=known)
     return dataclasses.replace(replaced, refined=refined)
@@ -121,7 +122,7 @@ def _once(
         logits = None
         if not now.model.is_vendor and taught is not None:
             logits = taught.logits, taught.vendor
-        change = fitted.change(prepared.encoded)
+        change = fitted.change(prepared.memory.data, prepared.encoded)
         installed.commit(now, release.bundle, backbone, change, logits)
     follower.tell("commit", 1, 1)
     return Replaced(

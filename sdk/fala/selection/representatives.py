@@ -17,7 +17,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from fala.errors import BudgetError, DataError
+from fala.errors import BudgetError, DataError, shown
 from fala.selection.clustering import kwikbucks, mean_directions, members_of
 from fala.selection.graph import (
     Indices,
@@ -98,13 +98,17 @@ def select(
         seed: Seed of every random choice.
 
     Raises:
-        DataError: Embeddings, labels, neighbours or method cannot be used.
-        BudgetError: The count is negative.
+        DataError: Embeddings, labels, neighbours, seed or method cannot be used.
+        BudgetError: The count is negative, or not a whole number.
     """
-    if count < 0:
-        raise BudgetError(f"{count} representatives is a negative budget")
-    if method not in get_args(Method):
-        raise DataError(f"no such method of selection: {method!r}")
+    if not _whole(count):
+        raise BudgetError(f"count is a whole number of 0 or more, not {shown(count)}")
+    if not isinstance(method, str) or method not in get_args(Method):
+        raise DataError(f"no such method of selection: {shown(method)}")
+    if not _whole(seed):
+        raise DataError(f"seed is a whole number of 0 or more, not {shown(seed)}")
+    if neighbours is not None and not _whole(neighbours):
+        raise DataError(f"neighbours are a whole number of 0 or more, not {shown(neighbours)}")
     unit = unit_vectors(embeddings)
     total = len(unit)
     if count >= total:
@@ -146,6 +150,11 @@ def _correlation(
     assignment = nearest_of(unit, unit[sampled[clustering.pivots]])
     assignment[sampled] = clustering.assignment
     return assignment, clustering.queries
+
+
+def _whole(value: object) -> bool:
+    """Whether a value is a whole number of 0 or more; NumPy's are, too."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0
 
 
 def _default_neighbours(total: int, count: int) -> int:

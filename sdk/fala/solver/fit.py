@@ -63,6 +63,8 @@ class Fit:
         columns: Columns of each at most.
         flops: Floating-point operations of the products and factors that it took.
         state: What one more example is added to; None where it cannot be.
+        point: The minimum in whitened coordinates, shape (C (p + 1),); None where there was nothing
+            to fit to.
     """
 
     full: Candidate
@@ -73,48 +75,37 @@ class Fit:
     columns: int = 0
     flops: float = 0.0
     state: State | None = None
+    point: Floats | None = None
 
     def personal(self, trust: float) -> Candidate:
         """The model that goes this share of the way from the calibrated one to the full fit."""
         return self.calibrated.towards(self.full, trust)
 
 
-def fit(training: TrainingSet, scales: Sequence[float] | None = None) -> Fit:
+def fit(
+    training: TrainingSet, scales: Sequence[float] | None = None, near: Fit | None = None
+) -> Fit:
     """Fit to labels, and to targets where there is no label.
 
     Args:
         training: The user's examples; there may be none, and then the Gaussian alone answers.
         scales: A scale for every block, and one for the slope; None takes those that serve most
             people.
+        near: A fit to nearly the same examples, where very many begin.
     """
     with one_blas_thread():
-        return _fit(training, scales)
+        return _fit(training, scales, None if near is None else near.point)
 
 
-def _fit(training: TrainingSet, scales: Sequence[float] | None) -> Fit:
+def _fit(training: TrainingSet, scales: Sequence[float] | None, near: Floats | None) -> Fit:
     vendor = training.vendor_logits()
     used = training.telling
-    spaces, deviations = zip(*(whiten(block) for block in training.blocks), strict=True)
-    # Who knows how people's biases differ has the say; the other blocks only have a habit.
-    told = [
-        deviation
-        for block, deviation in zip(training.blocks, deviations, strict=True)
-        if block.prior is not None
-    ]
-    *of_blocks, of_slope = default_scales(training.blocks) if scales is None else scales
-    prior = Gaussian(
-        spaces,
-        tuple(of_blocks),
-        SLOPE_DEVIATION * float(np.sqrt(of_slope)),
-        max(told or deviations),
-        tuple(block.weight.astype(np.float64) for block in training.blocks),
-        training.bias.astype(np.float64),
-        vendor[used].mean(axis=0) if used.any() else np.zeros(len(training.bias)),
-    )
+    scales = default_scales(training.blocks) if scales is None else scales
+    prior = _around(training, vendor, scales)
     offset = prior.offset(training, vendor)
     if not used.any():
         zeros = np.zeros(len(training.bias))
-        delta = np.zeros((len(zeros), sum(space.size for space in spaces) + 1))
+        delta = np.zeros((len(zeros), sum(space.size for space in prior.spaces) + 1))
         same = Candidate(prior.weights, prior.bias, vendor)
         return Fit(prior.full(delta, zeros, offset), same, vendor)
     evidence = evidence_of(training, beside_labels=bool(training.labelled.any()))
@@ -122,11 +113,11 @@ def _fit(training: TrainingSet, scales: Sequence[float] | None) -> Fit:
     chosen = np.flatnonzero(used)
     problem = every if used.all() else every.take(chosen)
     written = _written(problem)
-    found, columns = _minimum(problem, written)
+    found, columns = _minimum(problem, written, near)
     flops, judging, left_out, solve = found.flops, found, found.left_out, found.solve
     sample = np.sort(np.random.default_rng(0).permutation(len(chosen))[:LARGEST])
     if len(chosen) > LARGEST and (written is None or len(training.bias) > 1):
-        solve = sketch(problem, sample, found.z)
+        solve = sketch(problem.take(sample), found.z[sample], len(chosen) / len(sample))
     if len(chosen) > LARGEST and written is None:
         judging, _ = _minimum(problem.take(sample), None)
         flops += judging.flops
@@ -151,9 +142,54 @@ def _fit(training: TrainingSet, scales: Sequence[float] | None) -> Fit:
                 prior, problem.evidence, _point(found), solve, calibrated, len(chosen)
             )
     return Fit(
-        full, calibrated, vendor, (*prior.scales, of_slope),
-        found.steps + plain.steps, columns, flops + plain.flops, state,
+        full, calibrated, vendor, tuple(scales),
+        found.steps + plain.steps, columns, flops + plain.flops, state, _point(found),
     )  # fmt: skip
+
+
+def resume(
+    training: TrainingSet, scales: Sequence[float], fitted: int, further: int
+) -> QuadraticState:
+    """Take further examples into a model that was fitted to many, of which few are read again.
+
+    Args:
+        training: A sample of them. The blocks' weights and the bias are not the vendor's here, but
+            the model's own, from which it moves.
+        scales: Those that it was fitted at.
+        fitted: How many examples it was fitted to.
+        further: How many were added since.
+    """
+    with one_blas_thread():
+        z = training.vendor_logits()
+        prior = _around(training, z, [*scales[:-1], 0.0])
+        evidence = evidence_of(training, beside_labels=True)
+        few = Problem(prior.rows(training), prior.own(z), z, evidence)
+        point = np.zeros(len(training.bias) * (few.rows.size + 1))
+        same = Candidate(prior.weights, prior.bias, z)
+        solve = sketch(few, z, (fitted + further) / len(training))
+        return QuadraticState(prior, evidence, point, solve, same, fitted, further)
+
+
+def _around(training: TrainingSet, vendor: Floats, scales: Sequence[float]) -> Gaussian:
+    """The Gaussian around the training set's model, whose logits are given."""
+    spaces, deviations = zip(*(whiten(block) for block in training.blocks), strict=True)
+    # Who knows how people's biases differ has the say; the other blocks only have a habit.
+    told = [
+        deviation
+        for block, deviation in zip(training.blocks, deviations, strict=True)
+        if block.prior is not None
+    ]
+    used = training.telling
+    *of_blocks, of_slope = scales
+    return Gaussian(
+        spaces,
+        tuple(of_blocks),
+        SLOPE_DEVIATION * float(np.sqrt(of_slope)),
+        max(told or deviations),
+        tuple(block.weight.astype(np.float64) for block in training.blocks),
+        training.bias.astype(np.float64),
+        vendor[used].mean(axis=0) if used.any() else np.zeros(len(training.bias)),
+    )
 
 
 def _written(problem: Problem) -> Problem | None:
@@ -165,13 +201,15 @@ def _written(problem: Problem) -> Problem | None:
     return None if written is None else problem.over(written)
 
 
-def _minimum(problem: Problem, written: Problem | None) -> tuple[Minimum, int]:
+def _minimum(
+    problem: Problem, written: Problem | None, near: Floats | None = None
+) -> tuple[Minimum, int]:
     """The minimum, by whatever is smallest, and over how many numbers."""
     rows, count = problem.rows, len(problem.offset)
     if written is not None:
         return minimize(written), rows.size + 1
     if count > LARGEST:
-        return minimize_iteratively(problem), rows.size + 1
+        return minimize_iteratively(problem, near), rows.size + 1
     several = problem.offset.shape[1] > 1
     gram = rows.gram()
     found = minimize_several(problem, gram) if several else minimize_dual(problem, gram)

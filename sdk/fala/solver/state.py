@@ -24,7 +24,11 @@ class State(Protocol):
 
     @property
     def count(self) -> int:
-        """How many examples it has; those that no longer count among them."""
+        """How many examples it knows by position; those that no longer count among them."""
+
+    @property
+    def further(self) -> int:
+        """How many examples were added since that fit."""
 
     def more(self, training: TrainingSet, replaced: Mapping[int, int] | None = None) -> State:
         """The state with further examples, in the same coordinates.
@@ -61,8 +65,13 @@ class ExactState:
 
     @property
     def count(self) -> int:
-        """How many examples it has."""
+        """See ``State.count``."""
         return len(self.problem.offset)
+
+    @property
+    def further(self) -> int:
+        """See ``State.further``."""
+        return self.count - self.fitted
 
     def more(self, training: TrainingSet, replaced: Mapping[int, int] | None = None) -> ExactState:
         """See ``State.more``."""
@@ -101,11 +110,12 @@ class QuadraticState:
 
     Attributes:
         gaussian: The prior.
-        evidence: What the examples of before were fitted to.
+        evidence: What the examples of before were fitted to, or some of them.
         point: The minimum.
         solve: The inverse of J's Hessian.
         calibrated: The vendor's direction with the user's own slope and bias, at the last fit.
         fitted: How many examples that fit had.
+        further: How many were added since.
     """
 
     gaussian: Gaussian
@@ -114,10 +124,11 @@ class QuadraticState:
     solve: Callable[[Floats], Floats]
     calibrated: Candidate
     fitted: int
+    further: int = 0
 
     @property
     def count(self) -> int:
-        """How many examples it has."""
+        """See ``State.count``."""
         return len(self.evidence.labels)
 
     def more(
@@ -138,7 +149,10 @@ class QuadraticState:
                 if position in known:
                     gone = self.evidence.take(np.array([known[position]]))
                 point = self._moved(point, one, gone)
-        return replace(self, evidence=_joined(self.evidence, new, known), point=point)
+        return replace(
+            self, evidence=_joined(self.evidence, new, known), point=point,
+            further=self.further + len(training),
+        )  # fmt: skip
 
     def _moved(self, point: Floats, one: Problem, gone: Evidence | None) -> Floats:
         """The minimum with one further example, and without what it said before."""

@@ -19,7 +19,9 @@ from fala.errors import BundleError, DeviceChangedError, DeviceError
 from fala.examples import Example
 from fala.model.answering import Answering
 from fala.model.heads import PersonalModel
+from fala.store.database import doctor
 from fala.store.open_slot import OpenSlot
+from fala.store.records import FitRecord
 from fala.store.slots import SLOTS, install, model_digest, slot_record, sweep
 from fala.store.store import Store
 from fala.store.trial import ODD, TRIES, Trials, answer_probes, is_proof
@@ -42,12 +44,14 @@ class Change:
         threshold: Its decision threshold.
         loss: Its cross-entropy on the labelled examples, each left out; None where it is not known.
         embeddings: Embeddings of the model's backbone to keep with it, by text.
+        fit: What it was fitted to; None where nothing can be added to that.
     """
 
     model: PersonalModel
     threshold: float = 0.0
     loss: float | None = None
     embeddings: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    fit: FitRecord | None = None
 
 
 class Installed:
@@ -69,7 +73,11 @@ class Installed:
         self.behind = False
         self._swap = RLock()
         self._proving = Lock()
-        self._now = self._open()
+        try:
+            self._now = self._open()
+        except BundleError as error:
+            raise type(error)(f"{error}; {doctor(path)}") from error
+        store.task = self._now.model.head.task
 
     def close(self) -> None:
         """Close the store."""
@@ -207,6 +215,7 @@ class Installed:
             with self.store.transaction():
                 self.store.add_embeddings(base.record.backbone, change.embeddings)
                 self.store.put_slot(record)
+                self.store.set_fit(record.name, change.fit)
                 generation = self.store.advance(base.generation)
             now = base.changed(generation, record, change.model)
             self._now = now
@@ -262,6 +271,7 @@ class Installed:
                     for name, values in zip(teachers, taught or (), strict=True):
                         store.add_logits(name, values)
                     store.put_slot(record)
+                    store.set_fit(idle, change.fit)
                     store.activate(idle, base.record.name)
                     self.trials.begin(idle, generation)
                     store.set(_LEFT_AT, str(store.version().data))

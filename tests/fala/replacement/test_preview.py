@@ -12,7 +12,7 @@ from bridged import PROBES, TEXTS
 from devices import same, state
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_release
-from fala.demo.slots import COMMANDS
+from fala.command.main import command
 from fala.device import Device
 from fala.errors import BudgetError, BundleError, DataError, WorseModelError
 from fala.model.heads import Head
@@ -172,21 +172,21 @@ def test_what_cannot_be_accepted_is_named(device, releases, accept):
 
 
 def test_the_commands(device, path, releases, tmp_path):
-    preview, confirm, rollback = COMMANDS
-    run = CliRunner().invoke
+    def run(name, arguments):
+        return CliRunner().invoke(command, [name, *map(str, arguments)])
 
-    done = run(preview, [str(path), str(releases["mid"]), "--budget", "5", "--json"])
+    done = run("preview", [path, releases["mid"], "--budget", "5", "--json"])
     assert json.loads(done.output)["forward_passes"] == 5
-    done = run(preview, [str(path), str(releases["mid"])])
+    done = run("preview", [path, releases["mid"]])
     assert done.exit_code == 0 and "mid, the vendor's own" in done.output
     device.replace(releases["mid"], Budget(5))
-    assert run(confirm, [str(path)]).output == "mid is confirmed\n"
-    assert run(confirm, [str(path)]).output == "mid was not on trial\n"
-    assert run(rollback, [str(path)]).output == "mid -> old\n"
+    assert run("confirm", [path]).output == "mid is confirmed\n"
+    assert run("confirm", [path]).output == "mid was not on trial\n"
+    assert run("rollback", [path]).output == "mid -> old\n"
     assert device.name == "old" and np.isfinite(device.predict(PROBES)).all()
-    for command, arguments in (
-        (preview, [tmp_path / "none", releases["mid"]]), (preview, [path, tmp_path / "none"]),
-        (confirm, [tmp_path / "none"]), (rollback, [tmp_path / "none"]),
+    for name, arguments in (
+        ("preview", [tmp_path / "none", releases["mid"]]), ("preview", [path, tmp_path / "none"]),
+        ("confirm", [tmp_path / "none"]), ("rollback", [tmp_path / "none"]),
     ):  # fmt: skip
-        done = run(command, list(map(str, arguments)))
+        done = run(name, arguments)
         assert done.exit_code == 1 and len(done.stderr.splitlines()) == 1

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import click
 
-from fala.demo import text as cli_text
-from fala.device import Device
-from fala.replacement.budget import BRIDGED_PASSES, PASSES, Budget
+from fala import Budget, Device, Preview
 from fala.vendor.commands import Command
 
 _FOLDER = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
@@ -22,8 +20,7 @@ _FOLDER = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path
     "--budget",
     type=click.IntRange(0),
     default=None,
-    show_default=f"{PASSES}, or {BRIDGED_PASSES} over a bridge",
-    help="Forward passes that the replacement may make.",
+    help="Forward passes that the replacement may make; a replacement's default without it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def preview(folder: Path, bundle: Path, budget: int | None, as_json: bool) -> None:
@@ -33,7 +30,7 @@ def preview(folder: Path, bundle: Path, budget: int | None, as_json: bool) -> No
     if as_json:
         click.echo(json.dumps(found.to_dict(), allow_nan=False))
     else:
-        click.echo(cli_text.preview(found))
+        click.echo(_told(found))
 
 
 @click.command("confirm", cls=Command)
@@ -56,5 +53,18 @@ def rollback(folder: Path) -> None:
         click.echo(f"{left} -> {device.name}")
 
 
-#: For a group: ``for one in COMMANDS: group.add_command(one)``.
-COMMANDS = (preview, confirm, rollback)
+def _told(found: Preview) -> str:
+    """What a release would be worth to a user, and cost."""
+    lines = [found.sentence]
+    for title, loss in (
+        (f"{found.old}, personal", found.old_loss),
+        (f"{found.new}, the vendor's own", found.vendor_loss),
+        (f"{found.new}, personal", found.carried_loss),
+    ):
+        if loss is not None:
+            lines.append(f"  {loss:.3f}  {title}")
+    lines.append(
+        f"forward passes {found.forward_passes}; about {found.seconds:.1f} s; download "
+        f"{found.megabytes:.1f} MB, disk {found.disk_megabytes:+.1f} MB"
+    )
+    return "\n".join(lines)
