@@ -6,15 +6,24 @@ import contextlib
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.arguments import budget_of, follower_of, ids_of, listed, path_of
-from fala.errors import DataError, DeviceError
+from fala.arguments import (
+    budget_of,
+    follower_of,
+    ids_of,
+    limits_of,
+    listed,
+    path_of,
+    product_of,
+)
+from fala.bundle.signature import Trust
+from fala.errors import DataError, DeviceError, MissingExtraError
 from fala.examples import Example, check_examples
 from fala.model.answering import Answering
 from fala.model.heads import Head, PersonalModel, label_name
@@ -31,11 +40,14 @@ from fala.report import LearnReport, Preview, Report
 from fala.store.database import doctor
 from fala.store.health import REBUILT
 from fala.store.health import STORE as _STORE
-from fala.store.installed import Answer, Installed
+from fala.store.installed import Installed
 from fala.store.records import StoredExample
 from fala.store.repair import RepairReport, look, repair
 from fala.store.slots import BUNDLES, SLOTS, install, open_release, slot_record
 from fala.store.store import Store
+from fala.store.versions import newest_version, note_version
+from fala.updates.layout import DEFAULT_PRODUCT
+from fala.updates.limits import UpdateLimits
 
 _POSITIVE = "positive"
 
@@ -62,6 +74,7 @@ class Device:
         bundle: str | os.PathLike[str],
         *,
         positive: str | int | None = None,
+        trust: Trust | None = None,
     ) -> Device:
         """Make a device folder with a release installed.
 
@@ -72,6 +85,7 @@ class Device:
             bundle: The release's file; it is copied.
             positive: Of two labels, the one whose F1 ``decide`` is to be best at; None takes the
                 release's second.
+            trust: The vendor's key, which must have signed the release; see ``replace``.
 
         Raises:
             BundleError: The release cannot be trusted.
@@ -80,7 +94,7 @@ class Device:
             DeviceError: The folder is in use, or cannot be written.
         """
         path = Path(path_of(path, "path"))
-        opened, head = open_release(path_of(bundle, "bundle"), hold=True)
+        opened, head = open_release(path_of(bundle, "bundle"), hold=True, trust=trust)
         if positive is not None and label_name(positive) not in head.labels:
             raise DataError(
                 f"positive is one of {', '.join(head.labels)}, not {label_name(positive)!r:.60}"
@@ -108,6 +122,7 @@ class Device:
                     install(opened, path)
                     store.put_slot(slot_record(SLOTS[0], opened, head.vendor_model()))
                     store.activate(SLOTS[0], None)
+                    note_version(store, opened.manifest)
                     if positive is not None:
                         store.set(_POSITIVE, str(positive))
             except OSError as error:
@@ -252,10 +267,7 @@ class Device:
 
     @property
     def fell_back(self) -> str | None:
-        """Why the device left its last release by itself, which failed its trial.
-
-        None where it did not; gone with the next replacement or rollback.
-        """
+        """Why the device left its last release, which failed its trial; see ``replace``."""
         return self._installed.trials.fell_back
 
     def predict(self, examples: Iterable[Example]) -> NDArray[np.float64]:
@@ -270,7 +282,8 @@ class Device:
         Raises:
             DataError: If an example is not of the task's kind.
         """
-        return label_probabilities(self._ask(examples, Answering.logits))
+        checked = check_examples(examples, self._task)
+        return label_probabilities(self._learner.ask(checked, Answering.logits, self._positive))
 
     def decide(self, examples: Iterable[Example]) -> list[str]:
         """The label of every example, by the user's own threshold.
@@ -284,7 +297,8 @@ class Device:
         Raises:
             DataError: If an example is not of the task's kind.
         """
-        return self._ask(examples, Answering.decide)
+        checked = check_examples(examples, self._task)
+        return self._learner.ask(checked, Answering.decide, self._positive)
 
     def learn(
         self, examples: Iterable[Example], labels: Iterable[str | int | None] | None = None
@@ -331,7 +345,7 @@ class Device:
         For the app's idle time. Texts that no backbone has seen are encoded where that is free
         (word vectors); a transformer sees them in ``refine``.
         """
-        self._ready()
+        self._learner.ready(self._positive)
         return self._learner.fit(self._positive())
 
     def forget(self, ids: Iterable[int]) -> int:
@@ -368,7 +382,13 @@ class Device:
             and (wanted is None or row.label == wanted)
         )
 
-    def preview(self, bundle: str | os.PathLike[str], budget: Budget | None = None) -> Preview:
+    def preview(
+        self,
+        bundle: str | os.PathLike[str],
+        budget: Budget | None = None,
+        *,
+        trust: Trust | None = None,
+    ) -> Preview:
         """Is a release worth it to this user? Nothing is changed, and nothing is written.
 
         All that ``replace`` does before its new model answers is done, and thrown away: over a
@@ -378,6 +398,7 @@ class Device:
         Args:
             bundle: See ``replace``.
             budget: What the replacement may cost; None is ``Budget()``.
+            trust: See ``replace``.
 
         Returns:
             Losses of the old, the vendor's new and the carried model on the same labelled
@@ -388,7 +409,7 @@ class Device:
             DataError: An argument is not one of those above.
         """
         path, limits = path_of(bundle, "bundle"), budget_of(budget)
-        return preview(self._installed, path, limits, self._positive)
+        return preview(self._installed, path, limits, self._positive, trust)
 
     def replace(
         self,
@@ -396,6 +417,8 @@ class Device:
         budget: Budget | None = None,
         *,
         accept: Accept = "always",
+        trust: Trust | None = None,
+        allow_older: bool = False,
         progress: Progress | None = None,
     ) -> Report:
         """Replace the backbone and carry the personal model over.
@@ -411,11 +434,11 @@ class Device:
         examples; a rollback ends that too, and coming back begins it anew. While it is on trial
         every process lets it answer a few texts before it answers the app. Where it cannot, or
         where three processes in a row died of it, the device falls back to the earlier model by
-        itself, catches up with what was said since, and tells why (``fell_back``, and a warning
-        in the log); the failed release is then nothing to roll back to. Answers are counted in
-        memory, and written when they are enough or at ``close``: of a process that is killed they
-        do not count, and the trial lasts longer. Who replaces a release on trial confirms it: it
-        is what the device goes back to, so answer a few examples first, or roll back.
+        itself, catches up with what was said since, and tells why (``fell_back``, until the next
+        replacement or rollback; a warning in the log); there is no rolling back to it. Answers
+        are counted in memory, and written when they are enough or at ``close``: of a process that
+        is killed they do not count, and the trial lasts longer. Who replaces a release on trial
+        confirms it: it is what the device goes back to, so let it answer first, or roll back.
 
         Args:
             bundle: The new release's file; it is copied. It is for the same task and has this
@@ -428,6 +451,11 @@ class Device:
                 pair by pair. Fewer than 10 labels, or 3 of each of two labels, prove nothing, and
                 refuse nothing. ``"always"`` refuses nothing; ``Report.worse`` tells it in any
                 case, and ``preview`` beforehand.
+            trust: The vendor's Ed25519 public key, as its 32 bytes, as PEM, or as a file of
+                either: the release must have its signature beside it, as ``fala-export sign``
+                writes it. None asks for no signature.
+            allow_older: True takes a release whose version is below one that this device has
+                had, or that is of another product. Releases without a version are always taken.
             progress: Called with a stage's name, what is done and what there is to do; if it
                 gives False, the work ends: before the new model answers with ``CancelledError``
                 and nothing changed, afterwards with the report.
@@ -437,7 +465,9 @@ class Device:
 
         Raises:
             BundleError: The release cannot be trusted, or is not for this task and these labels.
+            OlderReleaseError: ``allow_older`` is False, and it is.
             DataError: An argument is not one of those above.
+            MissingExtraError: ``trust`` is given, and pyca/cryptography is not installed.
             WorseModelError: It would be worse, and ``accept`` refuses that; nothing changed.
             CancelledError: ``progress`` asked for an end.
             DeviceError: The device's folder cannot be written.
@@ -445,14 +475,82 @@ class Device:
         """
         path, accepted = path_of(bundle, "bundle"), accept_of(accept)
         limits, follower = budget_of(budget), follower_of(progress)
-        self._ready()
+        self._learner.ready(self._positive)
         stages, before = Stages(), self.name
         replaced = replace(
-            self._installed, path, limits, stages, follower, self._positive, accepted
+            self._installed, path, limits, stages, follower, self._positive, accepted,
+            trust=trust, allow_older=allow_older,
         )  # fmt: skip
         report = replaced_report(before, replaced, self._installed.now, limits, stages)
         _log.info("%s -> %s: %s", report.old, report.new, report.sentence)
         return report
+
+    def update(
+        self,
+        url: str,
+        *,
+        root: str | bytes | os.PathLike[str],
+        product: str | None = None,
+        budget: Budget | None = None,
+        accept: Accept = "always",
+        limits: UpdateLimits | None = None,
+        progress: Progress | None = None,
+    ) -> Report | None:
+        """Install the newest release of the vendor's repository, if this device never had it.
+
+        The repository follows The Update Framework (``fala-export publish`` keeps one). Nothing
+        is believed that the keys of the trusted root did not sign, that is past its time, or that
+        is older than what this device has seen. A release that the user went back from is not
+        installed again: the vendor's next one is. What was downloaded when something broke off is
+        gone on from at the next call. Then the release is installed as ``replace`` does.
+
+        Needs the extra ``fala-sdk[ota]``.
+
+        Args:
+            url: The repository's address, with http or https.
+            root: The trusted root that the app pins: a ``root.json`` of the repository, as bytes
+                or as a file.
+            product: Whose releases; None takes the installed release's product.
+            budget: See ``replace``.
+            accept: See ``replace``.
+            limits: What is waited for, and how much is taken; None is ``UpdateLimits()``.
+            progress: See ``replace``; during ``"download"`` it is told bytes.
+
+        Returns:
+            What ``replace`` did; None where there is nothing newer.
+
+        Raises:
+            DownloadError: The repository cannot be reached, gives too much or too slowly, or
+                breaks off.
+            UntrustedUpdateError: What it gives is not what the vendor signed; its subclasses tell
+                what is past its time and what is older than what was seen.
+            UpdateError: It has no such product, or another update is under way.
+            MissingExtraError: The extra is not installed.
+            FalaError: See ``replace``.
+        """
+        try:
+            from fala.updates.client import Wanted, newer_release, repository_url, trusted_root
+        except ImportError as error:
+            raise MissingExtraError(
+                f"install fala-sdk[ota] for signed updates ({error})"
+            ) from error
+        taken, accepted = limits_of(limits), accept_of(accept)
+        budget, follower = budget_of(budget), follower_of(progress)
+        installed = self._installed.now.bundle.manifest.product
+        asked = product_of(product) or installed or DEFAULT_PRODUCT
+
+        def newest() -> int | None:
+            now = self._installed.now.bundle.manifest
+            return newest_version(self._installed.store, asked, now)
+
+        wanted = Wanted(repository_url(url), trusted_root(root), asked, newest)
+        with newer_release(self._installed.path, wanted, taken, follower.check) as release:
+            if release is None:
+                return None
+            return self.replace(
+                release, budget, accept=accepted, progress=progress,
+                allow_older=asked != installed,  # another product was asked for by its name
+            )  # fmt: skip
 
     def refine(self, budget: Budget | None = None, *, progress: Progress | None = None) -> Report:
         """Go on with the last replacement: encode more of the user's texts, and fit again.
@@ -475,7 +573,7 @@ class Device:
             DeviceError: The device's folder cannot be written.
         """
         limits, follower = budget_of(budget), follower_of(progress)
-        self._ready()
+        self._learner.ready(self._positive)
         stages = Stages()
         refinement = Refinement(self._installed, stages, follower, self._positive())
         refined = refinement.run(limits)
@@ -504,30 +602,6 @@ class Device:
         if said:
             self._learner.fit(self._positive())
         _log.info("rolled back to %s", self.name)
-
-    def _ask(
-        self, examples: Iterable[Example], how: Callable[[Answering, Sequence[Example]], Answer]
-    ) -> Answer:
-        """Ask what answers; again, where the device fell back in between and has caught up."""
-        checked = check_examples(examples, self._task)
-        answer = self._installed.ask(checked, how)
-        return self._installed.ask(checked, how) if self._caught_up() else answer
-
-    def _ready(self) -> None:
-        """Let what is on trial answer first; it may give way."""
-        self._installed.ready()
-        self._caught_up()
-
-    def _caught_up(self) -> bool:
-        """Fit to what was said since, where the device fell back; gives whether it did."""
-        if not self._installed.behind:
-            return False
-        self._installed.behind = False
-        try:
-            self._learner.fit(self._positive())
-        except DeviceError as error:  # a full disk must not keep a device from answering
-            _log.warning("what was said since the replacement waits for a fit: %s", error)
-        return True
 
     def _positive(self, head: Head | None = None) -> int:
         """Position of the positive label, of two."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
 
-from fala.errors import BundleError, DeviceChangedError
+from fala.errors import BundleError, DeviceChangedError, DeviceError
 from fala.examples import Example, unique_texts
+from fala.model.answering import Answering
 from fala.model.heads import Head
 from fala.replacement.budget import Follower
 from fala.replacement.encode import encode_missing
@@ -23,7 +24,7 @@ from fala.solver.fit import LARGEST, resume
 from fala.solver.judge import Decision
 from fala.solver.state import State
 from fala.solver.training import Inputs, TrainingSet
-from fala.store.installed import Change, Installed
+from fala.store.installed import Answer, Change, Installed
 from fala.store.open_slot import OpenSlot
 from fala.store.records import FitRecord
 from fala.store.store import Version
@@ -73,6 +74,32 @@ class Learner:
     def __init__(self, installed: Installed) -> None:
         self._installed = installed
         self._last: Learned | None = None
+
+    def ask(
+        self,
+        examples: Sequence[Example],
+        how: Callable[[Answering, Sequence[Example]], Answer],
+        positive: Callable[[], int],
+    ) -> Answer:
+        """Ask what answers; again, where the device fell back in between and has caught up."""
+        answer = self._installed.ask(examples, how)
+        return self._installed.ask(examples, how) if self._caught_up(positive) else answer
+
+    def ready(self, positive: Callable[[], int]) -> None:
+        """Let what is on trial answer first; it may give way."""
+        self._installed.ready()
+        self._caught_up(positive)
+
+    def _caught_up(self, positive: Callable[[], int]) -> bool:
+        """Fit to what was said since, where the device fell back; gives whether it did."""
+        if not self._installed.behind:
+            return False
+        self._installed.behind = False
+        try:
+            self.fit(positive())
+        except DeviceError as error:  # a full disk must not keep a device from answering
+            _log.warning("what was said since the replacement waits for a fit: %s", error)
+        return True
 
     def remember(self, examples: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
         """Keep examples and labels; gives their ids. On the disk when it returns."""

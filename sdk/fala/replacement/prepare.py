@@ -13,7 +13,8 @@ import numpy as np
 from fala.backbones import Backbone
 from fala.bundle.format import WORD_VECTORS
 from fala.bundle.reading import Bundle
-from fala.errors import BundleMismatchError
+from fala.bundle.signature import Trust
+from fala.errors import BundleMismatchError, OlderReleaseError
 from fala.examples import unique_texts
 from fala.lexical.ngrams import LastNgrams
 from fala.model.answering import Answering
@@ -28,6 +29,7 @@ from fala.replacement.stages import Stages
 from fala.store.installed import Installed
 from fala.store.open_slot import OpenSlot, lazy, prior_of
 from fala.store.slots import open_release
+from fala.store.versions import check_version
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,15 +82,28 @@ class Prepared:
     seconds: float
 
 
-def open_new(installed: Installed, path: str, now: OpenSlot) -> Release:
+def open_new(
+    installed: Installed,
+    path: str,
+    now: OpenSlot,
+    trust: Trust | None = None,
+    *,
+    allow_older: bool = False,
+) -> Release:
     """Open a release that is to replace what answers.
 
     Raises:
+        OlderReleaseError: It is older than one that was installed, and that is not allowed.
         BundleMismatchError: It is for another task, or lacks a label of the device's.
         BundleError: It cannot be trusted.
         DeviceChangedError: Another one was installed meanwhile.
     """
-    bundle, head = open_release(path, hold=True)
+    bundle, head = open_release(path, hold=True, trust=trust)
+    if not allow_older:
+        try:
+            check_version(installed.store, now.bundle.manifest, bundle.manifest)
+        except OlderReleaseError as error:
+            raise OlderReleaseError(f"{bundle.path}: {error}") from error
     labels = now.model.head.labels
     if head.task != now.model.head.task or not set(labels) <= set(head.labels):
         raise BundleMismatchError(
@@ -236,6 +251,9 @@ def preparing(
     positive: Callable[[Head], int],
     now: OpenSlot,
     last: LastNgrams,
+    *,
+    trust: Trust | None,
+    allow_older: bool,
 ) -> Iterator[Preparation]:
     """Open a release, and load its backbone while the store is read and texts are chosen.
 
@@ -248,10 +266,12 @@ def preparing(
         positive: Gives the label whose F1 thresholds are for, by head.
         now: What answers.
         last: The n-grams of the device's texts, hashed once for all of this.
+        trust: See ``Device.replace``.
+        allow_older: See ``Device.replace``.
     """
     follower.check("open")
     with stages.stage("open"):
-        release = open_new(installed, path, now)
+        release = open_new(installed, path, now, trust, allow_older=allow_older)
     with ThreadPoolExecutor(max_workers=1) as loader:
         loading = loader.submit(release.bundle.backbone)
         label = positive(release.head)

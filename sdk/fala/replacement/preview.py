@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from fala.bundle.signature import Trust
 from fala.lexical.ngrams import LastNgrams
 from fala.model.heads import Head
 from fala.replacement.budget import Budget, Follower
@@ -19,7 +20,11 @@ _MEGABYTE = 1e6
 
 
 def preview(
-    installed: Installed, path: str, budget: Budget, positive: Callable[[Head], int]
+    installed: Installed,
+    path: str,
+    budget: Budget,
+    positive: Callable[[Head], int],
+    trust: Trust | None = None,
 ) -> Preview:
     """Prepare a replacement, compare, and throw it away.
 
@@ -28,12 +33,14 @@ def preview(
         path: The release's file.
         budget: What the replacement may cost.
         positive: Gives the label whose F1 thresholds are for, by head.
+        trust: See ``Device.replace``.
     """
     started = time.perf_counter()
     now, stages = installed.now, Stages()
     with preparing(
-        installed, path, budget, stages, Follower(None), positive, now, LastNgrams()
-    ) as preparation:
+        installed, path, budget, stages, Follower(None), positive, now, LastNgrams(),
+        trust=trust, allow_older=True,  # to look at one does no harm
+    ) as preparation:  # fmt: skip
         prepared = preparation.fit(now)
         release = preparation.release
         _, probes = preparation.check(prepared)

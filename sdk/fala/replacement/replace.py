@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fala.bundle.signature import Trust
 from fala.errors import DeviceChangedError
 from fala.lexical.ngrams import LastNgrams
 from fala.model.heads import Head
@@ -63,6 +64,9 @@ def replace(
     follower: Follower,
     positive: Callable[[Head], int],
     accept: Accept = "always",
+    *,
+    trust: Trust | None = None,
+    allow_older: bool = False,
 ) -> Replaced:
     """Carry the personal model over to a new release.
 
@@ -74,9 +78,14 @@ def replace(
         follower: Told of every stage.
         positive: Gives the label whose F1 thresholds are for, by head.
         accept: See ``Device.replace``.
+        trust: See ``Device.replace``.
+        allow_older: See ``Device.replace``.
     """
     now, last = installed.now, LastNgrams()
-    with preparing(installed, path, budget, stages, follower, positive, now, last) as preparation:
+    with preparing(
+        installed, path, budget, stages, follower, positive, now, last,
+        trust=trust, allow_older=allow_older,
+    ) as preparation:  # fmt: skip
         while True:
             try:
                 replaced = _once(installed, preparation, now, stages, follower, positive, accept)

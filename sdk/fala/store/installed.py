@@ -25,6 +25,7 @@ from fala.store.records import FitRecord
 from fala.store.slots import SLOTS, install, model_digest, slot_record, sweep
 from fala.store.store import Store
 from fala.store.trial import ODD, TRIES, Trials, answer_probes, is_proof
+from fala.store.versions import note_version
 
 _log = logging.getLogger("fala.store")
 
@@ -274,6 +275,7 @@ class Installed:
                     store.set_fit(idle, change.fit)
                     store.activate(idle, base.record.name)
                     self.trials.begin(idle, generation)
+                    note_version(store, bundle.manifest, base.bundle.manifest)
                     store.set(_LEFT_AT, str(store.version().data))
                     store.prune(sources)
                 self._now = OpenSlot.of(
