@@ -44,7 +44,7 @@ from fala.model.bridge import Bridge
 from fala.model.heads import Head, PersonalModel
 from fala.model.prior import PopulationPrior
 from fala.replacement.budget import Budget, Progress
-from fala.report import InstantReport, LearnReport, Report
+from fala.report import Difference, InstantReport, LearnReport, Preview, Report
 from fala.selection.representatives import Selection, select
 from fala.solver.personal import fit_personal
 from fala.store.records import StoredExample
@@ -75,6 +75,7 @@ __all__ = [
     "Device",
     "DeviceChangedError",
     "DeviceError",
+    "Difference",
     "DimensionError",
     "DownloadError",
     "Example",
@@ -91,6 +92,7 @@ __all__ = [
     "OlderReleaseError",
     "PersonalModel",
     "PopulationPrior",
+    "Preview",
     "Progress",
     "RepairReport",
     "Report",

@@ -27,16 +27,20 @@ from fala.arguments import (
 from fala.bundle.signature import Trust
 from fala.errors import DataError, DeviceError, MissingExtraError
 from fala.examples import Example, check_examples
+from fala.model.answering import Answering
 from fala.model.heads import Head, PersonalModel, label_name
 from fala.model.losses import label_probabilities
 from fala.replacement.budget import Budget, Progress
+from fala.replacement.compare import Accept, accept_of
 from fala.replacement.learn import Learner
+from fala.replacement.preview import preview
 from fala.replacement.refine import Refinement
 from fala.replacement.replace import replace
 from fala.replacement.reporting import refined_report, replaced_report
 from fala.replacement.stages import Stages
-from fala.report import LearnReport, Report
+from fala.report import LearnReport, Preview, Report
 from fala.store.database import doctor
+from fala.store.erasing import erase
 from fala.store.export import write_rows
 from fala.store.health import REBUILT
 from fala.store.health import STORE as _STORE
@@ -67,6 +71,7 @@ class Device:
     def __init__(self, path: Path, store: Store) -> None:
         self._installed = Installed(path, store)
         self._learner = Learner(self._installed)
+        self._task = self._installed.now.model.head.task  # no replacement changes it
 
     @classmethod
     def create(
@@ -221,7 +226,7 @@ class Device:
 
     def close(self) -> None:
         """Close the store. What was learned is already on the disk."""
-        self._installed.store.close()
+        self._installed.close()
 
     def __enter__(self) -> Device:
         return self
@@ -253,7 +258,7 @@ class Device:
     @property
     def task(self) -> str:
         """``"classification"`` or ``"matching"``."""
-        return self._installed.now.model.head.task
+        return self._task
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -283,6 +288,16 @@ class Device:
         """Whether an earlier model is kept."""
         return self._installed.store.active()[1] is not None
 
+    @property
+    def on_trial(self) -> bool:
+        """Whether the release that answers has still to prove itself; see ``replace``."""
+        return self._installed.trials.running() is not None
+
+    @property
+    def fell_back(self) -> str | None:
+        """Why the device left its last release, which failed its trial; see ``replace``."""
+        return self._installed.trials.fell_back
+
     def predict(self, examples: Iterable[Example]) -> NDArray[np.float64]:
         """Probabilities of every label by the personal model.
 
@@ -295,10 +310,8 @@ class Device:
         Raises:
             DataError: If an example is not of the task's kind.
         """
-        now = self._installed.now
-        return label_probabilities(
-            now.answering.logits(check_examples(examples, now.model.head.task))
-        )
+        checked = check_examples(examples, self._task)
+        return label_probabilities(self._learner.ask(checked, Answering.logits, self._positive))
 
     def decide(self, examples: Iterable[Example]) -> list[str]:
         """The label of every example, by the user's own threshold.
@@ -312,8 +325,8 @@ class Device:
         Raises:
             DataError: If an example is not of the task's kind.
         """
-        now = self._installed.now
-        return now.answering.decide(check_examples(examples, now.model.head.task))
+        checked = check_examples(examples, self._task)
+        return self._learner.ask(checked, Answering.decide, self._positive)
 
     def learn(
         self, examples: Iterable[Example], labels: Iterable[str | int | None] | None = None
@@ -360,6 +373,7 @@ class Device:
         For the app's idle time. Texts that no backbone has seen are encoded where that is free
         (word vectors); a transformer sees them in ``refine``.
         """
+        self._learner.ready(self._positive)
         return self._learner.fit(self._positive())
 
     def forget(
@@ -423,7 +437,8 @@ class Device:
         Raises:
             DeviceError: Something cannot be deleted; what can be is gone.
         """
-        self._installed.erase()
+        with self._installed.work:
+            erase(self._installed.path, self._installed.store)
         _log.info("%s: erased", self._installed.path)
 
     def rotate_key(self, key: Key) -> None:
@@ -464,12 +479,41 @@ class Device:
             and (wanted is None or row.label == wanted)
         )
 
+    def preview(
+        self,
+        bundle: str | os.PathLike[str],
+        budget: Budget | None = None,
+        *,
+        trust: Trust | None = None,
+    ) -> Preview:
+        """Is a release worth it to this user? Nothing is changed, and nothing is written.
+
+        All that ``replace`` does before its new model answers is done, and thrown away: over a
+        bridge, or with words, that takes no forward pass but for a few probes; without either it
+        takes the budget's. The model that answers is fitted once more, to compare with.
+
+        Args:
+            bundle: See ``replace``.
+            budget: What the replacement may cost; None is ``Budget()``.
+            trust: See ``replace``.
+
+        Returns:
+            Losses of the old, the vendor's new and the carried model on the same labelled
+            examples, each left out, and what the replacement would cost.
+
+        Raises:
+            BundleError: As ``replace`` would.
+            DataError: An argument is not one of those above.
+        """
+        path, limits = path_of(bundle, "bundle"), budget_of(budget)
+        return preview(self._installed, path, limits, self._positive, trust)
+
     def replace(
         self,
         bundle: str | os.PathLike[str],
         budget: Budget | None = None,
         *,
-        allow_worse: bool = True,
+        accept: Accept = "always",
         trust: Trust | None = None,
         allow_older: bool = False,
         progress: Progress | None = None,
@@ -483,12 +527,27 @@ class Device:
         before it is installed. The old model stays for ``rollback``. Whatever goes wrong before
         the last moment, the device answers as before, or with the model that came first.
 
+        The new release is on trial (``on_trial``) until ``confirm``, or until it has answered 100
+        examples; a rollback ends that too, and coming back begins it anew. While it is on trial
+        every process lets it answer a few texts before it answers the app. Where it cannot, or
+        where three processes in a row died of it, the device falls back to the earlier model by
+        itself, catches up with what was said since, and tells why (``fell_back``, until the next
+        replacement or rollback; a warning in the log); there is no rolling back to it. Answers
+        are counted in memory, and written when they are enough or at ``close``: of a process that
+        is killed they do not count, and the trial lasts longer. Who replaces a release on trial
+        confirms it: it is what the device goes back to, so let it answer first, or roll back.
+
         Args:
             bundle: The new release's file; it is copied. It is for the same task and has this
                 device's labels, in any order; it may have more.
             budget: What it may cost; None is ``Budget()``.
-            allow_worse: False refuses a release whose first personal model is worse for this user,
-                by the labels, than the model that answers; ``Report.worse`` tells it in any case.
+            accept: ``"better-than-old"`` refuses a release whose first personal model is worse
+                for this user than the model that answers, ``"better-than-vendor"`` one where it is
+                worse than the vendor's own new model: where the losses of the labelled examples,
+                each left out, are larger by more than a standard error of their mean difference,
+                pair by pair. Fewer than 10 labels, or 3 of each of two labels, prove nothing, and
+                refuse nothing. ``"always"`` refuses nothing; ``Report.worse`` tells it in any
+                case, and ``preview`` beforehand.
             trust: The vendor's Ed25519 public key, as its 32 bytes, as PEM, or as a file of
                 either: the release must have its signature beside it, as ``fala-export sign``
                 writes it. None asks for no signature.
@@ -506,20 +565,21 @@ class Device:
             OlderReleaseError: ``allow_older`` is False, and it is.
             DataError: An argument is not one of those above.
             MissingExtraError: ``trust`` is given, and pyca/cryptography is not installed.
-            WorseModelError: ``allow_worse`` is False, and it would be.
+            WorseModelError: It would be worse, and ``accept`` refuses that; nothing changed.
             CancelledError: ``progress`` asked for an end.
             DeviceError: The device's folder cannot be written.
             DeviceChangedError: Another release was installed meanwhile.
         """
-        path = path_of(bundle, "bundle")
+        path, accepted = path_of(bundle, "bundle"), accept_of(accept)
         limits, follower = budget_of(budget), follower_of(progress)
+        self._learner.ready(self._positive)
         stages, before = Stages(), self.name
         replaced = replace(
-            self._installed, path, limits, stages, follower, self._positive,
-            allow_worse=allow_worse, trust=trust, allow_older=allow_older,
+            self._installed, path, limits, stages, follower, self._positive, accepted,
+            trust=trust, allow_older=allow_older,
         )  # fmt: skip
         report = replaced_report(before, replaced, self._installed.now, limits, stages)
-        _log.info("%s -> %s: %s", report.old, report.new, report.reason)
+        _log.info("%s -> %s: %s", report.old, report.new, report.sentence)
         return report
 
     def update(
@@ -529,7 +589,7 @@ class Device:
         root: str | bytes | os.PathLike[str],
         product: str | None = None,
         budget: Budget | None = None,
-        allow_worse: bool = True,
+        accept: Accept = "always",
         limits: UpdateLimits | None = None,
         progress: Progress | None = None,
     ) -> Report | None:
@@ -549,7 +609,7 @@ class Device:
                 or as a file.
             product: Whose releases; None takes the installed release's product.
             budget: See ``replace``.
-            allow_worse: See ``replace``.
+            accept: See ``replace``.
             limits: What is waited for, and how much is taken; None is ``UpdateLimits()``.
             progress: See ``replace``; during ``"download"`` it is told bytes.
 
@@ -571,7 +631,7 @@ class Device:
             raise MissingExtraError(
                 f"install fala-sdk[ota] for signed updates ({error})"
             ) from error
-        taken = limits_of(limits)
+        taken, accepted = limits_of(limits), accept_of(accept)
         budget, follower = budget_of(budget), follower_of(progress)
         installed = self._installed.now.bundle.manifest.product
         asked = product_of(product) or installed or DEFAULT_PRODUCT
@@ -585,7 +645,7 @@ class Device:
             if release is None:
                 return None
             return self.replace(
-                release, budget, allow_worse=allow_worse, progress=progress,
+                release, budget, accept=accepted, progress=progress,
                 allow_older=asked != installed,  # another product was asked for by its name
             )  # fmt: skip
 
@@ -610,10 +670,21 @@ class Device:
             DeviceError: The device's folder cannot be written.
         """
         limits, follower = budget_of(budget), follower_of(progress)
+        self._learner.ready(self._positive)
         stages = Stages()
         refinement = Refinement(self._installed, stages, follower, self._positive())
         refined = refinement.run(limits)
         return refined_report(refined, self._installed.now, stages)
+
+    def confirm(self) -> None:
+        """End the trial of the release that answers: it has proved itself; see ``replace``.
+
+        For an app with checks of its own. Does nothing where nothing is on trial.
+
+        Raises:
+            DeviceError: The device's folder cannot be written.
+        """
+        self._installed.confirm()
 
     def rollback(self) -> None:
         """Go back to the model before the last replacement; a second call comes back here.

@@ -111,7 +111,16 @@ class DeviceChangedError(DeviceError):
 
 
 class WorseModelError(FalaError):
-    """The new model would be worse for this user than the one that answers; nothing changed."""
+    """The new model would be worse for this user than the one to compare with; nothing changed.
+
+    Attributes:
+        before: Mean loss of that one on the user's labelled examples, each left out, in nats.
+        after: That of the new model, on the same.
+    """
+
+    def __init__(self, message: str, before: float, after: float) -> None:
+        super().__init__(message)
+        self.before, self.after = before, after
 
 
 class CancelledError(FalaError):

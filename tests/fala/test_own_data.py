@@ -104,7 +104,7 @@ def test_an_erasure_that_was_killed_can_be_made_anew(device, path, releases, mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("fala.store.installed._overwrite", killed)
+        patch.setattr("fala.store.erasing._overwrite", killed)
         with pytest.raises(KeyboardInterrupt):
             device.erase()
     with pytest.raises(DeviceError, match=r"call Device\.create again"):

@@ -20,6 +20,7 @@ SMALL = {
     "learning.py": ("ratio", "--examples", 60, "--further", 3, "--dimension", 20),
     "ngrams.py": ("times_as_fast", "--texts", 20, "--repeats", 1),
     "replacement.py": ("ratio", "--documents", 60, "--budget", 10, "--repeats", 1),
+    "sharing.py": ("whole_share", "--rounds", 2, "--seconds", 3),
     "solve.py": (
         "clock_ratio", "--examples", 20, "--dimension", 30, "--repeats", 2, "--labels", 60,
     ),

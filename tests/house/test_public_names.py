@@ -21,6 +21,7 @@ def test_the_public_door():
         "Device",
         "DeviceChangedError",
         "DeviceError",
+        "Difference",
         "DimensionError",
         "DownloadError",
         "Example",
@@ -37,6 +38,7 @@ def test_the_public_door():
         "OlderReleaseError",
         "PersonalModel",
         "PopulationPrior",
+        "Preview",
         "Progress",
         "RepairReport",
         "Report",
@@ -71,10 +73,10 @@ def test_the_door_of_a_device():
     """What the README shows of it."""
     names = {name for name in vars(fala.Device) if not name.startswith("_")}
     assert names == {
-        "can_roll_back", "close", "create", "decide", "erase", "examine", "examples",
-        "export_data", "fit", "forget", "labels", "learn", "model", "name",
-        "open", "positive", "predict", "refine", "remember", "repair", "replace", "rollback",
-        "rotate_key", "task", "threshold", "update",
+        "can_roll_back", "close", "confirm", "create", "decide", "erase", "examine", "examples",
+        "export_data", "fell_back", "fit", "forget", "labels", "learn", "model", "name",
+        "on_trial", "open", "positive", "predict", "preview", "refine", "remember", "repair",
+        "replace", "rollback", "rotate_key", "task", "threshold", "update",
     }  # fmt: skip
 
 

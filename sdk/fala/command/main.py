@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from fala.command.doctor import doctor
+from fala.command.slots import confirm, preview, rollback
 from fala.command.update import update
 from fala.vendor.commands import Group
 
-COMMANDS: tuple[click.Command, ...] = (doctor, update)
+COMMANDS: tuple[click.Command, ...] = (doctor, update, preview, confirm, rollback)
 
 
 @click.group(name="fala-device", cls=Group)

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from fala.model.heads import Head
 from fala.replacement.fitting import Fitted, fit_recalled
 from fala.replacement.memory import Memory, Target, recall, taught_by
-from fala.store.installed import Installed, Replacement
+from fala.store.installed import Installed
+from fala.store.lineage import Replacement, replacements
 from fala.store.open_slot import OpenSlot
 from fala.store.slots import model_digest, slot_record
 
@@ -73,7 +74,7 @@ def forget(installed: Installed, ids: Iterable[int], positive: Positive) -> int:
 
 def _by_age(installed: Installed) -> _Slots:
     slots = {slot.record.name: slot for slot in (installed.now, installed.earlier()) if slot}
-    known = installed.replacements()
+    known = replacements(installed.store)
     names = sorted(slots, key=lambda name: known[name].generation if name in known else -1)
     newest = names[-1]
     if newest not in known:  # a version that did not tell; if one slot was taught, the other did it
@@ -102,7 +103,7 @@ def _forget_teacher(
         if seen:
             _teach(installed, slots.older.record.name, slots, positive)
         return
-    made = installed.replacements().get(record.name, Replacement())
+    made = replacements(installed.store).get(record.name, Replacement())
     if record.teacher is not None and min(gone) <= made.last:
         installed.rewrite(dataclasses.replace(record, teacher=None, teacher_vendor=None))
 

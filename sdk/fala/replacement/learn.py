@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
 
-from fala.errors import DeviceChangedError
+from fala.errors import BundleError, DeviceChangedError, DeviceError
 from fala.examples import Example, unique_texts
+from fala.model.answering import Answering
 from fala.model.heads import Head
 from fala.replacement.budget import Follower
 from fala.replacement.encode import encode_missing
@@ -24,7 +25,8 @@ from fala.solver.fit import LARGEST, resume
 from fala.solver.judge import Decision
 from fala.solver.state import State
 from fala.solver.training import Inputs, TrainingSet
-from fala.store.installed import Change, Installed
+from fala.store.erasing import scrub
+from fala.store.installed import Answer, Change, Installed
 from fala.store.open_slot import OpenSlot
 from fala.store.records import FitRecord
 from fala.store.store import Version
@@ -75,6 +77,32 @@ class Learner:
         self._installed = installed
         self._last: Learned | None = None
 
+    def ask(
+        self,
+        examples: Sequence[Example],
+        how: Callable[[Answering, Sequence[Example]], Answer],
+        positive: Callable[[], int],
+    ) -> Answer:
+        """Ask what answers; again, where the device fell back in between and has caught up."""
+        answer = self._installed.ask(examples, how)
+        return self._installed.ask(examples, how) if self._caught_up(positive) else answer
+
+    def ready(self, positive: Callable[[], int]) -> None:
+        """Let what is on trial answer first; it may give way."""
+        self._installed.ready()
+        self._caught_up(positive)
+
+    def _caught_up(self, positive: Callable[[], int]) -> bool:
+        """Fit to what was said since, where the device fell back; gives whether it did."""
+        if not self._installed.behind:
+            return False
+        self._installed.behind = False
+        try:
+            self.fit(positive())
+        except DeviceError as error:  # a full disk must not keep a device from answering
+            _log.warning("what was said since the replacement waits for a fit: %s", error)
+        return True
+
     def remember(self, examples: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
         """Keep examples and labels; gives their ids. On the disk when it returns."""
         with self._installed.store.transaction():
@@ -88,11 +116,14 @@ class Learner:
         with installed.work:
             now, last = installed.now, self._last
             before = installed.store.version()
-            # Kept before anything else: whatever happens there, the user's data is safe.
             if last is None or last.version != before:
-                last = self._taken_up(now, before, examples)
+                try:
+                    last = self._taken_up(now, before, examples)
+                except BundleError:  # nothing that is wrong with a release may cost an example
+                    last = None
+            # Kept before anything else is made: whatever happens there, the user's data is safe.
             ids = self.remember(examples, labels)
-            self._encode(now, unique_texts(examples))
+            now = self._encode(examples)
             after = Version(before.generation, before.data + 1)
             alone = installed.store.version() == after and installed.now is now
             if last is not None and alone:
@@ -108,8 +139,12 @@ class Learner:
             while True:
                 now = installed.now
                 memory = Memory(installed.store)
-                encode_free(installed, now, memory, Follower(None))
-                target = Target.of_slot(installed.store, now, installed.earlier())
+                try:
+                    with installed.expecting(now):
+                        encode_free(installed, now, memory, Follower(None))
+                        target = Target.of_slot(installed.store, now, installed.earlier())
+                except DeviceChangedError:
+                    continue
                 recalled = recall(memory, target)
                 count, labelled = installed.store.counts()
                 if not recalled.training.telling.any():
@@ -155,7 +190,7 @@ class Learner:
                     if not report.fitted:
                         self._vendor()
             if gone:
-                installed.scrub()
+                scrub(installed.path, installed.store)
             return gone
 
     def _vendor(self) -> None:
@@ -199,11 +234,20 @@ class Learner:
             now.record.threshold, now.record.loss,
         )  # fmt: skip
 
-    def _encode(self, now: OpenSlot, texts: Sequence[str]) -> None:
-        """Make and keep the embeddings that texts lack."""
-        store, digest = self._installed.store, now.record.backbone
-        fresh = encode_missing(store, digest, now.answering.backbone, texts)
-        self._installed.keep_embeddings(digest, fresh)
+    def _encode(self, examples: Sequence[Example]) -> OpenSlot:
+        """Make and keep the embeddings that texts lack; gives whose they are."""
+        installed, texts = self._installed, unique_texts(examples)
+        while True:
+            now = installed.ready(examples)
+            digest = now.record.backbone
+            try:
+                with installed.expecting(now):
+                    backbone = now.answering.backbone
+                    fresh = encode_missing(installed.store, digest, backbone, texts)
+            except DeviceChangedError:
+                continue
+            installed.keep_embeddings(digest, fresh)
+            return now
 
     def _add(
         self,

@@ -92,9 +92,24 @@ class Refinement:
             bridged: Whether embeddings that are not real are estimates over a bridge.
             known: What is recalled and fitted already, to choose the first texts by.
         """
-        now = self._installed.now
+        while True:
+            now = self._installed.now
+            try:
+                with self._installed.expecting(now):
+                    return self._run(now, budget, bridged, known)
+            except DeviceChangedError:  # its release was swept away: others were installed
+                if known is not None:
+                    return self._done(known[0], None, _TAKEN)
+
+    def _run(
+        self,
+        now: OpenSlot,
+        budget: Budget,
+        bridged: bool,
+        known: tuple[Recalled, Fitted] | None,
+    ) -> Refined:
         deadline = None if budget.seconds is None else self._stages.started + budget.seconds
-        left = budget.passes(bridged)
+        left = max(0, budget.passes(bridged) - self._passes)
         with self._stages.stage("read"):
             memory, earlier = Memory(self._installed.store, self._last), self._installed.earlier()
             fitted: Fitted | None = None

@@ -4,45 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
-import os
-import shutil
-import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import RLock
+from threading import Lock, RLock
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.backbones import Backbone
 from fala.bundle.reading import Bundle
-from fala.errors import BundleError, DeviceError
+from fala.errors import BundleError, DeviceChangedError, DeviceError
+from fala.examples import Example
+from fala.model.answering import Answering
 from fala.model.heads import PersonalModel
 from fala.store.database import doctor
+from fala.store.lineage import note_replacement, note_rollback
 from fala.store.open_slot import OpenSlot
 from fala.store.records import FitRecord, SlotRecord
-from fala.store.slots import BUNDLES, SLOTS, install, model_digest, slot_record, sweep
+from fala.store.slots import SLOTS, install, model_digest, slot_record, sweep
 from fala.store.store import Store
+from fala.store.trial import ODD, TRIES, Trials, answer_probes, is_proof
 from fala.store.versions import note_version
 
 _log = logging.getLogger("fala.store")
 
-#: How the name of a file begins that a repair has kept aside.
-ASIDE = "damaged-"
 #: The setting that tells what was known when the other slot was left.
 _LEFT_AT = "left at"
 
-#: The setting that tells of the replacement that installed a slot; its name follows.
-_REPLACEMENT = "replacement "
-#: The setting that tells the generation of the last rollback.
-_ROLLED_BACK = "rolled back"
-
-#: Bytes that are overwritten at once.
-_PIECE = 1 << 20
-
 Logits = Mapping[int, NDArray[np.float32]]
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,23 +56,6 @@ class Change:
     fit: FitRecord | None = None
 
 
-@dataclass(frozen=True)
-class Replacement:
-    """What was known when a slot was installed; by default nobody can tell.
-
-    Attributes:
-        generation: The store's, then.
-        last: The largest id of an example, then.
-        time: When it was, in seconds since 1970 (UTC).
-        rolled_back: Whether the slot before it has answered again since.
-    """
-
-    generation: int = -1
-    last: float = math.inf
-    time: float = math.inf
-    rolled_back: bool = True
-
-
 class Installed:
     """A device's folder with its store, and the model that answers.
 
@@ -88,18 +63,28 @@ class Installed:
         path: The folder.
         store: Its store, open.
         work: Held by whoever reads, fits and writes; never while texts are encoded for long.
+        trials: The trial of a slot that has not proved itself.
+        behind: Whether the device fell back here to a model that lacks what was said since.
     """
 
     def __init__(self, path: Path, store: Store) -> None:
         self.path = path
         self.store = store
         self.work = RLock()
+        self.trials = Trials(path, store)
+        self.behind = False
         self._swap = RLock()
+        self._proving = Lock()
         try:
             self._now = self._open()
         except BundleError as error:
             raise type(error)(f"{error}; {doctor(path)}") from error
         store.task = self._now.model.head.task
+
+    def close(self) -> None:
+        """Close the store."""
+        self.trials.flush()
+        self.store.close()
 
     @property
     def now(self) -> OpenSlot:
@@ -110,20 +95,74 @@ class Installed:
                     self._now = self._open()
         return self._now
 
+    def ready(self, examples: Sequence[Example] = ()) -> OpenSlot:
+        """What answers, loaded: one on trial must first answer probes here, or gives way.
+
+        Args:
+            examples: What it is about to be asked: the first few are among the probes.
+
+        Raises:
+            BundleError: It cannot answer, and there is nothing to fall back to.
+        """
+        while True:
+            now = self.now
+            if now.trial is None or self.trials.has_passed(now.trial):
+                return now
+            with self._proving:
+                if not self.trials.has_passed(now.trial):
+                    self._prove(now, now.trial, examples)
+
+    def ask(
+        self,
+        examples: Sequence[Example],
+        how: Callable[[Answering, Sequence[Example]], Answer],
+    ) -> Answer:
+        """Ask what answers; where it is on trial and fails, the earlier slot answers.
+
+        Raises:
+            BundleError: It cannot answer, and there is nothing to fall back to.
+        """
+        now = self.ready(examples)
+        try:
+            with self.expecting(now):
+                answer = how(now.answering, examples)
+        except DeviceChangedError:  # its release was swept away before it was loaded
+            return self.ask(examples, how)
+        except BundleError as error:
+            if not is_proof(error) or not self._fall_back(now.generation, str(error)):
+                raise
+            return self.ask(examples, how)
+        if now.trial is not None:
+            self.trials.answered(now.trial, len(examples))
+        return answer
+
+    @contextlib.contextmanager
+    def expecting(self, now: OpenSlot) -> Iterator[None]:
+        """Use a slot's files, and those of the earlier one, which another process may sweep away.
+
+        Raises:
+            DeviceChangedError: They are gone, and something else answers by now.
+            BundleError: They cannot be used.
+        """
+        try:
+            yield
+        except BundleError as error:
+            gone = isinstance(error.__cause__, FileNotFoundError)
+            if not gone or self.store.version().generation == now.generation:
+                raise
+            raise DeviceChangedError(
+                f"{self.path}: the device's model was changed meanwhile"
+            ) from error
+
+    def confirm(self) -> None:
+        """End the trial of what answers: it has proved itself."""
+        with self.store.transaction():
+            if self.trials.running() is not None:
+                self.trials.end()
+
     def slot(self, name: str) -> OpenSlot:
         """A slot as it is by now."""
         return OpenSlot.open(self.path, self.store, name, self._now.generation)
-
-    def replacements(self) -> dict[str, Replacement]:
-        """What replacement installed a slot, by name; none of earlier versions."""
-        found: dict[str, Replacement] = {}
-        for name in SLOTS:
-            told = (self.store.get(_REPLACEMENT + name) or "").split()
-            with contextlib.suppress(ValueError, IndexError):
-                rolled = int(self.store.get(_ROLLED_BACK) or -1)
-                generation, last, moment = int(told[0]), int(told[1]), float(told[2])
-                found[name] = Replacement(generation, last, moment, rolled > generation)
-        return found
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
@@ -161,33 +200,6 @@ class Installed:
         slots = [slot for slot in (self._now, self.earlier()) if slot is not None]
         self.store.prune({digest for slot in slots for digest in slot.bundle.bridges()})
 
-    def scrub(self) -> None:
-        """Let nothing of what was deleted be left on the disk.
-
-        What a repair has kept aside goes, too: nobody can delete a single example in it.
-        """
-        self.store.scrub()
-        for file in self.path.glob(f"{ASIDE}*"):
-            file.unlink(missing_ok=True)
-
-    def erase(self) -> None:
-        """Delete all that is the device's, and its folder where nothing else lies in it.
-
-        Raises:
-            DeviceError: Something cannot be deleted; what can be is gone.
-        """
-        with self.work, self._swap:
-            self.store.erase()
-            try:
-                for file in self.path.glob(f"*{self.store.path.name}*"):
-                    _overwrite(file)
-                    file.unlink(missing_ok=True)
-                shutil.rmtree(self.path / BUNDLES)
-                with contextlib.suppress(OSError):  # something else lies in it
-                    self.path.rmdir()
-            except OSError as error:
-                raise DeviceError(f"{self.path}: {error.strerror or error}") from error
-
     def earlier(self) -> OpenSlot | None:
         """What answered before the last replacement; None where nothing did, or it is damaged."""
         _, previous = self.store.active()
@@ -219,11 +231,12 @@ class Installed:
                 earlier = OpenSlot.open(self.path, self.store, previous, generation + 1)
                 self.store.activate(previous, slot)
                 self.store.advance(generation)
-                self.store.set(_ROLLED_BACK, str(generation + 1))
+                note_rollback(self.store, generation + 1)
+                trial = self.trials.resume(previous, generation + 1)
                 data = str(self.store.version().data)
                 said = self.store.get(_LEFT_AT) != data
                 self.store.set(_LEFT_AT, data)
-            self._now = earlier
+            self._now = replace(earlier, trial=trial)
         return said
 
     def keep(self, base: OpenSlot, change: Change) -> OpenSlot:
@@ -264,10 +277,12 @@ class Installed:
         change: Change,
         taught: tuple[Logits, Logits] | None,
     ) -> OpenSlot:
-        """Install a release in the idle slot, and let it answer, in one transaction.
+        """Install a release in the idle slot, and let it answer, on trial, in one transaction.
 
         The release is copied inside the transaction: no other process sweeps it away before its
-        row is there.
+        row is there. What answered is what the device goes back to: its own trial, if it was on
+        one, ends with that. It has answered in this process (see ``ready``), and whoever replaces
+        it says that they would come back to it.
 
         Args:
             base: The slot that answered while all this was prepared.
@@ -286,7 +301,8 @@ class Installed:
             vendor = base.model.head.vendor_model()
             teachers = base.record.model, model_digest(base.bundle, vendor)
         try:
-            with self._swap:
+            with self._swap, self.expecting(base):
+                sources = {*bundle.bridges(), *base.bundle.bridges()}
                 with store.transaction():
                     generation = store.advance(base.generation)
                     installed = install(bundle, self.path)
@@ -300,12 +316,14 @@ class Installed:
                     store.put_slot(record)
                     store.set_fit(idle, change.fit)
                     store.activate(idle, base.record.name)
+                    self.trials.begin(idle, generation)
                     note_version(store, bundle.manifest, base.bundle.manifest)
                     store.set(_LEFT_AT, str(store.version().data))
-                    known = f"{generation} {store.last()} {time.time()!r}"
-                    store.set(_REPLACEMENT + idle, known)
-                    store.prune({*bundle.bridges(), *base.bundle.bridges()})
-                self._now = OpenSlot.of(generation, record, installed, change.model, backbone)
+                    note_replacement(store, idle, generation)
+                    store.prune(sources)
+                self._now = OpenSlot.of(
+                    generation, record, installed, change.model, backbone, generation
+                )
         except OSError as error:
             raise DeviceError(f"{self.path}: {error.strerror or error}") from error
         finally:
@@ -318,23 +336,78 @@ class Installed:
         """The active slot, as it is at one generation."""
         while True:
             generation = self.store.version().generation
+            if self._given_up(generation):
+                continue
             try:
+                trial = self.trials.running()
                 slot = OpenSlot.open(self.path, self.store, self.store.active()[0], generation)
-            except (BundleError, DeviceError):
+            except (BundleError, DeviceError) as error:
                 # Another process may have swept its bundle away, having installed others.
-                if self.store.version().generation == generation:
+                if self.store.version().generation != generation:
+                    continue
+                if not is_proof(error) or not self._fall_back(generation, str(error)):
                     raise
                 continue
             if self.store.version().generation == generation:
-                return slot
+                return slot if trial is None else replace(slot, trial=trial.began)
 
+    def _given_up(self, generation: int) -> bool:
+        """Fall back from a slot that too many processes died of; nobody loads it for that."""
+        trial = self.trials.running()
+        if trial is None or trial.tries < TRIES:
+            return False
+        with self.trials.alone() as alone:  # else the last try is still going on
+            trial = self.trials.running()
+            if not alone or trial is None or trial.tries < TRIES:
+                return False
+            died = f"{trial.tries} processes in a row ended while it was loaded, or first asked"
+            return self._fall_back(generation, died)
 
-def _overwrite(file: Path) -> None:
-    """Let nothing of a file be left where it lay, as far as the disk keeps its place."""
-    with contextlib.suppress(OSError), file.open("rb+") as stream:
-        size = stream.seek(0, os.SEEK_END)
-        stream.seek(0)
-        for _ in range(0, size, _PIECE):
-            stream.write(bytes(_PIECE))
-        stream.truncate(size)
-        os.fsync(stream.fileno())
+    def _prove(self, now: OpenSlot, began: int, examples: Sequence[Example]) -> None:
+        """Let a slot on trial answer probes, with a try counted before and taken back after."""
+        with self.trials.alone() as alone:
+            trial = self.trials.running()
+            if trial is None or trial.began != began:  # confirmed, or left, by somebody else
+                self.trials.passed(began, 0)
+                return
+            if alone:
+                self.trials.count(began, trial.tries + 1)
+            try:
+                answer_probes(now.answering, examples, self.store.newest_texts(len(ODD)))
+            except BundleError as error:
+                if not is_proof(error) or not self._fall_back(now.generation, str(error)):
+                    raise
+                return
+            if alone:
+                self.trials.count(began, 0)
+            self.trials.passed(began, trial.answered)
+
+    def _fall_back(self, generation: int, reason: str) -> bool:
+        """Let the earlier slot answer in place of one on trial, which is given up.
+
+        Returns:
+            Whether something else answers now; False where the slot is not on trial, or the
+            earlier one is no better.
+        """
+        try:
+            with self._swap:
+                with self.store.transaction():
+                    if self.store.version().generation != generation:
+                        return True  # somebody else was first
+                    _, previous = self.store.active()
+                    if previous is None or self.trials.running() is None:
+                        return False
+                    earlier = OpenSlot.open(self.path, self.store, previous, generation + 1)
+                    # No way back to it: what cannot answer is nothing to go back to.
+                    self.store.activate(previous, None)
+                    self.store.advance(generation)
+                    self.trials.end(reason)
+                    said = self.store.get(_LEFT_AT) != str(self.store.version().data)
+                self._now = earlier
+        except (BundleError, DeviceError) as error:
+            _log.warning("the earlier slot cannot take over: %s", error)
+            return False
+        self.behind = self.behind or said
+        name = earlier.bundle.manifest.name
+        _log.warning("%s: fell back to %s: %s", self.path, name, reason)
+        return True

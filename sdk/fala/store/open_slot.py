@@ -32,12 +32,14 @@ class OpenSlot:
         record: The slot's row.
         bundle: Its bundle.
         answering: What answers.
+        trial: What its trial is told by, see ``Trial``; None where it has proved itself.
     """
 
     generation: int
     record: SlotRecord
     bundle: Bundle
     answering: Answering
+    trial: int | None = None
 
     @classmethod
     def open(cls, device: Path, store: Store, slot: str, generation: int) -> OpenSlot:
@@ -79,10 +81,11 @@ class OpenSlot:
         bundle: Bundle,
         model: PersonalModel,
         backbone: Backbone | None = None,
+        trial: int | None = None,
     ) -> OpenSlot:
         """A slot of parts that are open already, with a backbone that is loaded already."""
         answering = Answering(model, lazy(bundle, backbone), record.threshold)
-        return cls(generation, record, bundle, answering)
+        return cls(generation, record, bundle, answering, trial)
 
     def changed(self, generation: int, record: SlotRecord, model: PersonalModel) -> OpenSlot:
         """Another personal model on the same bundle."""

@@ -15,8 +15,8 @@ from fala.bundle.files import sync_directory
 from fala.errors import DeviceChangedError, DeviceError
 from fala.examples import unique_texts
 from fala.store.database import Database
+from fala.store.erasing import ASIDE
 from fala.store.health import REBUILT, STORE, Candidate, Health, connect, diagnose, examine
-from fala.store.installed import ASIDE
 from fala.store.private import keep_private
 from fala.store.records import SlotRecord, StoredExample
 from fala.store.rows import EXAMPLE_COLUMNS, columns_of, kept_as

@@ -272,6 +272,12 @@ class Store(Made):
             rows = of_ids(db, "id, label", "examples", drawn)
             return [whole(row) for row, label in rows if label is not None]
 
+    def newest_texts(self, count: int) -> list[str]:
+        """The texts that came last."""
+        with self._db.writer() as db:
+            rows = db.execute("SELECT text FROM texts ORDER BY id DESC LIMIT ?", (count,))
+            return [text for (text,) in rows]
+
     def counts(self) -> tuple[int, int]:
         """How many examples there are, and how many of them have a label."""
         with self._db.writer() as db:

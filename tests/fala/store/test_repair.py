@@ -26,6 +26,7 @@ def replaced(tmp_path_factory, learned, releases):
     with Device.open(folder) as device:
         before = state(device)
         device.replace(releases["mid"], Budget(0))
+        device.confirm()  # on trial the device would fall back by itself
         return folder, before, state(device)
 
 

@@ -110,12 +110,12 @@ class TestVersions:
         """It stays on the disk for another day; nothing is downloaded twice."""
 
         def refuse(*_, **__):
-            raise WorseModelError("worse")
+            raise WorseModelError("worse", 0.4, 0.5)
 
-        monkeypatch.setattr("fala.replacement.replace._refuse_worse", refuse)
+        monkeypatch.setattr("fala.replacement.replace.refuse_worse", refuse)
         before = state(device)
         with pytest.raises(WorseModelError):
-            device.update(server.address, root=vendor.root, allow_worse=False)
+            device.update(server.address, root=vendor.root, accept="better-than-old")
         assert same(state(device), before)
         server.requests.clear()
         assert device.update(server.address, root=vendor.root).new == "mid"
