@@ -73,6 +73,8 @@ def test_nothing_is_left_of_an_erased_device(device, path, releases):
     assert Device.repair(path).aside
     device = Device.open(path)
     other = Device.open(path)
+    (path / "updates" / "metadata").mkdir(parents=True)
+    (path / "updates" / "metadata" / "root.json").write_text("{}")
     held = [file.open("rb") for file in path.glob("*store*")]
     device.erase()
     assert not path.exists()

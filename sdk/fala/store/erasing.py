@@ -13,6 +13,8 @@ from fala.store.store import Store
 
 #: How the name of a file begins that a repair has kept aside.
 ASIDE = "damaged-"
+#: A device's folders; updates keep their metadata in the second.
+_FOLDERS = (BUNDLES, "updates")
 #: Bytes that are overwritten at once.
 _PIECE = 1 << 20
 
@@ -38,7 +40,9 @@ def erase(folder: Path, store: Store) -> None:
         for file in folder.glob(f"*{store.path.name}*"):
             _overwrite(file)
             file.unlink(missing_ok=True)
-        shutil.rmtree(folder / BUNDLES)
+        for inner in _FOLDERS:
+            if (folder / inner).exists():
+                shutil.rmtree(folder / inner)
         with contextlib.suppress(OSError):  # something else lies in it
             folder.rmdir()
     except OSError as error:

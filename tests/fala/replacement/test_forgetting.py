@@ -1,6 +1,10 @@
 """A device that forgot is as one that never knew, and nothing is left on its disk."""
 
+import shutil
+import signal
 import sqlite3
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -242,6 +246,41 @@ def test_what_fails_on_its_way_forgets_nothing(device, path, monkeypatch):
         for ours, theirs in zip(state(one), before, strict=True):
             np.testing.assert_array_equal(ours, theirs)
     assert device.forget([1]) == 1
+
+
+KILLED = """
+import os, signal, sys
+from fala.device import Device
+from fala.store import erasing, store
+
+def killed(*arguments, **further):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+device = Device.open(sys.argv[1])
+owner, name = {"written": (store.Store, "put_slot"), "kept": (store.Store, "scrub")}[sys.argv[2]]
+setattr(owner, name, killed)
+device.forget([1, 2, 3])
+"""
+
+
+@pytest.mark.parametrize("point", ["written", "kept"])
+def test_a_device_that_was_killed_knows_all_of_them_or_none(device, path, point, tmp_path):
+    before = state(device)
+    shutil.copytree(path, tmp_path / "copy")
+    device.close()
+    with Device.open(tmp_path / "copy") as other:
+        other.forget([1, 2, 3])
+        after = state(other)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path), point], capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    with Device.open(path) as again:
+        ids = {row.id for row in again.examples()}
+        expected, left = (before, {1, 2, 3}) if point == "written" else (after, set())
+        assert ids & {1, 2, 3} == left
+        for ours, theirs in zip(state(again), expected, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    if point == "kept":  # the last one to close it has emptied the log
+        assert not left_of(path, TEXTS[:3])
 
 
 # Not a byte
