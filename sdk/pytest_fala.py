@@ -134,4 +134,5 @@ def fala_clock() -> Iterator[Clock]:
 @pytest.fixture
 def fala_hostile() -> ModuleType:
     """What makes hostile bundles."""
-    return pytest.importorskip("fala.testing.hostile")
+    hostile: ModuleType = pytest.importorskip("fala.testing.hostile")
+    return hostile

@@ -7,6 +7,7 @@ import random
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ class PowerCuts:
     def course(self) -> Course:
         """What the code does when the power stays; it is run once."""
         if self._course is None:
-            with self._folder() as folder:
+            with self.copy() as folder:
                 self._course = self._whole(folder)
         return self._course
 
@@ -114,7 +115,7 @@ class PowerCuts:
         if count is not None and count < len(numbers):
             numbers = sorted(random.Random(seed).sample(numbers, count))
         for number in numbers:
-            with self._folder() as folder:
+            with self.copy() as folder:
                 yield self.cut(folder, number, unsynced, seed)
 
     def at_instants(self, count: int, *, seed: int = 0) -> Iterator[Cut]:
@@ -122,7 +123,7 @@ class PowerCuts:
         longest = self.course().seconds
         draw = random.Random(seed)
         for _ in range(count):
-            with self._folder() as folder:
+            with self.copy() as folder:
                 yield self.kill(folder, draw.uniform(0, longest))
 
     def cut(self, folder: Path, number: int, unsynced: Unsynced = "kept", seed: int = 0) -> Cut:
@@ -166,22 +167,14 @@ class PowerCuts:
         operations = tuple(Operation(number, kind, Path(path)) for number, kind, path in listed)
         return Course(operations, tuple(said), ended.seconds)
 
-    def _folder(self) -> _Copy:
-        return _Copy(self._start, self._scratch)
-
-
-class _Copy:
-    """A folder to run in: a copy of the one to start from, or none yet."""
-
-    def __init__(self, start: Path | None, scratch: Path | None) -> None:
-        self._start, self._scratch = start, scratch
-
-    def __enter__(self) -> Path:
-        self._holder = Path(tempfile.mkdtemp(prefix="fala-", dir=self._scratch))
-        folder = self._holder / "device"
-        if self._start is not None:
-            shutil.copytree(self._start, folder)
-        return folder
-
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self._holder, ignore_errors=True)
+    @contextmanager
+    def copy(self) -> Iterator[Path]:
+        """A folder to run in, gone afterwards: a copy of the one to start from, or none yet."""
+        holder = Path(tempfile.mkdtemp(prefix="fala-", dir=self._scratch))
+        try:
+            folder = holder / "device"
+            if self._start is not None:
+                shutil.copytree(self._start, folder)
+            yield folder
+        finally:
+            shutil.rmtree(holder, ignore_errors=True)

@@ -278,7 +278,8 @@ class _Raw(io.FileIO):
 
 def _wrap() -> Callable[[], None]:
     """Wrap what writes and flushes; gives what unwraps it."""
-    real_open, real = builtins.open, {name: getattr(os, name) for name in _HANDLES}
+    real_open = builtins.open
+    real = {name: getattr(os, name) for name in _HANDLES if hasattr(os, name)}
 
     def opened(file: Any, mode: str = "r", *rest: Any, **named: Any) -> Any:  # noqa: ANN401
         layer = _active
@@ -297,7 +298,7 @@ def _wrap() -> Callable[[], None]:
         return call
 
     places: list[tuple[Any, str, Any]] = [(builtins, "open", opened), (io, "open", opened)]
-    places += [(os, name, handled(name, kind)) for name, kind in _HANDLES.items()]
+    places += [(os, name, handled(name, _HANDLES[name])) for name in real]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in places]
     for owner, name, function in places:
         setattr(owner, name, function)
@@ -309,14 +310,10 @@ def _wrap() -> Callable[[], None]:
     return undo
 
 
-#: Functions of ``os`` on open files.
+#: Functions of ``os`` on open files, where the system has them.
 _HANDLES: dict[str, Kind] = {
-    name: kind
-    for name, kind in {
-        "fsync": "sync", "fdatasync": "sync", "write": "write", "pwrite": "write",
-        "sendfile": "write", "ftruncate": "truncate",
-    }.items()
-    if hasattr(os, name)
+    "fsync": "sync", "fdatasync": "sync", "write": "write", "pwrite": "write",
+    "sendfile": "write", "ftruncate": "truncate",
 }  # fmt: skip
 
 

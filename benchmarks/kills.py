@@ -1,0 +1,166 @@
+"""Kills a device in everything that it does, at every sync and rename and at random instants.
+
+    python benchmarks/kills.py
+    python benchmarks/kills.py --count 200 --seed 1 --json
+    python benchmarks/kills.py --count 20000 --journal kills.jsonl
+
+A device is created, learns, is replaced over a bridge and without one, refined, forgets and is
+rolled back; each time in a process of its own, which dies by SIGKILL. Half of the kills come at
+random instants. The others come just before an operation on the disk, of Python or SQLite: first
+at every sync, rename and deletion, with what was written and not synced lost as in a power cut;
+then at any, where it is kept, lost, or lost by chance with a write torn in two.
+
+After each the folder must open, keep every example that was acknowledged, answer to the last bit
+as the old model or the new one (or one between, where a refinement keeps several), and (tried after
+half of the kills) do the same operation again. Any other end is printed, and the command fails. With --journal a run goes on
+where an earlier one of the same seed and count was interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from support.operations import Operation, found, operations
+
+import fala
+from fala.testing import Cut, PowerCuts, run_apart
+
+#: What ends a commit, or gives a file its name.
+ENDS = {"sync", "rename", "delete"}
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One kill.
+
+    Attributes:
+        operation: In which operation.
+        number: Before which operation on the disk; None is at an instant.
+        unsynced: What becomes of bytes that no sync followed.
+        share: At which share of the operation's time.
+    """
+
+    operation: str
+    number: int | None
+    unsynced: str
+    share: float
+
+
+def plan(all_cuts: dict[str, PowerCuts], count: int, seed: int) -> list[Kill]:
+    """So many kills: half of them at instants, the others at operations on the disk."""
+    draw = random.Random(seed)
+    first, others = [], []
+    for name, cuts in all_cuts.items():
+        for each in cuts.course().operations:
+            if each.kind in ENDS:
+                first.append(Kill(name, each.number, "lost", 0))
+                others.append(Kill(name, each.number, "kept", 0))
+            else:
+                others.append(Kill(name, each.number, draw.choice(("kept", "lost")), 0))
+            others.append(Kill(name, each.number, "some", 0))
+    draw.shuffle(first)
+    draw.shuffle(others)
+    chosen = (first + others)[: (count + 1) // 2]
+    names = list(all_cuts)
+    instants = [
+        Kill(names[number % len(names)], None, "kept", draw.uniform(0, 1))
+        for number in range(count - len(chosen))
+    ]
+    mixed = chosen + instants
+    draw.shuffle(mixed)
+    return mixed
+
+
+def done_before(journal: Path | None, kills: list[Kill], seed: int) -> list[str | None]:
+    """What an earlier run of the same kills found."""
+    if journal is None or not journal.exists():
+        return []
+    head, *lines = journal.read_text(encoding="utf-8").splitlines()
+    if json.loads(head) != {"count": len(kills), "seed": seed}:
+        raise click.UsageError(f"{journal}: it is of another seed or count; choose another file")
+    return [json.loads(line)["wrong"] for line in lines]
+
+
+def one(kill: Kill, cuts: PowerCuts, operation: Operation, seed: int) -> tuple[Cut, str | None]:
+    """Kill, and look at what is left; what is wrong, or None."""
+    again = kill.unsynced == "lost" or seed % 3 == 0
+    with cuts.copy() as folder:
+        if kill.number is None:
+            cut = cuts.kill(folder, kill.share * cuts.course().seconds)
+        else:
+            cut = cuts.cut(folder, kill.number, kill.unsynced, seed)
+        try:
+            (wrong,) = run_apart(
+                lambda say: say(found(operation, folder, len(cut.said), again=again))
+            ).said
+        except fala.FalaError as error:
+            wrong = str(error)
+    return cut, wrong
+
+
+@click.command(help=__doc__)
+@click.option("--count", type=click.IntRange(1), default=2_000, show_default=True, help="Kills.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of what is drawn.")
+@click.option("--journal", type=click.Path(path_type=Path), help="File to go on from.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def main(count: int, seed: int, journal: Path | None, as_json: bool) -> None:
+    """Kill, look, and print what was found."""
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
+        known = {each.name: each for each in operations(Path(temporary))}
+        cuts = {
+            name: PowerCuts(each.work, each.start, scratch=temporary)
+            for name, each in known.items()
+        }
+        kills = plan(cuts, count, seed)
+        before = done_before(journal, kills, seed)
+        stream = None
+        if journal is not None:
+            stream = journal.open("a", encoding="utf-8")
+            if not before and not journal.stat().st_size:
+                print(json.dumps({"count": len(kills), "seed": seed}), file=stream, flush=True)
+        wrongs = [wrong for wrong in before if wrong is not None]
+        killed: Counter[str] = Counter()
+        with click.progressbar(
+            list(enumerate(kills))[len(before) :], label="kills", file=sys.stderr
+        ) as bar:
+            for place, kill in bar:
+                cut, wrong = one(kill, cuts[kill.operation], known[kill.operation], seed + place)
+                killed[kill.operation] += cut.killed
+                if wrong is not None:
+                    wrong = f"{kill.operation}, {cut.where}, {kill.unsynced}: {wrong}"
+                    wrongs.append(wrong)
+                    click.echo(wrong, err=True)
+                if stream is not None:
+                    print(json.dumps({"wrong": wrong}), file=stream, flush=True)
+        if stream is not None:
+            stream.close()
+    seconds = time.perf_counter() - started
+    record = {
+        "seed": seed,
+        "runs": len(kills),
+        "kills": killed.total() + len(before),
+        "at_operations": sum(kill.number is not None for kill in kills),
+        "by_operation": dict(Counter(kill.operation for kill in kills)),
+        "wrong": len(wrongs),
+        "what": wrongs[:20],
+        "seconds": round(seconds, 1),
+    }
+    if as_json:
+        click.echo(json.dumps(record))
+    else:
+        for name, value in record.items():
+            click.echo(f"{name.replace('_', ' '):16} {value}")
+    sys.exit(1 if wrongs else 0)
+
+
+if __name__ == "__main__":
+    main()
