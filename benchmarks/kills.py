@@ -12,8 +12,8 @@ then at any, where it is kept, lost, or lost by chance with a write torn in two.
 
 After each the folder must open, keep every example that was acknowledged, answer to the last bit
 as the old model or the new one (or one between, where a refinement keeps several), and (tried after
-half of the kills) do the same operation again. Any other end is printed, and the command fails. With --journal a run goes on
-where an earlier one of the same seed and count was interrupted.
+half of the kills) do the same operation again. Any other end is printed, and the command fails.
+With --journal a run goes on where an earlier one of the same seed and count was interrupted.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from support.journal import Journal
 from support.operations import Operation, found, operations
 
 import fala
@@ -79,16 +80,6 @@ def plan(all_cuts: dict[str, PowerCuts], count: int, seed: int) -> list[Kill]:
     return mixed
 
 
-def done_before(journal: Path | None, kills: list[Kill], seed: int) -> list[str | None]:
-    """What an earlier run of the same kills found."""
-    if journal is None or not journal.exists():
-        return []
-    head, *lines = journal.read_text(encoding="utf-8").splitlines()
-    if json.loads(head) != {"count": len(kills), "seed": seed}:
-        raise click.UsageError(f"{journal}: it is of another seed or count; choose another file")
-    return [json.loads(line)["wrong"] for line in lines]
-
-
 def one(kill: Kill, cuts: PowerCuts, operation: Operation, seed: int) -> tuple[Cut, str | None]:
     """Kill, and look at what is left; what is wrong, or None."""
     again = kill.unsynced == "lost" or seed % 3 == 0
@@ -121,33 +112,25 @@ def main(count: int, seed: int, journal: Path | None, as_json: bool) -> None:
             for name, each in known.items()
         }
         kills = plan(cuts, count, seed)
-        before = done_before(journal, kills, seed)
-        stream = None
-        if journal is not None:
-            stream = journal.open("a", encoding="utf-8")
-            if not before and not journal.stat().st_size:
-                print(json.dumps({"count": len(kills), "seed": seed}), file=stream, flush=True)
-        wrongs = [wrong for wrong in before if wrong is not None]
-        killed: Counter[str] = Counter()
-        with click.progressbar(
-            list(enumerate(kills))[len(before) :], label="kills", file=sys.stderr
-        ) as bar:
-            for place, kill in bar:
-                cut, wrong = one(kill, cuts[kill.operation], known[kill.operation], seed + place)
-                killed[kill.operation] += cut.killed
-                if wrong is not None:
-                    wrong = f"{kill.operation}, {cut.where}, {kill.unsynced}: {wrong}"
-                    wrongs.append(wrong)
-                    click.echo(wrong, err=True)
-                if stream is not None:
-                    print(json.dumps({"wrong": wrong}), file=stream, flush=True)
-        if stream is not None:
-            stream.close()
+        with Journal(journal, {"count": count, "seed": seed}) as kept:
+            wrongs = [wrong for _, wrong in kept.before if wrong is not None]
+            ended = [happened for happened, _ in kept.before]
+            rest = list(enumerate(kills))[len(kept.before) :]
+            with click.progressbar(rest, label="kills", file=sys.stderr) as bar:
+                for place, kill in bar:
+                    name = kill.operation
+                    cut, wrong = one(kill, cuts[name], known[name], seed + place)
+                    ended.append(cut.killed)
+                    if wrong is not None:
+                        wrong = f"{name}, {cut.where}, {kill.unsynced}: {wrong}"
+                        wrongs.append(wrong)
+                        click.echo(wrong, err=True)
+                    kept.note([cut.killed, wrong])
     seconds = time.perf_counter() - started
     record = {
         "seed": seed,
         "runs": len(kills),
-        "kills": killed.total() + len(before),
+        "kills": sum(ended),
         "at_operations": sum(kill.number is not None for kill in kills),
         "by_operation": dict(Counter(kill.operation for kill in kills)),
         "wrong": len(wrongs),

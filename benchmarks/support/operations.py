@@ -68,7 +68,7 @@ def operations(folder: Path) -> list[Operation]:
     All is done in processes of their own: this one never loads a model, so that its forks are
     small and clean.
     """
-    warm(*run_apart(lambda say: say(_prepare(folder)), limit=600).said)
+    prepared(folder)
     made = []
     for name, (start, act, added, forgotten) in _acts(folder).items():
         operation = Operation(name, start, act, added=added, forgotten=forgotten)
@@ -78,6 +78,11 @@ def operations(folder: Path) -> list[Operation]:
         operation.kept.update(seen["kept"])
         made.append(operation)
     return made
+
+
+def prepared(folder: Path) -> None:
+    """Make releases, and two folders: ``learned``, and ``replaced`` over a bridge."""
+    warm(*run_apart(lambda say: say(_prepare(folder)), limit=600).said)
 
 
 def warm(modules: list[str]) -> None:
