@@ -6,10 +6,11 @@
 
 A file of rows (fala-replace --data) is damaged in its values or its bytes and read. A device's
 folder is damaged in the bytes or pages of a file, or in a value of its store; it is opened, asked,
-listed, and learns; by chance it is then replaced, refined, rolled back, or forgets. Each is done in
-a process of its own. Only fala.FalaError may come of it, or answers that are numbers; no process may
-die, take more than 5 s a step, or more than 1 GiB. Anything else is printed, and the command fails.
-With --journal a run goes on where an earlier one was interrupted.
+listed, and does two more things: learns, is fitted, replaced, refined, rolled back, or forgets. Each
+is done in a process of its own. Only fala.FalaError may come of it, or the answers of a model that
+the device had; later, answers that are numbers. No process may die, take more than 5 s a step, or
+more than 1 GiB. Anything else is printed, and the command fails. With --journal a run goes on where
+an earlier one was interrupted.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ import click
 import numpy as np
 from support.journal import Journal
 from support.mutations import damage_cells, damage_file, damaged_rows
-from support.operations import FURTHER, PROBES, prepared
+from support.operations import FURTHER, PROBES, answers_of, prepared
 
 import fala
 from fala.testing import Say, labels_of, run_apart, texts
@@ -78,8 +79,8 @@ def read_rows(seeds: list[str], say: Say) -> None:
         say(results)
 
 
-def use_store(folder: Path, start: str, seed: str, say: Say) -> None:
-    """Damage a device's folder, and use it."""
+def use_store(folder: Path, start: str, states: set[str], seed: str, say: Say) -> None:
+    """Damage a device's folder, and use it; ``states`` are digests of the answers it may give."""
     draw = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="fala-", dir=folder) as temporary:
         path = Path(shutil.copytree(folder / start, Path(temporary, "device")))
@@ -89,18 +90,17 @@ def use_store(folder: Path, start: str, seed: str, say: Say) -> None:
             files = [path / "store.sqlite3", *sorted((path / "bundles").iterdir())]
             how = damage_file(draw.choice(files[:1] * 4 + files), draw)
         results: dict[str, Any] = {"how": f"{start} {seed}: {how}", "result": "used"}
-        _use(path, folder, draw, results)
-        if sys.platform == "darwin":
-            unit = 1
-        else:
-            unit = 1024
+        _use(path, folder, states, draw, results)
+        unit = 1 if sys.platform == "darwin" else 1024
         largest = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**30
         if largest > LARGEST_GIB:
             results["wrong"] = f"took {largest:.2f} GiB"
         say(results)
 
 
-def _use(path: Path, folder: Path, draw: random.Random, results: dict[str, Any]) -> None:
+def _use(
+    path: Path, folder: Path, states: set[str], draw: random.Random, results: dict[str, Any]
+) -> None:
     opened: list[fala.Device] = []
     if not step("open", lambda: opened.append(fala.Device.open(path)), results):
         return
@@ -126,6 +126,8 @@ def _use(path: Path, folder: Path, draw: random.Random, results: dict[str, Any])
     try:
         if not step("predict", ask, results):
             return
+        if answers_of(device) not in states:
+            results["wrong"] = "answers as no model that the device had"
         step("examples", lambda: list(device.examples()), results)
         for name in draw.sample(sorted(acts), 2):
             step(name, acts[name], results)
@@ -134,8 +136,17 @@ def _use(path: Path, folder: Path, draw: random.Random, results: dict[str, Any])
         step("close", device.close, results)
 
 
+def answers_in(folder: Path, say: Say) -> None:
+    """Say what the device in a folder answers."""
+    with fala.Device.open(folder) as device:
+        say(answers_of(device))
+
+
 def work_of(only: str, count: int, seed: int, folder: Path) -> list[Callable[[Say], object]]:
     """What each process does."""
+    starts = ("learned", "replaced")
+    # What a slot of the second answered is what the first answers.
+    states = {run_apart(partial(answers_in, folder / start)).said[0] for start in starts}
     work: list[Callable[[Say], object]] = []
     if only != "stores":
         seeds = [f"{seed}-{number}" for number in range(count)]
@@ -144,7 +155,7 @@ def work_of(only: str, count: int, seed: int, folder: Path) -> list[Callable[[Sa
         ]
     if only != "rows":
         work += [
-            partial(use_store, folder, ("learned", "replaced")[number % 2], f"{seed}-{number}")
+            partial(use_store, folder, starts[number % 2], states, f"{seed}-{number}")
             for number in range(count)
         ]
     return work
