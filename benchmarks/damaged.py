@@ -6,7 +6,7 @@
 
 A file of rows (fala-replace --data) is damaged in its values or its bytes and read. A device's
 folder is damaged in the bytes or pages of a file, or in a value of its store; it is opened, asked,
-listed, and does two more things: learns, is fitted, replaced, refined, rolled back, or forgets. Each
+listed, and does two more things: learns, is fitted, replaced, refined, rolled back, forgets. Each
 is done in a process of its own. Only fala.FalaError may come of it, or the answers of a model that
 the device had; later, answers that are numbers. No process may die, take more than 5 s a step, or
 more than 1 GiB. Anything else is printed, and the command fails. With --journal a run goes on where

@@ -154,7 +154,7 @@ def _value(draw: random.Random, old: Any) -> tuple[Any, str]:  # noqa: ANN401 - 
     """A value in place of another, and the SQL that gives it its type."""
     plain: list[Any] = [
         None, 0, 1, -1, 2**63 - 1, -(2**63), 1e308, float("inf"), float("nan"), "", "nan", "[]",
-        "[[]]", "{}", '["a"]', "[1e999]", "[" * 5_000, "\0", "x" * 100_000, b"", b"\xff\xfe", b"\0" * 7,
+        "[[]]", "{}", '["a"]', "[1e999]", "[" * 5_000, "\0", "x" * 100_000, b"", b"\0" * 7,
         struct.pack("<4f", float("nan"), float("inf"), -1.0, 3e38),
     ]  # fmt: skip
     if isinstance(old, bytes) and old and draw.random() < 0.6:
