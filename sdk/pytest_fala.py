@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
@@ -132,7 +131,23 @@ def fala_clock() -> Iterator[Clock]:
 
 
 @pytest.fixture
-def fala_hostile() -> ModuleType:
-    """What makes hostile bundles."""
-    hostile: ModuleType = pytest.importorskip("fala.testing.hostile")
-    return hostile
+def fala_hostile(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Path]:
+    """Makes hostile bundles; see ``fala.testing.hostile``."""
+    hostile = pytest.importorskip("fala.testing.hostile")
+
+    def make(
+        kind: str,
+        release: str | os.PathLike[str] = "bert",
+        *,
+        earlier: str | os.PathLike[str] | None = "glove",
+    ) -> Path:
+        named = request.getfixturevalue("fala_releases")
+        sound, before = (
+            None if each is None else named.get(os.fspath(each), each)
+            for each in (release, earlier)
+        )
+        path = tmp_path / f"{kind.replace(' ', '-')}.fala"
+        made: Path = hostile.write_hostile(kind, sound, path, earlier=before)
+        return made
+
+    return make

@@ -44,7 +44,8 @@ on, and an app that is not under test never loads any of it:
     Time that stands still until ``fala_clock.forward(days=30)``: when examples were kept and
     labelled, and the seconds of budgets.
 ``fala_hostile``
-    Makes damaged and hostile bundles that a device must refuse: ``fala.testing.hostile``.
+    ``fala_hostile("loop")`` is the file of a hostile release, signed as it should be, that a device
+    must refuse; the kinds are ``fala.testing.hostile.KINDS``. Most need the ``onnx`` package.
 
 The functions behind the fixtures are importable from here, for scripts and other test runners.
 
@@ -63,9 +64,10 @@ beyond any of this.
 from fala.testing.clock import Clock
 from fala.testing.cuts import Course, Cut, PowerCuts, Work
 from fala.testing.faults import Fault, counted, failing_disk
-from fala.testing.layer import Kind, Operation, Unsynced, watching
+from fala.testing.layer import Kind, Operation, Unsynced
 from fala.testing.processes import Ended, Say, run_apart
 from fala.testing.releases import LABELS, labels_of, texts, write_releases
+from fala.testing.watching import watching
 
 __all__ = [
     "LABELS",

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from fala.errors import DataError
-from fala.testing.layer import Kind, Operation, Unsynced, watching
+from fala.testing.layer import Kind, Operation, Unsynced
 from fala.testing.processes import Ended, Say, die, run_apart
+from fala.testing.watching import watching
 
 #: An app's code: it is given a folder of its own, a copy of the prepared one, and ``say``.
 Work = Callable[[Path, Say], object]

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from fala.testing.layer import Operation, watching
+from fala.testing.layer import Operation
+from fala.testing.watching import watching
 
 
 @dataclass
