@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 
 import click
-from support.operations import Operation, answers_of, found, operations
+from support.operations import NAMES, Operation, answers_of, found, operations
 
 import fala
 from fala.testing import PowerCuts, Say, failing_disk, run_apart
@@ -65,15 +65,16 @@ def fail(operation: Operation, folder: Path, at: int, error: int, say: Say) -> N
 @click.command(help=__doc__)
 @click.option("--count", type=click.IntRange(1), help="Faults. Default: every one.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of what is drawn.")
+@click.option("--only", type=click.Choice(NAMES), multiple=True, help="Default: all of them.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def main(count: int | None, seed: int, as_json: bool) -> None:
+def main(count: int | None, seed: int, only: tuple[str, ...], as_json: bool) -> None:
     """Fail, look, and print what was found."""
     started = time.perf_counter()
     results: Counter[str] = Counter()
     wrongs: list[str] = []
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
         plan = []
-        for operation in operations(Path(temporary)):
+        for operation in operations(Path(temporary), only or NAMES):
             cuts = PowerCuts(operation.work, operation.start, scratch=temporary)
             plan += [
                 (operation, cuts, each, error)

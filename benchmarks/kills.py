@@ -29,7 +29,7 @@ from pathlib import Path
 
 import click
 from support.journal import Journal
-from support.operations import Operation, found, operations
+from support.operations import NAMES, Operation, found, operations
 
 import fala
 from fala.testing import Cut, PowerCuts, run_apart
@@ -100,19 +100,20 @@ def one(kill: Kill, cuts: PowerCuts, operation: Operation, seed: int) -> tuple[C
 @click.command(help=__doc__)
 @click.option("--count", type=click.IntRange(1), default=2_000, show_default=True, help="Kills.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of what is drawn.")
+@click.option("--only", type=click.Choice(NAMES), multiple=True, help="Default: all of them.")
 @click.option("--journal", type=click.Path(path_type=Path), help="File to go on from.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def main(count: int, seed: int, journal: Path | None, as_json: bool) -> None:
+def main(count: int, seed: int, only: tuple[str, ...], journal: Path | None, as_json: bool) -> None:
     """Kill, look, and print what was found."""
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
-        known = {each.name: each for each in operations(Path(temporary))}
+        known = {each.name: each for each in operations(Path(temporary), only or NAMES)}
         cuts = {
             name: PowerCuts(each.work, each.start, scratch=temporary)
             for name, each in known.items()
         }
         kills = plan(cuts, count, seed)
-        with Journal(journal, {"count": count, "seed": seed}) as kept:
+        with Journal(journal, {"count": count, "seed": seed, "only": list(only)}) as kept:
             wrongs = [wrong for _, wrong in kept.before if wrong is not None]
             ended = [happened for happened, _ in kept.before]
             rest = list(enumerate(kills))[len(kept.before) :]

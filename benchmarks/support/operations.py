@@ -7,7 +7,7 @@ import hashlib
 import importlib
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,14 @@ def examples_of(device: fala.Device) -> dict[str, str]:
     return {str(each.example): str(each.label) for each in device.examples()}
 
 
-def operations(folder: Path) -> list[Operation]:
+#: What a device does.
+NAMES = (
+    "create", "learn", "replace over a bridge", "replace without a bridge", "refine", "forget",
+    "rollback",
+)  # fmt: skip
+
+
+def operations(folder: Path, only: Sequence[str] = NAMES) -> list[Operation]:
     """Make releases and folders, and every operation with its states.
 
     All is done in processes of their own: this one never loads a model, so that its forks are
@@ -70,7 +77,9 @@ def operations(folder: Path) -> list[Operation]:
     """
     prepared(folder)
     made = []
-    for name, (start, act, added, forgotten) in _acts(folder).items():
+    acts = _acts(folder)
+    for name in only:
+        start, act, added, forgotten = acts[name]
         operation = Operation(name, start, act, added=added, forgotten=forgotten)
         (seen,) = run_apart(lambda say, one=operation: say(_seen(folder, one)), limit=600).said
         operation.states.extend(seen["states"])
