@@ -39,6 +39,7 @@ from fala.report import InstantReport, LearnReport, Report
 from fala.selection.representatives import Selection, select
 from fala.solver.personal import fit_personal
 from fala.store.records import StoredExample
+from fala.store.repair import RepairReport
 
 if TYPE_CHECKING:
     from fala.vendor.fitting import fit_bridge, fit_head
@@ -76,6 +77,7 @@ __all__ = [
     "PersonalModel",
     "PopulationPrior",
     "Progress",
+    "RepairReport",
     "Report",
     "RowError",
     "Selection",

@@ -13,7 +13,7 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.arguments import budget_of, follower_of, listed, path_of
+from fala.arguments import budget_of, follower_of, ids_of, listed, path_of
 from fala.errors import DataError, DeviceError
 from fala.examples import Example, check_examples
 from fala.model.heads import Head, PersonalModel, label_name
@@ -25,12 +25,15 @@ from fala.replacement.replace import replace
 from fala.replacement.reporting import refined_report, replaced_report
 from fala.replacement.stages import Stages
 from fala.report import LearnReport, Report
+from fala.store.database import doctor
+from fala.store.health import REBUILT
+from fala.store.health import STORE as _STORE
 from fala.store.installed import Installed
 from fala.store.records import StoredExample
+from fala.store.repair import RepairReport, look, repair
 from fala.store.slots import BUNDLES, SLOTS, install, open_release, slot_record
 from fala.store.store import Store
 
-_STORE = "store.sqlite3"
 _POSITIVE = "positive"
 
 _log = logging.getLogger("fala")
@@ -83,6 +86,7 @@ class Device:
             try:
                 made = not path.exists()
                 path.mkdir(parents=True, exist_ok=True)
+                path.chmod(0o700)  # for its user alone, whatever the umask
                 others = [file.name for file in path.iterdir() if not _own(file)]
                 if others:
                     raise DeviceError(f"{path}: the folder is not empty; choose another")
@@ -96,6 +100,7 @@ class Device:
                     undo.callback(_empty, path, store, remove=made)
                     shutil.rmtree(path / BUNDLES, ignore_errors=True)
                     (path / BUNDLES).mkdir()
+                    (path / BUNDLES).chmod(0o700)
                     install(opened, path)
                     store.put_slot(slot_record(SLOTS[0], opened, head.vendor_model()))
                     store.activate(SLOTS[0], None)
@@ -121,6 +126,8 @@ class Device:
             there = (path / _STORE).is_file()
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
             raise DeviceError(f"{path}: cannot be opened: {error}") from error
+        if not there and (path / REBUILT).exists():
+            raise DeviceError(f"{path}: a repair was interrupted; {doctor(path)}")
         if not there:
             raise DeviceError(f"{path}: not a device folder; make one with Device.create")
         store = Store(path / _STORE)
@@ -133,6 +140,42 @@ class Device:
         except BaseException:
             store.close()
             raise
+
+    @classmethod
+    def examine(cls, path: str | os.PathLike[str]) -> RepairReport:
+        """Look what of a device folder is whole; nothing is changed.
+
+        Raises:
+            DeviceError: There is none, or a newer FaLA wrote it.
+        """
+        return look(Path(path_of(path, "path")))
+
+    @classmethod
+    def repair(
+        cls, path: str | os.PathLike[str], bundle: str | os.PathLike[str] | None = None
+    ) -> RepairReport:
+        """Mend a device folder that is damaged, with all of its examples that can be read.
+
+        A slot that is damaged gives way to the other one. Of a damaged store all that can be read
+        goes to a new one; the damaged file stays in the folder under another name, until
+        something is forgotten. Where no slot is whole the personal model is fitted again, on a
+        release of the folder. Close the device first, in every process.
+
+        Args:
+            path: The folder.
+            bundle: A release to go on with where none in the folder is whole.
+
+        Raises:
+            DeviceError: There is none, it cannot be written, or a newer FaLA wrote it.
+            BundleError: ``bundle`` cannot be trusted.
+        """
+        folder = Path(path_of(path, "path"))
+        report = repair(folder, None if bundle is None else path_of(bundle, "bundle"))
+        if report.fit:
+            with cls.open(folder) as device:
+                device.fit()
+        _log.info("%s: %s", folder, "; ".join(report.actions) or "nothing to repair")
+        return report
 
     def close(self) -> None:
         """Close the store. What was learned is already on the disk."""
@@ -181,7 +224,7 @@ class Device:
     @property
     def positive(self) -> str:
         """Of two labels, the one whose F1 ``decide`` is to be best at."""
-        return self._installed.store.get(_POSITIVE) or self.labels[-1]
+        return self.labels[self._positive()]
 
     @property
     def model(self) -> PersonalModel:
@@ -289,11 +332,7 @@ class Device:
         Raises:
             DataError: If an id is not a whole number; nothing is deleted then.
         """
-        wanted = listed(ids, "ids")
-        for value in wanted:
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise DataError(f"an example's id is a whole number, not {value!r}")
-        return self._learner.forget(wanted, self._positive())
+        return self._learner.forget(ids_of(ids), self._positive())
 
     def examples(
         self, *, labelled: bool | None = None, label: str | int | None = None
@@ -307,11 +346,13 @@ class Device:
         Returns:
             Examples with their ids, labels and times; see ``StoredExample``.
         """
-        for row in self._installed.store.examples():
-            if labelled is not None and (row.label is not None) != labelled:
-                continue
-            if label is None or row.label == str(label):
-                yield row
+        wanted = None if label is None else label_name(label)
+        return (
+            row
+            for row in self._installed.store.examples()
+            if (labelled is None or (row.label is not None) == labelled)
+            and (wanted is None or row.label == wanted)
+        )
 
     def replace(
         self,

@@ -24,6 +24,15 @@ Errors of other libraries are wrapped where they enter, with the cause kept.
 from __future__ import annotations
 
 
+def shown(value: object) -> str:
+    """A value as an error shows it: in short, and whatever it is."""
+    try:
+        text = repr(value)
+    except Exception:  # of thousands of digits, or an object that cannot say what it is
+        return f"a {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
 class FalaError(Exception):
     """Base of all errors that FaLA raises on purpose."""
 

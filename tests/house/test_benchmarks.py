@@ -14,6 +14,7 @@ BENCHMARKS = ROOT / "benchmarks"
 SMALL = {
     "clustering.py": ("ratio_to_kmeans", "--examples", 300, "--dimension", 16, "--groups", 10),
     "damaged.py": ("damaged", "--count", 2),
+    "damaged_stores.py": ("named", "--count", 25),
     "encoding.py": ("ratio", "--texts", 20, "--repeats", 1),
     "faults.py": ("faults", "--count", 2, "--only", "learn"),
     "imports.py": ("ratio", "--repeats", 1, "--limit", 1000),

@@ -33,6 +33,7 @@ def test_the_public_door():
         "PersonalModel",
         "PopulationPrior",
         "Progress",
+        "RepairReport",
         "Report",
         "RowError",
         "Selection",
@@ -60,9 +61,9 @@ def test_the_door_of_a_device():
     """What the README shows of it."""
     names = {name for name in vars(fala.Device) if not name.startswith("_")}
     assert names == {
-        "can_roll_back", "close", "create", "decide", "examples", "fit", "forget", "labels",
-        "learn", "model", "name", "open", "positive", "predict", "refine", "remember", "replace",
-        "rollback", "task", "threshold",
+        "can_roll_back", "close", "create", "decide", "examine", "examples", "fit", "forget",
+        "labels", "learn", "model", "name", "open", "positive", "predict", "refine", "remember",
+        "repair", "replace", "rollback", "task", "threshold",
     }  # fmt: skip
 
 

@@ -48,6 +48,7 @@ ROOMS = {
     "device": PARTS | {"store", "report", "replacement", "arguments"},
     "vendor": PARTS,
     "": PARTS | {"store", "report", "replacement", "device", "vendor"},
+    "command": GROUND | {"store", "device", "vendor", ""},
     "demo": PARTS | {"report", "replacement", "device", "vendor", ""},
     "testing": GROUND | {"bundle", "vendor", ""},  # an app's tests; a hostile vendor's bundles
 }

@@ -53,16 +53,19 @@ class Fitted:
         return Change(self.model, self.threshold, self.loss, embeddings or {})
 
 
-def fit_recalled(target: Target, recalled: Recalled, positive: int) -> Fitted:
+def fit_recalled(
+    target: Target, recalled: Recalled, positive: int, near: Fitted | None = None
+) -> Fitted:
     """Fit, and compare with the vendor's own model, each example left out.
 
     Args:
         target: What the rows were gathered for.
         recalled: The rows; some are telling.
         positive: Of two labels, the one whose F1 the threshold is for.
+        near: What was fitted to nearly the same rows: a long fit begins there.
     """
     training = recalled.training
-    found = fit(training, target.scales)
+    found = fit(training, target.scales, None if near is None else near.fit)
     labelled = training.labelled
     shares = training.labels[labelled]
     verdict = judge(

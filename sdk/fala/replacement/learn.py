@@ -18,8 +18,8 @@ from fala.replacement.memory import Memory, Target, recall
 from fala.replacement.refine import encode_free
 from fala.report import LearnReport
 from fala.solver.blocks import blocks_of, personal_of
-from fala.solver.fit import State
 from fala.solver.judge import Decision
+from fala.solver.state import State
 from fala.solver.training import Inputs, TrainingSet
 from fala.store.installed import Change, Installed
 from fala.store.open_slot import OpenSlot
@@ -159,7 +159,7 @@ class Learner:
     ) -> LearnReport | None:
         """Add labelled examples to the last fit, at its scales; None where all is to be fitted."""
         state = last.state
-        rows = len(state.problem.offset) + len(ids)
+        rows = state.count + len(ids)
         if rows < SMALL or rows > (1 + LARGEST_GROWTH) * state.fitted:
             return None
         said = {row: place for place, row in enumerate(ids) if labels[place] is not None}
@@ -168,9 +168,11 @@ class Learner:
         if said:
             known = [examples[place] for place in chosen]
             training = self._training(now, head, known, [labels[place] for place in chosen])
-            replaced = [last.rows[row] for row in said if row in last.rows]
+            replaced = {
+                position: last.rows[row] for position, row in enumerate(said) if row in last.rows
+            }
             state = state.more(training, replaced)
-        start = len(last.state.problem.offset)
+        start = last.state.count
         places = {**last.rows, **{row: start + at for at, row in enumerate(said)}}
         installed = self._installed
         data = installed.store.version().data

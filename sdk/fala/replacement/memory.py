@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.examples import CLASSIFICATION, Example, texts_of
+from fala.lexical.ngrams import LastNgrams
 from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head, Vectors
 from fala.model.prior import PopulationPrior
@@ -22,10 +23,16 @@ Embeddings = Mapping[str, Vectors]
 
 
 class Memory:
-    """A device's store, each part read once for one piece of work."""
+    """A device's store, each part read once for one piece of work.
 
-    def __init__(self, store: Store) -> None:
+    Args:
+        store: The store.
+        last: The n-grams of an earlier memory's texts, most of which are the same.
+    """
+
+    def __init__(self, store: Store, last: LastNgrams | None = None) -> None:
         self.store = store
+        self.last = LastNgrams() if last is None else last
         self._examples: list[StoredExample] | None = None
         self._embeddings: dict[str, dict[str, Vectors]] = {}
 
@@ -139,7 +146,7 @@ def recall(memory: Memory, target: Target) -> Recalled:
         if row.id in target.differences:
             personal[position] = target.differences[row.id]
     inputs = _inputs(examples, head, real, sources)
-    words = head.words(examples)
+    words = head.words(examples, memory.last)
     blocks = blocks_of(head, inputs, words, target.prior)
     vendor = sum(block.logits() for block in blocks) + head.bias
     return Recalled(
@@ -185,7 +192,7 @@ def taught_by(memory: Memory, now: OpenSlot) -> Taught:
     ]
     head = now.model.head
     known = [row.example for row in rows]
-    inputs, words = head.inputs(known, embeddings), head.words(known)
+    inputs, words = head.inputs(known, embeddings), head.words(known, memory.last)
     ids = [row.id for row in rows]
     logits = dict(zip(ids, now.model.logits(inputs, words), strict=True))
     vendor = dict(zip(ids, head.vendor_model().logits(inputs, words), strict=True))

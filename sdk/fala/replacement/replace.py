@@ -15,6 +15,7 @@ from fala.bundle.format import WORD_VECTORS
 from fala.bundle.reading import Bundle
 from fala.errors import BundleMismatchError, DeviceChangedError, WorseModelError
 from fala.examples import unique_texts
+from fala.lexical.ngrams import LastNgrams
 from fala.model.answering import Answering
 from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head, Vectors
@@ -137,17 +138,19 @@ def replace(
     with stages.stage("open"):
         now = installed.now
         release = open_new(installed, path, now)
+    last = LastNgrams()
     with ThreadPoolExecutor(max_workers=1) as loader:
         # The session is made while the store is read and representatives are chosen.
         loading = loader.submit(release.bundle.backbone)
         work = _Replacement(
-            installed, release, stages, follower, positive(release.head), allow_worse=allow_worse
-        )
+            installed, release, stages, follower, positive(release.head), last,
+            allow_worse=allow_worse,
+        )  # fmt: skip
         replaced = work.run(now, budget, loading)
     # Without a bridge or words the budget has bought the first answer.
     if release.static or not release.instant or budget.forward_passes == 0:
         return replaced
-    refinement = Refinement(installed, stages, follower, positive(release.head))
+    refinement = Refinement(installed, stages, follower, positive(release.head), last)
     known = replaced.recalled, replaced.fitted
     refined = refinement.run(budget, bridged=bool(release.bridges), known=known)
     return dataclasses.replace(replaced, refined=refined)
@@ -163,6 +166,7 @@ class _Replacement:
         stages: Stages,
         follower: Follower,
         positive: int,
+        last: LastNgrams,
         *,
         allow_worse: bool,
     ) -> None:
@@ -171,6 +175,7 @@ class _Replacement:
         self._allow_worse = allow_worse
         self._encoded: dict[str, Vectors] = {}
         self._first: Choice | None = None
+        self._last = last
 
     def run(self, now: OpenSlot, budget: Budget, loading: Future[Backbone]) -> Replaced:
         """Fit, check, probe and commit; again, where something was learned in between."""
@@ -188,7 +193,7 @@ class _Replacement:
         started = time.perf_counter()
         self._follower.check("read")
         with stages.stage("read"):
-            memory = Memory(self._installed.store)
+            memory = Memory(self._installed.store, self._last)
             target, taught = self._target(memory, now)
             memory.add(target.backbone, self._encoded)
             recalled = recall(memory, target)

@@ -16,6 +16,7 @@ from fala.backbones import Backbone
 from fala.bundle.reading import Bundle
 from fala.errors import BundleError, DeviceError
 from fala.model.heads import PersonalModel
+from fala.store.database import doctor
 from fala.store.open_slot import OpenSlot
 from fala.store.slots import SLOTS, install, model_digest, slot_record, sweep
 from fala.store.store import Store
@@ -59,7 +60,11 @@ class Installed:
         self.store = store
         self.work = RLock()
         self._swap = Lock()
-        self._now = self._open()
+        try:
+            self._now = self._open()
+        except BundleError as error:
+            raise type(error)(f"{error}; {doctor(path)}") from error
+        store.task = self._now.model.head.task
 
     @property
     def now(self) -> OpenSlot:

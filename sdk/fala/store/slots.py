@@ -72,7 +72,12 @@ def install(bundle: Bundle, device: Path) -> Bundle:
             return present
     # The very bytes whose digests were checked, so there is nothing to check again.
     contents = bundle.contents()
-    write_atomically(target, lambda temporary: write_archive(temporary, contents))
+
+    def write(temporary: Path) -> None:
+        write_archive(temporary, contents)
+        temporary.chmod(0o600)  # for its user alone, whatever the umask
+
+    write_atomically(target, write)
     return Bundle(target, bundle.manifest)
 
 
@@ -140,6 +145,8 @@ def lexical_weight(record: LexicalRecord | None, head: Head) -> Vectors | None:
         raise DataError(
             f"weights of n-grams for {len(record.weight)} logits, the head has {len(vendor.weight)}"
         )
+    if len(record.buckets) and int(record.buckets[-1]) >= vendor.weight.shape[1]:
+        raise DataError("weights of n-grams that the head has no place for")
     weight = vendor.weight.copy()
     weight[:, record.buckets] = record.weight
     return weight
