@@ -7,6 +7,7 @@ import pytest
 
 from device_setups import LABELS, PROBES, TEXTS, files_of, write_setups
 from fala.device import Device
+from fala.testing import PowerCuts
 from kill_replacement import cuts_of, kill_at
 
 
@@ -88,3 +89,31 @@ class TestKilled:
         source, new, *_ = prepared
         for cut in cuts_of(source, new, tmp_path).at_operations(count=10, unsynced="some"):
             self.found(prepared, cut.folder)
+
+
+@pytest.mark.parametrize("unsynced", ["kept", "lost"])
+def test_what_is_forgotten_is_forgotten_by_the_model_at_once(releases, tmp_path, unsynced):
+    """Killed at any moment: all examples and the old answers, or the others and the new ones."""
+    with Device.create(tmp_path / "device", releases["binary"][0]) as device:
+        device.learn(TEXTS, LABELS)
+        ids = [each.id for each in device.examples()][:20]
+        before = device.predict(PROBES)
+
+    def forget(folder, say):
+        with Device.open(folder) as device:
+            say(device.forget(ids))
+
+    with Device.open(shutil.copytree(tmp_path / "device", tmp_path / "whole")) as device:
+        device.forget(ids)
+        after = device.predict(PROBES)
+    assert np.abs(before - after).max() > 1e-3
+    found = []
+    cuts = PowerCuts(forget, tmp_path / "device", scratch=tmp_path)
+    for cut in cuts.at_operations({"sync", "delete"}, unsynced=unsynced):
+        with Device.open(cut.folder) as device:
+            kept = len(list(device.examples()))
+            assert kept == len(TEXTS) - 20 if cut.said else kept in (len(TEXTS), len(TEXTS) - 20)
+            expected = before if kept == len(TEXTS) else after
+            np.testing.assert_array_equal(device.predict(PROBES), expected)
+        found.append(kept)
+    assert set(found) == {len(TEXTS), len(TEXTS) - 20}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock, RLock
+from threading import RLock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +59,7 @@ class Installed:
         self.path = path
         self.store = store
         self.work = RLock()
-        self._swap = Lock()
+        self._swap = RLock()
         try:
             self._now = self._open()
         except BundleError as error:
@@ -74,6 +74,18 @@ class Installed:
                 if self.store.version().generation != self._now.generation:
                     self._now = self._open()
         return self._now
+
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """All that is changed inside, examples and what answers, is kept at once or not at all."""
+        with self.work, self._swap:
+            before = self._now
+            try:
+                with self.store.transaction():
+                    yield
+            except BaseException:
+                self._now = before
+                raise
 
     def earlier(self) -> OpenSlot | None:
         """What answered before the last replacement; None where nothing did, or it is damaged."""
