@@ -151,7 +151,7 @@ class Run:
             except fala.DeviceChangedError:
                 done = "changed meanwhile"
             except Exception as error:
-                self.wrong.append("".join(traceback.format_exception(error)[-4:]))
+                self.wrong.append("".join(traceback.format_exception(error)[-9:]))
                 done = "wrong"
             with self._lock:
                 self.done[done] += 1
