@@ -37,7 +37,7 @@ def rows(count: int, draw: random.Random, texts: list[str]) -> list[dict[str, An
     made = []
     for number in range(count):
         row: dict[str, Any] = {
-            "user": f"u{number % 3}",
+            "user": f"u{number // 6}",
             "split": ("public", "train", "test")[number % 3],
             "label": number // 3 % 2,
         }
@@ -51,7 +51,7 @@ def rows(count: int, draw: random.Random, texts: list[str]) -> list[dict[str, An
 
 def damaged_rows(draw: random.Random, texts: list[str]) -> bytes:
     """A file of rows with some damage: in its values, or in its bytes."""
-    made = rows(draw.randrange(1, 30), draw, texts)
+    made = rows(6 * draw.randrange(1, 6), draw, texts)
     lines: list[Any] = list(made)
     for _ in range(draw.randrange(0, 3)):
         row = draw.choice(made)

@@ -18,16 +18,25 @@ from fala.errors import (
     BundleFilesError,
     BundleFormatError,
     BundleMismatchError,
+    BundleSignatureError,
     BundleVersionError,
     CancelledError,
     DataError,
     DeviceChangedError,
     DeviceError,
     DimensionError,
+    DownloadError,
+    ExpiredUpdateError,
     ExportError,
     ExternalDataError,
     FalaError,
+    MissingExtraError,
+    OlderReleaseError,
+    RolledBackError,
     RowError,
+    SlowDownloadError,
+    UntrustedUpdateError,
+    UpdateError,
     WorseModelError,
 )
 from fala.examples import Example, Match
@@ -40,6 +49,7 @@ from fala.selection.representatives import Selection, select
 from fala.solver.personal import fit_personal
 from fala.store.records import StoredExample
 from fala.store.repair import RepairReport
+from fala.updates.limits import UpdateLimits
 
 if TYPE_CHECKING:
     from fala.vendor.fitting import fit_bridge, fit_head
@@ -58,6 +68,7 @@ __all__ = [
     "BundleFilesError",
     "BundleFormatError",
     "BundleMismatchError",
+    "BundleSignatureError",
     "BundleVersionError",
     "CancelledError",
     "DataError",
@@ -65,7 +76,9 @@ __all__ = [
     "DeviceChangedError",
     "DeviceError",
     "DimensionError",
+    "DownloadError",
     "Example",
+    "ExpiredUpdateError",
     "ExportError",
     "ExternalDataError",
     "FalaError",
@@ -74,14 +87,21 @@ __all__ = [
     "LearnReport",
     "Manifest",
     "Match",
+    "MissingExtraError",
+    "OlderReleaseError",
     "PersonalModel",
     "PopulationPrior",
     "Progress",
     "RepairReport",
     "Report",
+    "RolledBackError",
     "RowError",
     "Selection",
+    "SlowDownloadError",
     "StoredExample",
+    "UntrustedUpdateError",
+    "UpdateError",
+    "UpdateLimits",
     "WorseModelError",
     "add_bridge",
     "add_prior",

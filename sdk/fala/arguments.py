@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from operator import index
 from typing import SupportsIndex, TypeVar
 
+from fala.bundle.manifest import PRODUCT
 from fala.errors import BudgetError, DataError, shown
 from fala.replacement.budget import Budget, Follower, Progress
+from fala.updates.limits import UpdateLimits
 
 Item = TypeVar("Item")
 
@@ -52,6 +54,30 @@ def follower_of(progress: Progress | None) -> Follower:
     if progress is not None and not callable(progress):
         raise DataError(f"progress is a function of (stage, done, total), not {shown(progress)}")
     return Follower(progress)
+
+
+def limits_of(value: UpdateLimits | None) -> UpdateLimits:
+    """An update's limits, or the defaults.
+
+    Raises:
+        BudgetError: They are none.
+    """
+    if value is None:
+        return UpdateLimits()
+    if not isinstance(value, UpdateLimits):
+        raise BudgetError(f"limits are a fala.UpdateLimits, not {shown(value)}")
+    return value
+
+
+def product_of(value: str | None) -> str | None:
+    """A product's name, or None.
+
+    Raises:
+        DataError: It is none.
+    """
+    if value is not None and not (isinstance(value, str) and PRODUCT.fullmatch(value)):
+        raise DataError(f"product is a name of a-z, 0-9, - and _, not {shown(value)}")
+    return value
 
 
 def listed(values: Iterable[Item], name: str) -> list[Item]:

@@ -13,8 +13,17 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.arguments import budget_of, follower_of, ids_of, listed, path_of
-from fala.errors import DataError, DeviceError
+from fala.arguments import (
+    budget_of,
+    follower_of,
+    ids_of,
+    limits_of,
+    listed,
+    path_of,
+    product_of,
+)
+from fala.bundle.signature import Trust
+from fala.errors import DataError, DeviceError, MissingExtraError
 from fala.examples import Example, check_examples
 from fala.model.heads import Head, PersonalModel, label_name
 from fala.model.losses import label_probabilities
@@ -33,6 +42,9 @@ from fala.store.records import StoredExample
 from fala.store.repair import RepairReport, look, repair
 from fala.store.slots import BUNDLES, SLOTS, install, open_release, slot_record
 from fala.store.store import Store
+from fala.store.versions import newest_version, note_version
+from fala.updates.layout import DEFAULT_PRODUCT
+from fala.updates.limits import UpdateLimits
 
 _POSITIVE = "positive"
 
@@ -58,6 +70,7 @@ class Device:
         bundle: str | os.PathLike[str],
         *,
         positive: str | int | None = None,
+        trust: Trust | None = None,
     ) -> Device:
         """Make a device folder with a release installed.
 
@@ -68,6 +81,7 @@ class Device:
             bundle: The release's file; it is copied.
             positive: Of two labels, the one whose F1 ``decide`` is to be best at; None takes the
                 release's second.
+            trust: The vendor's key, which must have signed the release; see ``replace``.
 
         Raises:
             BundleError: The release cannot be trusted.
@@ -76,7 +90,7 @@ class Device:
             DeviceError: The folder is in use, or cannot be written.
         """
         path = Path(path_of(path, "path"))
-        opened, head = open_release(path_of(bundle, "bundle"), hold=True)
+        opened, head = open_release(path_of(bundle, "bundle"), hold=True, trust=trust)
         if positive is not None and label_name(positive) not in head.labels:
             raise DataError(
                 f"positive is one of {', '.join(head.labels)}, not {label_name(positive)!r:.60}"
@@ -104,6 +118,7 @@ class Device:
                     install(opened, path)
                     store.put_slot(slot_record(SLOTS[0], opened, head.vendor_model()))
                     store.activate(SLOTS[0], None)
+                    note_version(store, opened.manifest)
                     if positive is not None:
                         store.set(_POSITIVE, str(positive))
             except OSError as error:
@@ -360,6 +375,8 @@ class Device:
         budget: Budget | None = None,
         *,
         allow_worse: bool = True,
+        trust: Trust | None = None,
+        allow_older: bool = False,
         progress: Progress | None = None,
     ) -> Report:
         """Replace the backbone and carry the personal model over.
@@ -377,6 +394,11 @@ class Device:
             budget: What it may cost; None is ``Budget()``.
             allow_worse: False refuses a release whose first personal model is worse for this user,
                 by the labels, than the model that answers; ``Report.worse`` tells it in any case.
+            trust: The vendor's Ed25519 public key, as its 32 bytes, as PEM, or as a file of
+                either: the release must have its signature beside it, as ``fala-export sign``
+                writes it. None asks for no signature.
+            allow_older: True takes a release whose version is below one that this device has
+                had, or that is of another product. Releases without a version are always taken.
             progress: Called with a stage's name, what is done and what there is to do; if it
                 gives False, the work ends: before the new model answers with ``CancelledError``
                 and nothing changed, afterwards with the report.
@@ -386,7 +408,9 @@ class Device:
 
         Raises:
             BundleError: The release cannot be trusted, or is not for this task and these labels.
+            OlderReleaseError: ``allow_older`` is False, and it is.
             DataError: An argument is not one of those above.
+            MissingExtraError: ``trust`` is given, and pyca/cryptography is not installed.
             WorseModelError: ``allow_worse`` is False, and it would be.
             CancelledError: ``progress`` asked for an end.
             DeviceError: The device's folder cannot be written.
@@ -397,11 +421,78 @@ class Device:
         stages, before = Stages(), self.name
         replaced = replace(
             self._installed, path, limits, stages, follower, self._positive,
-            allow_worse=allow_worse,
+            allow_worse=allow_worse, trust=trust, allow_older=allow_older,
         )  # fmt: skip
         report = replaced_report(before, replaced, self._installed.now, limits, stages)
         _log.info("%s -> %s: %s", report.old, report.new, report.reason)
         return report
+
+    def update(
+        self,
+        url: str,
+        *,
+        root: str | bytes | os.PathLike[str],
+        product: str | None = None,
+        budget: Budget | None = None,
+        allow_worse: bool = True,
+        limits: UpdateLimits | None = None,
+        progress: Progress | None = None,
+    ) -> Report | None:
+        """Install the newest release of the vendor's repository, if this device never had it.
+
+        The repository follows The Update Framework (``fala-export publish`` keeps one). Nothing
+        is believed that the keys of the trusted root did not sign, that is past its time, or that
+        is older than what this device has seen. A release that the user went back from is not
+        installed again: the vendor's next one is. What was downloaded when something broke off is
+        gone on from at the next call. Then the release is installed as ``replace`` does.
+
+        Needs the extra ``fala-sdk[ota]``.
+
+        Args:
+            url: The repository's address, with http or https.
+            root: The trusted root that the app pins: a ``root.json`` of the repository, as bytes
+                or as a file.
+            product: Whose releases; None takes the installed release's product.
+            budget: See ``replace``.
+            allow_worse: See ``replace``.
+            limits: What is waited for, and how much is taken; None is ``UpdateLimits()``.
+            progress: See ``replace``; during ``"download"`` it is told bytes.
+
+        Returns:
+            What ``replace`` did; None where there is nothing newer.
+
+        Raises:
+            DownloadError: The repository cannot be reached, gives too much or too slowly, or
+                breaks off.
+            UntrustedUpdateError: What it gives is not what the vendor signed; its subclasses tell
+                what is past its time and what is older than what was seen.
+            UpdateError: It has no such product, or another update is under way.
+            MissingExtraError: The extra is not installed.
+            FalaError: See ``replace``.
+        """
+        try:
+            from fala.updates.client import Wanted, newer_release, repository_url, trusted_root
+        except ImportError as error:
+            raise MissingExtraError(
+                f"install fala-sdk[ota] for signed updates ({error})"
+            ) from error
+        taken = limits_of(limits)
+        budget, follower = budget_of(budget), follower_of(progress)
+        installed = self._installed.now.bundle.manifest.product
+        asked = product_of(product) or installed or DEFAULT_PRODUCT
+
+        def newest() -> int | None:
+            now = self._installed.now.bundle.manifest
+            return newest_version(self._installed.store, asked, now)
+
+        wanted = Wanted(repository_url(url), trusted_root(root), asked, newest)
+        with newer_release(self._installed.path, wanted, taken, follower.check) as release:
+            if release is None:
+                return None
+            return self.replace(
+                release, budget, allow_worse=allow_worse, progress=progress,
+                allow_older=asked != installed,  # another product was asked for by its name
+            )  # fmt: skip
 
     def refine(self, budget: Budget | None = None, *, progress: Progress | None = None) -> Report:
         """Go on with the last replacement: encode more of the user's texts, and fit again.

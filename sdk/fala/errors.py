@@ -8,7 +8,9 @@
     │   ├── BundleFilesError        a missing, extra or duplicate file, or an unsafe path
     │   ├── ExternalDataError       an ONNX model that keeps weights outside its file
     │   ├── DimensionError          backbone and head do not fit each other
-    │   └── BundleMismatchError     a good bundle, but not for this device's task or labels
+    │   ├── BundleMismatchError     a good bundle, but not for this device's task or labels
+    │   ├── BundleSignatureError    not signed by the key that the app trusts
+    │   └── OlderReleaseError       older than a release that this device has had
     ├── DataError                   the caller's texts, labels or numbers
     │   └── RowError                one bad row of a data file; names its line
     ├── DeviceError                 a device folder that is missing, foreign or damaged
@@ -16,6 +18,13 @@
     ├── BudgetError                 a budget that cannot be kept
     ├── WorseModelError             a replacement that would make the user worse off
     ├── CancelledError              the app asked for an end through its progress function
+    ├── UpdateError                 an update that was not installed
+    │   ├── DownloadError           nothing came, too much, or not what was announced
+    │   │   └── SlowDownloadError   it came too slowly
+    │   └── UntrustedUpdateError    not what the vendor signed
+    │       ├── ExpiredUpdateError  signed, but no longer to be believed
+    │       └── RolledBackError     older than what this device has seen already
+    ├── MissingExtraError           something that an extra of the installation brings
     └── ExportError                 a model that cannot be turned into a bundle
 
 Errors of other libraries are wrapped where they enter, with the cause kept.
@@ -69,6 +78,14 @@ class BundleMismatchError(BundleError):
     """The bundle is sound, but its task or labels are not this device's."""
 
 
+class BundleSignatureError(BundleError):
+    """The bundle has no signature by the key that the app trusts."""
+
+
+class OlderReleaseError(BundleError):
+    """The release is older than one that this device has had, or of another product."""
+
+
 class DataError(FalaError):
     """Texts, labels or numbers that cannot be used."""
 
@@ -99,6 +116,34 @@ class WorseModelError(FalaError):
 
 class CancelledError(FalaError):
     """The app's progress function asked for an end; the device answers as before."""
+
+
+class UpdateError(FalaError):
+    """An update was not installed; the device answers as before."""
+
+
+class DownloadError(UpdateError):
+    """The vendor's server gave nothing, too much, or broke off; what came is kept to go on from."""
+
+
+class SlowDownloadError(DownloadError):
+    """The vendor's server gave less than the least that is waited for."""
+
+
+class UntrustedUpdateError(UpdateError):
+    """What the server gave is not what the vendor signed."""
+
+
+class ExpiredUpdateError(UntrustedUpdateError):
+    """What the server gave was signed for a time that is over."""
+
+
+class RolledBackError(UntrustedUpdateError):
+    """What the server gave is older than what this device has seen already."""
+
+
+class MissingExtraError(FalaError):
+    """The installation lacks an extra that this needs."""
 
 
 class BudgetError(FalaError):

@@ -12,6 +12,7 @@ BENCHMARKS = ROOT / "benchmarks"
 
 #: Options that make a benchmark small, and the ratio (or the count) that each is for.
 SMALL = {
+    "scale.py": ("ratio", "--examples", 300, "--dimension", 16),
     "clustering.py": ("ratio_to_kmeans", "--examples", 300, "--dimension", 16, "--groups", 10),
     "damaged.py": ("damaged", "--count", 2),
     "damaged_stores.py": ("named", "--count", 25),

@@ -3,6 +3,7 @@
 The tables below are the house's plan. An arrow that they lack is a change of the plan.
 """
 
+import ast
 import subprocess
 import sys
 
@@ -31,7 +32,7 @@ LABORATORY = ROOT / "device_sim" / "fala_sim"
 #: The device's rooms from the ground up, and what each may import. "" is the app's door.
 GROUND = {"errors", "examples"}
 MODELS = GROUND | {"lexical", "backbones", "model"}
-PARTS = MODELS | {"bundle", "solver", "selection"}
+PARTS = MODELS | {"bundle", "solver", "selection", "updates"}
 ROOMS = {
     "errors": set(),
     "examples": {"errors"},
@@ -39,19 +40,31 @@ ROOMS = {
     "backbones": GROUND,
     "model": GROUND | {"lexical", "backbones"},
     "bundle": MODELS,
+    "updates": GROUND | {"bundle"},
     "solver": GROUND | {"lexical", "model"},  # losses and heads; no files, no clock, no report
     "selection": GROUND | {"model"},  # losses
     "store": MODELS | {"bundle"},
     "report": PARTS,
     "replacement": PARTS | {"store", "report"},
-    "arguments": GROUND | {"replacement"},
+    "arguments": GROUND | {"bundle", "updates", "replacement"},
     "device": PARTS | {"store", "report", "replacement", "arguments"},
     "vendor": PARTS,
     "": PARTS | {"store", "report", "replacement", "device", "vendor"},
-    "command": GROUND | {"store", "device", "vendor", ""},
+    "command": GROUND | {"store", "report", "replacement", "device", "vendor", ""},
     "demo": PARTS | {"report", "replacement", "device", "vendor", ""},
     "testing": GROUND | {"bundle", "vendor", ""},  # an app's tests; a hostile vendor's bundles
 }
+
+#: What an extra brings, and ways to the network, by the modules that may use them.
+EXTRAS = {
+    "fala.bundle.signature": {"cryptography"},
+    "fala.updates.client": {"filelock", "tuf", "urllib"},
+    "fala.updates.fetcher": {"http", "tuf", "urllib"},
+    "fala.updates.paced": {"http", "socket", "tuf", "urllib"},
+}
+
+#: Those of them that import it at once: only ``Device.update`` imports them, when it is called.
+LATE = {"fala.updates.client", "fala.updates.fetcher", "fala.updates.paced"}
 
 #: Rooms that compute, and what of the standard library they have no use for: files and clocks.
 PURE = {"solver", "selection", "lexical"}
@@ -105,7 +118,23 @@ def taken_from(file, *packages):
 def test_the_device_imports_its_base_install_only(file):
     """No torch, no way to the network, and neither of the other packages."""
     allowed = {"fala", *PACKAGES, *sys.stdlib_module_names} - NETWORK
+    allowed |= {"_typeshed"}  # types alone, of no package
+    module = next(name for name, path in MODULES.items() if path == file)
+    allowed |= EXTRAS.get(module, set())
     assert [str(used) for used in imports_of(file) if used.package not in allowed] == []
+
+
+def test_extras_are_behind_one_call():
+    """Whoever never asks for an update never imports a way to the network."""
+    assert set(MODULES) >= set(EXTRAS) >= LATE
+    users = {module for module, targets in arrows_of(DEVICE).items() if targets & LATE}
+    assert users - LATE == {"fala.device"}
+    (call,) = [
+        node
+        for node in ast.walk(ast.parse(MODULES["fala.device"].read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and "fala.updates.client" in ast.unparse(node)
+    ]
+    assert call.name == "update"
 
 
 @files_of(EXPORTER)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from fala.command.doctor import doctor
+from fala.command.update import update
 from fala.vendor.commands import Group
 
-COMMANDS: tuple[click.Command, ...] = (doctor,)
+COMMANDS: tuple[click.Command, ...] = (doctor, update)
 
 
 @click.group(name="fala-device", cls=Group)

@@ -253,6 +253,16 @@ class PersonalModel:
         vendor = None if head.lexical is None else head.lexical.weight
         return same_arrays((self.weight, self.bias, self.lexical), (head.weight, head.bias, vendor))
 
+    def as_head(self) -> Head:
+        """The head whose vendor's own model this is."""
+        head = self.head
+        lexical = None
+        if head.lexical is not None and self.lexical is not None:
+            lexical = Lexical(head.lexical.lexicon, self.lexical)
+        return Head(
+            head.task, head.labels, self.weight, self.bias, head.query, lexical, head.dimension
+        )
+
     def __eq__(self, other: object) -> bool:
         """Whether it is the same model on the same head."""
         if not isinstance(other, PersonalModel):

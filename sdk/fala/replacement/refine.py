@@ -222,7 +222,12 @@ class Refinement:
             fitted = self._fit(target, recalled, near)
             with self._stages.stage("commit"):
                 try:
-                    return installed.keep(now, fitted.change(encoded)), memory, recalled, fitted
+                    return (
+                        installed.keep(now, fitted.change(memory.data, encoded)),
+                        memory,
+                        recalled,
+                        fitted,
+                    )
                 except DeviceChangedError:
                     continue
 

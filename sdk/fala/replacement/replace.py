@@ -13,7 +13,13 @@ import numpy as np
 from fala.backbones import Backbone
 from fala.bundle.format import WORD_VECTORS
 from fala.bundle.reading import Bundle
-from fala.errors import BundleMismatchError, DeviceChangedError, WorseModelError
+from fala.bundle.signature import Trust
+from fala.errors import (
+    BundleMismatchError,
+    DeviceChangedError,
+    OlderReleaseError,
+    WorseModelError,
+)
 from fala.examples import unique_texts
 from fala.lexical.ngrams import LastNgrams
 from fala.model.answering import Answering
@@ -30,6 +36,7 @@ from fala.solver.judge import decisions
 from fala.store.installed import Installed
 from fala.store.open_slot import OpenSlot, lazy, prior_of
 from fala.store.slots import open_release
+from fala.store.versions import check_version
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,14 +95,27 @@ class Replaced:
     refined: Refined | None = None
 
 
-def open_new(installed: Installed, path: str, now: OpenSlot) -> Release:
+def open_new(
+    installed: Installed,
+    path: str,
+    now: OpenSlot,
+    trust: Trust | None = None,
+    *,
+    allow_older: bool = False,
+) -> Release:
     """Open a release that is to replace what answers.
 
     Raises:
+        OlderReleaseError: It is older than one that was installed, and that is not allowed.
         BundleMismatchError: It is for another task, or lacks a label of the device's.
         BundleError: It cannot be trusted.
     """
-    bundle, head = open_release(path, hold=True)
+    bundle, head = open_release(path, hold=True, trust=trust)
+    if not allow_older:
+        try:
+            check_version(installed.store, now.bundle.manifest, bundle.manifest)
+        except OlderReleaseError as error:
+            raise OlderReleaseError(f"{bundle.path}: {error}") from error
     labels = now.model.head.labels
     if head.task != now.model.head.task or not set(labels) <= set(head.labels):
         raise BundleMismatchError(
@@ -122,6 +142,8 @@ def replace(
     positive: Callable[[Head], int],
     *,
     allow_worse: bool = True,
+    trust: Trust | None = None,
+    allow_older: bool = False,
 ) -> Replaced:
     """Carry the personal model over to a new release.
 
@@ -133,11 +155,13 @@ def replace(
         follower: Told of every stage.
         positive: Gives the label whose F1 thresholds are for, by head.
         allow_worse: See ``Device.replace``.
+        trust: See ``Device.replace``.
+        allow_older: See ``Device.replace``.
     """
     follower.check("open")
     with stages.stage("open"):
         now = installed.now
-        release = open_new(installed, path, now)
+        release = open_new(installed, path, now, trust, allow_older=allow_older)
     last = LastNgrams()
     with ThreadPoolExecutor(max_workers=1) as loader:
         # The session is made while the store is read and representatives are chosen.
@@ -223,7 +247,7 @@ class _Replacement:
             if not now.model.is_vendor and taught is not None:
                 logits = taught.logits, taught.vendor
             self._installed.commit(
-                now, release.bundle, backbone, fitted.change(self._encoded), logits
+                now, release.bundle, backbone, fitted.change(memory.data, self._encoded), logits
             )
         self._follower.tell("commit", 1, 1)
         return Replaced(

@@ -147,16 +147,18 @@ def _fit(training: TrainingSet, scales: Sequence[float] | None, near: Floats | N
     )  # fmt: skip
 
 
-def resume(training: TrainingSet, scales: Sequence[float] | None, count: int) -> QuadraticState:
+def resume(
+    training: TrainingSet, scales: Sequence[float], fitted: int, further: int
+) -> QuadraticState:
     """Take further examples into a model that was fitted to many, of which few are read again.
 
     Args:
         training: A sample of them. The blocks' weights and the bias are not the vendor's here, but
             the model's own, from which it moves.
         scales: Those that it was fitted at.
-        count: How many examples it was fitted to.
+        fitted: How many examples it was fitted to.
+        further: How many were added since.
     """
-    scales = default_scales(training.blocks) if scales is None else scales
     with one_blas_thread():
         z = training.vendor_logits()
         prior = _around(training, z, [*scales[:-1], 0.0])
@@ -164,8 +166,8 @@ def resume(training: TrainingSet, scales: Sequence[float] | None, count: int) ->
         few = Problem(prior.rows(training), prior.own(z), z, evidence)
         point = np.zeros(len(training.bias) * (few.rows.size + 1))
         same = Candidate(prior.weights, prior.bias, z)
-        solve = sketch(few, z, count / len(training))
-        return QuadraticState(prior, evidence, point, solve, same, count)
+        solve = sketch(few, z, (fitted + further) / len(training))
+        return QuadraticState(prior, evidence, point, solve, same, fitted, further)
 
 
 def _around(training: TrainingSet, vendor: Floats, scales: Sequence[float]) -> Gaussian:

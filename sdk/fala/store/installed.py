@@ -18,8 +18,10 @@ from fala.errors import BundleError, DeviceError
 from fala.model.heads import PersonalModel
 from fala.store.database import doctor
 from fala.store.open_slot import OpenSlot
+from fala.store.records import FitRecord
 from fala.store.slots import SLOTS, install, model_digest, slot_record, sweep
 from fala.store.store import Store
+from fala.store.versions import note_version
 
 _log = logging.getLogger("fala.store")
 
@@ -38,12 +40,14 @@ class Change:
         threshold: Its decision threshold.
         loss: Its cross-entropy on the labelled examples, each left out; None where it is not known.
         embeddings: Embeddings of the model's backbone to keep with it, by text.
+        fit: What it was fitted to; None where nothing can be added to that.
     """
 
     model: PersonalModel
     threshold: float = 0.0
     loss: float | None = None
     embeddings: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    fit: FitRecord | None = None
 
 
 class Installed:
@@ -143,6 +147,7 @@ class Installed:
             with self.store.transaction():
                 self.store.add_embeddings(base.record.backbone, change.embeddings)
                 self.store.put_slot(record)
+                self.store.set_fit(record.name, change.fit)
                 generation = self.store.advance(base.generation)
             now = base.changed(generation, record, change.model)
             self._now = now
@@ -195,7 +200,9 @@ class Installed:
                     for name, values in zip(teachers, taught or (), strict=True):
                         store.add_logits(name, values)
                     store.put_slot(record)
+                    store.set_fit(idle, change.fit)
                     store.activate(idle, base.record.name)
+                    note_version(store, bundle.manifest, base.bundle.manifest)
                     store.set(_LEFT_AT, str(store.version().data))
                     store.prune({*bundle.bridges(), *base.bundle.bridges()})
                 self._now = OpenSlot.of(generation, record, installed, change.model, backbone)

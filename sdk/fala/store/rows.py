@@ -14,7 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.examples import MATCHING, Example, Match, texts_of
-from fala.store.records import OMEGA, THETA, LexicalRecord, SlotRecord, StoredExample
+from fala.store.records import (
+    OMEGA,
+    THETA,
+    FitRecord,
+    LexicalRecord,
+    SlotRecord,
+    StoredExample,
+)
 
 #: What of an example's row ``example_of`` takes, in this order.
 EXAMPLE_COLUMNS = "id, document, history, label, added, labelled"
@@ -100,6 +107,19 @@ def history_of(value: object) -> list[int]:
     if not isinstance(listed, list) or any(type(one) is not int for one in listed):
         raise ValueError("a history that is no list of texts")
     return listed
+
+
+def fit_of(value: str) -> FitRecord | None:
+    """A fit's record of its setting; None where that is damaged: then all is fitted again."""
+    try:
+        read = json.loads(value)
+        scales = tuple(number(scale) for scale in read.pop("scales"))
+        record = FitRecord(**read, scales=scales)
+        text(record.decision)
+        counts = whole(record.data), whole(record.fitted), whole(record.further)
+        return record if min(counts) >= 0 and 0 <= number(record.trust) <= 1 else None
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
 
 
 def slot_of(row: tuple[object, ...]) -> SlotRecord:

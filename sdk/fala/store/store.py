@@ -8,24 +8,29 @@ comes back with the old model or the new one, whole.
 
 from __future__ import annotations
 
+import json
+import random
+import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import DataError, DeviceChangedError, DeviceError
-from fala.examples import Example, unique_texts
+from fala.examples import Example, texts_of, unique_texts
 from fala.store.database import Database, damaged
-from fala.store.records import SlotRecord, StoredExample
+from fala.store.records import FitRecord, SlotRecord, StoredExample
 from fala.store.rows import (
     EXAMPLE_COLUMNS,
     SLOT_COLUMNS,
     columns_of,
     example_of,
+    fit_of,
     floats,
     history_of,
     kept_as,
@@ -39,6 +44,8 @@ from fala.store.rows import text as as_text
 _VARIABLES = 900
 #: The setting that tells how long a backbone's embeddings are; its digest follows.
 _DIMENSION = "dimension "
+#: And what a slot's model was fitted to; its name follows.
+_FIT = "fit "
 
 
 @dataclass(frozen=True)
@@ -164,12 +171,44 @@ class Store:
             after = db.execute("SELECT count(*) FROM examples").fetchone()[0]
         return int(before - after)
 
-    def examples(self) -> list[StoredExample]:
-        """All examples, in the order in which they came."""
+    def examples(self, ids: Iterable[int] | None = None) -> list[StoredExample]:
+        """Examples, in the order in which they came.
+
+        Args:
+            ids: Those that are wanted; None for all.
+        """
         with self._db.rows("its examples are damaged") as db:
-            texts = dict(db.execute("SELECT id, text FROM texts"))
-            rows = db.execute(f"SELECT {EXAMPLE_COLUMNS} FROM examples ORDER BY id").fetchall()
+            if ids is None:
+                texts = dict(db.execute("SELECT id, text FROM texts"))
+                rows = db.execute(f"SELECT {EXAMPLE_COLUMNS} FROM examples ORDER BY id").fetchall()
+            else:
+                rows = _of_ids(db, EXAMPLE_COLUMNS, "examples", sorted(set(ids)))
+                used = {document for _, document, *_ in rows}
+                used.update(one for row in rows for one in history_of(row[2]))
+                texts = dict(_of_ids(db, "id, text", "texts", list(used)))
             return [example_of(row, texts, self.task) for row in rows]
+
+    def known(self, examples: Sequence[Example]) -> list[int]:
+        """Ids of those of some examples that are kept already."""
+        ids = self._text_ids(unique_texts(examples))
+        found: list[int] = []
+        with self._db.rows("its examples are damaged") as db:
+            for example in examples:
+                if all(text in ids for text in texts_of(example)):
+                    query = "SELECT id FROM examples WHERE document = ? AND history = ?"
+                    found += [row for (row,) in db.execute(query, kept_as(example, ids))]
+        return found
+
+    def some_labelled(self, count: int) -> list[int]:
+        """Ids of about so many labelled examples, drawn from all; the same ones each time."""
+        with self._db.rows("its examples are damaged") as db:
+            total, last = db.execute("SELECT count(label), max(id) FROM examples").fetchone()
+            if total <= count:
+                chosen = db.execute("SELECT id FROM examples WHERE label IS NOT NULL")
+                return [whole(row) for (row,) in chosen]
+            drawn = random.Random(0).sample(range(1, last + 1), min(last, last * count // total))
+            rows = _of_ids(db, "id, label", "examples", drawn)
+            return [whole(row) for row, label in rows if label is not None]
 
     def counts(self) -> tuple[int, int]:
         """How many examples there are, and how many of them have a label."""
@@ -307,6 +346,15 @@ class Store:
         with self._db.writer() as db:
             return db.execute("SELECT 1 FROM active").fetchone() is not None
 
+    def set_fit(self, slot: str, record: FitRecord | None) -> None:
+        """Keep what a slot's model was fitted to; None forgets it. In a transaction."""
+        self.set(_FIT + slot, "" if record is None else json.dumps(asdict(record)))
+
+    def fit(self, slot: str) -> FitRecord | None:
+        """What a slot's model was fitted to, where that is known."""
+        value = self.get(_FIT + slot)
+        return None if not value else fit_of(value)
+
     def set(self, name: str, value: str) -> None:
         """Keep a setting. In a transaction."""
         with self._db.writer() as db:
@@ -364,6 +412,18 @@ def _half(vector: NDArray[np.float32]) -> NDArray[np.float16]:
     if not np.isfinite(half).all():
         raise DataError("an embedding is not finite in float16")
     return half
+
+
+def _of_ids(
+    db: sqlite3.Connection, columns: str, table: str, ids: Sequence[object]
+) -> list[tuple[Any, ...]]:
+    """Some rows of a table, in the order of their ids."""
+    rows: list[tuple[Any, ...]] = []
+    for start in range(0, len(ids), _VARIABLES):
+        part = ids[start : start + _VARIABLES]
+        marks = ",".join("?" * len(part))
+        rows += db.execute(f"SELECT {columns} FROM {table} WHERE id IN ({marks}) ORDER BY id", part)
+    return rows
 
 
 def _parts(texts: Sequence[str]) -> Iterable[Sequence[str]]:
