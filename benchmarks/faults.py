@@ -3,10 +3,11 @@
     python benchmarks/faults.py
     python benchmarks/faults.py --count 200 --seed 1 --json
 
-A device is created, learns, is replaced over a bridge and without one, refined, forgets and is
-rolled back on a disk that is full from some operation on (ENOSPC for all that needs room), or that
-fails at one operation (EIO); an operation is a file that is made, written, synced, cut, renamed or
-deleted, by Python or by SQLite. With --count as many are drawn, else each is tried.
+A device is created, learns, is replaced over a bridge and without one, refined, forgets, is rolled
+back and, with fala-sdk[export,ota], updated: on a disk that is full from some operation on (ENOSPC
+for all that needs room), or that fails at one operation (EIO). An operation is a file that is made,
+written, synced, cut, renamed or deleted, by Python or by SQLite. With --count as many are drawn,
+else each is tried.
 
 The device must end with fala.DeviceError or do its work, answer at once as before or, where the
 work was done, as afterwards; and when the disk is well again its folder must open, answer to the
@@ -72,9 +73,12 @@ def main(count: int | None, seed: int, only: tuple[str, ...], as_json: bool) -> 
     started = time.perf_counter()
     results: Counter[str] = Counter()
     wrongs: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
+    with (
+        tempfile.TemporaryDirectory(prefix="fala-") as temporary,
+        operations(Path(temporary), only) as made,
+    ):
         plan = []
-        for operation in operations(Path(temporary), only or NAMES):
+        for operation in made:
             cuts = PowerCuts(operation.work, operation.start, scratch=temporary)
             plan += [
                 (operation, cuts, each, error)

@@ -4,8 +4,9 @@
     python benchmarks/kills.py --count 200 --seed 1 --json
     python benchmarks/kills.py --count 20000 --journal kills.jsonl
 
-A device is created, learns, is replaced over a bridge and without one, refined, forgets and is
-rolled back; each time in a process of its own, which dies by SIGKILL. Half of the kills come at
+A device is created, learns, is replaced over a bridge and without one, refined, forgets, is rolled
+back and, with fala-sdk[export,ota], updated; each time in a process of its own, which dies by
+SIGKILL. Half of the kills come at
 random instants. The others come just before an operation on the disk, of Python or SQLite: first
 at every sync, rename and deletion, with what was written and not synced lost as in a power cut;
 then at any, where it is kept, lost, or lost by chance with a write torn in two.
@@ -109,8 +110,11 @@ def one(kill: Kill, cuts: PowerCuts, operation: Operation, seed: int) -> tuple[C
 def main(count: int, seed: int, only: tuple[str, ...], journal: Path | None, as_json: bool) -> None:
     """Kill, look, and print what was found."""
     started = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
-        known = {each.name: each for each in operations(Path(temporary), only or NAMES)}
+    with (
+        tempfile.TemporaryDirectory(prefix="fala-") as temporary,
+        operations(Path(temporary), only) as made,
+    ):
+        known = {each.name: each for each in made}
         cuts = {
             name: PowerCuts(each.work, each.start, scratch=temporary)
             for name, each in known.items()

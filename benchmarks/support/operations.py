@@ -7,10 +7,13 @@ import hashlib
 import importlib
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from support.repository import can_publish, publish, served
 
 import fala
 from fala.testing import Say, labels_of, run_apart, texts, write_releases
@@ -65,28 +68,57 @@ def examples_of(device: fala.Device) -> dict[str, str]:
 #: What a device does.
 NAMES = (
     "create", "learn", "replace over a bridge", "replace without a bridge", "refine", "forget",
-    "rollback",
+    "rollback", "update",
 )  # fmt: skip
 
 
-def operations(folder: Path, only: Sequence[str] = NAMES) -> list[Operation]:
-    """Make releases and folders, and every operation with its states.
+@contextmanager
+def operations(folder: Path, only: Sequence[str]) -> Iterator[list[Operation]]:
+    """Make releases and folders, and every operation with its states; an update has its server.
 
     All is done in processes of their own: this one never loads a model, so that its forks are
     small and clean.
     """
+    only = only or [name for name in NAMES if name != "update" or can_publish()]
     prepared(folder)
-    made = []
-    acts = _acts(folder)
-    for name in only:
-        start, act, added, forgotten = acts[name]
-        operation = Operation(name, start, act, added=added, forgotten=forgotten)
-        (seen,) = run_apart(lambda say, one=operation: say(_seen(folder, one)), limit=600).said
-        operation.states.extend(seen["states"])
-        operation.told.extend(seen["told"])
-        operation.kept.update(seen["kept"])
-        made.append(operation)
-    return made
+    with ExitStack() as ended:
+        acts = _acts(folder)
+        if "update" in only:
+            root = publish(folder / "repository", folder / "bert.fala")
+            address = ended.enter_context(served(folder / "repository"))
+            acts["update"] = folder / "learned", _update(address, root), (), ()
+        yield [_operation(name, folder, *acts[name]) for name in only]
+
+
+def _operation(
+    name: str,
+    folder: Path,
+    start: Path | None,
+    act: Act,
+    added: tuple[str, ...],
+    forgotten: tuple[str, ...],
+) -> Operation:
+    """One operation, with what a run that nothing interrupts finds."""
+    operation = Operation(name, start, act, added=added, forgotten=forgotten)
+    (seen,) = run_apart(lambda say: say(_seen(folder, operation)), limit=600).said
+    operation.states.extend(seen["states"])
+    operation.told.extend(seen["told"])
+    operation.kept.update(seen["kept"])
+    warm(seen["modules"])
+    return operation
+
+
+def _update(address: str, root: Path) -> Act:
+    def update(path: Path, say: Say, look: Callable[[], None]) -> None:
+        with fala.Device.open(path) as device:
+            device.update(
+                address, root=root, product="model", budget=fala.Budget(PASSES),
+                progress=lambda *_: look(),
+            )  # fmt: skip
+            look()
+            say("updated")
+
+    return update
 
 
 def prepared(folder: Path) -> None:
@@ -180,7 +212,7 @@ def _seen(folder: Path, operation: Operation) -> dict[str, Any]:
                 states.append(here)
 
     if operation.start is not None:
-        shutil.copytree(operation.start, path)
+        shutil.copytree(operation.start, path, symlinks=True)
         with fala.Device.open(path) as device:
             kept = examples_of(device)
         look()
@@ -189,7 +221,7 @@ def _seen(folder: Path, operation: Operation) -> dict[str, Any]:
             states.append(answers_of(device))
     operation.act(path, lambda _: told.append(len(states) - 1), look)
     shutil.rmtree(path)
-    return {"states": states, "told": told, "kept": kept}
+    return {"states": states, "told": told, "kept": kept, "modules": sorted(sys.modules)}
 
 
 def found(operation: Operation, folder: Path, said: int, *, again: bool = True) -> str | None:

@@ -175,7 +175,7 @@ class PowerCuts:
         try:
             folder = holder / "device"
             if self._start is not None:
-                shutil.copytree(self._start, folder)
+                shutil.copytree(self._start, folder, symlinks=True)
             yield folder
         finally:
             shutil.rmtree(holder, ignore_errors=True)
