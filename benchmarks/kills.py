@@ -6,10 +6,10 @@
 
 A device is created, learns, is replaced over a bridge and without one, refined, forgets, is rolled
 back and, with fala-sdk[export,ota], updated; each time in a process of its own, which dies by
-SIGKILL. Half of the kills come at
-random instants. The others come just before an operation on the disk, of Python or SQLite: first
-at every sync, rename and deletion, with what was written and not synced lost as in a power cut;
-then at any, where it is kept, lost, or lost by chance with a write torn in two.
+SIGKILL. Half of the kills come at random instants. The others come just before an operation on the
+disk, of Python or SQLite: first at every sync, rename and deletion, with what was written and not
+synced lost as in a power cut; then at any, where it is kept, lost, or lost by chance with a write
+torn in two.
 
 After each the folder must open, keep every example that was acknowledged, answer to the last bit
 as the old model or the new one (or one between, where a refinement keeps several), and (tried after
