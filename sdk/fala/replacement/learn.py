@@ -174,16 +174,23 @@ class Learner:
                 )  # fmt: skip
 
     def forget(self, ids: Iterable[int], positive: int) -> int:
-        """Delete examples, and fit to the others; gives how many there were."""
+        """Delete examples, and fit to the others; gives how many there were.
+
+        In one transaction: else a process that is killed between the two leaves a model that was
+        fitted to what is forgotten, and nothing tells that it was.
+        """
         installed = self._installed
-        with installed.work:
-            with installed.store.transaction():
+        try:
+            with installed.at_once():
                 gone = installed.store.forget(ids)
-            if gone:
-                report = self.fit(positive)
-                if not report.fitted:
-                    self._vendor()
-            return gone
+                if gone:
+                    report = self.fit(positive)
+                    if not report.fitted:
+                        self._vendor()
+        except BaseException:
+            self._last = None
+            raise
+        return gone
 
     def _vendor(self) -> None:
         """Let the vendor's own model answer: nothing is left that anything personal is from."""

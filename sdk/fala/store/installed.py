@@ -159,6 +159,18 @@ class Installed:
             if self.trials.running() is not None:
                 self.trials.end()
 
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """All that is changed inside, examples and what answers, is kept at once or not at all."""
+        with self.work, self._swap:
+            before = self._now
+            try:
+                with self.store.transaction():
+                    yield
+            except BaseException:
+                self._now = before
+                raise
+
     def earlier(self) -> OpenSlot | None:
         """What answered before the last replacement; None where nothing did, or it is damaged."""
         _, previous = self.store.active()
