@@ -4,11 +4,13 @@ The tables below are the house's plan. An arrow that they lack is a change of th
 """
 
 import ast
+import subprocess
 import sys
 
 import pytest
 
 import fala
+import fala.testing
 import fala.vendor
 from base_install import NETWORK, PACKAGES
 from checkout import ROOT
@@ -50,6 +52,7 @@ ROOMS = {
     "": PARTS | {"store", "report", "replacement", "device", "vendor"},
     "command": GROUND | {"store", "report", "replacement", "device", "vendor", ""},
     "demo": PARTS | {"report", "replacement", "device", "vendor", ""},
+    "testing": GROUND | {"bundle", "vendor", ""},  # an app's tests; a hostile vendor's bundles
 }
 
 #: What an extra brings, and ways to the network, by the modules that may use them.
@@ -92,6 +95,8 @@ def public(module, name):
         return name in {None, "__version__", "vendor", *fala.__all__}
     if module == "fala.vendor":
         return name in {None, *fala.vendor.__all__} or f"fala.vendor.{name}" in VENDOR
+    if module == "fala.testing":
+        return name in fala.testing.__all__
     return module in VENDOR
 
 
@@ -150,6 +155,21 @@ def test_the_laboratory_uses_the_doors(file):
 def test_benchmarks_and_examples_use_the_doors(file):
     assert past_the_doors(file) == []
     assert taken_from(file, "fala_export", "fala_sim") == []
+
+
+def test_the_plugin_loads_nothing_of_the_device():
+    """pytest imports it before a project's ``conftest.py`` has set anything."""
+    (file,) = (DEVICE.parent / "pytest_fala.py",)
+    assert past_the_doors(file) == []
+    code = "import sys, pytest_fala; print(*({'fala', 'numpy'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_an_app_loads_no_tests():
+    code = "import sys, fala; print(*(name for name in sys.modules if 'testing' in name))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "fala.testing" not in done.stdout.split()
 
 
 def off_the_plan():
