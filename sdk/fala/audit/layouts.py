@@ -9,7 +9,7 @@ import numpy as np
 
 from fala.audit.graph import Node, Tensor, UnsoundError
 from fala.audit.limits import GRAPH
-from fala.audit.taking import Inputs, at, axes_of, axis_of, first, number, numbers, optional
+from fala.audit.taking import Inputs, Rule, at, axes_of, axis_of, first, number, numbers, optional
 from fala.audit.values import Array, Shape, Value, broadcast, known, wholes
 
 

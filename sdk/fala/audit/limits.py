@@ -55,7 +55,7 @@ class TokenizerLimits:
     added: int = 20_000
     token: int = 1_024
     text: int = 64
-    growth: int = 32
+    growth: int = 8
     pattern: int = 2_000
     repeats: int = 1_000
     word: int = 2_000
