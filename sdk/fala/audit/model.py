@@ -69,7 +69,6 @@ def audit_model(model: bytes, max_length: int | None, *, ort_format: bool = Fals
             f"the model asks for more than an encoder needs, and is not loaded: {error}"
         ) from error
     except ValueError as error:
-        what = "model in ONNX Runtime's format" if ort_format else "ONNX model"
-        raise BundleFormatError(f"not a {what}: {error}") from error
+        raise BundleFormatError(f"onnxruntime cannot load the model: {error}") from error
     rows = [one for one in (run.rows, cost.rows) if one is not None]
     return Model(tokens, min(rows, default=None))

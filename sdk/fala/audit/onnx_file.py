@@ -36,7 +36,7 @@ def read_onnx(model: bytes) -> Graph:
         if number == _GRAPH and wire == BYTES:
             graphs.append(value)
     if len(graphs) != 1 or not isinstance(graphs[0], memoryview):
-        raise UnsoundError(f"the model holds {len(graphs)} graphs")
+        raise ValueError(f"not an ONNX model: it holds {len(graphs)} graphs")
     return _graph(graphs[0], reader, [0, 0], 0)
 
 

@@ -40,6 +40,10 @@ class _Table:
         place = self._field(number)
         return 0 if place is None else _at(self._data, form, place)
 
+    def has(self, number: int) -> bool:
+        """Whether a field is there."""
+        return self._field(number) is not None
+
     def _to(self, place: int) -> int:
         return place + int(_at(self._data, "<I", place))
 
@@ -179,7 +183,8 @@ def _tensor(table: _Table) -> tuple[str, Tensor]:
     dims = table.vector(2, 8) or memoryview(b"")
     if len(dims) > 64 or table.vector(5, 4):
         raise UnsoundError("a constant of texts, or of too many dimensions")
-    # Where the numbers lie in another file, they are missing here.
+    if table.has(6):
+        raise UnsoundError("it keeps external data")
     raw = table.vector(4, 1)
     tensor = Tensor(
         tuple(one[0] for one in struct.iter_unpack("<q", dims)),

@@ -58,7 +58,7 @@ def audit_tokenizer(data: bytes, rows: int | None, pad_id: int) -> None:
             raise UnsoundError("it is not a JSON object")
         _Audit().check(tokenizer, rows, pad_id)
     except ValueError as error:
-        raise BundleFormatError(f"the tokenizer cannot be used: {error}") from error
+        raise BundleFormatError(f"the tokenizer cannot be loaded: {error}") from error
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -152,7 +152,7 @@ class _Audit:
 def _model(model: Mapping[str, Any]) -> list[int]:
     """Check a tokenizer's model; its largest id, in a list."""
     name, vocabulary = model.get("type"), model.get("vocab")
-    if name not in _MODELS:
+    if not isinstance(name, str) or name not in _MODELS:
         raise UnsoundError(f"the model {name!r:.40} is none that encoders have")
     if model.get("dropout"):
         raise UnsoundError("it gives a text other tokens every time")

@@ -20,6 +20,14 @@ from fala.examples import check_texts
 #: each other, what a layer gives no longer fits the cache, and cores have nothing to share.
 RUN_TOKENS = 192
 
+#: Characters of a text that are read, at least: as many tokens as any encoder takes, and room for
+#: blanks and marks that make none. What is behind them takes memory (400 bytes a character) before
+#: the tokenizer throws it away.
+LONGEST = 1 << 17
+_CHARACTERS_A_TOKEN = 8
+# Characters that are tokenized at a time.
+_TOKENIZED = 1 << 18
+
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 
 
@@ -95,6 +103,7 @@ class OnnxEncoder:
                 f"texts of at most {max_length} tokens have no room beside {special} special ones"
             )
         self._pad_id = pad_id
+        self._longest = max(LONGEST, _CHARACTERS_A_TOKEN * (max_length or 0))
         self._inputs = set(inputs)
         if (
             not {"input_ids", "attention_mask"} <= self._inputs <= _INPUTS
@@ -119,6 +128,8 @@ class OnnxEncoder:
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts, a few of similar length at a time, on every core.
 
+        Of a text the first ``LONGEST`` characters are read, or eight a token where it reads more.
+
         Args:
             texts: n texts.
 
@@ -131,8 +142,7 @@ class OnnxEncoder:
                 infinity or another shape than its graph says: the vendor's mistake.
         """
         texts = check_texts(texts)
-        with _wrapped("the tokenizer fails"):
-            ids = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
+        ids = self._tokenized(texts)
         result = np.empty((len(ids), self._dimension), dtype=np.float32)
 
         def embed(positions: list[int]) -> None:
@@ -150,6 +160,13 @@ class OnnxEncoder:
             for _ in pool.map(embed, runs):
                 pass
         return result
+
+    def _tokenized(self, texts: Sequence[str]) -> list[list[int]]:
+        ids: list[list[int]] = []
+        with _wrapped("the tokenizer fails"):
+            for part in _parts([text[: self._longest] for text in texts]):
+                ids += [encoding.ids for encoding in self._tokenizer.encode_batch(part)]
+        return ids
 
     def _run(self, ids: list[list[int]]) -> NDArray[np.float32]:
         # A text without tokens (no special tokens either) is one masked-in padding token.
@@ -173,6 +190,17 @@ class OnnxEncoder:
         if not np.isfinite(embeddings).all():
             raise BundleFormatError("the model gave an embedding with NaN or infinity")
         return embeddings
+
+
+def _parts(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Texts in parts of so many characters that what a tokenizer notes of them fits any memory."""
+    start = characters = 0
+    for position, text in enumerate(texts):
+        if position > start and characters + len(text) > _TOKENIZED:
+            yield texts[start:position]
+            start, characters = position, 0
+        characters += len(text)
+    yield texts[start:]
 
 
 def _cores() -> int:

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.backbones import Backbone, OnnxEncoder, WordVectors
+from fala.backbones import Backbone, WordVectors
 from fala.bundle import format as layout
 from fala.bundle.archive import read_file, read_index
 from fala.bundle.arrays import read_array
 from fala.bundle.checks import check_digest, check_file_list, digest_of, digest_over, read_verified
+from fala.bundle.encoder import load_encoder
 from fala.bundle.lexical import read_lexical
 from fala.bundle.manifest import Manifest
 from fala.bundle.onnx_wire import has_external_data
@@ -238,14 +239,7 @@ class Bundle:
         manifest = self.manifest
         backbone: Backbone
         if manifest.kind in (layout.ONNX, layout.ORT):
-            ort = manifest.kind == layout.ORT
-            backbone = OnnxEncoder(
-                self._read(layout.ORT_MODEL if ort else layout.ONNX_MODEL),
-                self._read(layout.TOKENIZER),
-                ort_format=ort,
-                max_length=manifest.max_length,
-                pad_id=manifest.pad_id,
-            )
+            backbone = load_encoder(manifest, self._read)
         else:
             try:
                 vocabulary = self._read(layout.VOCABULARY).decode().removesuffix("\n").split("\n")
