@@ -35,8 +35,9 @@ ROOMS = {
     "examples": {"errors"},
     "lexical": GROUND,
     "backbones": GROUND,
+    "audit": {"errors"},  # bytes in, nothing or an error out
     "model": GROUND | {"lexical", "backbones"},
-    "bundle": MODELS,
+    "bundle": MODELS | {"audit"},
     "solver": GROUND | {"lexical", "model"},  # losses and heads; no files, no clock, no report
     "selection": GROUND | {"model"},  # losses
     "store": MODELS | {"bundle"},
