@@ -18,6 +18,7 @@ from fala.errors import DataError, DeviceError
 from fala.examples import Example, check_examples
 from fala.model.heads import Head, PersonalModel, label_name
 from fala.model.losses import label_probabilities
+from fala.proving.prove import proven
 from fala.replacement.budget import Budget, Progress
 from fala.replacement.learn import Learner
 from fala.replacement.refine import Refinement
@@ -78,7 +79,7 @@ class Device:
             raise DataError(
                 f"positive is one of {', '.join(head.labels)}, not {label_name(positive)!r:.60}"
             )
-        opened.backbone()  # a model that does not load must not be installed
+        proven(opened)  # a model that does not load, or answer, must not be installed
         with contextlib.ExitStack() as undo:
             try:
                 made = not path.exists()

@@ -38,14 +38,16 @@ ROOMS = {
     "audit": {"errors"},  # bytes in, nothing or an error out
     "model": GROUND | {"lexical", "backbones"},
     "bundle": MODELS | {"audit"},
+    "proving": MODELS | {"bundle"},  # the first load of a release, in a process of its own
     "solver": GROUND | {"lexical", "model"},  # losses and heads; no files, no clock, no report
     "selection": GROUND | {"model"},  # losses
     "store": MODELS | {"bundle"},
     "report": PARTS,
-    "replacement": PARTS | {"store", "report"},
+    "replacement": PARTS | {"store", "report", "proving"},
     "arguments": GROUND | {"replacement"},
-    "device": PARTS | {"store", "report", "replacement", "arguments"},
+    "device": PARTS | {"store", "report", "replacement", "arguments", "proving"},
     "vendor": PARTS,
+    "testing": GROUND | {"bundle", "vendor", ""},  # an app's tests; a hostile vendor's bundles
     "": PARTS | {"store", "report", "replacement", "device", "vendor"},
     "demo": PARTS | {"report", "replacement", "device", "vendor", ""},
 }

@@ -13,11 +13,17 @@ import numpy as np
 from fala.backbones import Backbone
 from fala.bundle.format import WORD_VECTORS
 from fala.bundle.reading import Bundle
-from fala.errors import BundleMismatchError, DeviceChangedError, WorseModelError
+from fala.errors import (
+    BundleMismatchError,
+    DeviceChangedError,
+    DimensionError,
+    WorseModelError,
+)
 from fala.examples import unique_texts
 from fala.model.answering import Answering
 from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head, Vectors
+from fala.proving.prove import proven
 from fala.replacement.budget import Budget, Follower
 from fala.replacement.choose import Choice, OldSpace, choose
 from fala.replacement.encode import PROBES, forward, probe
@@ -102,7 +108,14 @@ def open_new(installed: Installed, path: str, now: OpenSlot) -> Release:
             f"device does {now.model.head.task} with labels {', '.join(labels)}"
         )
     added = [label for label in head.labels if label not in labels]
-    reached = reachable(bundle.bridges(), now.bundle.bridges(), now.record.backbone)
+    new_bridges = bundle.bridges()
+    direct = new_bridges.get(now.record.backbone)
+    if direct is not None and len(direct.matrix) != now.bundle.manifest.dimension:
+        raise DimensionError(
+            f"{bundle.path}: its bridge starts from {len(direct.matrix)} dimensions; this device's "
+            f"backbone has {now.bundle.manifest.dimension}"
+        )
+    reached = reachable(new_bridges, now.bundle.bridges(), now.record.backbone)
     # A bridge from a backbone that this device never had leads nowhere.
     bridges = [
         one
@@ -139,7 +152,9 @@ def replace(
         release = open_new(installed, path, now)
     with ThreadPoolExecutor(max_workers=1) as loader:
         # The session is made while the store is read and representatives are chosen.
-        loading = loader.submit(release.bundle.backbone)
+        # What was installed before has proved itself.
+        again = release.bundle.digest in installed.store.bundles()
+        loading = loader.submit(proven, release.bundle, known=again)
         work = _Replacement(
             installed, release, stages, follower, positive(release.head), allow_worse=allow_worse
         )

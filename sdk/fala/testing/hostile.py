@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib
 import json
 import os
 import struct
@@ -110,11 +111,11 @@ def write_hostile(
 
 
 def _onnx() -> Any:  # noqa: ANN401
+    # Not in a device's base install: looked for when it is needed.
     try:
-        import onnx
+        return importlib.import_module("onnx")
     except ImportError as error:
         raise DataError("hostile graphs need the onnx package: pip install onnx") from error
-    return onnx
 
 
 def _model(bundle: Bundle) -> Any:  # noqa: ANN401
@@ -294,11 +295,12 @@ def _silent_on_blanks(bundle: Bundle, _: Bundle) -> Changes:
     output = model.graph.output[0].name
     for node in model.graph.node:
         node.output[:] = ["sound" if name == output else name for name in node.output]
-    for name, value in (("h_two", np.array(2.0, np.float32)),):
+    constants = {"h_two": np.array(2.0, np.float32), "h_tokens": np.array([1])}
+    for name, value in constants.items():
         model.graph.initializer.append(_onnx().numpy_helper.from_array(value, name))
     model.graph.node.extend([
         helper.make_node("Cast", ["attention_mask"], ["h_mask"], to=1),
-        helper.make_node("ReduceSum", ["h_mask"], ["h_count"], keepdims=0),
+        helper.make_node("ReduceSum", ["h_mask", "h_tokens"], ["h_count"], keepdims=1),
         helper.make_node("Sub", ["h_count", "h_two"], ["h_rest"]),
         helper.make_node("Div", ["h_rest", "h_rest"], ["h_whole"]),
         helper.make_node("Mul", ["sound", "h_whole"], [output]),
