@@ -114,6 +114,23 @@ def _chosen_size(bundle: Bundle, _: Bundle) -> Changes:
     return _grafted(bundle, nodes, {"h_one": np.ones(1), "h_many": np.array([1 << 20])}, "h")
 
 
+def _one_length(bundle: Bundle, _: Bundle) -> Changes:
+    """A large tensor for texts of two tokens only, which no look at the graph finds."""
+    make = _onnx().helper.make_node
+    nodes = [
+        make("Shape", ["input_ids"], ["h_shape"]),
+        make("Gather", ["h_shape", "h_second"], ["h_length"]),
+        make("Equal", ["h_length", "h_two"], ["h_is"]),
+        make("Where", ["h_is", "h_many", "h_second"], ["h_size"]),
+        make("Expand", ["h_one", "h_size"], ["h"]),
+    ]
+    constants = {
+        "h_second": np.array([1]), "h_two": np.array([2]), "h_many": np.array([1 << 28]),
+        "h_one": np.ones(1),
+    }  # fmt: skip
+    return _grafted(bundle, nodes, constants, "h")
+
+
 def _loop(bundle: Bundle, _: Bundle) -> Changes:
     helper, kinds = _onnx().helper, _onnx().TensorProto
     info = helper.make_tensor_value_info
@@ -249,6 +266,7 @@ GRAPHS: dict[str, Callable[[Bundle, Bundle], Changes]] = {
     "doubling": _doubling,
     "size by length": _long_texts,
     "size by words": _chosen_size,
+    "size by one length": _one_length,
     "loop": _loop,
     "functions": _functions,
     "many nodes": _many_nodes,
