@@ -84,11 +84,11 @@ def write_release(
     Raises:
         DimensionError: The head is made for another dimension.
     """
-    # A prior and the scales are about the head that is left behind.
+    # A prior, the scales and the answers are about the head that is left behind.
     kept = {
         name: value
         for name, value in backbone.manifest.details.items()
-        if name not in {"prior", "scales"}
+        if name not in {"prior", "scales", "probes"}
     }
     manifest = replace(backbone.manifest, details={**kept, **details})
     files = _read_all(backbone, without=("head/", layout.LEXICAL, "prior/"))

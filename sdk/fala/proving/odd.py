@@ -26,7 +26,7 @@ ODD = (
 
 #: Logits of a release on another kind of processor differ by less: int8 products are summed
 #: otherwise. A release may tell its own tolerance.
-TOLERANCE = 0.25
+TOLERANCE = 0.5
 
 
 def answer_odd(bundle: Bundle, head: Head, backbone: Backbone) -> int:
