@@ -22,6 +22,7 @@ from fala.bundle.archive import read_file, read_index
 from fala.bundle.arrays import read_array
 from fala.bundle.checks import check_digest, check_file_list, digest_of, digest_over, read_verified
 from fala.bundle.encoder import load_encoder
+from fala.bundle.files import path_of
 from fala.bundle.lexical import read_lexical
 from fala.bundle.manifest import Manifest
 from fala.bundle.onnx_wire import has_external_data
@@ -32,6 +33,7 @@ from fala.errors import (
     BundleFormatError,
     DimensionError,
     ExternalDataError,
+    shown,
 )
 from fala.examples import MATCHING
 from fala.model.bridge import Bridge
@@ -77,9 +79,11 @@ class Bundle:
             ExternalDataError: The ONNX model keeps weights outside its file.
             DimensionError: The head's dimension is not the backbone's.
             BundleError: The file is missing or cannot be read.
+            DataError: ``path`` is none.
         """
-        with blaming(path):
-            return cls.verified(Path(path), hold=hold)
+        file = path_of(path, "path")
+        with blaming(file):
+            return cls.verified(file, hold=hold)
 
     @classmethod
     def verified(cls, path: Path, *, hold: bool = False) -> Bundle:
@@ -225,8 +229,8 @@ class Bundle:
         return digest_over(parts, self.manifest.files, "head/", layout.LEXICAL)
 
     def _read(self, name: str) -> bytes:
-        if name not in self.manifest.files:
-            raise BundleFilesError(f"no file {name} in this bundle")
+        if not isinstance(name, str) or name not in self.manifest.files:
+            raise BundleFilesError(f"no file {shown(name, 80)} in this bundle")
         if name in self._held:
             return self._held[name]
         with self.path.open("rb") as stream:

@@ -51,7 +51,7 @@ def test_odd_texts_are_answered_elsewhere_and_once(release, encoded, caplog):
 @pytest.mark.usefixtures("apart")
 def test_what_no_look_finds_ends_another_process(release, tmp_path):
     path = write_hostile("size by one length", release, tmp_path / "x.fala")
-    with pytest.raises(BundleError, match="alloc|memory|ended the process"):
+    with pytest.raises(BundleError, match=r"alloc|memory|ended the process"):
         Device.create(tmp_path / "device", path)
     assert not (tmp_path / "device").exists()
 
