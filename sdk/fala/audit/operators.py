@@ -106,7 +106,11 @@ def _einsum(node: Node, inputs: Inputs) -> list[Value]:
 
 
 def _top(node: Node, inputs: Inputs) -> list[Value]:
-    return [Value(first(inputs).shape)] * 2
+    shape = list(first(inputs).shape)
+    axis = axis_of(number(node, "axis", -1), len(shape))
+    (count,) = wholes(at(inputs, 1), "a number of the largest")
+    shape[axis] = max(min(count, shape[axis]), 0)
+    return [Value(tuple(shape))] * 2
 
 
 def _convolution(node: Node, inputs: Inputs) -> list[Value]:
