@@ -14,6 +14,7 @@ BENCHMARKS = ROOT / "benchmarks"
 SMALL = {
     "clustering.py": ("ratio_to_kmeans", "--examples", 300, "--dimension", 16, "--groups", 10),
     "encoding.py": ("ratio", "--texts", 20, "--repeats", 1),
+    "hostile.py": ("bundles", "--count", 6),
     "imports.py": ("ratio", "--repeats", 1, "--limit", 1000),
     "learning.py": ("ratio", "--examples", 60, "--further", 3, "--dimension", 20),
     "ngrams.py": ("times_as_fast", "--texts", 20, "--repeats", 1),

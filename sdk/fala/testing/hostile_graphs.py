@@ -27,7 +27,12 @@ class Changes:
     manifest: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _onnx() -> Any:  # noqa: ANN401
+def hostile_onnx() -> Any:  # noqa: ANN401
+    """The onnx package.
+
+    Raises:
+        DataError: It is missing.
+    """
     # Not in a device's base install: looked for when it is needed.
     try:
         return importlib.import_module("onnx")
@@ -36,18 +41,18 @@ def _onnx() -> Any:  # noqa: ANN401
 
 
 def _model(bundle: Bundle) -> Any:  # noqa: ANN401
-    return _onnx().load_from_string(bundle.read(layout.ONNX_MODEL))
+    return hostile_onnx().load_from_string(bundle.read(layout.ONNX_MODEL))
 
 
 def _grafted(bundle: Bundle, nodes: list[Any], constants: Mapping[str, Any], last: str) -> Changes:
     """Let a graph add nought times the largest number of a tensor to its embedding."""
-    helper, model = _onnx().helper, _model(bundle)
+    helper, model = hostile_onnx().helper, _model(bundle)
     graph = model.graph
     output = graph.output[0].name
     for node in graph.node:
         node.output[:] = ["sound" if name == output else name for name in node.output]
     for name, value in {**constants, "nought": np.zeros(1, np.float32)}.items():
-        graph.initializer.append(_onnx().numpy_helper.from_array(np.asarray(value), name))
+        graph.initializer.append(hostile_onnx().numpy_helper.from_array(np.asarray(value), name))
     graph.node.extend([
         *nodes,
         helper.make_node("Cast", [last], ["hostile_float"], to=1),
@@ -59,42 +64,42 @@ def _grafted(bundle: Bundle, nodes: list[Any], constants: Mapping[str, Any], las
 
 
 def _expand(bundle: Bundle, _: Bundle) -> Changes:
-    node = _onnx().helper.make_node("Expand", ["h_one", "h_shape"], ["h"])
+    node = hostile_onnx().helper.make_node("Expand", ["h_one", "h_shape"], ["h"])
     return _grafted(bundle, [node], {"h_one": np.ones(1), "h_shape": np.array([1 << 28])}, "h")
 
 
 def _constant_of_shape(bundle: Bundle, _: Bundle) -> Changes:
-    node = _onnx().helper.make_node("ConstantOfShape", ["h_shape"], ["h"])
+    node = hostile_onnx().helper.make_node("ConstantOfShape", ["h_shape"], ["h"])
     return _grafted(bundle, [node], {"h_shape": np.array([1 << 14, 1 << 14])}, "h")
 
 
 def _range(bundle: Bundle, _: Bundle) -> Changes:
-    node = _onnx().helper.make_node("Range", ["h_0", "h_end", "h_1"], ["h"])
+    node = hostile_onnx().helper.make_node("Range", ["h_0", "h_end", "h_1"], ["h"])
     ends = {"h_0": np.array(0), "h_end": np.array(1 << 28), "h_1": np.array(1)}
     return _grafted(bundle, [node], ends, "h")
 
 
 def _tile(bundle: Bundle, _: Bundle) -> Changes:
-    node = _onnx().helper.make_node("Tile", ["h_one", "h_times"], ["h"])
+    node = hostile_onnx().helper.make_node("Tile", ["h_one", "h_times"], ["h"])
     constants = {"h_one": np.ones(1 << 10, np.float32), "h_times": np.array([1 << 18])}
     return _grafted(bundle, [node], constants, "h")
 
 
 def _outer_product(bundle: Bundle, _: Bundle) -> Changes:
-    node = _onnx().helper.make_node("MatMul", ["h_column", "h_row"], ["h"])
+    node = hostile_onnx().helper.make_node("MatMul", ["h_column", "h_row"], ["h"])
     side = np.ones((1 << 14, 1), np.float32)
     return _grafted(bundle, [node], {"h_column": side, "h_row": side.T.copy()}, "h")
 
 
 def _doubling(bundle: Bundle, _: Bundle) -> Changes:
-    make = _onnx().helper.make_node
+    make = hostile_onnx().helper.make_node
     nodes = [make("Concat", [f"h{i}"] * 2, [f"h{i + 1}"], axis=0) for i in range(28)]
     return _grafted(bundle, nodes, {"h0": np.ones(1, np.float32)}, "h28")
 
 
 def _long_texts(bundle: Bundle, _: Bundle) -> Changes:
     """A tensor whose size grows with the length of a text, a million times faster."""
-    make = _onnx().helper.make_node
+    make = hostile_onnx().helper.make_node
     nodes = [
         make("Shape", ["input_ids"], ["h_shape"]),
         make("Mul", ["h_shape", "h_many"], ["h_large"]),
@@ -105,7 +110,7 @@ def _long_texts(bundle: Bundle, _: Bundle) -> Changes:
 
 def _chosen_size(bundle: Bundle, _: Bundle) -> Changes:
     """A tensor as large as the words of a text say."""
-    make = _onnx().helper.make_node
+    make = hostile_onnx().helper.make_node
     nodes = [
         make("ReduceMax", ["input_ids"], ["h_id"], keepdims=0),
         make("Mul", ["h_id", "h_many"], ["h_size"]),
@@ -116,7 +121,7 @@ def _chosen_size(bundle: Bundle, _: Bundle) -> Changes:
 
 def _one_length(bundle: Bundle, _: Bundle) -> Changes:
     """A large tensor for texts of two tokens only, which no look at the graph finds."""
-    make = _onnx().helper.make_node
+    make = hostile_onnx().helper.make_node
     nodes = [
         make("Shape", ["input_ids"], ["h_shape"]),
         make("Gather", ["h_shape", "h_second"], ["h_length"]),
@@ -132,7 +137,7 @@ def _one_length(bundle: Bundle, _: Bundle) -> Changes:
 
 
 def _loop(bundle: Bundle, _: Bundle) -> Changes:
-    helper, kinds = _onnx().helper, _onnx().TensorProto
+    helper, kinds = hostile_onnx().helper, hostile_onnx().TensorProto
     info = helper.make_tensor_value_info
     body = helper.make_graph(
         [helper.make_node("Identity", ["go"], ["go_on"]),
@@ -150,7 +155,7 @@ def _loop(bundle: Bundle, _: Bundle) -> Changes:
 
 def _functions(bundle: Bundle, _: Bundle) -> Changes:
     """26 functions, each of which calls the next one twice."""
-    helper, model = _onnx().helper, _model(bundle)
+    helper, model = hostile_onnx().helper, _model(bundle)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("h", 1)]
     for number in range(26):
         inner = ("Identity", "") if number == 25 else (f"f{number + 1}", "h")
@@ -168,13 +173,13 @@ def _functions(bundle: Bundle, _: Bundle) -> Changes:
 
 
 def _many_nodes(bundle: Bundle, _: Bundle) -> Changes:
-    make = _onnx().helper.make_node
+    make = hostile_onnx().helper.make_node
     nodes = [make("Neg", [f"h{i}"], [f"h{i + 1}"]) for i in range(100_000)]
     return _grafted(bundle, nodes, {"h0": np.ones(1, np.float32)}, "h100000")
 
 
 def _much_work(bundle: Bundle, _: Bundle) -> Changes:
-    make = _onnx().helper.make_node
+    make = hostile_onnx().helper.make_node
     nodes = [
         make("Cast", ["input_ids"], ["h_ids"], to=1),
         make("ReduceMax", ["h_ids"], ["h_id"], keepdims=0),
@@ -185,7 +190,7 @@ def _much_work(bundle: Bundle, _: Bundle) -> Changes:
 
 
 def _nested_branches(bundle: Bundle, _: Bundle) -> Changes:
-    helper, kinds = _onnx().helper, _onnx().TensorProto
+    helper, kinds = hostile_onnx().helper, hostile_onnx().TensorProto
 
     def branch(node: Any, name: str) -> Any:  # noqa: ANN401
         info = helper.make_tensor_value_info(name, kinds.FLOAT, [1])
@@ -206,13 +211,13 @@ def _huge_constant(bundle: Bundle, _: Bundle) -> Changes:
     """A constant that claims 4 GiB and holds nothing."""
     model = _model(bundle)
     model.graph.initializer.append(
-        _onnx().TensorProto(name="h", data_type=1, dims=[1 << 15, 1 << 15], raw_data=b"")
+        hostile_onnx().TensorProto(name="h", data_type=1, dims=[1 << 15, 1 << 15], raw_data=b"")
     )
     return Changes({layout.ONNX_MODEL: model.SerializeToString()})
 
 
 def _not_a_number(bundle: Bundle, _: Bundle) -> Changes:
-    helper, model = _onnx().helper, _model(bundle)
+    helper, model = hostile_onnx().helper, _model(bundle)
     output = model.graph.output[0].name
     for node in model.graph.node:
         node.output[:] = ["sound" if name == output else name for name in node.output]
@@ -225,13 +230,13 @@ def _not_a_number(bundle: Bundle, _: Bundle) -> Changes:
 
 def _silent_on_blanks(bundle: Bundle, _: Bundle) -> Changes:
     """NaN for a text of special tokens alone: the mean of nothing."""
-    helper, model = _onnx().helper, _model(bundle)
+    helper, model = hostile_onnx().helper, _model(bundle)
     output = model.graph.output[0].name
     for node in model.graph.node:
         node.output[:] = ["sound" if name == output else name for name in node.output]
     constants = {"h_two": np.array(2.0, np.float32), "h_tokens": np.array([1])}
     for name, value in constants.items():
-        model.graph.initializer.append(_onnx().numpy_helper.from_array(value, name))
+        model.graph.initializer.append(hostile_onnx().numpy_helper.from_array(value, name))
     model.graph.node.extend([
         helper.make_node("Cast", ["attention_mask"], ["h_mask"], to=1),
         helper.make_node("ReduceSum", ["h_mask", "h_tokens"], ["h_count"], keepdims=1),
@@ -244,7 +249,7 @@ def _silent_on_blanks(bundle: Bundle, _: Bundle) -> Changes:
 
 def _short_table(bundle: Bundle, _: Bundle) -> Changes:
     """A table of tokens without the last of the vocabulary's."""
-    helper, model = _onnx().numpy_helper, _model(bundle)
+    helper, model = hostile_onnx().numpy_helper, _model(bundle)
     looked_up = {node.input[0] for node in model.graph.node if node.op_type == "Gather"}
     tables = [
         tensor for tensor in model.graph.initializer
