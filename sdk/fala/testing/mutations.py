@@ -81,8 +81,8 @@ def _graph(chance: random.Random, data: bytes) -> bytes:
     onnx = hostile_onnx()
     model = onnx.load_from_string(data)
     graph = model.graph
-    operators = ("Expand", "Tile", "Range", "ConstantOfShape", "Loop", "Reshape", "Concat", "MatMul",
-                 "NonZero", "Resize", "If", "Identity", "CumSum", "Pad", "Gather")  # fmt: skip
+    operators = ("Expand", "Tile", "Range", "ConstantOfShape", "Loop", "Reshape", "Concat",
+                 "MatMul", "NonZero", "Resize", "If", "Identity", "CumSum", "Pad", "Gather")  # fmt: skip
     for _ in range(chance.choice((1, 1, 2, 3))):
         node = chance.choice(graph.node)
         tensor = chance.choice(graph.initializer)
