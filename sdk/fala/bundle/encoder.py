@@ -15,8 +15,8 @@ _KNOWN: dict[tuple[str, str, int | None, int], Model] = {}
 _MOST_KNOWN = 64
 
 
-def load_encoder(manifest: Manifest, read: Callable[[str], bytes]) -> OnnxEncoder:
-    """Load a bundle's transformer.
+def examine(manifest: Manifest, read: Callable[[str], bytes]) -> Model:
+    """Look at a bundle's transformer without loading it.
 
     Args:
         manifest: The bundle's manifest.
@@ -25,20 +25,37 @@ def load_encoder(manifest: Manifest, read: Callable[[str], bytes]) -> OnnxEncode
     Raises:
         BundleFormatError: Its model or tokenizer is none, does not fit the other, or would cost
             more than any encoder's.
-        DimensionError: The output's dimension is not fixed in the graph.
     """
     ort = manifest.kind == layout.ORT
     name = layout.ORT_MODEL if ort else layout.ONNX_MODEL
-    model, tokenizer = read(name), read(layout.TOKENIZER)
     digests = manifest.files[name], manifest.files[layout.TOKENIZER]
     key = (*digests, manifest.max_length, manifest.pad_id)
     known = _KNOWN.get(key)
     if known is None:
-        known = audit_model(model, manifest.max_length, ort_format=ort)
-        audit_tokenizer(tokenizer, known.rows, manifest.pad_id)
+        known = audit_model(read(name), manifest.max_length, ort_format=ort)
+        audit_tokenizer(read(layout.TOKENIZER), known.rows, manifest.pad_id)
         if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()
         _KNOWN[key] = known
+    return known
+
+
+def load_encoder(manifest: Manifest, read: Callable[[str], bytes]) -> OnnxEncoder:
+    """Load a bundle's transformer, having looked at it.
+
+    Args:
+        manifest: The bundle's manifest.
+        read: Gives a file's verified bytes.
+
+    Raises:
+        BundleFormatError: See ``examine``; or it cannot be loaded.
+        DimensionError: The output's dimension is not fixed in the graph.
+    """
+    ort = manifest.kind == layout.ORT
     return OnnxEncoder(
-        model, tokenizer, ort_format=ort, max_length=known.tokens, pad_id=manifest.pad_id
+        read(layout.ORT_MODEL if ort else layout.ONNX_MODEL),
+        read(layout.TOKENIZER),
+        ort_format=ort,
+        max_length=examine(manifest, read).tokens,
+        pad_id=manifest.pad_id,
     )

@@ -21,7 +21,7 @@ from fala.bundle import format as layout
 from fala.bundle.archive import read_file, read_index
 from fala.bundle.arrays import read_array
 from fala.bundle.checks import check_digest, check_file_list, digest_of, digest_over, read_verified
-from fala.bundle.encoder import load_encoder
+from fala.bundle.encoder import examine, load_encoder
 from fala.bundle.files import path_of
 from fala.bundle.lexical import read_lexical
 from fala.bundle.manifest import Manifest
@@ -156,6 +156,18 @@ class Bundle:
         """
         with blaming(self.path):
             return self._backbone()
+
+    def examine(self) -> None:
+        """Look at the backbone's files without loading them.
+
+        Raises:
+            BundleFormatError: They are not what they should be, or would cost more than any
+                encoder's.
+            BundleError: The bundle changed since it was opened, or is gone.
+        """
+        if self.manifest.kind != layout.WORD_VECTORS:
+            with blaming(self.path):
+                examine(self.manifest, self._read)
 
     def head(self) -> Head | None:
         """Load the vendor's head, or None where the bundle is a backbone only.

@@ -70,6 +70,7 @@ def proven(bundle: Bundle, *, known: bool = False) -> Backbone:
         done = known or digest in _proven
     tried = False
     if not done and bundle.manifest.kind != WORD_VECTORS:
+        bundle.examine()  # at the least cost first
         tried = _tried(bundle)
     backbone = bundle.backbone()
     if not done and not tried:

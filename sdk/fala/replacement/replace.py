@@ -14,6 +14,7 @@ from fala.backbones import Backbone
 from fala.bundle.format import WORD_VECTORS
 from fala.bundle.reading import Bundle
 from fala.errors import (
+    BundleFormatError,
     BundleMismatchError,
     DeviceChangedError,
     DimensionError,
@@ -299,7 +300,13 @@ class _Replacement:
             return vendor_alone(target, "nothing personal is known yet")
         if not training.telling.any():
             return vendor_alone(target, "there is neither a label nor an old logit to fit to")
-        return fit_recalled(target, recalled, self._positive)
+        try:
+            return fit_recalled(target, recalled, self._positive)
+        except (np.linalg.LinAlgError, ArithmeticError) as error:
+            raise BundleFormatError(
+                f"{self._release.bundle.path}: the numbers of its head, prior and bridges are too "
+                f"large or too small for a fit ({error}); nothing was installed"
+            ) from error
 
 
 def _refuse_worse(release: Release, before: float, after: float) -> None:

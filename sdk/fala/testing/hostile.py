@@ -28,6 +28,8 @@ from fala.bundle.reading import Bundle
 from fala.errors import DataError
 from fala.testing.hostile_graphs import GRAPHS, Changes
 
+__all__ = ["KINDS", "Changes", "repack", "write_hostile"]
+
 _FAR = 10**9
 _LONG = 1_000_000
 

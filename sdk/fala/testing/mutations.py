@@ -21,6 +21,10 @@ _NUMBERS = (
     -1, 0, 1, 2, 127, 255, 256, 65_535, 1 << 20, (1 << 31) - 1, 1 << 31, 1 << 40, (1 << 63) - 1,
     -(1 << 63), 1e30, -0.5,
 )  # fmt: skip
+_OPERATORS = (
+    "Expand", "Tile", "Range", "ConstantOfShape", "Loop", "Reshape", "Concat", "MatMul", "NonZero",
+    "Resize", "If", "Identity", "CumSum", "Pad", "Gather",
+)  # fmt: skip
 _STRINGS = ("", "\0", "e", "e" * 100_000, "\u2581", "[UNK]", "Sequence", "\x1b[2J", "(a+)+", ".*")
 
 
@@ -81,8 +85,6 @@ def _graph(chance: random.Random, data: bytes) -> bytes:
     onnx = hostile_onnx()
     model = onnx.load_from_string(data)
     graph = model.graph
-    operators = ("Expand", "Tile", "Range", "ConstantOfShape", "Loop", "Reshape", "Concat",
-                 "MatMul", "NonZero", "Resize", "If", "Identity", "CumSum", "Pad", "Gather")  # fmt: skip
     for _ in range(chance.choice((1, 1, 2, 3))):
         node = chance.choice(graph.node)
         tensor = chance.choice(graph.initializer)
@@ -91,7 +93,7 @@ def _graph(chance: random.Random, data: bytes) -> bytes:
         what = chance.randrange(9)
         number = int(min(max(chance.choice(_NUMBERS), -(1 << 63)), (1 << 63) - 1))
         if what == 0:
-            node.op_type = chance.choice(operators)
+            node.op_type = chance.choice(_OPERATORS)
         elif what == 1 and node.input:
             node.input[chance.randrange(len(node.input))] = chance.choice(names)
         elif what == 2 and tensor.dims:
@@ -101,7 +103,7 @@ def _graph(chance: random.Random, data: bytes) -> bytes:
         elif what == 4 and node.attribute:
             chance.choice(node.attribute).i = number
         elif what == 5:
-            extra = chance.choice((*operators, node.op_type))
+            extra = chance.choice((*_OPERATORS, node.op_type))
             wanted = [chance.choice(names) for _ in range(chance.randrange(1, 4))]
             graph.node.append(onnx.helper.make_node(extra, wanted, [f"new{len(graph.node)}"]))
         elif what == 6:
