@@ -39,7 +39,8 @@ class TokenizerLimits:
         parts: Normalizers, pre-tokenizers, processors and decoders, together.
         depth: Sequences within sequences.
         added: Tokens beside the vocabulary.
-        token: Characters of one token.
+        token: Characters of one token; from each place of a text all its beginnings are looked up.
+        content: Characters of an added token.
         text: Characters of a setting, such as what is put before a text.
         growth: How many times longer a text may become through what is replaced in it.
         pattern: Characters of a regular expression.
@@ -53,12 +54,13 @@ class TokenizerLimits:
     parts: int = 64
     depth: int = 6
     added: int = 20_000
-    token: int = 1_024
+    token: int = 256
+    content: int = 1_024
     text: int = 64
     growth: int = 8
     pattern: int = 2_000
     repeats: int = 1_000
-    word: int = 2_000
+    word: int = 256
     template: int = 64
     segment: int = 256
 

@@ -100,7 +100,7 @@ class _Audit:
         for token in added:
             entry = _object(token, "added token")
             content = entry.get("content")
-            if not isinstance(content, str) or not 0 < len(content) <= TOKENIZER.token:
+            if not isinstance(content, str) or not 0 < len(content) <= TOKENIZER.content:
                 raise UnsoundError("an added token is empty or too long")
             ids.append(_whole(entry.get("id"), "the id of an added token", 0, _MOST_IDS))
         # The library numbers those that it does not know behind the vocabulary.

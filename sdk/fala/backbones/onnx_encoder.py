@@ -25,6 +25,7 @@ RUN_TOKENS = 192
 #: the tokenizer throws it away.
 LONGEST = 1 << 17
 _CHARACTERS_A_TOKEN = 8
+_MOST_CHARACTERS = 1 << 20
 # Characters that are tokenized at a time.
 _TOKENIZED = 1 << 18
 
@@ -103,7 +104,8 @@ class OnnxEncoder:
                 f"texts of at most {max_length} tokens have no room beside {special} special ones"
             )
         self._pad_id = pad_id
-        self._longest = max(LONGEST, _CHARACTERS_A_TOKEN * (max_length or 0))
+        enough = _CHARACTERS_A_TOKEN * (max_length or 0)
+        self._longest = min(max(LONGEST, enough), _MOST_CHARACTERS)
         self._inputs = set(inputs)
         if (
             not {"input_ids", "attention_mask"} <= self._inputs <= _INPUTS
@@ -130,7 +132,8 @@ class OnnxEncoder:
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts, a few of similar length at a time, on every core.
 
-        Of a text the first ``LONGEST`` characters are read, or eight a token where it reads more.
+        Of a text the first ``LONGEST`` characters are read, or eight a token where that is more,
+        but no more than a million.
 
         Args:
             texts: n texts.

@@ -149,6 +149,8 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
         (f"labels are not a list of texts of up to {_LONGEST_LABEL} characters, without control "
          "characters",
          isinstance(labels, list) and all(_printable(one, _LONGEST_LABEL) for one in labels)),
+        (f"more than {layout.MAX_LABELS} labels",
+         not isinstance(labels, list) or len(labels) <= layout.MAX_LABELS),
         ("labels and task do not go together", bool(labels) == (task is not None)),
         ("details are not an object", isinstance(details, dict)),
         ("the scales are not a list of numbers from 0 to 10000", _scales(details)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,6 +89,9 @@ class Bundle:
     @classmethod
     def verified(cls, path: Path, *, hold: bool = False) -> Bundle:
         """A bundle whose errors do not name it yet; see ``open``."""
+        mode = path.stat().st_mode
+        if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode):
+            raise BundleFormatError("not a bundle: not a file")  # opening it might wait for ever
         with path.open("rb") as stream:
             index = read_index(stream)
             if layout.MANIFEST not in index:
@@ -257,8 +261,11 @@ class Bundle:
         if manifest.kind in (layout.ONNX, layout.ORT):
             backbone = load_encoder(manifest, self._read)
         else:
+            words = self._read(layout.VOCABULARY)
+            if words.count(b"\n") > layout.MAX_WORDS:
+                raise BundleFormatError(f"a vocabulary of more than {layout.MAX_WORDS} words")
             try:
-                vocabulary = self._read(layout.VOCABULARY).decode().removesuffix("\n").split("\n")
+                vocabulary = words.decode().removesuffix("\n").split("\n")
             except UnicodeDecodeError as error:
                 raise BundleFormatError("the vocabulary is not UTF-8") from error
             backbone = WordVectors(

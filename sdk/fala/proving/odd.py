@@ -93,7 +93,7 @@ def expected(bundle: Bundle, head: Head) -> tuple[list[str], Vectors, float]:
     return texts, logits, float(tolerance)
 
 
-_MOST_TOLD, _LONGEST_TOLD = 64, 10_000
+_MOST_TOLD, _LONGEST_TOLD = 16, 1_000
 
 
 def _check(bundle: Bundle, head: Head, z: Vectors, count: int) -> None:

@@ -126,7 +126,7 @@ def test_sound_tokenizers(charsmap):
         (model(vocab={"a": -1}), "ids that are none"),
         (model(vocab={"a": True, "[UNK]": 0}), "ids that are none"),
         (model(unk_token="never"), "token for unknown words is not in its vocabulary"),
-        (model(vocab={"[UNK]": 0, "x" * 5_000: 1}), "more than 1024 characters"),
+        (model(vocab={"[UNK]": 0, "x" * 5_000: 1}), "more than 256 characters"),
         (changed(normalizer={"type": "Evil"}), "the normalizer 'Evil' is none"),
         (changed(normalizer={"type": "Sequence"}), "a sequence of no normalizer"),
         (changed(decoder={"type": "Evil"}), "the decoder 'Evil' is none"),

@@ -1,5 +1,7 @@
 """Whatever is passed for a path, a manifest or a head, the error is one of ours."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from fala import (
     write_bundle,
     write_release,
 )
+from fala.bundle import format as layout
 from fala.errors import shown
 from fala.testing.hostile import Changes, repack
 
@@ -36,6 +39,25 @@ def test_a_folder_and_a_long_name_are_no_bundles(tmp_path):
     for path in (tmp_path, tmp_path / ("x" * 5000), "/dev/null", tmp_path / "none"):
         with pytest.raises(BundleError):
             Bundle.open(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BundleFormatError, match="not a file"):
+        Bundle.open(tmp_path / "pipe")
+
+
+def test_a_manifest_of_very_many_labels(release, bad):
+    many = Changes(manifest={"labels": [str(number) for number in range(2_000)]})
+    with pytest.raises(BundleFormatError, match="more than 1024 labels"):
+        Bundle.open(repack(release.path, bad(b""), many))
+
+
+def test_a_vocabulary_of_very_many_words(release, bad):
+    many = Changes({layout.VOCABULARY: b"\n" * (layout.MAX_WORDS + 2)})
+    with pytest.raises(BundleFormatError, match="a vocabulary of more than"):
+        Bundle.open(repack(release.path, bad(b""), many)).backbone()
 
 
 @pytest.mark.parametrize("wrong", [None, 5, "x", b"x", [], [1], object()], ids=repr)
