@@ -9,7 +9,9 @@ from fala_export.commands.backbone import backbone
 from fala_export.commands.bridge import bridge
 from fala_export.commands.distill import distill
 from fala_export.commands.inspect import inspect
+from fala_export.commands.keys import key, sign
 from fala_export.commands.prior import prior
+from fala_export.commands.publish import publish, repository
 from fala_export.commands.release import release
 from fala_export.commands.train import train
 from fala_export.commands.word_vectors import word_vectors
@@ -21,5 +23,8 @@ def main() -> None:
     """Turn models into bundles for FaLA's devices."""
 
 
-for command in (backbone, word_vectors, train, release, distill, bridge, prior, inspect):
+for command in (
+    backbone, word_vectors, train, release, distill, bridge, prior, inspect, publish, repository,
+    key, sign,
+):  # fmt: skip
     main.add_command(command)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from fala import ExportError
+from fala.vendor.updates import MAX_VERSION, PRODUCT
 from fala_export.training.settings import TrainingSettings
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -68,6 +69,8 @@ class Recipe(_Table, frozen=True, kw_only=True, rename="kebab"):
         training: ``[training]``, the settings of the global training; None keeps the backbone as
             it is, and fits the head in closed form.
         lexical: Whether the head has a lexical view.
+        product: Whose releases' versions the version is compared with, of a-z, 0-9, - and _.
+        version: Counts the product's releases: devices take no older one than they have had.
     """
 
     name: str
@@ -76,6 +79,17 @@ class Recipe(_Table, frozen=True, kw_only=True, rename="kebab"):
     data: str | None = None
     training: dict[str, Any] | None = None
     lexical: bool = True
+    product: Annotated[str, msgspec.Meta(pattern=f"^{PRODUCT.pattern}$")] | None = None
+    version: Annotated[int, msgspec.Meta(ge=1, le=MAX_VERSION)] | None = None
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What a manifest notes of the recipe."""
+        counted = {"product": self.product, "version": self.version}
+        told = {name: value for name, value in counted.items() if value is not None}
+        noted = msgspec.to_builtins(self)
+        # A recipe that counts nothing gives the bytes that it gave before recipes could count.
+        return {"recipe": {k: v for k, v in noted.items() if k not in counted or k in told}, **told}
 
     @property
     def source(self) -> BackboneTable | WordVectorsTable:

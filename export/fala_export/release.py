@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from fala import Bundle, ExportError
 from fala.vendor import temporary_folder
 from fala_export.backbone import ExportOptions, export_encoder, load
@@ -75,10 +73,9 @@ def build_release(
 
 
 def _options(recipe: Recipe) -> ExportOptions:
-    details = {"recipe": msgspec.to_builtins(recipe)}
     table = recipe.source
     if isinstance(table, WordVectorsTable):
-        return ExportOptions(recipe.name, details=details)
+        return ExportOptions(recipe.name, details=recipe.details)
     return ExportOptions(
         name=recipe.name,
         precision=table.precision,
@@ -86,7 +83,7 @@ def _options(recipe: Recipe) -> ExportOptions:
         max_length=table.max_length,
         ort=table.ort,
         keep_speed=False,
-        details=details,
+        details=recipe.details,
     )
 
 
@@ -108,5 +105,5 @@ def _export_vectors(
         top=table.top,
         vocabulary=None if table.vocab is None else folder / table.vocab,
         name=recipe.name,
-        details={"recipe": msgspec.to_builtins(recipe)},
+        details=recipe.details,
     )

@@ -18,16 +18,25 @@ from fala.errors import (
     BundleFilesError,
     BundleFormatError,
     BundleMismatchError,
+    BundleSignatureError,
     BundleVersionError,
     CancelledError,
     DataError,
     DeviceChangedError,
     DeviceError,
     DimensionError,
+    DownloadError,
+    ExpiredUpdateError,
     ExportError,
     ExternalDataError,
     FalaError,
+    MissingExtraError,
+    OlderReleaseError,
+    RolledBackError,
     RowError,
+    SlowDownloadError,
+    UntrustedUpdateError,
+    UpdateError,
     WorseModelError,
 )
 from fala.examples import Example, Match
@@ -35,10 +44,12 @@ from fala.model.bridge import Bridge
 from fala.model.heads import Head, PersonalModel
 from fala.model.prior import PopulationPrior
 from fala.replacement.budget import Budget, Progress
-from fala.report import InstantReport, LearnReport, Report
+from fala.report import Difference, InstantReport, LearnReport, Preview, Report
 from fala.selection.representatives import Selection, select
 from fala.solver.personal import fit_personal
 from fala.store.records import StoredExample
+from fala.store.repair import RepairReport
+from fala.updates.limits import UpdateLimits
 
 if TYPE_CHECKING:
     from fala.vendor.fitting import fit_bridge, fit_head
@@ -57,14 +68,18 @@ __all__ = [
     "BundleFilesError",
     "BundleFormatError",
     "BundleMismatchError",
+    "BundleSignatureError",
     "BundleVersionError",
     "CancelledError",
     "DataError",
     "Device",
     "DeviceChangedError",
     "DeviceError",
+    "Difference",
     "DimensionError",
+    "DownloadError",
     "Example",
+    "ExpiredUpdateError",
     "ExportError",
     "ExternalDataError",
     "FalaError",
@@ -73,13 +88,22 @@ __all__ = [
     "LearnReport",
     "Manifest",
     "Match",
+    "MissingExtraError",
+    "OlderReleaseError",
     "PersonalModel",
     "PopulationPrior",
+    "Preview",
     "Progress",
+    "RepairReport",
     "Report",
+    "RolledBackError",
     "RowError",
     "Selection",
+    "SlowDownloadError",
     "StoredExample",
+    "UntrustedUpdateError",
+    "UpdateError",
+    "UpdateLimits",
     "WorseModelError",
     "add_bridge",
     "add_prior",

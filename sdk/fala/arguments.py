@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import TypeVar
+from operator import index
+from typing import SupportsIndex, TypeVar
 
-from fala.errors import BudgetError, DataError
+from fala.bundle.manifest import PRODUCT
+from fala.errors import BudgetError, DataError, shown
 from fala.replacement.budget import Budget, Follower, Progress
+from fala.updates.limits import UpdateLimits
 
 Item = TypeVar("Item")
 
@@ -19,9 +22,12 @@ def path_of(value: str | os.PathLike[str], name: str) -> str:
         DataError: It is none; names the argument.
     """
     try:
-        return os.fspath(value)
+        path = os.fspath(value)
     except TypeError as error:
-        raise DataError(f"{name} is a path, not {value!r}") from error
+        raise DataError(f"{name} is a path, not {shown(value)}") from error
+    if not isinstance(path, str) or "\0" in path:
+        raise DataError(f"{name} is a path, not {shown(value)}")
+    return path
 
 
 def budget_of(value: Budget | None) -> Budget:
@@ -33,7 +39,9 @@ def budget_of(value: Budget | None) -> Budget:
     if value is None:
         return Budget()
     if not isinstance(value, Budget):
-        raise BudgetError(f"budget is a fala.Budget, as Budget(forward_passes=50), not {value!r}")
+        raise BudgetError(
+            f"budget is a fala.Budget, as Budget(forward_passes=50), not {shown(value)}"
+        )
     return value
 
 
@@ -44,8 +52,32 @@ def follower_of(progress: Progress | None) -> Follower:
         DataError: It cannot be called.
     """
     if progress is not None and not callable(progress):
-        raise DataError(f"progress is a function of (stage, done, total), not {progress!r}")
+        raise DataError(f"progress is a function of (stage, done, total), not {shown(progress)}")
     return Follower(progress)
+
+
+def limits_of(value: UpdateLimits | None) -> UpdateLimits:
+    """An update's limits, or the defaults.
+
+    Raises:
+        BudgetError: They are none.
+    """
+    if value is None:
+        return UpdateLimits()
+    if not isinstance(value, UpdateLimits):
+        raise BudgetError(f"limits are a fala.UpdateLimits, not {shown(value)}")
+    return value
+
+
+def product_of(value: str | None) -> str | None:
+    """A product's name, or None.
+
+    Raises:
+        DataError: It is none.
+    """
+    if value is not None and not (isinstance(value, str) and PRODUCT.fullmatch(value)):
+        raise DataError(f"product is a name of a-z, 0-9, - and _, not {shown(value)}")
+    return value
 
 
 def listed(values: Iterable[Item], name: str) -> list[Item]:
@@ -59,4 +91,18 @@ def listed(values: Iterable[Item], name: str) -> list[Item]:
     try:
         return list(values)
     except TypeError as error:
-        raise DataError(f"{name} are a sequence, not {values!r}") from error
+        raise DataError(f"{name} are a sequence, not {shown(values)}") from error
+
+
+def ids_of(values: Iterable[int]) -> list[int]:
+    """Ids of examples, of Python's whole numbers or NumPy's.
+
+    Raises:
+        DataError: One is no whole number.
+    """
+    wanted: list[int] = []
+    for value in listed(values, "ids"):
+        if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+            raise DataError(f"an example's id is a whole number, not {shown(value)}")
+        wanted.append(index(value))
+    return wanted

@@ -13,25 +13,43 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.arguments import budget_of, follower_of, listed, path_of
-from fala.errors import DataError, DeviceError
+from fala.arguments import (
+    budget_of,
+    follower_of,
+    ids_of,
+    limits_of,
+    listed,
+    path_of,
+    product_of,
+)
+from fala.bundle.signature import Trust
+from fala.errors import DataError, DeviceError, MissingExtraError
 from fala.examples import Example, check_examples
+from fala.model.answering import Answering
 from fala.model.heads import Head, PersonalModel, label_name
 from fala.model.losses import label_probabilities
 from fala.proving.prove import proven
 from fala.replacement.budget import Budget, Progress
+from fala.replacement.compare import Accept, accept_of
 from fala.replacement.learn import Learner
+from fala.replacement.preview import preview
 from fala.replacement.refine import Refinement
 from fala.replacement.replace import replace
 from fala.replacement.reporting import refined_report, replaced_report
 from fala.replacement.stages import Stages
-from fala.report import LearnReport, Report
+from fala.report import LearnReport, Preview, Report
+from fala.store.database import doctor
+from fala.store.health import REBUILT
+from fala.store.health import STORE as _STORE
 from fala.store.installed import Installed
 from fala.store.records import StoredExample
+from fala.store.repair import RepairReport, look, repair
 from fala.store.slots import BUNDLES, SLOTS, install, open_release, slot_record
 from fala.store.store import Store
+from fala.store.versions import newest_version, note_version
+from fala.updates.layout import DEFAULT_PRODUCT
+from fala.updates.limits import UpdateLimits
 
-_STORE = "store.sqlite3"
 _POSITIVE = "positive"
 
 _log = logging.getLogger("fala")
@@ -48,6 +66,7 @@ class Device:
     def __init__(self, path: Path, store: Store) -> None:
         self._installed = Installed(path, store)
         self._learner = Learner(self._installed)
+        self._task = self._installed.now.model.head.task  # no replacement changes it
 
     @classmethod
     def create(
@@ -56,6 +75,7 @@ class Device:
         bundle: str | os.PathLike[str],
         *,
         positive: str | int | None = None,
+        trust: Trust | None = None,
     ) -> Device:
         """Make a device folder with a release installed.
 
@@ -67,6 +87,7 @@ class Device:
             bundle: The release's file; it is copied.
             positive: Of two labels, the one whose F1 ``decide`` is to be best at; None takes the
                 release's second.
+            trust: The vendor's key, which must have signed the release; see ``replace``.
 
         Raises:
             BundleError: The release cannot be trusted.
@@ -75,7 +96,7 @@ class Device:
             DeviceError: The folder is in use, or cannot be written.
         """
         path = Path(path_of(path, "path"))
-        opened, head = open_release(path_of(bundle, "bundle"), hold=True)
+        opened, head = open_release(path_of(bundle, "bundle"), hold=True, trust=trust)
         if positive is not None and label_name(positive) not in head.labels:
             raise DataError(
                 f"positive is one of {', '.join(head.labels)}, not {label_name(positive)!r:.60}"
@@ -85,6 +106,7 @@ class Device:
             try:
                 made = not path.exists()
                 path.mkdir(parents=True, exist_ok=True)
+                path.chmod(0o700)  # for its user alone, whatever the umask
                 others = [file.name for file in path.iterdir() if not _own(file)]
                 if others:
                     raise DeviceError(f"{path}: the folder is not empty; choose another")
@@ -98,9 +120,11 @@ class Device:
                     undo.callback(_empty, path, store, remove=made)
                     shutil.rmtree(path / BUNDLES, ignore_errors=True)
                     (path / BUNDLES).mkdir()
+                    (path / BUNDLES).chmod(0o700)
                     install(opened, path)
                     store.put_slot(slot_record(SLOTS[0], opened, head.vendor_model()))
                     store.activate(SLOTS[0], None)
+                    note_version(store, opened.manifest)
                     if positive is not None:
                         store.set(_POSITIVE, str(positive))
             except OSError as error:
@@ -123,6 +147,8 @@ class Device:
             there = (path / _STORE).is_file()
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
             raise DeviceError(f"{path}: cannot be opened: {error}") from error
+        if not there and (path / REBUILT).exists():
+            raise DeviceError(f"{path}: a repair was interrupted; {doctor(path)}")
         if not there:
             raise DeviceError(f"{path}: not a device folder; make one with Device.create")
         store = Store(path / _STORE)
@@ -136,9 +162,45 @@ class Device:
             store.close()
             raise
 
+    @classmethod
+    def examine(cls, path: str | os.PathLike[str]) -> RepairReport:
+        """Look what of a device folder is whole; nothing is changed.
+
+        Raises:
+            DeviceError: There is none, or a newer FaLA wrote it.
+        """
+        return look(Path(path_of(path, "path")))
+
+    @classmethod
+    def repair(
+        cls, path: str | os.PathLike[str], bundle: str | os.PathLike[str] | None = None
+    ) -> RepairReport:
+        """Mend a device folder that is damaged, with all of its examples that can be read.
+
+        A slot that is damaged gives way to the other one. Of a damaged store all that can be read
+        goes to a new one; the damaged file stays in the folder under another name, until
+        something is forgotten. Where no slot is whole the personal model is fitted again, on a
+        release of the folder. Close the device first, in every process.
+
+        Args:
+            path: The folder.
+            bundle: A release to go on with where none in the folder is whole.
+
+        Raises:
+            DeviceError: There is none, it cannot be written, or a newer FaLA wrote it.
+            BundleError: ``bundle`` cannot be trusted.
+        """
+        folder = Path(path_of(path, "path"))
+        report = repair(folder, None if bundle is None else path_of(bundle, "bundle"))
+        if report.fit:
+            with cls.open(folder) as device:
+                device.fit()
+        _log.info("%s: %s", folder, "; ".join(report.actions) or "nothing to repair")
+        return report
+
     def close(self) -> None:
         """Close the store. What was learned is already on the disk."""
-        self._installed.store.close()
+        self._installed.close()
 
     def __enter__(self) -> Device:
         return self
@@ -170,7 +232,7 @@ class Device:
     @property
     def task(self) -> str:
         """``"classification"`` or ``"matching"``."""
-        return self._installed.now.model.head.task
+        return self._task
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -183,7 +245,7 @@ class Device:
     @property
     def positive(self) -> str:
         """Of two labels, the one whose F1 ``decide`` is to be best at."""
-        return self._installed.store.get(_POSITIVE) or self.labels[-1]
+        return self.labels[self._positive()]
 
     @property
     def model(self) -> PersonalModel:
@@ -200,6 +262,16 @@ class Device:
         """Whether an earlier model is kept."""
         return self._installed.store.active()[1] is not None
 
+    @property
+    def on_trial(self) -> bool:
+        """Whether the release that answers has still to prove itself; see ``replace``."""
+        return self._installed.trials.running() is not None
+
+    @property
+    def fell_back(self) -> str | None:
+        """Why the device left its last release, which failed its trial; see ``replace``."""
+        return self._installed.trials.fell_back
+
     def predict(self, examples: Iterable[Example]) -> NDArray[np.float64]:
         """Probabilities of every label by the personal model.
 
@@ -212,10 +284,8 @@ class Device:
         Raises:
             DataError: If an example is not of the task's kind.
         """
-        now = self._installed.now
-        return label_probabilities(
-            now.answering.logits(check_examples(examples, now.model.head.task))
-        )
+        checked = check_examples(examples, self._task)
+        return label_probabilities(self._learner.ask(checked, Answering.logits, self._positive))
 
     def decide(self, examples: Iterable[Example]) -> list[str]:
         """The label of every example, by the user's own threshold.
@@ -229,8 +299,8 @@ class Device:
         Raises:
             DataError: If an example is not of the task's kind.
         """
-        now = self._installed.now
-        return now.answering.decide(check_examples(examples, now.model.head.task))
+        checked = check_examples(examples, self._task)
+        return self._learner.ask(checked, Answering.decide, self._positive)
 
     def learn(
         self, examples: Iterable[Example], labels: Iterable[str | int | None] | None = None
@@ -277,6 +347,7 @@ class Device:
         For the app's idle time. Texts that no backbone has seen are encoded where that is free
         (word vectors); a transformer sees them in ``refine``.
         """
+        self._learner.ready(self._positive)
         return self._learner.fit(self._positive())
 
     def forget(self, ids: Iterable[int]) -> int:
@@ -291,11 +362,7 @@ class Device:
         Raises:
             DataError: If an id is not a whole number; nothing is deleted then.
         """
-        wanted = listed(ids, "ids")
-        for value in wanted:
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise DataError(f"an example's id is a whole number, not {value!r}")
-        return self._learner.forget(wanted, self._positive())
+        return self._learner.forget(ids_of(ids), self._positive())
 
     def examples(
         self, *, labelled: bool | None = None, label: str | int | None = None
@@ -309,18 +376,51 @@ class Device:
         Returns:
             Examples with their ids, labels and times; see ``StoredExample``.
         """
-        for row in self._installed.store.examples():
-            if labelled is not None and (row.label is not None) != labelled:
-                continue
-            if label is None or row.label == str(label):
-                yield row
+        wanted = None if label is None else label_name(label)
+        return (
+            row
+            for row in self._installed.store.examples()
+            if (labelled is None or (row.label is not None) == labelled)
+            and (wanted is None or row.label == wanted)
+        )
+
+    def preview(
+        self,
+        bundle: str | os.PathLike[str],
+        budget: Budget | None = None,
+        *,
+        trust: Trust | None = None,
+    ) -> Preview:
+        """Is a release worth it to this user? Nothing is changed, and nothing is written.
+
+        All that ``replace`` does before its new model answers is done, and thrown away: over a
+        bridge, or with words, that takes no forward pass but for a few probes; without either it
+        takes the budget's. The model that answers is fitted once more, to compare with.
+
+        Args:
+            bundle: See ``replace``.
+            budget: What the replacement may cost; None is ``Budget()``.
+            trust: See ``replace``.
+
+        Returns:
+            Losses of the old, the vendor's new and the carried model on the same labelled
+            examples, each left out, and what the replacement would cost.
+
+        Raises:
+            BundleError: As ``replace`` would.
+            DataError: An argument is not one of those above.
+        """
+        path, limits = path_of(bundle, "bundle"), budget_of(budget)
+        return preview(self._installed, path, limits, self._positive, trust)
 
     def replace(
         self,
         bundle: str | os.PathLike[str],
         budget: Budget | None = None,
         *,
-        allow_worse: bool = True,
+        accept: Accept = "always",
+        trust: Trust | None = None,
+        allow_older: bool = False,
         progress: Progress | None = None,
     ) -> Report:
         """Replace the backbone and carry the personal model over.
@@ -337,12 +437,32 @@ class Device:
         (not where the environment variable FALA_NO_CHILD_PROCESS is set); at last it answers the
         device's own texts here.
 
+        The new release is on trial (``on_trial``) until ``confirm``, or until it has answered 100
+        examples; a rollback ends that too, and coming back begins it anew. While it is on trial
+        every process lets it answer a few texts before it answers the app. Where it cannot, or
+        where three processes in a row died of it, the device falls back to the earlier model by
+        itself, catches up with what was said since, and tells why (``fell_back``, until the next
+        replacement or rollback; a warning in the log); there is no rolling back to it. Answers
+        are counted in memory, and written when they are enough or at ``close``: of a process that
+        is killed they do not count, and the trial lasts longer. Who replaces a release on trial
+        confirms it: it is what the device goes back to, so let it answer first, or roll back.
+
         Args:
             bundle: The new release's file; it is copied. It is for the same task and has this
                 device's labels, in any order; it may have more.
             budget: What it may cost; None is ``Budget()``.
-            allow_worse: False refuses a release whose first personal model is worse for this user,
-                by the labels, than the model that answers; ``Report.worse`` tells it in any case.
+            accept: ``"better-than-old"`` refuses a release whose first personal model is worse
+                for this user than the model that answers, ``"better-than-vendor"`` one where it is
+                worse than the vendor's own new model: where the losses of the labelled examples,
+                each left out, are larger by more than a standard error of their mean difference,
+                pair by pair. Fewer than 10 labels, or 3 of each of two labels, prove nothing, and
+                refuse nothing. ``"always"`` refuses nothing; ``Report.worse`` tells it in any
+                case, and ``preview`` beforehand.
+            trust: The vendor's Ed25519 public key, as its 32 bytes, as PEM, or as a file of
+                either: the release must have its signature beside it, as ``fala-export sign``
+                writes it. None asks for no signature.
+            allow_older: True takes a release whose version is below one that this device has
+                had, or that is of another product. Releases without a version are always taken.
             progress: Called with a stage's name, what is done and what there is to do; if it
                 gives False, the work ends: before the new model answers with ``CancelledError``
                 and nothing changed, afterwards with the report.
@@ -352,22 +472,92 @@ class Device:
 
         Raises:
             BundleError: The release cannot be trusted, or is not for this task and these labels.
+            OlderReleaseError: ``allow_older`` is False, and it is.
             DataError: An argument is not one of those above.
-            WorseModelError: ``allow_worse`` is False, and it would be.
+            MissingExtraError: ``trust`` is given, and pyca/cryptography is not installed.
+            WorseModelError: It would be worse, and ``accept`` refuses that; nothing changed.
             CancelledError: ``progress`` asked for an end.
             DeviceError: The device's folder cannot be written.
             DeviceChangedError: Another release was installed meanwhile.
         """
-        path = path_of(bundle, "bundle")
+        path, accepted = path_of(bundle, "bundle"), accept_of(accept)
         limits, follower = budget_of(budget), follower_of(progress)
+        self._learner.ready(self._positive)
         stages, before = Stages(), self.name
         replaced = replace(
-            self._installed, path, limits, stages, follower, self._positive,
-            allow_worse=allow_worse,
+            self._installed, path, limits, stages, follower, self._positive, accepted,
+            trust=trust, allow_older=allow_older,
         )  # fmt: skip
         report = replaced_report(before, replaced, self._installed.now, limits, stages)
-        _log.info("%s -> %s: %s", report.old, report.new, report.reason)
+        _log.info("%s -> %s: %s", report.old, report.new, report.sentence)
         return report
+
+    def update(
+        self,
+        url: str,
+        *,
+        root: str | bytes | os.PathLike[str],
+        product: str | None = None,
+        budget: Budget | None = None,
+        accept: Accept = "always",
+        limits: UpdateLimits | None = None,
+        progress: Progress | None = None,
+    ) -> Report | None:
+        """Install the newest release of the vendor's repository, if this device never had it.
+
+        The repository follows The Update Framework (``fala-export publish`` keeps one). Nothing
+        is believed that the keys of the trusted root did not sign, that is past its time, or that
+        is older than what this device has seen. A release that the user went back from is not
+        installed again: the vendor's next one is. What was downloaded when something broke off is
+        gone on from at the next call. Then the release is installed as ``replace`` does.
+
+        Needs the extra ``fala-sdk[ota]``.
+
+        Args:
+            url: The repository's address, with http or https.
+            root: The trusted root that the app pins: a ``root.json`` of the repository, as bytes
+                or as a file.
+            product: Whose releases; None takes the installed release's product.
+            budget: See ``replace``.
+            accept: See ``replace``.
+            limits: What is waited for, and how much is taken; None is ``UpdateLimits()``.
+            progress: See ``replace``; during ``"download"`` it is told bytes.
+
+        Returns:
+            What ``replace`` did; None where there is nothing newer.
+
+        Raises:
+            DownloadError: The repository cannot be reached, gives too much or too slowly, or
+                breaks off.
+            UntrustedUpdateError: What it gives is not what the vendor signed; its subclasses tell
+                what is past its time and what is older than what was seen.
+            UpdateError: It has no such product, or another update is under way.
+            MissingExtraError: The extra is not installed.
+            FalaError: See ``replace``.
+        """
+        try:
+            from fala.updates.client import Wanted, newer_release, repository_url, trusted_root
+        except ImportError as error:
+            raise MissingExtraError(
+                f"install fala-sdk[ota] for signed updates ({error})"
+            ) from error
+        taken, accepted = limits_of(limits), accept_of(accept)
+        budget, follower = budget_of(budget), follower_of(progress)
+        installed = self._installed.now.bundle.manifest.product
+        asked = product_of(product) or installed or DEFAULT_PRODUCT
+
+        def newest() -> int | None:
+            now = self._installed.now.bundle.manifest
+            return newest_version(self._installed.store, asked, now)
+
+        wanted = Wanted(repository_url(url), trusted_root(root), asked, newest)
+        with newer_release(self._installed.path, wanted, taken, follower.check) as release:
+            if release is None:
+                return None
+            return self.replace(
+                release, budget, accept=accepted, progress=progress,
+                allow_older=asked != installed,  # another product was asked for by its name
+            )  # fmt: skip
 
     def refine(self, budget: Budget | None = None, *, progress: Progress | None = None) -> Report:
         """Go on with the last replacement: encode more of the user's texts, and fit again.
@@ -390,10 +580,21 @@ class Device:
             DeviceError: The device's folder cannot be written.
         """
         limits, follower = budget_of(budget), follower_of(progress)
+        self._learner.ready(self._positive)
         stages = Stages()
         refinement = Refinement(self._installed, stages, follower, self._positive())
         refined = refinement.run(limits)
         return refined_report(refined, self._installed.now, stages)
+
+    def confirm(self) -> None:
+        """End the trial of the release that answers: it has proved itself; see ``replace``.
+
+        For an app with checks of its own. Does nothing where nothing is on trial.
+
+        Raises:
+            DeviceError: The device's folder cannot be written.
+        """
+        self._installed.confirm()
 
     def rollback(self) -> None:
         """Go back to the model before the last replacement; a second call comes back here.

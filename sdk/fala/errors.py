@@ -8,7 +8,9 @@
     │   ├── BundleFilesError        a missing, extra or duplicate file, or an unsafe path
     │   ├── ExternalDataError       an ONNX model that keeps weights outside its file
     │   ├── DimensionError          backbone and head do not fit each other
-    │   └── BundleMismatchError     a good bundle, but not for this device's task or labels
+    │   ├── BundleMismatchError     a good bundle, but not for this device's task or labels
+    │   ├── BundleSignatureError    not signed by the key that the app trusts
+    │   └── OlderReleaseError       older than a release that this device has had
     ├── DataError                   the caller's texts, labels or numbers
     │   └── RowError                one bad row of a data file; names its line
     ├── DeviceError                 a device folder that is missing, foreign or damaged
@@ -16,12 +18,28 @@
     ├── BudgetError                 a budget that cannot be kept
     ├── WorseModelError             a replacement that would make the user worse off
     ├── CancelledError              the app asked for an end through its progress function
+    ├── UpdateError                 an update that was not installed
+    │   ├── DownloadError           nothing came, too much, or not what was announced
+    │   │   └── SlowDownloadError   it came too slowly
+    │   └── UntrustedUpdateError    not what the vendor signed
+    │       ├── ExpiredUpdateError  signed, but no longer to be believed
+    │       └── RolledBackError     older than what this device has seen already
+    ├── MissingExtraError           something that an extra of the installation brings
     └── ExportError                 a model that cannot be turned into a bundle
 
 Errors of other libraries are wrapped where they enter, with the cause kept.
 """
 
 from __future__ import annotations
+
+
+def shown(value: object) -> str:
+    """A value as an error shows it: in short, and whatever it is."""
+    try:
+        text = repr(value)
+    except Exception:  # of thousands of digits, or an object that cannot say what it is
+        return f"a {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 class FalaError(Exception):
@@ -60,6 +78,14 @@ class BundleMismatchError(BundleError):
     """The bundle is sound, but its task or labels are not this device's."""
 
 
+class BundleSignatureError(BundleError):
+    """The bundle has no signature by the key that the app trusts."""
+
+
+class OlderReleaseError(BundleError):
+    """The release is older than one that this device has had, or of another product."""
+
+
 class DataError(FalaError):
     """Texts, labels or numbers that cannot be used."""
 
@@ -85,11 +111,48 @@ class DeviceChangedError(DeviceError):
 
 
 class WorseModelError(FalaError):
-    """The new model would be worse for this user than the one that answers; nothing changed."""
+    """The new model would be worse for this user than the one to compare with; nothing changed.
+
+    Attributes:
+        before: Mean loss of that one on the user's labelled examples, each left out, in nats.
+        after: That of the new model, on the same.
+    """
+
+    def __init__(self, message: str, before: float, after: float) -> None:
+        super().__init__(message)
+        self.before, self.after = before, after
 
 
 class CancelledError(FalaError):
     """The app's progress function asked for an end; the device answers as before."""
+
+
+class UpdateError(FalaError):
+    """An update was not installed; the device answers as before."""
+
+
+class DownloadError(UpdateError):
+    """The vendor's server gave nothing, too much, or broke off; what came is kept to go on from."""
+
+
+class SlowDownloadError(DownloadError):
+    """The vendor's server gave less than the least that is waited for."""
+
+
+class UntrustedUpdateError(UpdateError):
+    """What the server gave is not what the vendor signed."""
+
+
+class ExpiredUpdateError(UntrustedUpdateError):
+    """What the server gave was signed for a time that is over."""
+
+
+class RolledBackError(UntrustedUpdateError):
+    """What the server gave is older than what this device has seen already."""
+
+
+class MissingExtraError(FalaError):
+    """The installation lacks an extra that this needs."""
 
 
 class BudgetError(FalaError):
@@ -100,7 +163,7 @@ class ExportError(FalaError):
     """A model or file cannot be turned into a bundle."""
 
 
-def shown(text: object, longest: int = 500) -> str:
+def safe_line(text: object, longest: int = 500) -> str:
     """What others wrote, as one line that is safe to show.
 
     Libraries put names from a model or tokenizer into their messages; a terminal would act on the

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fala.errors import DataError
+from fala.errors import DataError, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,14 @@ class Match:
     candidate: str
 
     def __post_init__(self) -> None:
-        if isinstance(self.history, str):
+        if isinstance(self.history, str | bytes):
             raise DataError("a history is a sequence of texts, not one text")
-        object.__setattr__(self, "history", tuple(self.history))
+        try:
+            object.__setattr__(self, "history", tuple(self.history))
+        except TypeError as error:
+            raise DataError(
+                f"a history is a sequence of texts, not {shown(self.history)}"
+            ) from error
 
 
 Example = str | Match

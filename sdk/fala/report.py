@@ -111,9 +111,113 @@ class Report:
         now = self.losses.get(self.decision)
         return now is not None and self.old_loss is not None and now > self.old_loss
 
+    @property
+    def sentence(self) -> str:
+        """What came of it, in one sentence; it says where the user is worse off."""
+        now = self.losses.get(self.decision)
+        if self.worse and now is not None and self.old_loss is not None:
+            return (
+                f"Worse for this user than {self.old}: cross-entropy of labels, each left out, "
+                f"{now:.3f} against {self.old_loss:.3f}; Device.rollback goes back."
+            )
+        if self.old == self.new:
+            return f"{self.new} went on: {self.stopped or self.reason}."
+        if self.decision == "personal":
+            return f"What is personal was carried over from {self.old} to {self.new}."
+        kind = "as it is" if self.decision == "vendor" else "with the user's own slope and bias"
+        return f"The vendor's own {self.new} answers, {kind}: {self.reason}."
+
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, for JSON."""
-        return asdict(self)
+        return {**asdict(self), "worse": self.worse, "sentence": self.sentence}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much larger one model's losses are than another's, by pairs of the same example.
+
+    Attributes:
+        mean: The mean difference, in nats; above 0 the first model is worse.
+        error: Its standard error.
+    """
+
+    mean: float
+    error: float
+
+    @property
+    def worse(self) -> bool:
+        """Whether the first model is worse beyond chance: by more than a standard error."""
+        return self.mean > self.error
+
+    @property
+    def better(self) -> bool:
+        """Whether it is better beyond chance."""
+        return -self.mean > self.error
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a replacement would be worth to this user, and cost; nothing was changed for it.
+
+    Attributes:
+        old: Name of the backbone that answers.
+        new: Name of the one that would come.
+        decision: Which model would answer first; see ``Report``.
+        labelled: The examples that the losses are of: those with a label that both backbones have
+            seen, or that are known over a bridge.
+        old_loss: Mean cross-entropy in nats of the model that answers, each example left out; None
+            where there is nothing to compare by.
+        vendor_loss: That of the vendor's own new model, as it would answer anybody.
+        carried_loss: That of the personal model on the new backbone.
+        to_old: How much worse the carried model is than the old one; None where labels are too few
+            to judge by.
+        to_vendor: How much worse it is than the vendor's new one.
+        seconds: What the replacement would take on this machine, estimated.
+        megabytes: The release's file: what is downloaded, in 10^6 bytes.
+        disk_megabytes: How much the device's folder would grow; below 0 where it would shrink.
+        forward_passes: Texts that would pass through the new backbone, at most.
+    """
+
+    old: str
+    new: str
+    decision: Decision
+    labelled: int
+    old_loss: float | None
+    vendor_loss: float | None
+    carried_loss: float | None
+    to_old: Difference | None
+    to_vendor: Difference | None
+    seconds: float
+    megabytes: float
+    disk_megabytes: float
+    forward_passes: int
+
+    @property
+    def sentence(self) -> str:
+        """Whether it is worth it, in one sentence."""
+        cost = (
+            f"it takes about {self.seconds:.1f} s, {self.forward_passes} forward passes and "
+            f"{self.megabytes:.1f} MB"
+        )
+        if self.old_loss is None or self.vendor_loss is None or self.carried_loss is None:
+            return f"No label tells what {self.new} is worth to this user; {cost}."
+        losses = (
+            f"cross-entropy of {self.labelled} labels, each left out, {self.carried_loss:.3f} "
+            f"against {self.old_loss:.3f} ({self.vendor_loss:.3f} without what is personal)"
+        )
+        if self.to_old is None:
+            verdict = f"{self.labelled} labels are too few to tell what {self.new} is worth"
+        elif self.to_old.worse:
+            verdict = f"{self.new} is worse for this user than {self.old}"
+        elif self.to_old.better:
+            verdict = f"{self.new} is better for this user than {self.old}"
+        else:
+            verdict = f"{self.new} is as good for this user as {self.old}, within chance"
+        return f"{verdict}: {losses}; {cost}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """The preview as plain values, for JSON."""
+        return {**asdict(self), "sentence": self.sentence}
 
 
 @dataclass(frozen=True)

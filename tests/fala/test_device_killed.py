@@ -1,17 +1,14 @@
 """A device whose process is killed in the middle of a replacement."""
 
 import shutil
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
 
-from checkout import SUPPORT
 from device_setups import LABELS, PROBES, TEXTS, files_of, write_setups
 from fala.device import Device
+from fala.testing import PowerCuts
+from kill_replacement import cuts_of, kill_at
 
 
 @pytest.fixture(scope="module")
@@ -31,20 +28,14 @@ class TestKilled:
             before = device.predict(PROBES)
         shutil.copytree(folder / "device", folder / "replaced")
         with Device.open(folder / "replaced") as device:
-            started = time.perf_counter()
             device.replace(new)
-            took = time.perf_counter() - started
             after = device.predict(PROBES)
         assert np.abs(before - after).max() > 1e-3
-        return folder / "device", new, before, after, took
+        return folder / "device", new, before, after
 
-    def kill(self, prepared, folder, point, seconds=0.0):
-        source, new, before, after, _ = prepared
-        shutil.copytree(source, folder)
-        script = SUPPORT / "kill_replacement.py"
-        command = [sys.executable, str(script), str(folder), str(new), point, str(seconds)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        assert done.returncode == -signal.SIGKILL, done.stderr
+    def found(self, prepared, folder):
+        """Whether a killed device answers as the new model; it must go on from there."""
+        _, new, before, after = prepared
         with Device.open(folder) as device:
             answers = device.predict(PROBES)
             is_new = np.array_equal(answers, after)
@@ -71,9 +62,58 @@ class TestKilled:
         ],
     )  # fmt: skip
     def test_at_a_point(self, prepared, tmp_path, point, is_new):
-        assert self.kill(prepared, tmp_path / "device", point) == is_new
+        source, new, *_ = prepared
+        folder = shutil.copytree(source, tmp_path / "device")
+        kill_at(point, folder, new)
+        assert self.found(prepared, folder) == is_new
 
     def test_at_random_moments(self, prepared, tmp_path):
-        took = prepared[-1]
-        for attempt, share in enumerate(np.random.default_rng(0).uniform(0, 1.5, size=8)):
-            self.kill(prepared, tmp_path / str(attempt), "timer", share * took)
+        source, new, *_ = prepared
+        for cut in cuts_of(source, new, tmp_path).at_instants(8):
+            self.found(prepared, cut.folder)
+
+    @pytest.mark.parametrize("unsynced", ["kept", "lost"])
+    def test_at_every_end_of_something(self, prepared, tmp_path, unsynced):
+        """Where a file is flushed, gets its name or goes; with what was not flushed, and without.
+
+        Once the new model answers, it does so to the end.
+        """
+        source, new, *_ = prepared
+        cuts = cuts_of(source, new, tmp_path)
+        ends = cuts.at_operations({"sync", "rename", "delete"}, unsynced=unsynced)
+        answers = [self.found(prepared, cut.folder) for cut in ends]
+        assert answers == sorted(answers)
+        assert set(answers) == {False, True}
+
+    def test_in_torn_writes(self, prepared, tmp_path):
+        source, new, *_ = prepared
+        for cut in cuts_of(source, new, tmp_path).at_operations(count=10, unsynced="some"):
+            self.found(prepared, cut.folder)
+
+
+@pytest.mark.parametrize("unsynced", ["kept", "lost"])
+def test_what_is_forgotten_is_forgotten_by_the_model_at_once(releases, tmp_path, unsynced):
+    """Killed at any moment: all examples and the old answers, or the others and the new ones."""
+    with Device.create(tmp_path / "device", releases["binary"][0]) as device:
+        device.learn(TEXTS, LABELS)
+        ids = [each.id for each in device.examples()][:20]
+        before = device.predict(PROBES)
+
+    def forget(folder, say):
+        with Device.open(folder) as device:
+            say(device.forget(ids))
+
+    with Device.open(shutil.copytree(tmp_path / "device", tmp_path / "whole")) as device:
+        device.forget(ids)
+        after = device.predict(PROBES)
+    assert np.abs(before - after).max() > 1e-3
+    found = []
+    cuts = PowerCuts(forget, tmp_path / "device", scratch=tmp_path)
+    for cut in cuts.at_operations({"sync", "delete"}, unsynced=unsynced):
+        with Device.open(cut.folder) as device:
+            kept = len(list(device.examples()))
+            assert kept == len(TEXTS) - 20 if cut.said else kept in (len(TEXTS), len(TEXTS) - 20)
+            expected = before if kept == len(TEXTS) else after
+            np.testing.assert_array_equal(device.predict(PROBES), expected)
+        found.append(kept)
+    assert set(found) == {len(TEXTS), len(TEXTS) - 20}

@@ -222,3 +222,36 @@ def test_weights_of_next_to_nothing_are_replaced_and_come_back(path, tmp_path, r
         assert same(state(device), before)
         device.learn(["good film"], ["1"])
         assert np.isfinite(device.predict(PROBES)).all()
+
+
+@pytest.mark.parametrize("deed", ["predict", "learn", "fit", "refine", "replace", "preview"])
+def test_what_another_one_swept_away_in_the_middle_is_not_missed(
+    device, path, releases, monkeypatch, deed
+):
+    """Two releases come between the look at what answers and the first use of its file."""
+    device.replace(releases["mid"], Budget(20))
+    device.confirm()  # of one on trial it is no wonder: its files are the first thing asked for
+    before, done = {row.example for row in device.examples()}, []
+    patched = {"predict": "backbone", "learn": "backbone"}.get(deed, "bridges")
+    real = getattr(Bundle, patched)
+
+    def sweep(self):
+        if not done and self.path.parent == path / "bundles":
+            done.append(self.manifest.name)
+            other.replace(releases["new"], Budget(0))
+            other.replace(releases["old"], Budget(0))
+            assert not self.path.exists()
+        return real(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Bundle, patched, sweep)
+        with Device.open(path) as late, Device.open(path) as other:
+            if deed in ("replace", "preview"):
+                with pytest.raises(DeviceChangedError):
+                    getattr(late, deed)(releases["new"])
+            else:
+                given = {"predict": (PROBES,), "learn": (["good film"], ["1"])}.get(deed, ())
+                getattr(late, deed)(*given)
+            assert done == ["mid"] and late.name == "old"
+            assert np.isfinite(late.predict(PROBES)).all()
+            assert before <= {row.example for row in late.examples()}

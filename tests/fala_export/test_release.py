@@ -156,6 +156,26 @@ def test_a_mistake_in_a_recipe_is_one_line_and_leaves_nothing(kitchen, tmp_path,
     assert not list(tmp_path.iterdir())
 
 
+def test_a_recipe_counts_the_releases_of_a_product(kitchen, tmp_path):
+    text = """
+name = "v"
+data = "rows.jsonl"
+product = "model"
+version = 3
+[word-vectors]
+source = "vectors.txt"
+"""
+    made(recipe(kitchen, text, "counted"), "--out", tmp_path / "v.fala")
+    manifest = Bundle.open(tmp_path / "v.fala").manifest
+    assert (manifest.task, manifest.product, manifest.version) == ("classification", "model", 3)
+    for wrong, message in (
+        ("version = 0", ">= 1"), ("version = 1.5", "`int | null`"), ('product = "A b"', "matching"),
+    ):  # fmt: skip
+        result = run(recipe(kitchen, f'name = "v"\n{wrong}\n[word-vectors]\nsource = "v"', "bad"))
+        assert result.exit_code == 1
+        assert message in result.stderr
+
+
 def test_a_missing_recipe_is_named(tmp_path):
     result = run(tmp_path / "none.toml")
     assert result.exit_code == 1

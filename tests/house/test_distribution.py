@@ -1,5 +1,6 @@
 """What is published: the wheel, the source archive, and the version that they give."""
 
+import configparser
 import re
 import subprocess
 import sys
@@ -36,7 +37,7 @@ def built(tmp_path_factory):
     return wheel, source
 
 
-def test_the_wheel_is_the_three_packages(built):
+def test_the_wheel_is_the_three_packages_and_the_plugin(built):
     """Built-in models, templates and py.typed with them, and nothing that lay about."""
     with zipfile.ZipFile(built[0]) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
@@ -44,9 +45,18 @@ def test_the_wheel_is_the_three_packages(built):
         file.relative_to(package.parent).as_posix()
         for package in PACKAGES
         for file in files_in(package)
-    }
+    } | {"pytest_fala.py"}
     assert {f"fala/demo/builtin/{name}.fala" for name in ("bert", "glove")} < names
     assert {f"{package.name}/py.typed" for package in PACKAGES} < names
+
+
+def test_pytest_finds_the_fixtures(built):
+    """Where fala is installed; this checkout's own tests name the plugin in ``conftest.py``."""
+    with zipfile.ZipFile(built[0]) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
+        entries = configparser.ConfigParser()
+        entries.read_string(archive.read(name).decode())
+    assert dict(entries["pytest11"]) == {"pytest_fala": "pytest_fala"}
 
 
 def test_the_source_archive_has_the_tables_and_no_records(built):
@@ -54,7 +64,12 @@ def test_the_source_archive_has_the_tables_and_no_records(built):
     with tarfile.open(built[1]) as archive:
         names = {member.name.partition("/")[2] for member in archive.getmembers()}
     assert {"pyproject.toml", "README.md", "LICENSE", "conftest.py"} < names
-    assert {"sdk/fala/py.typed", "tests/support/checkout.py", "examples/app.py"} < names
+    assert {
+        "sdk/fala/py.typed",
+        "sdk/pytest_fala.py",
+        "tests/support/checkout.py",
+        "examples/app.py",
+    } < names
     laboratory = {name for name in names if name.startswith("device_sim/")}
     source = {file.relative_to(ROOT).as_posix() for file in files_in(PACKAGES[2])}
     assert source < laboratory

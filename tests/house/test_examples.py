@@ -1,3 +1,4 @@
+import shutil
 import subprocess
 import sys
 
@@ -41,6 +42,15 @@ def test_the_vendor_makes_a_release_that_opens(tmp_path):
     release = fala.Bundle.open(tmp_path / "release.fala")
     assert release.manifest.labels == ("complaint", "praise")
     assert release.head() is not None
+
+
+def test_an_apps_tests_pass(tmp_path):
+    """Where pytest has the fixtures by the plugin's name, as from an installed package."""
+    tests = shutil.copy(EXAMPLES / "test_app.py", tmp_path)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "pytest_fala", tests]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "4 passed" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["app.py", "vendor.py"])

@@ -3,11 +3,14 @@
 The tables below are the house's plan. An arrow that they lack is a change of the plan.
 """
 
+import ast
+import subprocess
 import sys
 
 import pytest
 
 import fala
+import fala.testing
 import fala.vendor
 from base_install import NETWORK, PACKAGES
 from checkout import ROOT
@@ -29,7 +32,7 @@ LABORATORY = ROOT / "device_sim" / "fala_sim"
 #: The device's rooms from the ground up, and what each may import. "" is the app's door.
 GROUND = {"errors", "examples"}
 MODELS = GROUND | {"lexical", "backbones", "model"}
-PARTS = MODELS | {"bundle", "solver", "selection"}
+PARTS = MODELS | {"bundle", "solver", "selection", "updates"}
 ROOMS = {
     "errors": set(),
     "examples": {"errors"},
@@ -39,18 +42,31 @@ ROOMS = {
     "model": GROUND | {"lexical", "backbones"},
     "bundle": MODELS | {"audit"},
     "proving": MODELS | {"bundle"},  # the first load of a release, in a process of its own
+    "updates": GROUND | {"bundle"},
     "solver": GROUND | {"lexical", "model"},  # losses and heads; no files, no clock, no report
     "selection": GROUND | {"model"},  # losses
     "store": MODELS | {"bundle"},
     "report": PARTS,
     "replacement": PARTS | {"store", "report", "proving"},
-    "arguments": GROUND | {"replacement"},
+    "arguments": GROUND | {"bundle", "updates", "replacement"},
     "device": PARTS | {"store", "report", "replacement", "arguments", "proving"},
     "vendor": PARTS,
-    "testing": GROUND | {"bundle", "vendor", ""},  # an app's tests; a hostile vendor's bundles
     "": PARTS | {"store", "report", "replacement", "device", "vendor"},
+    "command": GROUND | {"store", "report", "replacement", "device", "vendor", ""},
     "demo": PARTS | {"report", "replacement", "device", "vendor", ""},
+    "testing": GROUND | {"bundle", "vendor", ""},  # an app's tests; a hostile vendor's bundles
 }
+
+#: What an extra brings, and ways to the network, by the modules that may use them.
+EXTRAS = {
+    "fala.bundle.signature": {"cryptography"},
+    "fala.updates.client": {"filelock", "tuf", "urllib"},
+    "fala.updates.fetcher": {"http", "tuf", "urllib"},
+    "fala.updates.paced": {"http", "socket", "tuf", "urllib"},
+}
+
+#: Those of them that import it at once: only ``Device.update`` imports them, when it is called.
+LATE = {"fala.updates.client", "fala.updates.fetcher", "fala.updates.paced"}
 
 #: Rooms that compute, and what of the standard library they have no use for: files and clocks.
 PURE = {"solver", "selection", "lexical"}
@@ -80,6 +96,8 @@ def public(module, name):
         return name in {None, "__version__", "vendor", *fala.__all__}
     if module == "fala.vendor":
         return name in {None, *fala.vendor.__all__} or f"fala.vendor.{name}" in VENDOR
+    if module == "fala.testing":
+        return name in fala.testing.__all__
     if module.startswith("fala.testing."):  # a module of hostile bundles and one of changed ones
         return True
     return module in VENDOR
@@ -104,7 +122,23 @@ def taken_from(file, *packages):
 def test_the_device_imports_its_base_install_only(file):
     """No torch, no way to the network, and neither of the other packages."""
     allowed = {"fala", *PACKAGES, *sys.stdlib_module_names} - NETWORK
+    allowed |= {"_typeshed"}  # types alone, of no package
+    module = next(name for name, path in MODULES.items() if path == file)
+    allowed |= EXTRAS.get(module, set())
     assert [str(used) for used in imports_of(file) if used.package not in allowed] == []
+
+
+def test_extras_are_behind_one_call():
+    """Whoever never asks for an update never imports a way to the network."""
+    assert set(MODULES) >= set(EXTRAS) >= LATE
+    users = {module for module, targets in arrows_of(DEVICE).items() if targets & LATE}
+    assert users - LATE == {"fala.device"}
+    (call,) = [
+        node
+        for node in ast.walk(ast.parse(MODULES["fala.device"].read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and "fala.updates.client" in ast.unparse(node)
+    ]
+    assert call.name == "update"
 
 
 @files_of(EXPORTER)
@@ -124,6 +158,21 @@ def test_the_laboratory_uses_the_doors(file):
 def test_benchmarks_and_examples_use_the_doors(file):
     assert past_the_doors(file) == []
     assert taken_from(file, "fala_export", "fala_sim") == []
+
+
+def test_the_plugin_loads_nothing_of_the_device():
+    """pytest imports it before a project's ``conftest.py`` has set anything."""
+    (file,) = (DEVICE.parent / "pytest_fala.py",)
+    assert past_the_doors(file) == []
+    code = "import sys, pytest_fala; print(*({'fala', 'numpy'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_an_app_loads_no_tests():
+    code = "import sys, fala; print(*(name for name in sys.modules if 'testing' in name))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "fala.testing" not in done.stdout.split()
 
 
 def off_the_plan():

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+import ssl
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 
 @dataclass
@@ -19,6 +22,9 @@ class FileServer:
         requests: Path and ``Range`` of every request, in order.
         cut_after: Bytes of a body after which the connection breaks.
         tags: Whether files have an ``ETag``.
+        ranges: Whether it goes on from a byte when it is asked to.
+        certificate: A file with a certificate and its key, for TLS.
+        special: What answers in place of a file, by path: it is given the request's handler.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -26,12 +32,24 @@ class FileServer:
     requests: list[tuple[str, str | None]] = field(default_factory=list)
     cut_after: int | None = None
     tags: bool = True
+    ranges: bool = True
+    certificate: Path | None = None
+    special: dict[str, Callable[[BaseHTTPRequestHandler], None]] = field(default_factory=dict)
 
     def __enter__(self) -> FileServer:
         """Start to listen on a free port."""
         handler = type("Handler", (_Handler,), {"of": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        # Clients that hang up, or do not believe the certificate, are what tests are about.
+        self._server.handle_error = lambda *_: None
         self.address = f"http://127.0.0.1:{self._server.server_port}"
+        if self.certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(self.certificate)
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+            self.address = self.address.replace("http:", "https:")
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
@@ -51,6 +69,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         asked = self.headers.get("Range")
         self.of.requests.append((self.path[1:], asked))
+        if (answer := self.of.special.get(self.path[1:])) is not None:
+            self.close_connection = True
+            answer(self)
+            return
         data = self.of.files.get(self.path[1:])
         if data is None:
             self._say(404, {}, b"")
@@ -58,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
         tag = f'"{hashlib.sha256(data).hexdigest()[:16]}"'
         headers = {"ETag": tag} if self.of.tags else {}
         start = 0
-        if asked and self.headers.get("If-Range", tag) == tag:
+        if asked and self.of.ranges and self.headers.get("If-Range", tag) == tag:
             start = int(re.fullmatch(r"bytes=(\d+)-", asked)[1])
             if start >= len(data):
                 self._say(416, {"Content-Range": f"bytes */{len(data)}"}, b"")

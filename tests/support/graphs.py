@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from fala.selection import clustering
-from fala.selection.clustering import Oracle, build_graph
+from fala.selection.clustering import Oracle
+from fala.selection.graph import build_graph
 
 
 def vectors(count, dim=6, seed=0):

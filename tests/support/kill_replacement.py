@@ -1,14 +1,6 @@
-"""Replaces a device's backbone and kills itself on the way: ``DEVICE BUNDLE POINT [SECONDS]``.
+"""Kills a process at a point of a replacement that no operation on the disk marks."""
 
-With ``-`` for a bundle it refines what is installed.
-"""
-
-import os
-import signal
-import sys
-import threading
-import time
-from pathlib import Path
+import pytest
 
 from fala.backbones import OnnxEncoder
 from fala.device import Device
@@ -17,11 +9,8 @@ from fala.replacement.encode import PROBES
 from fala.store import installed as module
 from fala.store import slots
 from fala.store.store import Store
-
-
-def die(*_, **__):
-    os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(60)
+from fala.testing import PowerCuts, run_apart
+from fala.testing.processes import die
 
 
 def after(function):
@@ -52,30 +41,39 @@ def dying(encode, *, few):
     return wrapped
 
 
-def main(folder, bundle, point, seconds="0"):
-    progress = None
-    if point.startswith("progress:"):
-        progress = at(point.partition(":")[2])
-    elif point in ("encode", "probe"):
-        OnnxEncoder.encode = dying(OnnxEncoder.encode, few=point == "probe")
-    elif point == "copy":
-        slots.write_archive = after(slots.write_archive)  # a whole file without its name
-    elif point == "install":
-        module.install = after(module.install)
-    elif point in ("add_embeddings", "put_slot", "activate", "prune"):
-        setattr(Store, point, after(getattr(Store, point)))  # inside the transaction
-    elif point == "commit":
-        module.sweep = die
-    device = Device.open(Path(folder))
-    if point == "timer":
-        threading.Timer(float(seconds), die).start()
-    if bundle == "-":
-        device.refine(progress=progress)
-    else:
-        device.replace(bundle, progress=progress)
-    device.close()
-    die()
+def replace(folder, bundle, progress=None):
+    """Replace a device's backbone, or refine what is installed where there is no bundle."""
+    with Device.open(folder) as device:
+        if bundle is None:
+            device.refine(progress=progress)
+        else:
+            device.replace(bundle, progress=progress)
 
 
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def kill_at(point, folder, bundle):
+    """Replace, or refine, in a process that dies at a point."""
+
+    def work(_):
+        progress = None
+        with pytest.MonkeyPatch.context() as patch:
+            if point.startswith("progress:"):
+                progress = at(point.partition(":")[2])
+            elif point in ("encode", "probe"):
+                patched = dying(OnnxEncoder.encode, few=point == "probe")
+                patch.setattr(OnnxEncoder, "encode", patched)
+            elif point == "copy":  # a whole file without its name
+                patch.setattr(slots, "write_archive", after(slots.write_archive))
+            elif point == "install":
+                patch.setattr(module, "install", after(module.install))
+            elif point in ("add_embeddings", "put_slot", "activate", "prune"):
+                patch.setattr(Store, point, after(getattr(Store, point)))  # in the transaction
+            elif point == "commit":
+                patch.setattr(module, "sweep", lambda *_: die())
+            replace(folder, bundle, progress)
+
+    assert run_apart(work).killed
+
+
+def cuts_of(start, bundle, scratch):
+    """Power cuts of a replacement, or a refinement."""
+    return PowerCuts(lambda folder, _: replace(folder, bundle), start, scratch=scratch)

@@ -10,7 +10,7 @@ from fala.audit.limits import GRAPH
 from fala.audit.onnx_file import read_onnx
 from fala.audit.order import sort_nodes
 from fala.audit.ort_file import read_ort
-from fala.errors import BundleFormatError, shown
+from fala.errors import BundleFormatError, safe_line
 
 # Several texts of some tokens in one run, and one text of usual length.
 _RUN = 8, 24
@@ -66,9 +66,9 @@ def audit_model(model: bytes, max_length: int | None, *, ort_format: bool = Fals
                 tokens *= 2
     except UnsoundError as error:
         raise BundleFormatError(
-            f"the model asks for more than an encoder needs, and is not loaded: {shown(error)}"
+            f"the model asks for more than an encoder needs, and is not loaded: {safe_line(error)}"
         ) from error
     except ValueError as error:
-        raise BundleFormatError(f"onnxruntime cannot load the model: {shown(error)}") from error
+        raise BundleFormatError(f"onnxruntime cannot load the model: {safe_line(error)}") from error
     rows = [one for one in (run.rows, cost.rows) if one is not None]
     return Model(tokens, min(rows, default=None))

@@ -14,7 +14,7 @@ from fala.audit.charsmap import check_charsmap
 from fala.audit.graph import UnsoundError
 from fala.audit.limits import TOKENIZER
 from fala.audit.patterns import check_pattern
-from fala.errors import BundleFormatError, shown
+from fala.errors import BundleFormatError, safe_line
 
 _NORMALIZERS = {
     "BertNormalizer", "ByteLevel", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Precompiled",
@@ -58,7 +58,7 @@ def audit_tokenizer(data: bytes, rows: int | None, pad_id: int) -> None:
             raise UnsoundError("it is not a JSON object")
         _Audit().check(tokenizer, rows, pad_id)
     except ValueError as error:
-        raise BundleFormatError(f"the tokenizer cannot be loaded: {shown(error)}") from error
+        raise BundleFormatError(f"the tokenizer cannot be loaded: {safe_line(error)}") from error
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import BundleFormatError, DimensionError, shown
+from fala.errors import BundleFormatError, DimensionError, safe_line
 from fala.examples import check_texts
 
 #: Tokens a run, padding included, where more than one text is in it: some eight short texts.
@@ -113,14 +113,14 @@ class OnnxEncoder:
             or [kind for kind, _ in outputs] != ["tensor(float)"]
         ):
             raise BundleFormatError(
-                f"the graph takes {shown(inputs)} and gives {[kind for kind, _ in outputs]}; "
+                f"the graph takes {safe_line(inputs)} and gives {[kind for kind, _ in outputs]}; "
                 "expected input_ids and attention_mask (and token_type_ids) in int64, and one "
                 "embedding in float32"
             )
         shape = outputs[0][1]
         if len(shape) != 2 or not isinstance(shape[1], int):
             raise DimensionError(
-                f"the graph's output has shape {shown(shape)}; expected (n, dimension)"
+                f"the graph's output has shape {safe_line(shape)}; expected (n, dimension)"
             )
         self._dimension = shape[1]
 
@@ -235,9 +235,9 @@ def _wrapped(what: str) -> Iterator[None]:
     except MemoryError:
         raise
     except Exception as error:  # neither library has a base class for its errors
-        raise BundleFormatError(f"{what}: {shown(error)}") from error
+        raise BundleFormatError(f"{what}: {safe_line(error)}") from error
     except BaseException as error:
         # A panic in the Rust of tokenizers is not an Exception, and its class cannot be imported.
         if type(error).__name__ != "PanicException":
             raise
-        raise BundleFormatError(f"{what}: {shown(error)}") from error
+        raise BundleFormatError(f"{what}: {safe_line(error)}") from error

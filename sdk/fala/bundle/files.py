@@ -50,7 +50,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         with temporary.open("rb+") as stream:
             os.fsync(stream.fileno())
         temporary.replace(path)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -73,7 +73,8 @@ def temporary_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Bring the names in a directory to the disk."""
     # Windows cannot open a directory; its rename is durable with the file's own flush.
     with contextlib.suppress(PermissionError):
         handle = os.open(directory, os.O_RDONLY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -12,6 +13,12 @@ from typing import Any, NoReturn
 from fala.bundle import format as layout
 from fala.errors import BundleFormatError, BundleVersionError
 from fala.examples import CLASSIFICATION, MATCHING
+
+#: A product's name: a folder's and a file's on any vendor's server.
+PRODUCT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+#: The largest version of a release.
+MAX_VERSION = 10**15
 
 #: Characters of the longest name and label that a manifest may have.
 _LONGEST_NAME, _LONGEST_LABEL = 256, 1_024
@@ -34,7 +41,8 @@ class Manifest:
         task: ``"classification"`` or ``"matching"``; None for a backbone without a head.
         labels: The classes' names in the order of the logits; two for a binary head and a
             matcher, whose one logit is the second's. Empty for a backbone without a head.
-        details: Anything else worth keeping (the padding token's id, parity, provenance).
+        details: Anything else worth keeping (the padding token's id, parity, provenance; the
+            release's ``"product"`` and ``"version"``).
         files: SHA-256 of every file but the manifest, by name.
         format_version: Version of the layout, see ``fala.bundle_format``.
     """
@@ -87,6 +95,18 @@ class Manifest:
         """The padding token's id."""
         return int(self.details.get("pad_id", 0))
 
+    @property
+    def product(self) -> str | None:
+        """Whose releases' versions this one's is compared with; None where the vendor says none."""
+        named = self.details.get("product")
+        return None if named is None else str(named)
+
+    @property
+    def version(self) -> int | None:
+        """Counts a product's releases; None where the vendor counts none."""
+        counted = self.details.get("version")
+        return None if counted is None else int(counted)
+
 
 def _parse(data: bytes) -> dict[str, Any]:
     if len(data) > layout.MAX_MANIFEST_BYTES:
@@ -132,7 +152,8 @@ def _small(text: str) -> int:
 def _problems(raw: Mapping[str, Any]) -> list[str]:
     task, labels, files, details = (raw.get(key) for key in ("task", "labels", "files", "details"))
     max_length = raw.get("max_length")
-    pad_id = details.get("pad_id", 0) if isinstance(details, dict) else 0
+    told = details if isinstance(details, dict) else {}
+    pad_id, product, counted = told.get("pad_id", 0), told.get("product"), told.get("version")
     checks = [
         (f"name is not a text of up to {_LONGEST_NAME} printable characters",
          _printable(raw.get("name"))),
@@ -155,6 +176,10 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
         ("details are not an object", isinstance(details, dict)),
         ("the scales are not a list of numbers from 0 to 10000", _scales(details)),
         ("the padding token's id is not a whole number", _whole(pad_id, 0, 2**31 - 1)),
+        ("the product is not a name of a-z, 0-9, - and _",
+         product is None or (isinstance(product, str) and bool(PRODUCT.fullmatch(product)))),
+        (f"the release's version is not a whole number from 1 to {MAX_VERSION}",
+         counted is None or _whole(counted, 1, MAX_VERSION)),
         ("files are not an object of texts",
          isinstance(files, dict) and _texts(list(files.values()))
          and all(_printable(name) for name in files)),

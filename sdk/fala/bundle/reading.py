@@ -34,7 +34,7 @@ from fala.errors import (
     BundleFormatError,
     DimensionError,
     ExternalDataError,
-    shown,
+    safe_line,
 )
 from fala.examples import MATCHING
 from fala.model.bridge import Bridge
@@ -246,7 +246,7 @@ class Bundle:
 
     def _read(self, name: str) -> bytes:
         if not isinstance(name, str) or name not in self.manifest.files:
-            raise BundleFilesError(f"no file {shown(name, 80)} in this bundle")
+            raise BundleFilesError(f"no file {safe_line(name, 80)} in this bundle")
         if name in self._held:
             return self._held[name]
         with self.path.open("rb") as stream:

@@ -170,6 +170,27 @@ def add_prior(
     return _write_again(path, bundle, new, {"prior": dict(details)})
 
 
+def add_version(
+    path: str | os.PathLike[str], bundle: Bundle, version: int, product: str | None = None
+) -> Manifest:
+    """Write a bundle again with its version, which devices never let fall.
+
+    Args:
+        path: Where to write; it may be the bundle's own file.
+        bundle: The release.
+        version: Counts the product's releases, from 1.
+        product: The product's name, of a-z, 0-9, - and _; None keeps the bundle's.
+
+    Returns:
+        The manifest as written.
+
+    Raises:
+        BundleFormatError: The version is no whole number from 1, or the product no such name.
+    """
+    named = {} if product is None else {"product": product}
+    return _write_again(path, bundle, {}, {"version": version, **named})
+
+
 def _check(value: object, kind: type, name: str) -> None:
     """Raise DataError if an argument is not what it should be."""
     if not isinstance(value, kind):

@@ -59,6 +59,17 @@ Examples:
     help="With --device: go on with its last replacement, in place of --new.",
 )
 @click.option(
+    "--trust",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="KEY.pub",
+    help="With --device: the vendor's key, whose signature must lie beside --new.",
+)
+@click.option(
+    "--allow-older",
+    is_flag=True,
+    help="With --device: install a version below one that the device has had, too.",
+)
+@click.option(
     "--budget",
     type=click.IntRange(0),
     default=None,
@@ -92,6 +103,8 @@ def command(
     data: str | None,
     device: Path | None,
     refine: bool,
+    trust: Path | None,
+    allow_older: bool,
     budget: int | None,
     seconds: float | None,
     users: int | None,
@@ -110,6 +123,8 @@ def command(
     and FaLA, at probability 1/2 for the old and the vendor's. Accuracy is at 1/2 for all.
     """
     limits = Budget(budget, seconds)
+    if (trust is not None or allow_older) and (device is None or new is None):
+        raise click.UsageError("--trust and --allow-older go with --device and --new")
     if device is not None:
         for name, value in {"--old": old, "--data": data, "--users": users}.items():
             if value is not None:
@@ -119,7 +134,7 @@ def command(
         if refine:
             _on_device(device, None, limits, as_json)
         elif new is not None:
-            _on_device(device, _find(new), limits, as_json)
+            _on_device(device, _path(new), limits, as_json, trust, allow_older=allow_older)
         else:
             raise click.UsageError("--device needs --new, the release that comes, or --refine")
         return
@@ -140,11 +155,15 @@ def main() -> None:
 
 
 def _find(name: str) -> Bundle:
+    return Bundle.open(_path(name))
+
+
+def _path(name: str) -> Path:
     known = built_in()
     if name in known:
-        return Bundle.open(known[name])
+        return known[name]
     if Path(name).is_file():
-        return Bundle.open(name)
+        return Path(name)
     raise DataError(
         f"{name!r} is neither a file nor a built-in backbone ({', '.join(known)}); "
         "make a bundle with 'fala-export backbone DIR --out x.fala' or "
@@ -201,7 +220,15 @@ def _trial(
         click.echo(cli_text.table(results))
 
 
-def _on_device(path: Path, bundle: Bundle | None, budget: Budget, as_json: bool) -> None:
+def _on_device(
+    path: Path,
+    bundle: Path | None,
+    budget: Budget,
+    as_json: bool,
+    trust: Path | None = None,
+    *,
+    allow_older: bool = False,
+) -> None:
     """Replace by a bundle, or refine where there is none."""
     with (
         Device.open(path) as device,
@@ -220,7 +247,9 @@ def _on_device(path: Path, bundle: Bundle | None, budget: Budget, as_json: bool)
             if bundle is None:
                 report = device.refine(budget, progress=progress)
             else:
-                report = device.replace(bundle.path, budget, progress=progress)
+                report = device.replace(
+                    bundle, budget, trust=trust, allow_older=allow_older, progress=progress
+                )
         except KeyboardInterrupt:
             click.echo(_whole(device, path, changed=device.model is not before), err=True)
             raise

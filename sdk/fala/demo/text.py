@@ -68,6 +68,7 @@ def summary(report: Report, labels: Sequence[str]) -> str:
     lines = [
         f"{title}: {report.decision} model",
         f"why              {report.reason}",
+        *([f"worse            {report.sentence}"] if report.worse else []),
         f"examples         {counted}",
     ]
     if report.instant is not None:
@@ -103,10 +104,16 @@ def _figure(value: float | None, width: int) -> str:
 
 def _conclusion(users: Sequence[Mapping[str, Any]]) -> list[str]:
     kept = sum(user["decision"] == "personal" for user in users)
-    return [
+    lines = [
         f"Carried over for {kept} of {len(users)} users; the others answer with the vendor's new "
         "model, some by a slope and a bias of their own."
     ]
+    if worse := sum(user["worse"] for user in users):
+        lines.append(
+            f"By their own labels, each left out, {worse} of {len(users)} are worse off than with "
+            "the old personal model."
+        )
+    return lines
 
 
 def _instant(instant: InstantReport) -> str:

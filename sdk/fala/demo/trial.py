@@ -216,6 +216,7 @@ def _costs(reports: Sequence[Report]) -> dict[str, Any]:
     # A refinement that had nothing to solve decided nothing.
     last = next((report for report in reversed(reports) if report.solves), first)
     instant = None if first.instant is None else asdict(first.instant)
+    loss, before = last.losses.get(last.decision), first.old_loss
     seconds: dict[str, float] = {}
     for report in reports:
         for stage, spent in report.seconds.items():
@@ -224,6 +225,7 @@ def _costs(reports: Sequence[Report]) -> dict[str, Any]:
         "forward_passes": sum(report.forward_passes for report in reports),
         "decision": last.decision,
         "reason": last.reason,
+        "worse": loss is not None and before is not None and loss > before,
         "stopped": last.stopped,
         "threshold": last.threshold,
         "instant": instant,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import BundleFormatError
-from fala.lexical.ngrams import BUCKETS, ngrams
+from fala.lexical.ngrams import BUCKETS, Ngrams, ngrams
 from fala.lexical.rows import SparseRows
 
 #: Frequencies are rounded to this many steps, so that a bundle holds them in a byte each.
@@ -53,13 +52,26 @@ class Lexicon:
         step = np.ceil(idf.max() / STEPS / _GRAIN) * _GRAIN
         return cls(np.rint(idf / step) * step)
 
-    def rows(self, texts: Sequence[str]) -> SparseRows:
-        """Features of n texts."""
-        starts, buckets = ngrams(texts)
+    def rows(self, texts: Sequence[str], found: Ngrams | None = None) -> SparseRows:
+        """Features of n texts.
+
+        Args:
+            texts: The texts.
+            found: Their n-grams, where they are known.
+        """
+        starts, buckets = ngrams(texts) if found is None else found
         plain = SparseRows(starts, buckets, self.idf[buckets], BUCKETS)
-        lengths = np.sqrt(plain.squared_lengths())
-        per_value = np.repeat(np.where(lengths > 0, lengths, 1.0), np.diff(starts))
-        return replace(plain, values=(plain.values / per_value).astype(np.float32))
+        for first in range(0, len(texts), _BLOCK):  # in place: of many texts there is much
+            last = min(first + _BLOCK, len(texts))
+            some = slice(starts[first], starts[last])
+            values = plain.values[some]
+            part = SparseRows(
+                starts[first : last + 1] - starts[first], buckets[some], values, BUCKETS
+            )
+            lengths = np.sqrt(part.squared_lengths())
+            lengths[lengths == 0] = 1.0
+            values /= np.repeat(lengths, np.diff(part.starts))
+        return plain
 
     def __eq__(self, other: object) -> bool:
         """Whether it makes the same features."""

@@ -21,6 +21,9 @@ VERSION = 1
 #: Characters of a text that count, before and after they are brought to their normal form.
 LONGEST = 1 << 16
 
+#: What ``ngrams`` gives: starts (n + 1,) and buckets (nnz,).
+Ngrams = tuple[NDArray[np.int64], NDArray[np.int32]]
+
 _CHUNK = 1 << 15  # characters hashed at a time: the arrays stay in a processor's cache
 _MOST = BUCKETS - 1  # texts hashed at a time: a text's number and a bucket share 32 bits
 
@@ -40,7 +43,7 @@ _SHIFT, _TOP = np.uint64(32), np.uint64(48)
 _START, _END = np.uint64(ord("<")), np.uint64(ord(">"))
 
 
-def ngrams(texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def ngrams(texts: Sequence[str]) -> Ngrams:
     """The set of n-grams of every text.
 
     A text's tokens are its words in lower case (letters, digits and apostrophes of any script,
@@ -64,6 +67,20 @@ def ngrams(texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         starts.append(starts[-1][-1] + ends)
         buckets.append((keys % BUCKETS).astype(np.int32))
     return np.concatenate(starts), np.concatenate(buckets)
+
+
+class LastNgrams:
+    """The n-grams of the texts that were asked for last, where the same are asked for in turn."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._found: Ngrams | None = None
+
+    def of(self, texts: list[str]) -> Ngrams:
+        """As ``ngrams``."""
+        if self._found is None or texts != self._texts:
+            self._texts, self._found = texts, ngrams(texts)
+        return self._found
 
 
 def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:

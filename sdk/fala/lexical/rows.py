@@ -46,7 +46,7 @@ class SparseRows:
 
         # SciPy takes the wider of two index types for both: half as fast where that is 64 bits.
         index = np.int32 if len(self.buckets) <= np.iinfo(np.int32).max else np.int64
-        columns, starts = self.buckets.astype(index), self.starts.astype(index)
+        columns, starts = self.buckets.astype(index, copy=False), self.starts.astype(index)
         values = self.values.astype(np.float64)
         return csr_array((values, columns, starts), shape=(len(self), self.width))
 

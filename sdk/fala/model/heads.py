@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import BundleFormatError, DataError, DimensionError
+from fala.errors import BundleFormatError, DataError, DimensionError, shown
 from fala.examples import MATCHING, Example, Match
+from fala.lexical.ngrams import LastNgrams
 from fala.lexical.rows import SparseRows
 from fala.model.lexical import Lexical
 from fala.model.losses import label_probabilities, softmax
@@ -102,13 +103,19 @@ class Head:
         candidate = len(self.parts) > 1
         return example_inputs(examples, embeddings, self.dimension, self.query, candidate=candidate)
 
-    def words(self, examples: Sequence[Example]) -> SparseRows | None:
-        """The n-grams of some texts, or of matches' candidates; None without a lexical view."""
+    def words(
+        self, examples: Sequence[Example], last: LastNgrams | None = None
+    ) -> SparseRows | None:
+        """The n-grams of some texts, or of matches' candidates; None without a lexical view.
+
+        Args:
+            examples: The texts or matches.
+            last: Knows the n-grams that were asked for last.
+        """
         if self.lexical is None:
             return None
-        return self.lexical.lexicon.rows(
-            [one.candidate if isinstance(one, Match) else one for one in examples]
-        )
+        texts = [one.candidate if isinstance(one, Match) else one for one in examples]
+        return self.lexical.lexicon.rows(texts, None if last is None else last.of(texts))
 
     def features(self, inputs: Vectors) -> NDArray[np.float64]:
         """E = w * x, shape (n, C, D), in float64 for the solvers."""
@@ -246,6 +253,16 @@ class PersonalModel:
         vendor = None if head.lexical is None else head.lexical.weight
         return same_arrays((self.weight, self.bias, self.lexical), (head.weight, head.bias, vendor))
 
+    def as_head(self) -> Head:
+        """The head whose vendor's own model this is."""
+        head = self.head
+        lexical = None
+        if head.lexical is not None and self.lexical is not None:
+            lexical = Lexical(head.lexical.lexicon, self.lexical)
+        return Head(
+            head.task, head.labels, self.weight, self.bias, head.query, lexical, head.dimension
+        )
+
     def __eq__(self, other: object) -> bool:
         """Whether it is the same model on the same head."""
         if not isinstance(other, PersonalModel):
@@ -290,6 +307,8 @@ def label_name(label: object) -> str:
         return str(label)
     except ValueError:  # an integer of thousands of digits
         return "a number of thousands of digits"
+    except Exception:  # an object that cannot say what it is is no label
+        return shown(label)
 
 
 def same_arrays(ours: Sequence[NDArray[Any] | None], theirs: Sequence[NDArray[Any] | None]) -> bool:

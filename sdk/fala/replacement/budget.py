@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fala.errors import BudgetError, CancelledError
+from fala.errors import BudgetError, CancelledError, shown
 
 #: Forward passes of a replacement for which no budget is given: from nothing, and over a bridge.
 PASSES, BRIDGED_PASSES = 100, 20
+#: More than there ever are, of texts and of seconds.
+_MOST = 10**12
 
 #: Called with a stage's name, what is done and what there is to do; False asks for an end.
 Progress = Callable[[str, int, int], object]
@@ -35,17 +37,19 @@ class Budget:
     def __post_init__(self) -> None:
         passes = self.forward_passes
         if isinstance(passes, bool) or not isinstance(passes, int | None):
-            raise BudgetError(f"forward_passes is a whole number, not {passes!r}")
+            raise BudgetError(f"forward_passes is a whole number, not {shown(passes)}")
         if passes is not None and passes < 0:
-            raise BudgetError(f"forward_passes is 0 or more, not {passes}")
+            raise BudgetError(f"forward_passes is 0 or more, not {shown(passes)}")
+        if passes is not None:
+            object.__setattr__(self, "forward_passes", min(passes, _MOST))
         seconds = self.seconds
         if seconds is None:
             return
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-            raise BudgetError(f"seconds is a number, not {seconds!r}")
+            raise BudgetError(f"seconds is a number, not {shown(seconds)}")
         if not seconds >= 0:
-            raise BudgetError(f"seconds is 0 or more, not {seconds}")
-        if isinstance(seconds, int) and seconds > 10**12:  # more than a float's clock can add
+            raise BudgetError(f"seconds is 0 or more, not {shown(seconds)}")
+        if isinstance(seconds, int) and seconds > _MOST:  # more than a float's clock can add
             object.__setattr__(self, "seconds", math.inf)
 
     def passes(self, bridged: bool) -> int:

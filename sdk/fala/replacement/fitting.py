@@ -14,6 +14,7 @@ from fala.solver.blocks import personal_of
 from fala.solver.fit import Fit, fit
 from fala.solver.judge import Decision, Verdict, judge
 from fala.store.installed import Change
+from fala.store.records import FitRecord
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,21 +49,42 @@ class Fitted:
         """The scale of each block's Gaussian; none where nothing was fitted."""
         return () if self.fit is None else self.fit.scales
 
-    def change(self, embeddings: Mapping[str, Vectors] | None = None) -> Change:
-        """What is to be written."""
-        return Change(self.model, self.threshold, self.loss, embeddings or {})
+    @property
+    def trust(self) -> float:
+        """How far what answers goes towards the full fit."""
+        return 0.0 if self.verdict is None else self.verdict.trust
+
+    def change(self, data: int, embeddings: Mapping[str, Vectors] | None = None) -> Change:
+        """What is to be written.
+
+        Args:
+            data: The store's count of changes of examples that were known.
+            embeddings: To be kept with it, by text.
+        """
+        return Change(self.model, self.threshold, self.loss, embeddings or {}, self.record(data))
+
+    def record(self, data: int, further: int = 0) -> FitRecord | None:
+        """What it was fitted to, and how many examples were added since."""
+        if self.fit is None or self.fit.state is None:
+            return None
+        return FitRecord(
+            data, self.fit.state.fitted, further, self.decision, self.trust, self.fit.scales
+        )
 
 
-def fit_recalled(target: Target, recalled: Recalled, positive: int) -> Fitted:
+def fit_recalled(
+    target: Target, recalled: Recalled, positive: int, near: Fitted | None = None
+) -> Fitted:
     """Fit, and compare with the vendor's own model, each example left out.
 
     Args:
         target: What the rows were gathered for.
         recalled: The rows; some are telling.
         positive: Of two labels, the one whose F1 the threshold is for.
+        near: What was fitted to nearly the same rows: a long fit begins there.
     """
     training = recalled.training
-    found = fit(training, target.scales)
+    found = fit(training, target.scales, None if near is None else near.fit)
     labelled = training.labelled
     shares = training.labels[labelled]
     verdict = judge(

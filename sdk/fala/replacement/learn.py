@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
-from fala.errors import DeviceChangedError
+from fala.errors import BundleError, DeviceChangedError, DeviceError
 from fala.examples import Example, unique_texts
+from fala.model.answering import Answering
 from fala.model.heads import Head
 from fala.replacement.budget import Follower
 from fala.replacement.encode import encode_missing
-from fala.replacement.fitting import Fitted, fit_recalled
+from fala.replacement.fitting import fit_recalled
 from fala.replacement.memory import Memory, Target, recall
 from fala.replacement.refine import encode_free
 from fala.report import LearnReport
 from fala.solver.blocks import blocks_of, personal_of
-from fala.solver.fit import State
+from fala.solver.fit import LARGEST, resume
 from fala.solver.judge import Decision
+from fala.solver.state import State
 from fala.solver.training import Inputs, TrainingSet
-from fala.store.installed import Change, Installed
+from fala.store.installed import Answer, Change, Installed
 from fala.store.open_slot import OpenSlot
+from fala.store.records import FitRecord
 from fala.store.store import Version
 
 _log = logging.getLogger("fala.learn")
@@ -31,6 +35,8 @@ _log = logging.getLogger("fala.learn")
 SMALL = 200
 #: Examples that are added to a fit before all are fitted again, as a share of that fit's.
 LARGEST_GROWTH = 0.25
+# Labelled examples that tell how far one more moves a model that was fitted to very many.
+_SAMPLE = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,14 +46,22 @@ class Learned:
     Attributes:
         version: The store's, with that fit in it.
         state: The fit.
-        rows: Its examples' rows, by id.
-        fitted: What was said of it.
+        head: What its numbers move.
+        rows: Its examples' rows, by id; of a fit that was taken up again those of some.
+        record: What it was, and what answers.
+        reason: Why.
+        threshold: The decision threshold.
+        loss: See ``Change``.
     """
 
     version: Version
     state: State
+    head: Head
     rows: dict[int, int]
-    fitted: Fitted
+    record: FitRecord
+    reason: str
+    threshold: float
+    loss: float | None
 
 
 class Learner:
@@ -60,6 +74,32 @@ class Learner:
     def __init__(self, installed: Installed) -> None:
         self._installed = installed
         self._last: Learned | None = None
+
+    def ask(
+        self,
+        examples: Sequence[Example],
+        how: Callable[[Answering, Sequence[Example]], Answer],
+        positive: Callable[[], int],
+    ) -> Answer:
+        """Ask what answers; again, where the device fell back in between and has caught up."""
+        answer = self._installed.ask(examples, how)
+        return self._installed.ask(examples, how) if self._caught_up(positive) else answer
+
+    def ready(self, positive: Callable[[], int]) -> None:
+        """Let what is on trial answer first; it may give way."""
+        self._installed.ready()
+        self._caught_up(positive)
+
+    def _caught_up(self, positive: Callable[[], int]) -> bool:
+        """Fit to what was said since, where the device fell back; gives whether it did."""
+        if not self._installed.behind:
+            return False
+        self._installed.behind = False
+        try:
+            self.fit(positive())
+        except DeviceError as error:  # a full disk must not keep a device from answering
+            _log.warning("what was said since the replacement waits for a fit: %s", error)
+        return True
 
     def remember(self, examples: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
         """Keep examples and labels; gives their ids. On the disk when it returns."""
@@ -74,12 +114,17 @@ class Learner:
         with installed.work:
             now, last = installed.now, self._last
             before = installed.store.version()
-            # Kept before anything else: whatever happens there, the user's data is safe.
+            if last is None or last.version != before:
+                try:
+                    last = self._taken_up(now, before, examples)
+                except BundleError:  # nothing that is wrong with a release may cost an example
+                    last = None
+            # Kept before anything else is made: whatever happens there, the user's data is safe.
             ids = self.remember(examples, labels)
-            self._encode(now, unique_texts(examples))
+            now = self._encode(examples)
             after = Version(before.generation, before.data + 1)
             alone = installed.store.version() == after and installed.now is now
-            if last is not None and alone and last.version == before:
+            if last is not None and alone:
                 report = self._add(now, last, ids, examples, labels)
                 if report is not None:
                     return report
@@ -90,10 +135,14 @@ class Learner:
         installed = self._installed
         with installed.work:
             while True:
-                now, version = installed.now, installed.store.version()
+                now = installed.now
                 memory = Memory(installed.store)
-                encode_free(installed, now, memory, Follower(None))
-                target = Target.of_slot(installed.store, now, installed.earlier())
+                try:
+                    with installed.expecting(now):
+                        encode_free(installed, now, memory, Follower(None))
+                        target = Target.of_slot(installed.store, now, installed.earlier())
+                except DeviceChangedError:
+                    continue
                 recalled = recall(memory, target)
                 count, labelled = installed.store.counts()
                 if not recalled.training.telling.any():
@@ -103,17 +152,21 @@ class Learner:
                     return LearnReport(count, labelled, 0, decision, reason)
                 fitted = fit_recalled(target, recalled, positive)
                 try:
-                    now = installed.keep(now, fitted.change())
+                    now = installed.keep(now, fitted.change(memory.data))
                 except DeviceChangedError:
                     continue
                 used = recalled.training.telling
                 state = None if fitted.fit is None else fitted.fit.state
+                record = fitted.record(memory.data)
                 self._last = None
-                if state is not None and recalled.training.labelled.any():
+                if state is not None and record and recalled.training.labelled.any():
                     chosen = [recalled.ids[position] for position in np.flatnonzero(used).tolist()]
                     rows = {row: place for place, row in enumerate(chosen)}
-                    kept = Version(now.generation, version.data)
-                    self._last = Learned(kept, state, rows, fitted)
+                    kept = Version(now.generation, memory.data)
+                    self._last = Learned(
+                        kept, state, target.head, rows, record, fitted.reason, fitted.threshold,
+                        fitted.loss,
+                    )  # fmt: skip
                 _log.info("fitted to %d examples: %s", used.sum(), fitted.reason)
                 return LearnReport(
                     count, labelled, int(used.sum()), fitted.decision, fitted.reason, True,
@@ -121,16 +174,23 @@ class Learner:
                 )  # fmt: skip
 
     def forget(self, ids: Iterable[int], positive: int) -> int:
-        """Delete examples, and fit to the others; gives how many there were."""
+        """Delete examples, and fit to the others; gives how many there were.
+
+        In one transaction: else a process that is killed between the two leaves a model that was
+        fitted to what is forgotten, and nothing tells that it was.
+        """
         installed = self._installed
-        with installed.work:
-            with installed.store.transaction():
+        try:
+            with installed.at_once():
                 gone = installed.store.forget(ids)
-            if gone:
-                report = self.fit(positive)
-                if not report.fitted:
-                    self._vendor()
-            return gone
+                if gone:
+                    report = self.fit(positive)
+                    if not report.fitted:
+                        self._vendor()
+        except BaseException:
+            self._last = None
+            raise
+        return gone
 
     def _vendor(self) -> None:
         """Let the vendor's own model answer: nothing is left that anything personal is from."""
@@ -143,11 +203,50 @@ class Learner:
                 continue
             return
 
-    def _encode(self, now: OpenSlot, texts: Sequence[str]) -> None:
-        """Make and keep the embeddings that texts lack."""
-        store, digest = self._installed.store, now.record.backbone
-        fresh = encode_missing(store, digest, now.answering.backbone, texts)
-        self._installed.keep_embeddings(digest, fresh)
+    def _taken_up(
+        self, now: OpenSlot, before: Version, examples: Sequence[Example]
+    ) -> Learned | None:
+        """The last fit of very many examples, made from a sample; None where all is to be fitted.
+
+        After opening a device nothing of the fit is left but the model: a sample tells how far one
+        more label moves it.
+        """
+        store = self._installed.store
+        record = store.fit(now.record.name)
+        if record is None or record.data != before.data or record.fitted <= LARGEST:
+            return None
+        # What is known of the very examples is taken back, if they have another label now.
+        ids = sorted({*store.some_labelled(_SAMPLE), *store.known(examples)})
+        earlier = self._installed.earlier() if now.bundle.bridges() else None
+        target = Target.of_model(now, earlier, record.scales)
+        recalled = recall(Memory(store, ids=ids), target)
+        training = recalled.training
+        with_basis = any(
+            isinstance(b.inputs, Inputs) and b.inputs.basis is not None for b in training.blocks
+        )
+        if with_basis or not training.labelled.any():
+            return None
+        state = resume(training, record.scales, record.fitted, record.further)
+        rows = {row: place for place, row in enumerate(recalled.ids)}
+        return Learned(
+            before, state, target.head, rows, record, "added to what was fitted before",
+            now.record.threshold, now.record.loss,
+        )  # fmt: skip
+
+    def _encode(self, examples: Sequence[Example]) -> OpenSlot:
+        """Make and keep the embeddings that texts lack; gives whose they are."""
+        installed, texts = self._installed, unique_texts(examples)
+        while True:
+            now = installed.ready(examples)
+            digest = now.record.backbone
+            try:
+                with installed.expecting(now):
+                    backbone = now.answering.backbone
+                    fresh = encode_missing(installed.store, digest, backbone, texts)
+            except DeviceChangedError:
+                continue
+            installed.keep_embeddings(digest, fresh)
+            return now
 
     def _add(
         self,
@@ -158,8 +257,8 @@ class Learner:
         labels: Sequence[str | None],
     ) -> LearnReport | None:
         """Add labelled examples to the last fit, at its scales; None where all is to be fitted."""
-        state = last.state
-        rows = len(state.problem.offset) + len(ids)
+        state, record = last.state, last.record
+        rows = state.fitted + state.further + len(ids)
         if rows < SMALL or rows > (1 + LARGEST_GROWTH) * state.fitted:
             return None
         said = {row: place for place, row in enumerate(ids) if labels[place] is not None}
@@ -167,28 +266,31 @@ class Learner:
         head = now.model.head
         if said:
             known = [examples[place] for place in chosen]
-            training = self._training(now, head, known, [labels[place] for place in chosen])
-            replaced = [last.rows[row] for row in said if row in last.rows]
+            training = self._training(now, last.head, known, [labels[place] for place in chosen])
+            replaced = {
+                position: last.rows[row] for position, row in enumerate(said) if row in last.rows
+            }
             state = state.more(training, replaced)
-        start = len(last.state.problem.offset)
+        start = last.state.count
         places = {**last.rows, **{row: start + at for at, row in enumerate(said)}}
         installed = self._installed
         data = installed.store.version().data
-        if last.fitted.decision != "vendor":  # that answers until the next check
+        record = replace(record, data=data, further=state.further)
+        if record.decision != "vendor":  # that answers until the next check
             full, calibrated = state.candidates()
-            trust = 0.0 if last.fitted.verdict is None else last.fitted.verdict.trust
-            one = calibrated.towards(full, trust)
+            one = calibrated.towards(full, record.trust)
             model = personal_of(head, one.weights, one.bias)
             try:
-                now = installed.keep(now, Change(model, last.fitted.threshold, last.fitted.loss))
+                now = installed.keep(now, Change(model, last.threshold, last.loss, fit=record))
             except DeviceChangedError:
                 return None
-        self._last = Learned(Version(now.generation, data), state, places, last.fitted)
+        self._last = replace(
+            last, version=Version(now.generation, data), state=state, rows=places, record=record
+        )
         count, labelled = installed.store.counts()
-        fitted = last.fitted
         return LearnReport(
-            count, labelled, len(places), fitted.decision, fitted.reason, False, fitted.scales,
-            fitted.loss,
+            count, labelled, state.fitted + state.further, cast(Decision, record.decision),
+            last.reason, False, record.scales, last.loss,
         )  # fmt: skip
 
     def _training(

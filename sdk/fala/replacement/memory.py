@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.examples import CLASSIFICATION, Example, texts_of
+from fala.examples import CLASSIFICATION, Example, texts_of, unique_texts
+from fala.lexical.ngrams import LastNgrams
 from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head, Vectors
 from fala.model.prior import PopulationPrior
@@ -22,23 +23,37 @@ Embeddings = Mapping[str, Vectors]
 
 
 class Memory:
-    """A device's store, each part read once for one piece of work."""
+    """A device's store, each part read once for one piece of work.
 
-    def __init__(self, store: Store) -> None:
+    Args:
+        store: The store.
+        last: The n-grams of an earlier memory's texts, most of which are the same.
+        ids: The examples that it is about; None is about all.
+    """
+
+    def __init__(
+        self, store: Store, last: LastNgrams | None = None, ids: Sequence[int] | None = None
+    ) -> None:
         self.store = store
+        self.data = store.version().data
+        self._ids = ids
+        self.last = LastNgrams() if last is None else last
         self._examples: list[StoredExample] | None = None
         self._embeddings: dict[str, dict[str, Vectors]] = {}
 
     def examples(self) -> list[StoredExample]:
         """All examples."""
         if self._examples is None:
-            self._examples = self.store.examples()
+            self._examples = self.store.examples(self._ids)
         return self._examples
 
     def embeddings(self, backbone: str) -> dict[str, Vectors]:
-        """All embeddings that a backbone made, by text."""
+        """All embeddings of the examples' texts that a backbone made, by text."""
         if backbone not in self._embeddings:
-            self._embeddings[backbone] = self.store.embeddings(backbone)
+            texts = None
+            if self._ids is not None:
+                texts = unique_texts(row.example for row in self.examples())
+            self._embeddings[backbone] = self.store.embeddings(backbone, texts)
         return self._embeddings[backbone]
 
     def add(self, backbone: str, embeddings: Embeddings) -> None:
@@ -70,15 +85,23 @@ class Target:
     @classmethod
     def of_slot(cls, store: Store, now: OpenSlot, earlier: OpenSlot | None) -> Target:
         """The model that answers; a bridge may lead over the backbone that answered before."""
+        return cls(
+            now.model.head, now.record.backbone, now.prior(), cls._bridges(now, earlier),
+            now.bundle.scales, differences_of(store, now),
+        )  # fmt: skip
+
+    @classmethod
+    def of_model(cls, now: OpenSlot, earlier: OpenSlot | None, scales: tuple[float, ...]) -> Target:
+        """What answers, as if it were a vendor's: labels then move it from where it is."""
+        head = now.model.as_head()
+        return cls(head, now.record.backbone, None, cls._bridges(now, earlier), scales, {})
+
+    @staticmethod
+    def _bridges(now: OpenSlot, earlier: OpenSlot | None) -> list[Bridge]:
         bridges = now.bundle.bridges()
         if earlier is None:
-            reached = reachable(bridges, {}, "")
-        else:
-            reached = reachable(bridges, earlier.bundle.bridges(), earlier.record.backbone)
-        return cls(
-            now.model.head, now.record.backbone, now.prior(), reached, now.bundle.scales,
-            differences_of(store, now),
-        )  # fmt: skip
+            return reachable(bridges, {}, "")
+        return reachable(bridges, earlier.bundle.bridges(), earlier.record.backbone)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +162,7 @@ def recall(memory: Memory, target: Target) -> Recalled:
         if row.id in target.differences:
             personal[position] = target.differences[row.id]
     inputs = _inputs(examples, head, real, sources)
-    words = head.words(examples)
+    words = head.words(examples, memory.last)
     blocks = blocks_of(head, inputs, words, target.prior)
     vendor = sum(block.logits() for block in blocks) + head.bias
     return Recalled(
@@ -185,7 +208,7 @@ def taught_by(memory: Memory, now: OpenSlot) -> Taught:
     ]
     head = now.model.head
     known = [row.example for row in rows]
-    inputs, words = head.inputs(known, embeddings), head.words(known)
+    inputs, words = head.inputs(known, embeddings), head.words(known, memory.last)
     ids = [row.id for row in rows]
     logits = dict(zip(ids, now.model.logits(inputs, words), strict=True))
     vendor = dict(zip(ids, head.vendor_model().logits(inputs, words), strict=True))

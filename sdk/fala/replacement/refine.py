@@ -10,6 +10,7 @@ import numpy as np
 
 from fala.errors import DeviceChangedError
 from fala.examples import unique_texts
+from fala.lexical.ngrams import LastNgrams
 from fala.model.heads import Vectors
 from fala.model.losses import Floats
 from fala.replacement.budget import Budget, Follower
@@ -60,11 +61,18 @@ class Refinement:
         stages: Times what is done.
         follower: Told of every batch.
         positive: See ``fit_recalled``.
+        last: The n-grams of texts, most of which are the device's.
     """
 
     def __init__(
-        self, installed: Installed, stages: Stages, follower: Follower, positive: int
+        self,
+        installed: Installed,
+        stages: Stages,
+        follower: Follower,
+        positive: int,
+        last: LastNgrams | None = None,
     ) -> None:
+        self._last = LastNgrams() if last is None else last
         self._installed, self._stages = installed, stages
         self._follower, self._positive = follower, positive
         self._passes = self._solves = self._columns = self._clusters = self._queries = 0
@@ -84,11 +92,26 @@ class Refinement:
             bridged: Whether embeddings that are not real are estimates over a bridge.
             known: What is recalled and fitted already, to choose the first texts by.
         """
-        now = self._installed.now
+        while True:
+            now = self._installed.now
+            try:
+                with self._installed.expecting(now):
+                    return self._run(now, budget, bridged, known)
+            except DeviceChangedError:  # its release was swept away: others were installed
+                if known is not None:
+                    return self._done(known[0], None, _TAKEN)
+
+    def _run(
+        self,
+        now: OpenSlot,
+        budget: Budget,
+        bridged: bool,
+        known: tuple[Recalled, Fitted] | None,
+    ) -> Refined:
         deadline = None if budget.seconds is None else self._stages.started + budget.seconds
-        left = budget.passes(bridged)
+        left = max(0, budget.passes(bridged) - self._passes)
         with self._stages.stage("read"):
-            memory, earlier = Memory(self._installed.store), self._installed.earlier()
+            memory, earlier = Memory(self._installed.store, self._last), self._installed.earlier()
             fitted: Fitted | None = None
             if known is None:
                 encode_free(self._installed, now, memory, self._follower)
@@ -120,7 +143,7 @@ class Refinement:
             if encoded:
                 before, last = recalled, fitted
                 with self._installed.work:
-                    kept = self._keep(now, earlier, encoded)
+                    kept = self._keep(now, earlier, encoded, fitted)
                 if kept is None:
                     stopped = _TAKEN
                     break
@@ -147,9 +170,9 @@ class Refinement:
             self._clusters, self._queries, stopped,
         )  # fmt: skip
 
-    def _fit(self, target: Target, recalled: Recalled) -> Fitted:
+    def _fit(self, target: Target, recalled: Recalled, near: Fitted | None = None) -> Fitted:
         with self._stages.stage("solve"):
-            fitted = fit_recalled(target, recalled, self._positive)
+            fitted = fit_recalled(target, recalled, self._positive, near)
         if fitted.fit is not None:
             self._solves += fitted.fit.steps
             self._flops += fitted.fit.flops
@@ -177,7 +200,11 @@ class Refinement:
         return choice.texts
 
     def _keep(
-        self, began: OpenSlot, earlier: OpenSlot | None, encoded: dict[str, Vectors]
+        self,
+        began: OpenSlot,
+        earlier: OpenSlot | None,
+        encoded: dict[str, Vectors],
+        near: Fitted | None = None,
     ) -> tuple[OpenSlot, Memory, Recalled, Fitted | None] | None:
         """Fit to what is known by now, and write it with the embeddings that paid for it.
 
@@ -188,6 +215,7 @@ class Refinement:
             began: The slot that is refined.
             earlier: What answered before it: the other slot, while this one answers.
             encoded: New embeddings: what a pass cost is never paid twice.
+            near: The fit before, where there was one.
 
         Returns:
             What answers, and what it was fitted to; None where another model answers by now.
@@ -199,17 +227,22 @@ class Refinement:
                 if not same_release(now, began):
                     installed.keep_embeddings(began.record.backbone, encoded)
                     return None
-                memory = Memory(installed.store)
+                memory = Memory(installed.store, self._last)
                 memory.add(now.record.backbone, encoded)
                 target = Target.of_slot(installed.store, now, earlier)
                 recalled = recall(memory, target)
             if not recalled.training.telling.any():
                 installed.keep_embeddings(now.record.backbone, encoded)
                 return now, memory, recalled, None
-            fitted = self._fit(target, recalled)
+            fitted = self._fit(target, recalled, near)
             with self._stages.stage("commit"):
                 try:
-                    return installed.keep(now, fitted.change(encoded)), memory, recalled, fitted
+                    return (
+                        installed.keep(now, fitted.change(memory.data, encoded)),
+                        memory,
+                        recalled,
+                        fitted,
+                    )
                 except DeviceChangedError:
                     continue
 

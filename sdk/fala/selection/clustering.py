@@ -1,9 +1,5 @@
 """Correlation clustering of a user's examples with few strong queries.
 
-The graph joins two examples by ``+`` where they have the same label and one is among the other's
-nearest by cosine (the paper's equations 2 and 3); every other pair is ``-``. A clustering costs
-one for each ``+`` pair that it parts and each ``-`` pair that it puts together.
-
 Sources:
     KwikBucks: Silwal et al., "KwikBucks: correlation clustering with cheap-weak and
         expensive-strong signals", ICLR 2023.
@@ -13,53 +9,28 @@ Sources:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from fala.errors import BudgetError, DataError
+from fala.errors import BudgetError
+from fala.selection.graph import (
+    Graph,
+    Indices,
+    Vectors,
+    build_graph,
+    edge_keys,
+    nearest_neighbours,
+    row_blocks,
+    unit_vectors,
+)
 
-Vectors = npt.NDArray[np.float32]
-Indices = npt.NDArray[np.int64]
-
-UNLABELLED = -1
-
-_BLOCK_ENTRIES = 1 << 20  # similarities held at a time, 4 MB as float32
 _LEAST_ATTEMPTS = 16  # pivots that a vertex may ask, however small its share of the budget
 _BOOSTERS = 10  # nearest neighbours whose clusters raise a pivot's rank
 _BOOST = 1.0  # added to a cosine when all of the boosters joined that pivot
 _MERGE_CANDIDATES = 8  # nearest clusters with which a cluster may merge
 _MERGE_SAMPLE = 16  # cross pairs asked before two clusters merge
-
-
-@dataclass(frozen=True, eq=False)
-class Graph:
-    """Both signals on the pairs of n examples.
-
-    Attributes:
-        unit: Embeddings of length one, or zero, (n, dim). Their dot product is the weak signal.
-        nearest: Each example's nearest others by falling cosine, (n, k); -1 where there are fewer.
-        edges: The ``+`` pairs i < j as sorted keys i * n + j, (m,), m <= n * k.
-    """
-
-    unit: Vectors
-    nearest: Indices
-    edges: Indices
-
-    def __len__(self) -> int:
-        return len(self.unit)
-
-    def positive(self, left: npt.ArrayLike, right: Indices) -> npt.NDArray[np.bool_]:
-        """Say which pairs of examples are ``+``; the arguments broadcast."""
-        keys = _edge_keys(left, right, len(self))
-        if not len(self.edges):
-            return np.zeros(keys.shape, dtype=np.bool_)
-        # Methods, not NumPy's functions: this is asked thousands of times on a few pairs.
-        places = self.edges.searchsorted(keys)
-        places[places == len(self.edges)] = 0
-        return np.asarray(self.edges[places] == keys)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,113 +83,6 @@ class Oracle:
             return position
         self.asked += len(answers)
         return -1
-
-
-def unit_vectors(embeddings: npt.ArrayLike) -> Vectors:
-    """Scale embeddings (n, dim) to length one; a zero vector stays zero.
-
-    Raises:
-        DataError: The embeddings are not a matrix of finite numbers.
-    """
-    matrix = np.asarray(embeddings)
-    if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
-        raise DataError(f"embeddings must be a real matrix (n, dim), not {matrix.shape}")
-    if not np.isfinite(matrix).all():
-        raise DataError("embeddings hold NaN or infinity")
-    # Largest entry first: the square of a large but finite entry would overflow.
-    matrix = matrix.astype(np.promote_types(matrix.dtype, np.float32), copy=False)
-    largest = np.abs(matrix).max(axis=1, initial=0, keepdims=True)
-    unit = (matrix / np.where(largest > 0, largest, 1)).astype(np.float32)
-    lengths = np.linalg.norm(unit, axis=1, keepdims=True)
-    return np.asarray(unit / np.where(lengths > 0, lengths, 1), dtype=np.float32)
-
-
-def row_blocks(rows: int, columns: int) -> Iterator[slice]:
-    """Cut rows into slices whose similarities to ``columns`` others stay within a few megabytes."""
-    step = max(1, _BLOCK_ENTRIES // max(1, columns))
-    for start in range(0, rows, step):
-        yield slice(start, min(start + step, rows))
-
-
-def nearest_neighbours(unit: Vectors, neighbours: int) -> tuple[Indices, Vectors]:
-    """List each vector's nearest others by falling cosine, block by block.
-
-    A zero vector (a text without a known word) is like nothing: it has no neighbours and is
-    nobody's neighbour.
-
-    Args:
-        unit: Vectors of length one or zero, (n, dim).
-        neighbours: How many to list at most, k.
-
-    Returns:
-        Indices (n, min(k, n - 1)), -1 where there are fewer, and their cosines.
-    """
-    total = len(unit)
-    listed = max(0, min(neighbours, total - 1))
-    lists = np.full((total, listed), -1, dtype=np.int64)
-    cosines = np.full((total, listed), -np.inf, dtype=np.float32)
-    if not listed:
-        return lists, cosines
-    empty = np.asarray(~unit.any(axis=1))
-    for rows in row_blocks(total, total):
-        similarity = unit[rows] @ unit.T
-        similarity[:, empty] = -np.inf
-        similarity[empty[rows]] = -np.inf
-        np.fill_diagonal(similarity[:, rows], -np.inf)
-        best = np.argpartition(similarity, total - listed, axis=1)[:, total - listed :]
-        best.sort(axis=1)  # so that the stable sort below breaks ties by index
-        values = np.take_along_axis(similarity, best, axis=1)
-        order = np.argsort(-values, axis=1, kind="stable")
-        cosines[rows] = np.take_along_axis(values, order, axis=1)
-        lists[rows] = np.take_along_axis(best, order, axis=1)
-    lists[np.isneginf(cosines)] = -1
-    return lists, cosines
-
-
-def build_graph(
-    embeddings: npt.ArrayLike, labels: npt.ArrayLike | None, *, neighbours: int
-) -> Graph:
-    """Build both signals (the paper's equations 2 and 3) in O(n (dim + k)) memory.
-
-    Args:
-        embeddings: One row an example, (n, dim).
-        labels: Class of each example, (n,) integers. For an example without a label of its own,
-            pass the class that the old model predicts, or -1: nothing is then known against the
-            pair, and equation 3 alone decides. None: all are -1.
-        neighbours: k of equation 3.
-
-    Raises:
-        DataError: Embeddings, labels or neighbours cannot be used.
-    """
-    if neighbours < 0:
-        raise DataError(f"neighbours must not be negative, but is {neighbours}")
-    unit = unit_vectors(embeddings)
-    lists, _ = nearest_neighbours(unit, neighbours)
-    left, column = np.nonzero(lists >= 0)
-    right = lists[left, column]
-    if labels is not None:
-        classes = np.asarray(labels)
-        integers = classes.dtype.kind in "biu" or not classes.size  # an empty list has no kind
-        if classes.shape != (len(unit),) or not integers:
-            raise DataError(f"labels must be {len(unit)} integers")
-        unknown = classes == UNLABELLED
-        same = (classes[left] == classes[right]) | unknown[left] | unknown[right]
-        left, right = left[same], right[same]
-    return Graph(unit, lists, np.unique(_edge_keys(left, right, len(unit))))
-
-
-def disagreements(assignment: Indices, graph: Graph) -> int:
-    """Count ``+`` pairs between clusters and ``-`` pairs inside them, from the ``+`` pairs alone.
-
-    Args:
-        assignment: Each example's cluster, (n,), not negative.
-        graph: The strong signal.
-    """
-    left, right = np.divmod(graph.edges, max(1, len(graph)))
-    joined = int(np.count_nonzero(assignment[left] == assignment[right]))
-    sizes = np.bincount(assignment)
-    pairs_inside = int((sizes * (sizes - 1) // 2).sum())
-    return len(graph.edges) - joined + pairs_inside - joined
 
 
 def pivot(graph: Graph, *, seed: int) -> Clustering:
@@ -305,10 +169,6 @@ def mean_directions(unit: Vectors, members: list[Indices]) -> Vectors:
     for cluster, examples in enumerate(members):
         unit[examples].sum(axis=0, out=sums[cluster])
     return unit_vectors(sums)
-
-
-def _edge_keys(left: npt.ArrayLike, right: npt.ArrayLike, total: int) -> Indices:
-    return np.asarray(np.minimum(left, right) * np.int64(total) + np.maximum(left, right))
 
 
 def _falling(scores: Vectors, most: int) -> Indices:
@@ -411,7 +271,7 @@ def _merge_clusters(
     members = members_of(assignment)
     lists, cosines = nearest_neighbours(mean_directions(graph.unit, members), _MERGE_CANDIDATES)
     left, column = np.nonzero(lists >= 0)
-    keys, first = np.unique(_edge_keys(left, lists[left, column], clusters), return_index=True)
+    keys, first = np.unique(edge_keys(left, lists[left, column], clusters), return_index=True)
     nearest_first = np.argsort(-cosines[left, column][first], kind="stable")
     holder = np.arange(clusters)  # the cluster into which each has merged so far
     refused: set[tuple[int, int]] = set()

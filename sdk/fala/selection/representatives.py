@@ -1,7 +1,7 @@
 """Choosing the few examples that pass through the new backbone.
 
 Sources:
-    Correlation clusters: the FaLA paper, section 3.3; see `fala.clustering`.
+    Correlation clusters: the FaLA paper, section 3.3; see `fala.selection.clustering`.
     K-means and random choice: its ablation (section 5.1).
     Drawing by distance: Arthur and Vassilvitskii, "k-means++: the advantages of careful seeding",
         SODA 2007.
@@ -17,13 +17,13 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from fala.errors import BudgetError, DataError
-from fala.selection.clustering import (
+from fala.errors import BudgetError, DataError, shown
+from fala.selection.clustering import kwikbucks, mean_directions, members_of
+from fala.selection.graph import (
     Indices,
     Vectors,
-    kwikbucks,
-    mean_directions,
-    members_of,
+    classes_of,
+    nearest_of,
     row_blocks,
     unit_vectors,
 )
@@ -32,6 +32,9 @@ Method = Literal["correlation", "kmeans", "random"]
 
 # Strong queries; at 100 the clusters are nearly the same, and take half as long again.
 _QUERIES_PER_EXAMPLE = 20
+# Examples that are clustered; of more, a sample: the time no longer grows with their square.
+_LARGEST_SAMPLE = 10_000
+_SAMPLED = 4  # and at least so many for each that is to be chosen
 _NEIGHBOURS_RANGE = (2, 256)  # the paper's best: 10 for news, 250 for hate speech
 _KMEANS_STEPS = 25
 _LEAST_GAP = 1e-6  # keeps vectors equal to a chosen one in the draw, when nothing else is left
@@ -75,14 +78,17 @@ def select(
     the cluster has given. The paper fills at random from all ("FaLA-K"); always giving the
     farthest member was tried on real reviews and is worse than either: it gives outliers.
 
+    Of more than 10,000 examples (or four times ``count``) a random sample is clustered by
+    "correlation"; the others join the cluster of the nearest pivot.
+
     An example counts in the weight of the most similar representative of its own cluster; of any
     cluster if its own has none. The clusters of "random" are made by that rule alone. From
     ``count >= n`` on, nothing is clustered: all examples, in their own order, with weight one.
 
     Args:
         embeddings: One row an example, (n, dim). Only directions matter.
-        labels: Class of each example, (n,) integers, or None; see `fala.clustering.build_graph`.
-            Only "correlation" uses them.
+        labels: Class of each example, (n,) integers, or None; only "correlation" uses them.
+            See `fala.selection.graph.build_graph`.
         count: Most examples to choose. With 0 none is chosen, and there are no weights.
         method: "correlation" (KwikBucks, with 100 strong queries an example), "kmeans" or
             "random".
@@ -92,13 +98,17 @@ def select(
         seed: Seed of every random choice.
 
     Raises:
-        DataError: Embeddings, labels, neighbours or method cannot be used.
-        BudgetError: The count is negative.
+        DataError: Embeddings, labels, neighbours, seed or method cannot be used.
+        BudgetError: The count is negative, or not a whole number.
     """
-    if count < 0:
-        raise BudgetError(f"{count} representatives is a negative budget")
-    if method not in get_args(Method):
-        raise DataError(f"no such method of selection: {method!r}")
+    if not _whole(count):
+        raise BudgetError(f"count is a whole number of 0 or more, not {shown(count)}")
+    if not isinstance(method, str) or method not in get_args(Method):
+        raise DataError(f"no such method of selection: {shown(method)}")
+    if not _whole(seed):
+        raise DataError(f"seed is a whole number of 0 or more, not {shown(seed)}")
+    if neighbours is not None and not _whole(neighbours):
+        raise DataError(f"neighbours are a whole number of 0 or more, not {shown(neighbours)}")
     unit = unit_vectors(embeddings)
     total = len(unit)
     if count >= total:
@@ -114,17 +124,37 @@ def select(
     if method == "kmeans":
         assignment, queries = _kmeans(unit, count, seed), 0
     else:
-        clustering = kwikbucks(
-            unit,
-            labels,
-            neighbours=_default_neighbours(total, count) if neighbours is None else neighbours,
-            budget=_QUERIES_PER_EXAMPLE * total,
-            seed=seed,
-        )
-        assignment, queries = clustering.assignment, clustering.queries
+        assignment, queries = _correlation(unit, labels, count, neighbours, seed)
     order = _representatives(unit, assignment, count, np.random.default_rng(seed))
     weights = np.bincount(_represented_by(unit, assignment, order), minlength=count)
     return Selection(order, assignment, weights, queries, method)
+
+
+def _correlation(
+    unit: Vectors, labels: npt.ArrayLike | None, count: int, neighbours: int | None, seed: int
+) -> tuple[Indices, int]:
+    """Clusters by KwikBucks, of a sample where there are very many; and the queries asked."""
+    total, sampled = len(unit), np.arange(len(unit))
+    most = max(_LARGEST_SAMPLE, _SAMPLED * count)
+    if total > most:
+        sampled = np.sort(np.random.default_rng(seed).choice(total, most, replace=False))
+    clustering = kwikbucks(
+        unit[sampled],
+        None if labels is None else classes_of(labels, total)[sampled],
+        neighbours=_default_neighbours(len(sampled), count) if neighbours is None else neighbours,
+        budget=_QUERIES_PER_EXAMPLE * len(sampled),
+        seed=seed,
+    )
+    if len(sampled) == total:
+        return clustering.assignment, clustering.queries
+    assignment = nearest_of(unit, unit[sampled[clustering.pivots]])
+    assignment[sampled] = clustering.assignment
+    return assignment, clustering.queries
+
+
+def _whole(value: object) -> bool:
+    """Whether a value is a whole number of 0 or more; NumPy's are, too."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0
 
 
 def _default_neighbours(total: int, count: int) -> int:

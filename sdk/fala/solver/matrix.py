@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from fala.errors import DataError
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.solver.evidence import Evidence
-from fala.solver.fit import LOGIT_WEIGHT
+from fala.solver.gaussian import LOGIT_WEIGHT
 from fala.solver.objective import Fit, fit
 from fala.solver.threads import one_blas_thread
 

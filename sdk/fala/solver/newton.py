@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import scipy.linalg
@@ -33,6 +34,8 @@ from fala.solver.rows import DenseRows, Rows
 
 # Newton's error is squared by a step: after one that moved logits by this share, nothing is left.
 TOLERANCE = 1e-4
+# With steps that are nearly exact, what is left is of this one's square.
+_ITERATIVE_TOLERANCE = 3e-3
 MAX_STEPS = 50
 MAX_HALVINGS = 40
 # Armijo's: the share of the promised descent that a step must keep.
@@ -40,6 +43,8 @@ DESCENT = 1e-4
 # Conjugate gradients end at this share of the gradient; the next Newton step begins there.
 _RESIDUAL = 1e-3
 _MAX_DIRECTIONS = 100
+# And at this one where that is as good: at the first step, and where the Hessian is a sample's.
+_ROUGH = 0.1
 # What is added to a Gram matrix that need not have full rank, as a share of its mean diagonal.
 _JITTER = 1e-10
 # One more example moves little: the step after one of this share moves what nobody sees.
@@ -189,17 +194,50 @@ def minimize_several(problem: Problem, gram: Floats) -> Minimum:
     return replace(found, delta=problem.rows.gather(numbers), solve=solve)
 
 
-def minimize_iteratively(problem: Problem) -> Minimum:
+def minimize_iteratively(problem: Problem, near: Floats | None = None) -> Minimum:
     """Minimize J by conjugate gradients alone; its leave-one-out logits are the plain ones.
 
     Args:
         problem: J.
+        near: Where to begin, if J is less there than at 0: the minimum of a similar problem.
     """
-    return _several(problem, OverBlocks(problem.rows), _begin(problem))
+    point = _begin(problem)
+    if near is not None and near.shape == point.shape:
+        least = problem.value(point, problem.offset)
+        point = near if problem.value(near, problem.logits(near)) < least else point
+    return _several(problem, OverBlocks(problem.rows), point)
 
 
 def _begin(problem: Problem) -> Floats:
     return np.zeros(problem.offset.shape[1] * (problem.rows.size + 1))
+
+
+def sketch(few: Problem, z: Floats, times: float) -> Callable[[Floats], Floats]:
+    """Near J's inverse Hessian at logits, of so few examples that it is quickly taken.
+
+    It is factored when it is first needed: a device that replaces may never learn one more label.
+
+    Args:
+        few: J of the examples that stand for all.
+        z: Their logits, shape (n, C).
+        times: How many examples each stands for.
+    """
+    shares = probabilities(z)
+    weight = times * float(curvature(few.evidence, shares).mean())
+
+    @cache
+    def factored() -> Callable[[Floats], Floats]:
+        return _preconditioner(few, over_examples(few.rows, few.rows.gram(), weight), weight)
+
+    if z.shape[1] == 1:
+        return lambda vector: factored()(vector)
+    evidence = replace(
+        few.evidence, label_weights=times * few.evidence.label_weights,
+        target_weights=times * few.evidence.target_weights,
+    )  # fmt: skip
+    weighted = replace(few, evidence=evidence)
+    # Several logits are coupled, which one curvature for all does not say.
+    return lambda vector: _conjugate(weighted, vector, shares, factored(), _ROUGH)[0]
 
 
 def update(
@@ -290,16 +328,21 @@ def _several(problem: Problem, inverse: Inverse, point: Floats) -> Minimum:
     """Newton steps by conjugate gradients, with (w R'R + 1)^-1 for the mean curvature w."""
     classes = problem.offset.shape[1]
     directions = 0
+    first = 0.0
 
     def step(gradient: Floats, shares: Floats) -> Floats:
-        nonlocal directions
+        nonlocal directions, first
+        length = float(np.linalg.norm(gradient))
+        first = first or length
+        # Far from the minimum a rough step is as good (Eisenstat and Walker, 1996).
+        least = max(_RESIDUAL, _ROUGH * float(np.sqrt(length / first))) if first else _RESIDUAL
         mean = float(curvature(problem.evidence, shares).mean())
         solve = _preconditioner(problem, inverse.at(mean), mean)
-        found, taken = _conjugate(problem, gradient, shares, solve)
+        found, taken = _conjugate(problem, gradient, shares, solve, least)
         directions += taken
         return found
 
-    point, z, steps = _newton(problem, point, step)
+    point, z, steps = _newton(problem, point, step, _ITERATIVE_TOLERANCE)
     shares = probabilities(z)
     slope = problem.evidence.slope(z, shares)
     # Each logit's curvature is its own: H for the c-th logit is about w_c R'R + 1.
@@ -338,7 +381,7 @@ def _conjugate(
     gradient: Floats,
     shares: Floats,
     solve: Callable[[Floats], Floats],
-    least: float = _RESIDUAL,
+    least: float,
 ) -> tuple[Floats, int]:
     """H^-1 gradient by preconditioned conjugate gradients, and how many directions it took.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,6 +39,8 @@ class Database:
         self._reading = RLock()
         self._depth = 0
         with self.named_errors():
+            if create:
+                _make(path)
             self._writer = self._connect()
             try:
                 self._writer.execute("PRAGMA journal_mode = WAL")
@@ -46,6 +49,7 @@ class Database:
                 self._writer.execute("PRAGMA foreign_keys = ON")
                 migrate(self._writer, str(path))
                 self._reader = self._connect()
+                self._file = _identity(path)
             except BaseException:
                 self._writer.close()
                 raise
@@ -66,6 +70,7 @@ class Database:
             self._writer.execute("BEGIN IMMEDIATE")
             self._depth += 1
             try:
+                self._still_there()
                 yield
                 self._writer.execute("COMMIT")
             except BaseException:
@@ -85,7 +90,7 @@ class Database:
     def snapshot(self) -> Iterator[sqlite3.Connection]:
         """A connection for several reads of one state, whatever other processes write."""
         with self._lock, self.named_errors():
-            if self._depth:
+            if self._writer.in_transaction:
                 yield self._writer
                 return
             self._writer.execute("BEGIN")
@@ -101,14 +106,92 @@ class Database:
             yield self._reader
 
     @contextmanager
+    def rows(self, what: str) -> Iterator[sqlite3.Connection]:
+        """A snapshot to read rows of, which may hold anything.
+
+        Args:
+            what: Says in the error that they are damaged.
+
+        Raises:
+            DeviceError: They are damaged: what was read raised what such rows raise.
+        """
+        with self.snapshot() as db:
+            try:
+                yield db
+            except (TypeError, ValueError, LookupError, OverflowError, RecursionError) as error:
+                why = str(error) if type(error) is ValueError else type(error).__name__
+                raise DeviceError(damaged(self.path, f"{what}: {why}")) from error
+
+    @contextmanager
     def named_errors(self) -> Iterator[None]:
         """Name the file in SQLite's errors."""
         try:
             yield
         except sqlite3.Error as error:
-            raise DeviceError(f"{self.path}: {error}") from error
+            why = str(error).partition(" with text ")[0]  # what follows is the user's
+            usual = isinstance(
+                error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError
+            )
+            missing = why.startswith(("no such", "Could not decode", "duplicate column"))
+            if usual and not missing:
+                raise DeviceError(f"{self.path}: {why}") from error
+            raise DeviceError(damaged(self.path, f"is damaged: {why}")) from error
+        except UnicodeDecodeError as error:  # SQLite's message quotes what is no UTF-8
+            raise DeviceError(damaged(self.path, "is damaged: its schema is not UTF-8")) from error
+
+    def checkpoint(self) -> None:
+        """Bring the write-ahead log into the file, and empty it: what was deleted is gone.
+
+        Where another process is reading, it stays until the last one closes the store.
+        """
+        with self._lock, self.named_errors():
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def vacuum(self) -> None:
+        """Write the file anew, without what versions before ``secure_delete`` left in it."""
+        with self._lock, self.named_errors():
+            self._writer.execute("VACUUM")
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+        # What is deleted is overwritten, in the file and in what is freed of it.
+        connection.execute("PRAGMA secure_delete = ON")
         return connection
+
+    def _still_there(self) -> None:
+        """Refuse to write to a file that is the device's no more: it was mended, or erased."""
+        if _identity(self.path) != self._file:
+            raise DeviceError(
+                f"{self.path}: was repaired or erased meanwhile; open the device again"
+            )
+
+
+def damaged(path: Path, what: str) -> str:
+    """An error's text that says what to do about a damaged store."""
+    return f"{path}: {what}; {doctor(path.parent)}"
+
+
+def doctor(folder: Path) -> str:
+    """What to do about a damaged folder."""
+    return (
+        f"fala-device doctor {folder} tells what is whole, and goes back to that with --repair "
+        "(Device.repair)"
+    )
+
+
+def _make(path: Path) -> None:
+    """Make the file for its user alone, whatever the umask; the log beside it takes its mode."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        path.chmod(0o600)
+    except OSError as error:
+        raise DeviceError(f"{path}: {error.strerror or error}") from error
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,9 +15,12 @@ from fala.errors import DataError, DeviceError
 from fala.model.answering import Answering
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.prior import PopulationPrior
-from fala.store.records import THETA, SlotRecord
-from fala.store.slots import bundle_path, lexical_weight, open_release
+from fala.store.database import damaged, doctor
+from fala.store.records import OMEGA, THETA, SlotRecord
+from fala.store.slots import bundle_path, lexical_weight, model_digest, open_release
 from fala.store.store import Store
+
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,12 +32,14 @@ class OpenSlot:
         record: The slot's row.
         bundle: Its bundle.
         answering: What answers.
+        trial: What its trial is told by, see ``Trial``; None where it has proved itself.
     """
 
     generation: int
     record: SlotRecord
     bundle: Bundle
     answering: Answering
+    trial: int | None = None
 
     @classmethod
     def open(cls, device: Path, store: Store, slot: str, generation: int) -> OpenSlot:
@@ -43,17 +49,28 @@ class OpenSlot:
             BundleError: A bundle is damaged.
             DeviceError: A bundle is not the one installed, or the slot's row is damaged.
         """
-        record = store.slot(slot)
+        return cls.read(device, store.path, store.slot(slot), generation)
+
+    @classmethod
+    def read(cls, device: Path, path: Path, record: SlotRecord, generation: int) -> OpenSlot:
+        """Open the bundle of a slot's row; see ``open``.
+
+        Args:
+            device: The device's folder.
+            path: The store's file, for errors.
+            record: The row.
+            generation: The store's.
+        """
+        slot = record.name
+        if not _DIGEST.fullmatch(record.bundle):
+            raise DeviceError(damaged(path, f"slot {slot} is damaged: no digest of a bundle"))
         bundle, head = open_release(bundle_path(device, record.bundle))
         if bundle.path.stem != bundle.digest:  # installed under its digest
-            raise DeviceError(f"{bundle.path}: not the bundle that was installed")
+            raise DeviceError(f"{bundle.path}: not the bundle that was installed; {doctor(device)}")
         try:
-            head = ordered(head, record.labels)
-            words = lexical_weight(record.lexical, head)
-            omega = _omega(record.weight, record.form, head)
-            model = PersonalModel(head, omega, record.bias, words)
+            model = _model(record, bundle, head)
         except DataError as error:
-            raise DeviceError(f"{device}: slot {slot} is damaged: {error}") from error
+            raise DeviceError(damaged(path, f"slot {slot} is damaged: {error}")) from error
         return cls.of(generation, record, bundle, model)
 
     @classmethod
@@ -64,10 +81,11 @@ class OpenSlot:
         bundle: Bundle,
         model: PersonalModel,
         backbone: Backbone | None = None,
+        trial: int | None = None,
     ) -> OpenSlot:
         """A slot of parts that are open already, with a backbone that is loaded already."""
         answering = Answering(model, lazy(bundle, backbone), record.threshold)
-        return cls(generation, record, bundle, answering)
+        return cls(generation, record, bundle, answering, trial)
 
     def changed(self, generation: int, record: SlotRecord, model: PersonalModel) -> OpenSlot:
         """Another personal model on the same bundle."""
@@ -108,6 +126,24 @@ def prior_of(bundle: Bundle, labels: tuple[str, ...]) -> PopulationPrior | None:
     if prior is None or tuple(bundle.manifest.labels) == labels:
         return prior
     return prior.reversed()
+
+
+def _model(record: SlotRecord, bundle: Bundle, head: Head) -> PersonalModel:
+    """The personal model of a slot's row.
+
+    Raises:
+        DataError: It does not fit the bundle, or is not the one that was kept.
+    """
+    head = ordered(head, record.labels)
+    words = lexical_weight(record.lexical, head)
+    omega = _omega(record.weight, record.form, head)
+    model = PersonalModel(head, omega, record.bias, words)
+    if record.backbone != bundle.backbone_digest:
+        raise DataError("the backbone is not the bundle's")
+    # Earlier versions took the digest of theta.
+    if record.form == OMEGA and record.model != model_digest(bundle, model):
+        raise DataError("the personal model is not the one that was kept: its digest differs")
+    return model
 
 
 def _omega(weight: Vectors, form: str, head: Head) -> Vectors:

@@ -61,6 +61,27 @@ class SlotRecord:
     loss: float | None = None
 
 
+@dataclass(frozen=True)
+class FitRecord:
+    """What a slot's personal model was fitted to: whether a label can be added to it.
+
+    Attributes:
+        data: The store's count of changes of examples and labels that it is up to.
+        fitted: How many examples the last fit of all had.
+        further: How many were added since.
+        decision: What answers: see ``fala.solver.judge``.
+        trust: How far it goes towards the full fit.
+        scales: The blocks' scales.
+    """
+
+    data: int
+    fitted: int
+    further: int
+    decision: str
+    trust: float
+    scales: tuple[float, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class StoredExample:
     """An example that a device keeps.

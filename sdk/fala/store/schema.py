@@ -94,6 +94,8 @@ def migrate(database: sqlite3.Connection, name: str) -> None:
     database.execute("BEGIN IMMEDIATE")
     try:
         version = _version(database)  # again: another process may have been the first
+        if version < 0:
+            raise sqlite3.DatabaseError(f"a schema of version {version}")
         if version > len(MIGRATIONS):
             raise DeviceError(
                 f"{name}: written by a newer fala (schema {version}, this one knows "

@@ -12,8 +12,10 @@ import numpy as np
 
 from fala.bundle.archive import write_archive
 from fala.bundle.files import write_atomically
+from fala.bundle.format import MANIFEST
 from fala.bundle.reading import Bundle
-from fala.errors import BundleError, BundleMismatchError, DataError
+from fala.bundle.signature import Trust, check_signature
+from fala.errors import BundleError, BundleMismatchError, BundleSignatureError, DataError
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.store.records import LexicalRecord, SlotRecord
 
@@ -23,18 +25,26 @@ SLOTS = ("a", "b")
 BUNDLES = "bundles"
 
 
-def open_release(path: str | os.PathLike[str], *, hold: bool = False) -> tuple[Bundle, Head]:
+def open_release(
+    path: str | os.PathLike[str], *, hold: bool = False, trust: Trust | None = None
+) -> tuple[Bundle, Head]:
     """Open a bundle that must have a head.
 
     Args:
         path: The bundle's file.
         hold: See ``Bundle.open``.
+        trust: The key that must have signed it; None asks for no signature.
 
     Raises:
+        BundleSignatureError: It was not signed by the key.
         BundleMismatchError: It is a backbone only.
         BundleError: It cannot be trusted.
     """
+    # First: what nobody signed is not looked into.
+    signed = None if trust is None else check_signature(path, trust)
     bundle = Bundle.open(path, hold=hold)
+    if signed is not None and bundle.contents()[MANIFEST] != signed:
+        raise BundleSignatureError(f"{bundle.path}: it was changed while it was read")
     head = bundle.head()
     if head is None:
         raise BundleMismatchError(
@@ -72,7 +82,12 @@ def install(bundle: Bundle, device: Path) -> Bundle:
             return present
     # The very bytes whose digests were checked, so there is nothing to check again.
     contents = bundle.contents()
-    write_atomically(target, lambda temporary: write_archive(temporary, contents))
+
+    def write(temporary: Path) -> None:
+        write_archive(temporary, contents)
+        temporary.chmod(0o600)  # for its user alone, whatever the umask
+
+    write_atomically(target, write)
     return Bundle(target, bundle.manifest)
 
 
@@ -140,6 +155,8 @@ def lexical_weight(record: LexicalRecord | None, head: Head) -> Vectors | None:
         raise DataError(
             f"weights of n-grams for {len(record.weight)} logits, the head has {len(vendor.weight)}"
         )
+    if len(record.buckets) and int(record.buckets[-1]) >= vendor.weight.shape[1]:
+        raise DataError("weights of n-grams that the head has no place for")
     weight = vendor.weight.copy()
     weight[:, record.buckets] = record.weight
     return weight

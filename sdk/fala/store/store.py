@@ -9,22 +9,43 @@ comes back with the old model or the new one, whole.
 from __future__ import annotations
 
 import json
+import random
+import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import DataError, DeviceChangedError, DeviceError
-from fala.examples import Example, Match, texts_of, unique_texts
-from fala.store.database import Database
-from fala.store.records import LexicalRecord, SlotRecord, StoredExample
+from fala.examples import Example, texts_of, unique_texts
+from fala.store.database import Database, damaged
+from fala.store.records import FitRecord, SlotRecord, StoredExample
+from fala.store.rows import (
+    EXAMPLE_COLUMNS,
+    SLOT_COLUMNS,
+    columns_of,
+    example_of,
+    fit_of,
+    floats,
+    history_of,
+    kept_as,
+    slot_of,
+    vectors_of,
+    whole,
+)
+from fala.store.rows import text as as_text
 
 # SQLite's oldest limit on variables in a statement is 999.
 _VARIABLES = 900
+#: The setting that tells how long a backbone's embeddings are; its digest follows.
+_DIMENSION = "dimension "
+#: And what a slot's model was fitted to; its name follows.
+_FIT = "fit "
 
 
 @dataclass(frozen=True)
@@ -50,6 +71,8 @@ class Store:
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
         self._db = Database(path, create=create)
+        #: What its examples are of; None until a model is opened.
+        self.task: str | None = None
 
     @property
     def path(self) -> Path:
@@ -74,7 +97,10 @@ class Store:
             row = db.execute("SELECT generation, data FROM active").fetchone()
         if row is None:
             raise DeviceError(f"{self.path}: no model was ever installed")
-        return Version(*row)
+        generation, data = row
+        if not isinstance(generation, int) or not isinstance(data, int):
+            raise DeviceError(damaged(self.path, "its counts of changes are damaged"))
+        return Version(generation, data)
 
     def advance(self, expected: int) -> int:
         """Count a change of what answers. In a transaction.
@@ -108,8 +134,7 @@ class Store:
             )
             ids = self._text_ids(texts)
             for example, label in zip(examples, labels, strict=True):
-                document, *history = (ids[text] for text in texts_of(example))
-                kind = json.dumps(history) if isinstance(example, Match) else ""
+                document, kind = kept_as(example, ids)
                 db.execute(
                     "INSERT INTO examples (document, history, label, added, labelled)"
                     " VALUES (?, ?, ?, ?, ?) ON CONFLICT (document, history) DO UPDATE"
@@ -130,14 +155,15 @@ class Store:
         Returns:
             How many there were.
         """
-        rows = [(row,) for row in ids]
-        with self._db.writer() as db:
+        # Others are no ids of SQLite's.
+        rows = [(row,) for row in ids if -(2**63) <= row < 2**63]
+        with self._db.rows("its examples are damaged") as db:
             before = db.execute("SELECT count(*) FROM examples").fetchone()[0]
             db.executemany("DELETE FROM logits WHERE example = ?", rows)
             db.executemany("DELETE FROM examples WHERE id = ?", rows)
             used = {row for (row,) in db.execute("SELECT document FROM examples")}
             for (history,) in db.execute("SELECT history FROM examples WHERE history <> ''"):
-                used.update(json.loads(history))
+                used.update(history_of(history))
             gone = [(row,) for (row,) in db.execute("SELECT id FROM texts") if row not in used]
             db.executemany("DELETE FROM embeddings WHERE text = ?", gone)
             db.executemany("DELETE FROM texts WHERE id = ?", gone)
@@ -145,25 +171,50 @@ class Store:
             after = db.execute("SELECT count(*) FROM examples").fetchone()[0]
         return int(before - after)
 
-    def examples(self) -> list[StoredExample]:
-        """All examples, in the order in which they came."""
-        with self._db.snapshot() as db:
-            texts = dict(db.execute("SELECT id, text FROM texts"))
-            rows = db.execute(
-                "SELECT id, document, history, label, added, labelled FROM examples ORDER BY id"
-            ).fetchall()
-        return [
-            StoredExample(
-                row,
-                Match(tuple(texts[i] for i in json.loads(history)), texts[document])
-                if history
-                else texts[document],
-                label,
-                added,
-                labelled,
-            )
-            for row, document, history, label, added, labelled in rows
-        ]
+    def examples(self, ids: Iterable[int] | None = None) -> list[StoredExample]:
+        """Examples, in the order in which they came.
+
+        Args:
+            ids: Those that are wanted; None for all.
+        """
+        with self._db.rows("its examples are damaged") as db:
+            if ids is None:
+                texts = dict(db.execute("SELECT id, text FROM texts"))
+                rows = db.execute(f"SELECT {EXAMPLE_COLUMNS} FROM examples ORDER BY id").fetchall()
+            else:
+                rows = _of_ids(db, EXAMPLE_COLUMNS, "examples", sorted(set(ids)))
+                used = {document for _, document, *_ in rows}
+                used.update(one for row in rows for one in history_of(row[2]))
+                texts = dict(_of_ids(db, "id, text", "texts", list(used)))
+            return [example_of(row, texts, self.task) for row in rows]
+
+    def known(self, examples: Sequence[Example]) -> list[int]:
+        """Ids of those of some examples that are kept already."""
+        ids = self._text_ids(unique_texts(examples))
+        found: list[int] = []
+        with self._db.rows("its examples are damaged") as db:
+            for example in examples:
+                if all(text in ids for text in texts_of(example)):
+                    query = "SELECT id FROM examples WHERE document = ? AND history = ?"
+                    found += [row for (row,) in db.execute(query, kept_as(example, ids))]
+        return found
+
+    def some_labelled(self, count: int) -> list[int]:
+        """Ids of about so many labelled examples, drawn from all; the same ones each time."""
+        with self._db.rows("its examples are damaged") as db:
+            total, last = db.execute("SELECT count(label), max(id) FROM examples").fetchone()
+            if total <= count:
+                chosen = db.execute("SELECT id FROM examples WHERE label IS NOT NULL")
+                return [whole(row) for (row,) in chosen]
+            drawn = random.Random(0).sample(range(1, last + 1), min(last, last * count // total))
+            rows = _of_ids(db, "id, label", "examples", drawn)
+            return [whole(row) for row, label in rows if label is not None]
+
+    def newest_texts(self, count: int) -> list[str]:
+        """The texts that came last."""
+        with self._db.writer() as db:
+            rows = db.execute("SELECT text FROM texts ORDER BY id DESC LIMIT ?", (count,))
+            return [text for (text,) in rows]
 
     def counts(self) -> tuple[int, int]:
         """How many examples there are, and how many of them have a label."""
@@ -186,6 +237,8 @@ class Store:
                 if text in ids:
                     rows.append((ids[text], backbone, half.tobytes()))
             db.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?)", rows)
+            if rows:
+                self.set(_DIMENSION + backbone, str(len(rows[0][2]) // 2))
 
     def embeddings(
         self, backbone: str, texts: Sequence[str] | None = None
@@ -200,23 +253,17 @@ class Store:
             "SELECT text.text, vector FROM embeddings JOIN texts AS text"
             " ON text.id = embeddings.text WHERE backbone = ?"
         )
-        rows: list[tuple[str, bytes]] = []
-        with self._db.writer() as db:
+        rows: list[tuple[object, object]] = []
+        with self._db.rows("its embeddings are damaged") as db:
             if texts is None:
                 rows = db.execute(query, (backbone,)).fetchall()
             for part in _parts(texts or ()):
                 marks = ",".join("?" * len(part))
                 found = db.execute(f"{query} AND text.text IN ({marks})", (backbone, *part))
                 rows.extend(found)
-        if not rows:
-            return {}
-        try:
-            # All at once: an array for each would cost more than reading them.
-            half = np.frombuffer(b"".join(blob for _, blob in rows), "<f2")
-            vectors = half.reshape(len(rows), -1).astype(np.float32)
-        except ValueError as error:
-            raise DeviceError(f"{self.path}: its embeddings are damaged: {error}") from error
-        return dict(zip((text for text, _ in rows), vectors, strict=True))
+            known = self.get(_DIMENSION + backbone)
+            vectors = vectors_of([part for _, part in rows], None if known is None else int(known))
+            return dict(zip((as_text(one) for one, _ in rows), vectors, strict=True))
 
     def has_embeddings(self, backbone: str) -> bool:
         """Whether there is an embedding that a backbone made."""
@@ -241,29 +288,16 @@ class Store:
 
     def logits(self, model: str) -> dict[int, NDArray[np.float32]]:
         """A model's stored logits (C,), by example."""
-        with self._db.writer() as db:
+        with self._db.rows("its logits are damaged") as db:
             rows = db.execute("SELECT example, value FROM logits WHERE model = ?", (model,))
-            return {row: np.frombuffer(blob, "<f4") for row, blob in rows}
+            found = {whole(row): floats(value) for row, value in rows}
+            if len({len(value) for value in found.values()}) > 1:
+                raise ValueError("logits of several lengths")
+            return found
 
     def put_slot(self, record: SlotRecord) -> None:
         """Write a slot's personal model. In a transaction."""
-        lexical = record.lexical
-        row = {
-            "name": record.name,
-            "bundle": record.bundle,
-            "backbone": record.backbone,
-            "weight": _blob(record.weight),
-            "bias": _blob(record.bias),
-            "model": record.model,
-            "teacher": record.teacher,
-            "teacher_vendor": record.teacher_vendor,
-            "threshold": record.threshold,
-            "labels": json.dumps(record.labels),
-            "form": record.form,
-            "buckets": None if lexical is None else lexical.buckets.astype("<u2").tobytes(),
-            "lexical": None if lexical is None else _blob(lexical.weight),
-            "loss": record.loss,
-        }
+        row = columns_of(record)
         marks = ", ".join(f":{name}" for name in row)
         with self._db.writer() as db:
             db.execute(f"INSERT OR REPLACE INTO slots ({', '.join(row)}) VALUES ({marks})", row)
@@ -274,31 +308,16 @@ class Store:
         Raises:
             DeviceError: If the slot was never written, or is damaged.
         """
-        with self._db.snapshot() as db:
-            row = db.execute(
-                "SELECT bundle, backbone, weight, bias, model, teacher, teacher_vendor, threshold,"
-                " labels, form, buckets, lexical, loss FROM slots WHERE name = ?",
-                (name,),
-            ).fetchone()
-        if row is None:
-            raise DeviceError(f"{self.path}: slot {name} is empty")
-        *row, labels, form, buckets, words, loss = row
-        bundle, backbone, weight, bias, model, teacher, vendor, threshold = row
-        try:
-            order = tuple(map(str, json.loads(labels)))
-            return SlotRecord(
-                name, bundle, backbone, *_matrix(weight, bias), model, teacher, vendor,
-                float(threshold), order, form, _lexical(buckets, words, len(bias) // 4),
-                None if loss is None else float(loss),
-            )  # fmt: skip
-        except (TypeError, ValueError) as error:
-            raise DeviceError(f"{self.path}: slot {name} is damaged: {error}") from error
+        with self._db.rows(f"slot {name} is damaged") as db:
+            row = db.execute(f"SELECT {SLOT_COLUMNS} FROM slots WHERE name = ?", (name,)).fetchone()
+            if row is None:
+                raise DeviceError(f"{self.path}: slot {name} is empty")
+            return slot_of(row)
 
     def bundles(self) -> set[str]:
         """Digests of all slots' bundles."""
-        with self._db.writer() as db:
-            rows = db.execute("SELECT bundle FROM slots")
-            return {digest for (digest,) in rows}
+        with self._db.rows("its slots are damaged") as db:
+            return {as_text(digest) for (digest,) in db.execute("SELECT bundle FROM slots")}
 
     def activate(self, slot: str, previous: str | None) -> None:
         """Let a slot answer; ``previous`` is the one to roll back to. In a transaction."""
@@ -309,24 +328,38 @@ class Store:
                 (slot, previous),
             )
 
+    def drop_slot(self, name: str) -> None:
+        """Delete a slot that does not answer, and is not gone back to. In a transaction."""
+        with self._db.writer() as db:
+            db.execute("DELETE FROM slots WHERE name = ?", (name,))
+
     def active(self) -> tuple[str, str | None]:
         """The slot that answers, and the one to roll back to.
 
         Raises:
             DeviceError: If no model was ever installed.
         """
-        with self._db.writer() as db:
+        with self._db.rows("its active slot is damaged") as db:
             row = db.execute("SELECT slot, previous FROM active").fetchone()
-        if row is None:
-            raise DeviceError(f"{self.path}: no model was ever installed")
-        slot, previous = row
-        return slot, previous
+            if row is None:
+                raise DeviceError(f"{self.path}: no model was ever installed")
+            slot, previous = row
+            return as_text(slot), None if previous is None else as_text(previous)
 
     @property
     def finished(self) -> bool:
         """Whether a model was ever installed: else the device was never finished."""
         with self._db.writer() as db:
             return db.execute("SELECT 1 FROM active").fetchone() is not None
+
+    def set_fit(self, slot: str, record: FitRecord | None) -> None:
+        """Keep what a slot's model was fitted to; None forgets it. In a transaction."""
+        self.set(_FIT + slot, "" if record is None else json.dumps(asdict(record)))
+
+    def fit(self, slot: str) -> FitRecord | None:
+        """What a slot's model was fitted to, where that is known."""
+        value = self.get(_FIT + slot)
+        return None if not value else fit_of(value)
 
     def set(self, name: str, value: str) -> None:
         """Keep a setting. In a transaction."""
@@ -335,9 +368,9 @@ class Store:
 
     def get(self, name: str) -> str | None:
         """A setting, or None."""
-        with self._db.writer() as db:
+        with self._db.rows("its settings are damaged") as db:
             row = db.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
-        return None if row is None else str(row[0])
+            return None if row is None else as_text(row[0])
 
     def prune(self, sources: Iterable[str] = ()) -> None:
         """Drop embeddings and logits that no slot can use any more. In a transaction.
@@ -387,23 +420,17 @@ def _half(vector: NDArray[np.float32]) -> NDArray[np.float16]:
     return half
 
 
+def _of_ids(
+    db: sqlite3.Connection, columns: str, table: str, ids: Sequence[object]
+) -> list[tuple[Any, ...]]:
+    """Some rows of a table, in the order of their ids."""
+    rows: list[tuple[Any, ...]] = []
+    for start in range(0, len(ids), _VARIABLES):
+        part = ids[start : start + _VARIABLES]
+        marks = ",".join("?" * len(part))
+        rows += db.execute(f"SELECT {columns} FROM {table} WHERE id IN ({marks}) ORDER BY id", part)
+    return rows
+
+
 def _parts(texts: Sequence[str]) -> Iterable[Sequence[str]]:
     return (texts[start : start + _VARIABLES] for start in range(0, len(texts), _VARIABLES))
-
-
-def _blob(array: NDArray[np.float32]) -> bytes:
-    return array.astype("<f4").tobytes()
-
-
-def _lexical(buckets: bytes | None, weight: bytes | None, logits: int) -> LexicalRecord | None:
-    if buckets is None and weight is None:
-        return None
-    if buckets is None or weight is None:
-        raise ValueError("one of the columns of its n-grams is empty")
-    touched = np.frombuffer(buckets, "<u2")
-    return LexicalRecord(touched, np.frombuffer(weight, "<f4").reshape(logits, len(touched)))
-
-
-def _matrix(weight: bytes, bias: bytes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    offsets = np.frombuffer(bias, "<f4")
-    return np.frombuffer(weight, "<f4").reshape(len(offsets), -1), offsets

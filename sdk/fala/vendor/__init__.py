@@ -13,12 +13,8 @@ from fala.lexical.lexicon import Lexicon
 from fala.lexical.ngrams import BUCKETS, ngrams
 from fala.model.heads import Vectors
 from fala.model.losses import cross_entropy, probabilities
-from fala.selection.clustering import (
-    build_graph,
-    cluster_graph,
-    disagreements,
-    unit_vectors,
-)
+from fala.selection.clustering import cluster_graph
+from fala.selection.graph import build_graph, disagreements, unit_vectors
 from fala.solver.evidence import Evidence
 from fala.solver.judge import f1_threshold
 from fala.solver.matrix import fit_matrix

@@ -116,7 +116,7 @@ def read_rows(lines: Iterable[str | bytes]) -> list[Row]:
             if type(row.label) is not type(labelled.label):
                 raise RowError(
                     number,
-                    f"label {row.label!r} is not of the kind of {labelled.label!r} on line "
+                    f"label {row.label!r:.60} is not of the kind of {labelled.label!r:.60} on line "
                     f"{labelled.line}; labels are all integers or all strings",
                 )
         rows.append(row)
@@ -144,14 +144,15 @@ def gather_rows(rows: Iterable[Row], source: str) -> Rows:
     classes = {row.label for row in public if row.label is not None}
     if len(classes) < 2:
         raise DataError(
-            f"all public rows have the label {public[0].label!r}: a head needs two labels or more"
+            f"all public rows have the label {public[0].label!r:.60}: "
+            "a head needs two labels or more"
         )
     users: dict[str, UserRows] = {}
     for row in rows:
         if row.split == "public" or row.user is None:
             continue
         if row.label is not None and row.label not in classes:
-            raise RowError(row.line, f"label {row.label!r} is in no public row")
+            raise RowError(row.line, f"label {row.label!r:.60} is in no public row")
         own = users.setdefault(row.user, UserRows([], []))
         (own.train if row.split == "train" else own.test).append(row)
     if not users:
@@ -160,9 +161,13 @@ def gather_rows(rows: Iterable[Row], source: str) -> Rows:
         )
     for user, own in users.items():
         if not own.train:
-            raise DataError(f"user {user!r} has test rows but no train rows; every user needs both")
+            raise DataError(
+                f"user {user!r:.60} has test rows but no train rows; every user needs both"
+            )
         if not own.test:
-            raise DataError(f"user {user!r} has train rows but no test rows; every user needs both")
+            raise DataError(
+                f"user {user!r:.60} has train rows but no test rows; every user needs both"
+            )
     # One kind throughout (read_rows sees to it), so integers sort as numbers: 2 before 10.
     numbers = sorted(label for label in classes if isinstance(label, int))
     names = sorted(label for label in classes if isinstance(label, str))

@@ -18,7 +18,7 @@ from fala import (
     write_release,
 )
 from fala.bundle import format as layout
-from fala.errors import shown
+from fala.errors import safe_line
 from fala.testing.hostile import Changes, repack
 
 PATHS = [None, 5, b"x.fala", "", "a\0b", [], object(), float("nan")]
@@ -104,5 +104,5 @@ def test_names_in_any_script_are_names(text, release, bad):
 
 
 def test_what_libraries_say_is_one_safe_line():
-    assert shown("a\n\x1b[31m b\u202e") == "a \\x1b[31m b\\u202e"
-    assert len(shown("x" * 10_000)) == 500
+    assert safe_line("a\n\x1b[31m b\u202e") == "a \\x1b[31m b\\u202e"
+    assert len(safe_line("x" * 10_000)) == 500

@@ -124,7 +124,7 @@ def test_ctrl_c_before_the_change_changes_nothing(device, bridged, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("fala.replacement.replace.recall", stop)
+        patched.setattr("fala.replacement.prepare.recall", stop)
         done = CliRunner().invoke(cli, ["--device", str(device), "--new", str(bridged)])
     assert done.exit_code == 1
     hint, last = done.stderr.splitlines()

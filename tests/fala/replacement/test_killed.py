@@ -1,20 +1,16 @@
 """Processes that are killed in the middle of a replacement or a refinement."""
 
 import shutil
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
 
 from bridged import TEXTS
-from checkout import SUPPORT
 from devices import embedded, refine_all, same, state
 from fala.backbones import OnnxEncoder
 from fala.device import Device
 from fala.replacement.budget import BRIDGED_PASSES, Budget
+from kill_replacement import cuts_of, kill_at
 
 
 class TestKilled:
@@ -30,27 +26,19 @@ class TestKilled:
             device.replace(releases["mid"], Budget(0))
             states["instant"] = state(device)
         with Device.open(shutil.copytree(learned, folder / "whole")) as device:
-            started = time.perf_counter()
             device.replace(
                 releases["mid"],
                 progress=lambda stage, done, total: (
                     states.update({done: state(device)}) if stage == "refine" else None
                 ),
             )
-            took = time.perf_counter() - started
             refine_all(device)
             final = state(device)
-        return {"old": learned, "instant": instant}, states, final, took
+        return {"old": learned, "instant": instant}, states, final
 
-    def kill(self, prepared, folder, start, point, release, seconds=0.0):
+    def found(self, prepared, folder, release):
         """The name of the state in which a killed device comes back; it must go on from there."""
-        folders, states, final, _ = prepared
-        shutil.copytree(folders[start], folder)
-        script = SUPPORT / "kill_replacement.py"
-        bundle = "-" if start == "instant" else release
-        command = [sys.executable, str(script), str(folder), str(bundle), point, str(seconds)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        _, states, final = prepared
         with Device.open(folder) as device:
             here = state(device)
             (found,) = [name for name, known in states.items() if same(here, known)]
@@ -89,10 +77,22 @@ class TestKilled:
         ],
     )  # fmt: skip
     def test_at_a_point(self, prepared, tmp_path, releases, start, point, found):
-        assert self.kill(prepared, tmp_path / "device", start, point, releases["mid"]) == found
+        folder = shutil.copytree(prepared[0][start], tmp_path / "device")
+        kill_at(point, folder, releases["mid"] if start == "old" else None)
+        assert self.found(prepared, folder, releases["mid"]) == found
 
-    def test_at_random_moments(self, prepared, tmp_path, releases):
-        for attempt, share in enumerate(np.random.default_rng(0).uniform(0, 1.2, size=6)):
-            start, took = ("old", "instant")[attempt % 2], prepared[-1]
-            folder = tmp_path / str(attempt)
-            self.kill(prepared, folder, start, "timer", releases["mid"], share * took)
+    @pytest.mark.parametrize("start", ["old", "instant"])
+    def test_at_random_moments(self, prepared, tmp_path, releases, start):
+        release = releases["mid"]
+        cuts = cuts_of(prepared[0][start], release if start == "old" else None, tmp_path)
+        for cut in cuts.at_instants(3):
+            self.found(prepared, cut.folder, release)
+
+    @pytest.mark.parametrize("start", ["old", "instant"])
+    def test_at_every_third_flush(self, prepared, tmp_path, releases, start):
+        """What was not flushed is lost."""
+        release = releases["mid"]
+        cuts = cuts_of(prepared[0][start], release if start == "old" else None, tmp_path)
+        flushes = sum(each.kind == "sync" for each in cuts.course().operations)
+        for cut in cuts.at_operations({"sync"}, count=flushes // 3, unsynced="lost"):
+            self.found(prepared, cut.folder, release)

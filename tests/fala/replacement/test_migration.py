@@ -1,12 +1,16 @@
 """Stores that earlier versions wrote."""
 
+import json
 import sqlite3
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 import bridged
 from bridged import PROBES, TEXTS
+from checkout import SUPPORT
 from devices import embedded, same, sql, state
 from fala.bundle.reading import Bundle
 from fala.device import Device
@@ -150,3 +154,19 @@ def test_a_slot_of_the_first_version_still_rolls_back(path, releases, tmp_path):
         assert close(state(device)[:3], mid)
         device.rollback()
         assert close(state(device)[:3], old)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_processes_that_open_an_earlier_store_at_once_bring_it_up_once(path, version):
+    with Device.open(path) as device:
+        before = np.round(device.predict(["good film", "bad plot"]), 5).tolist()
+    earlier_version(path, version)
+    command = [sys.executable, SUPPORT / "open_at_once.py", path, "4"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert len(lines) == 4 and len(set(lines)) == 1
+    count, answers = lines[0].split(" ", 1)
+    assert int(count) == len(TEXTS)
+    np.testing.assert_allclose(json.loads(answers), before, atol=2e-5)
+    assert sql(path, "PRAGMA user_version") == [(len(MIGRATIONS),)]

@@ -80,7 +80,7 @@ def test_a_replacement_that_makes_the_user_worse_off_tells_and_can_be_refused(
     write_release(release, bundle, blind, {})
     before = device.predict(PROBES)
     with pytest.raises(WorseModelError, match="worse for this user than what answers"):
-        device.replace(release, Budget(1), allow_worse=False)
+        device.replace(release, Budget(1), accept="better-than-old")
     np.testing.assert_array_equal(device.predict(PROBES), before)
     assert device.name == "old"
     copy = shutil.copytree(path, tmp_path / "copy")

@@ -46,8 +46,8 @@ def test_a_worse_model_is_told(device, blunt):
 
 def test_a_worse_model_is_refused_where_the_app_says_so(device, path, blunt, encoded):
     before = state(device)
-    with pytest.raises(WorseModelError, match=r"worse for this user.*allow_worse=True") as caught:
-        device.replace(blunt, Budget(10), allow_worse=False)
+    with pytest.raises(WorseModelError, match=r'worse for this user.*accept="always"') as caught:
+        device.replace(blunt, Budget(10), accept="better-than-old")
     assert isinstance(caught.value, FalaError) and str(blunt) in str(caught.value)
     # Nothing was paid, and nothing changed.
     assert encoded == [] and not device.can_roll_back
@@ -60,7 +60,7 @@ def test_a_worse_model_is_refused_where_the_app_says_so(device, path, blunt, enc
 def test_what_is_no_worse_is_let_in(tmp_path, blunt, releases, labels):
     with Device.create(tmp_path / "device", blunt) as device:
         before = device.learn(TEXTS, labels).loss
-        report = device.replace(releases["mid"], Budget(60), allow_worse=False)
+        report = device.replace(releases["mid"], Budget(60), accept="better-than-old")
         assert report.losses[report.decision] < report.old_loss == pytest.approx(before, abs=1e-6)
         assert not report.worse and device.name == "mid"
 
@@ -68,6 +68,6 @@ def test_what_is_no_worse_is_let_in(tmp_path, blunt, releases, labels):
 def test_a_user_of_whom_nothing_is_known_is_not_worse_off(tmp_path, releases, blunt):
     with Device.create(tmp_path / "device", releases["old"]) as device:
         device.learn(TEXTS[:3])
-        report = device.replace(blunt, Budget(0), allow_worse=False)
+        report = device.replace(blunt, Budget(0), accept="better-than-old")
         assert (report.old_loss, report.worse) == (None, False)
         assert np.isfinite(device.predict(PROBES)).all()

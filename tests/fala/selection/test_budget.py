@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fala.errors import BudgetError
-from fala.selection.clustering import Graph, Oracle, cluster_graph, kwikbucks
+from fala.selection.clustering import Oracle, cluster_graph, kwikbucks
+from fala.selection.graph import Graph
 from graphs import everything, random_graph, record_queries
 
 # The budget

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from fala.selection import clustering
-from fala.selection.clustering import Oracle, build_graph, cluster_graph, disagreements, pivot
+from fala.selection.clustering import Oracle, cluster_graph, pivot
+from fala.selection.graph import build_graph, disagreements
 from graphs import Recorder, dense_cost, everything, random_graph, vectors
 
 

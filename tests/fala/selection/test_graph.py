@@ -4,14 +4,12 @@ import numpy as np
 import pytest
 
 from fala.errors import DataError
-from fala.selection import clustering
-from fala.selection.clustering import (
+from fala.selection import graph as graphs_of
+from fala.selection.clustering import cluster_graph, kwikbucks, pivot
+from fala.selection.graph import (
     build_graph,
-    cluster_graph,
     disagreements,
-    kwikbucks,
     nearest_neighbours,
-    pivot,
     unit_vectors,
 )
 from graphs import vectors
@@ -22,7 +20,7 @@ from graphs import vectors
 @pytest.mark.parametrize("entries", [1, 200, 1 << 20])
 @pytest.mark.parametrize("neighbours", [1, 7, 60, 99])
 def test_neighbours_in_blocks_are_those_of_the_whole_matrix(entries, neighbours, monkeypatch):
-    monkeypatch.setattr(clustering, "_BLOCK_ENTRIES", entries)
+    monkeypatch.setattr(graphs_of, "_BLOCK_ENTRIES", entries)
     unit = unit_vectors(vectors(61))
     lists, cosines = nearest_neighbours(unit, neighbours)
     whole = unit @ unit.T
@@ -32,10 +30,30 @@ def test_neighbours_in_blocks_are_those_of_the_whole_matrix(entries, neighbours,
     np.testing.assert_allclose(cosines, np.take_along_axis(whole, expected, axis=1), atol=1e-6)
 
 
+def test_beyond_the_limit_nearly_all_neighbours_are_found(monkeypatch):
+    random = np.random.default_rng(5)
+    centres = random.standard_normal((40, 24))
+    unit = unit_vectors(
+        centres[random.integers(40, size=4_000)] + random.standard_normal((4_000, 24))
+    )
+    unit[::500] = 0
+    lists, _ = nearest_neighbours(unit, 10)
+    monkeypatch.setattr(graphs_of, "EXACT", 1_000)
+    found, near = nearest_neighbours(unit, 10)
+    assert np.mean([len(set(a) & set(b)) for a, b in zip(lists, found, strict=True)]) > 7.5
+    assert (found[::500] == -1).all()
+    assert not np.isin(found, np.arange(0, 4_000, 500)).any()
+    assert (found != np.arange(4_000)[:, None]).all()
+    known = found >= 0
+    exact = np.einsum("nd,nkd->nk", unit, unit[found])
+    np.testing.assert_allclose(near[known], exact[known], atol=1e-5)
+    assert (np.diff(near[1:500], axis=1) <= 0).all()
+
+
 def test_clustering_does_not_depend_on_the_size_of_blocks(monkeypatch):
     graph = build_graph(vectors(150), None, neighbours=5)
     whole = cluster_graph(graph, budget=3000, seed=1)
-    monkeypatch.setattr(clustering, "_BLOCK_ENTRIES", 300)
+    monkeypatch.setattr(graphs_of, "_BLOCK_ENTRIES", 300)
     blocks = cluster_graph(graph, budget=3000, seed=1)
     np.testing.assert_array_equal(whole.assignment, blocks.assignment)
     assert whole.queries == blocks.queries

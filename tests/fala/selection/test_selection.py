@@ -167,3 +167,18 @@ def test_memory_stays_far_below_all_pairs(method):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 4000 * 4000 * 4 / 2
+
+
+def test_of_very_many_examples_a_sample_is_clustered():
+    random = np.random.default_rng(0)
+    centres = 5 * random.standard_normal((20, 8))
+    group = random.integers(20, size=12_000)
+    embeddings = centres[group] + random.standard_normal((12_000, 8))
+    found = select(embeddings, group, count=20, seed=0)
+    assert found.queries <= 20 * 10_000
+    assert found.weights.sum() == 12_000
+    assert len(set(group[found.order])) >= 18  # nearly every group has a representative
+    most = [np.bincount(group[found.assignment == one]).max() for one in set(found.assignment)]
+    assert sum(most) > 0.95 * 12_000  # also those outside the sample are among their like
+    with pytest.raises(DataError):
+        select(embeddings, group[:-1], count=20)

@@ -8,6 +8,7 @@ import pytest
 from fala.errors import DataError
 from fala.model.losses import cross_entropy, probabilities
 from fala.solver import fit as module
+from fala.solver import gaussian
 from fala.solver.fit import fit
 from fala.solver.training import Block, Inputs, TrainingSet
 from training_sets import D, answers, brute_force, dense, head_of, make_prior, make_training
@@ -196,11 +197,11 @@ def test_the_calibrated_model_never_turns_the_vendors_ranking_round(case):
     training = agreeing(training_of({"n": 80, **case}), sign=-1)
     fitted = fit(training)
     (weights,), (block,) = fitted.calibrated.weights, training.blocks
-    np.testing.assert_allclose(weights / block.weight, module.LEAST_SLOPE, rtol=1e-6)
+    np.testing.assert_allclose(weights / block.weight, gaussian.LEAST_SLOPE, rtol=1e-6)
     # The bias is the best beside it, and what is left out is of the same model.
     z = training.vendor_logits()
-    at_mean = fitted.calibrated.bias - training.bias * module.LEAST_SLOPE
-    ours = module.LEAST_SLOPE * z + at_mean
+    at_mean = fitted.calibrated.bias - training.bias * gaussian.LEAST_SLOPE
+    ours = gaussian.LEAST_SLOPE * z + at_mean
     np.testing.assert_allclose(fitted.calibrated.left_out, ours, atol=0.2)
     # The full fit may.
     assert (fitted.full.weights[0] * block.weight).sum() < 0

@@ -6,8 +6,7 @@ import pytest
 from bundles import make_head
 from fala.errors import DataError
 from fala.model.heads import Head
-from fala.solver import fit as fitting
-from fala.solver import whitened
+from fala.solver import gaussian, whitened
 from fala.solver.evidence import Evidence
 from fala.solver.fit import fit
 from fala.solver.matrix import fit_matrix, matrix_fit
@@ -64,7 +63,7 @@ def test_the_matrixs_ridge_is_the_isotropic_gaussian_on_omega(monkeypatch, known
     np.testing.assert_allclose(ours.full.weights[0], theirs.theta * head.weight, atol=1e-6)
     np.testing.assert_allclose(ours.full.bias, theirs.bias, atol=1e-6)
     np.testing.assert_allclose(ours.full.left_out, theirs.left_out, rtol=1e-4, atol=1e-4)
-    assert fitting.LOGIT_WEIGHT == 1 / 8
+    assert gaussian.LOGIT_WEIGHT == 1 / 8
 
 
 def test_the_prior_is_the_vendors_model():

@@ -5,7 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fala.solver import fit as solver
 from fala.solver.fit import fit
+from fala.solver.state import QuadraticState
 from fala.solver.training import Inputs
 from training_sets import answers, dense, make_prior, make_training
 
@@ -92,9 +94,9 @@ def test_a_changed_label_takes_the_place_of_the_old_one(case):
     labels = training.labels.copy()
     labels[7] = 1 - labels[7] if labels.shape[1] == 1 else np.roll(labels[7], 1)
     changed = replace(training, labels=labels)
-    state = first.state.more(part(changed, [7]), replaced=[7])
+    state = first.state.more(part(changed, [7]), replaced={0: 7})
     # And once more: the example that was added takes no part any longer.
-    again = state.more(part(training, [7]), replaced=[240])
+    again = state.more(part(training, [7]), replaced={0: 240})
     refit = fit(changed, first.scales)
     np.testing.assert_allclose(logits_of(state, training), answers(training, refit), atol=1e-4)
     assert np.abs(answers(training, refit) - answers(training, first)).max() > 1e-2
@@ -107,6 +109,46 @@ def test_one_after_the_other_ends_where_all_at_once_does():
     state = first.state
     for index in range(240, 260):
         state = state.more(part(training, [index]))
-    assert state.fitted == 240 and len(state.problem.offset) == 260
+    assert state.fitted == 240 and state.count == 260
     refit = fit(training, first.scales)
     np.testing.assert_allclose(logits_of(state, training), answers(training, refit), atol=1e-4)
+
+
+LARGE = [{}, {"classes": 3}, {"prior": True}, {"words": 300}, {"words": 300, "classes": 3}]
+
+
+@pytest.mark.parametrize("case", LARGE, ids=str)
+def test_of_many_examples_the_curvature_alone_is_enough(case, monkeypatch):
+    monkeypatch.setattr(solver, "LARGEST", 400)
+    prior = make_prior() if "prior" in case else None
+    training = make_training(**{**case, "n": 1_012, "prior": prior})
+    first = still(part(training, slice(1_000)))
+    assert isinstance(first.state, QuadraticState)
+    state = first.state
+    for index in range(1_000, 1_012):
+        state = state.more(part(training, [index]))
+    assert (state.fitted, state.count) == (1_000, 1_012)
+    refit = answers(training, fit(training, first.scales))
+    missed = np.abs(logits_of(state, training) - refit)[1_000:].mean()
+    moved = np.abs(answers(training, first) - refit)[1_000:].mean()
+    assert missed < moved / 3  # most of the way, for the examples that were added
+
+
+@pytest.mark.parametrize("case", LARGE, ids=str)
+def test_of_many_examples_a_label_that_is_taken_back_leaves_nothing(case, monkeypatch):
+    monkeypatch.setattr(solver, "LARGEST", 400)
+    prior = make_prior() if "prior" in case else None
+    training = make_training(**{**case, "n": 1_000, "prior": prior})
+    first = still(training)
+    labels = training.labels.copy()
+    labels[7] = 1 - labels[7] if labels.shape[1] == 1 else np.roll(labels[7], 1)
+    changed = replace(training, labels=labels)
+    state = first.state.more(part(changed, [7]), replaced={0: 7})
+    there = logits_of(state, training)
+    refit = answers(training, fit(changed, first.scales))
+    before = answers(training, first)
+    assert np.abs(there - refit)[7].max() < np.abs(before - refit)[7].max() / 2
+    again = state.more(part(training, [7]), replaced={0: 1_000})
+    np.testing.assert_allclose(
+        logits_of(again, training), before, atol=0.1 * np.abs(there - before).max()
+    )

@@ -243,3 +243,22 @@ def test_the_line_of_the_first_bad_row_is_exact(place, blanks):
     with pytest.raises(RowError) as caught:
         read_rows(content)
     assert caught.value.line == place + 1
+
+
+def test_long_names_are_cut_in_messages():
+    """Of a label of any length, as of a user's name."""
+    long = "x" * 5_000
+    public = [Row(None, "public", f"text {label}", label, 0) for label in ("a", "b")]
+    for rows in (
+        [*public, Row("u", "train", "text", long, 3)],
+        [*public, Row(long, "train", "text", "a", 3)],
+        [Row(None, "public", "text", long, 1)],
+    ):
+        with pytest.raises(DataError) as told:
+            gather_rows(rows, "here")
+        assert len(str(told.value)) < 200
+    row = {"split": "public", "text": "a"}
+    lines = [json.dumps({**row, "label": label}) for label in (1, long)]
+    with pytest.raises(RowError) as told:
+        read_rows(lines)
+    assert len(str(told.value)) < 200

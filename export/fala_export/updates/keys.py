@@ -1,0 +1,135 @@
+"""Ed25519 keys as PEM files, and who of them may sign for what."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from securesystemslib.signer import CryptoSigner
+
+from fala import ExportError
+from fala.vendor import write_atomically
+
+#: The ending of a private key's file, and of the public half beside it.
+PRIVATE, PUBLIC = ".pem", ".pub"
+
+
+def make_key(path: Path, passphrase: bytes | None = None) -> Ed25519PrivateKey:
+    """Make a key: the private half as PEM, for its owner's eyes alone, and the public beside it.
+
+    Args:
+        path: Of the private half, which must not exist; the public half's ends in ``.pub``.
+        passphrase: Encrypts the private half.
+
+    Raises:
+        ExportError: The file exists.
+        OSError: It cannot be written.
+    """
+    key = Ed25519PrivateKey.generate()
+    encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
+    if passphrase:
+        encryption = serialization.BestAvailableEncryption(passphrase)
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption
+    )
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    public = path.with_suffix(PUBLIC)
+    if public.exists():
+        raise ExportError(f"{public}: exists already; a key is never written over")
+    try:
+        # Never readable by others, not even for a moment.
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError as error:
+        raise ExportError(f"{path}: exists already; a key is never written over") from error
+    with os.fdopen(handle, "wb") as stream:
+        stream.write(pem)
+        stream.flush()
+        os.fsync(stream.fileno())
+    halved = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    write_atomically(public, lambda temporary: _write(temporary, halved))
+    return key
+
+
+def read_key(path: Path, passphrase: bytes | None = None) -> Ed25519PrivateKey:
+    """Read a private key.
+
+    Raises:
+        ExportError: It is none, or the passphrase is not its own.
+        OSError: It cannot be read.
+    """
+    try:
+        key = _load(path.read_bytes(), passphrase)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise ExportError(f"{path}: cannot be read as a private key: {error}") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ExportError(f"{path}: not an Ed25519 key; make one with fala-export key")
+    return key
+
+
+class Keyring:
+    """The private keys that are at hand, by their ids.
+
+    Attributes:
+        signers: By id.
+        unread: Files that could not be read, with the reason.
+    """
+
+    def __init__(self, signers: Iterable[CryptoSigner] = ()) -> None:
+        self.signers = {signer.public_key.keyid: signer for signer in signers}
+        self.unread: list[str] = []
+
+    @classmethod
+    def read(cls, places: Sequence[Path], passphrase: bytes | None = None) -> Keyring:
+        """Read keys.
+
+        Args:
+            places: Files of keys, and folders of them.
+            passphrase: Of those that are encrypted.
+
+        Raises:
+            ExportError: A place does not exist.
+        """
+        ring = cls()
+        for place in places:
+            if not place.exists():
+                raise ExportError(f"{place}: no such key, nor a folder of keys")
+            files = sorted(place.glob(f"*{PRIVATE}")) if place.is_dir() else [place]
+            for file in files:
+                ring.take(file, passphrase)
+        return ring
+
+    def take(self, file: Path, passphrase: bytes | None) -> None:
+        """Take a file's key in; one that cannot be read is noted."""
+        try:
+            self.add(read_key(file, passphrase))
+        except ExportError as error:  # another role's, with another passphrase, say
+            self.unread.append(str(error))
+
+    def add(self, key: Ed25519PrivateKey) -> CryptoSigner:
+        """Take a key in."""
+        signer = CryptoSigner(key)
+        self.signers[signer.public_key.keyid] = signer
+        return signer
+
+    def those(self, ids: Iterable[str]) -> list[CryptoSigner]:
+        """The signers of some ids that are at hand."""
+        return [self.signers[one] for one in ids if one in self.signers]
+
+
+def _load(pem: bytes, passphrase: bytes | None) -> object:
+    try:
+        return serialization.load_pem_private_key(pem, passphrase)
+    except TypeError:
+        if not passphrase:
+            raise
+        return serialization.load_pem_private_key(pem, None)  # one that is not encrypted
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)

@@ -1,0 +1,110 @@
+"""A vendor's repository as files: what any static web server serves.
+
+    metadata/N.root.json  N.snapshot.json  N.targets.json  N.PRODUCT.json  timestamp.json
+    targets/PRODUCT/SHA256.release.fala
+
+Files are only ever added, but for ``timestamp.json``, which names the rest and is written last,
+and a new root, which comes after what its keys have signed: whoever dies midway leaves the
+repository as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from securesystemslib.exceptions import StorageError
+from tuf.api.exceptions import RepositoryError
+from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
+
+from fala import ExportError
+from fala.vendor import write_atomically
+from fala.vendor.updates import METADATA
+from fala_export.updates.state import ROOT, SNAPSHOT, TARGETS, TIMESTAMP, State, check
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Let nobody else write a repository meanwhile.
+
+    Raises:
+        ExportError: Somebody does, or it is no folder.
+    """
+    if not folder.is_dir():
+        raise ExportError(f"{folder}: no such repository; fala-export repository begin makes one")
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            yield
+    except Timeout as error:
+        raise ExportError(f"{folder}: another process is publishing in it") from error
+
+
+def load(folder: Path) -> State:
+    """Read a repository, and check that it is signed as it says.
+
+    Raises:
+        ExportError: There is none, or somebody has changed it.
+    """
+    try:
+        root = newest_root(folder)
+        timestamp: Metadata[Timestamp] = _read(folder, f"{TIMESTAMP}.json")
+        version = timestamp.signed.snapshot_meta.version
+        snapshot: Metadata[Snapshot] = _read(folder, f"{version}.{SNAPSHOT}.json")
+        targets: dict[str, Metadata[Targets]] = {}
+        for name in sorted(snapshot.signed.meta, key=lambda name: name != f"{TARGETS}.json"):
+            meta = snapshot.signed.meta[name]
+            targets[name.removesuffix(".json")] = _read(folder, f"{meta.version}.{name}")
+        state = State(root, timestamp, snapshot, targets)
+        check(state)
+    except (RepositoryError, StorageError, ValueError, KeyError) as error:
+        raise ExportError(f"{folder}: not a whole repository: {error}") from error
+    return state
+
+
+def newest_root(folder: Path) -> Metadata[Root]:
+    """The last root of the chain from the first, each signed by the one before it.
+
+    Raises:
+        RepositoryError: There is none, or the chain is broken.
+    """
+    root: Metadata[Root] = _read(folder, f"1.{ROOT}.json")
+    while (folder / METADATA / f"{root.signed.version + 1}.{ROOT}.json").exists():
+        after: Metadata[Root] = _read(folder, f"{root.signed.version + 1}.{ROOT}.json")
+        root.signed.verify_delegate(ROOT, after.signed_bytes, after.signatures)
+        root = after
+    return root
+
+
+def write(folder: Path, state: State, made: dict[str, bytes], *, root_first: bool = False) -> None:
+    """Write new metadata.
+
+    Args:
+        folder: The repository.
+        state: What they are of.
+        made: By role, in the order of writing; see ``state.sign``.
+        root_first: Write the root before all: where its old keys have signed nothing else.
+
+    Raises:
+        OSError: They cannot be written.
+    """
+    roles = list(made)
+    if root_first and ROOT in made:
+        roles = [ROOT, *(role for role in roles if role != ROOT)]
+    for role in roles:
+        name = f"{role}.json" if role == TIMESTAMP else f"{state[role].signed.version}.{role}.json"
+        put(folder / METADATA / name, made[role])
+
+
+def put(path: Path, data: bytes) -> None:
+    """Write a file, whole or not at all."""
+
+    def fill(temporary: Path) -> None:
+        temporary.write_bytes(data)
+
+    write_atomically(path, fill)
+
+
+def _read(folder: Path, name: str) -> Metadata:
+    return Metadata.from_file(str(folder / METADATA / name))

@@ -1,0 +1,38 @@
+"""Signatures of single files; see ``fala.bundle.signature``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fala import Bundle
+from fala.vendor.updates import SUFFIX, message_of, packed_manifest, signature_file
+from fala_export.updates.keys import read_key
+from fala_export.updates.repository import put
+
+
+def sign_file(bundle: Path, key: Path, passphrase: bytes | None = None) -> dict[str, Any]:
+    """Write a bundle's signature beside it.
+
+    Args:
+        bundle: The release, which is verified first.
+        key: The private key's file.
+        passphrase: Where the key is encrypted.
+
+    Returns:
+        What was written.
+
+    Raises:
+        BundleError: The bundle cannot be trusted.
+        ExportError: The key cannot be used.
+    """
+    private = read_key(key, passphrase)
+    opened = Bundle.open(bundle)
+    public = private.public_key().public_bytes_raw()
+    signature = private.sign(message_of(packed_manifest(bundle)))
+    file = bundle.with_name(f"{bundle.name}{SUFFIX}")
+    put(file, signature_file(public, signature))
+    return {
+        "bundle": str(bundle), "signature": str(file), "key": public.hex(),
+        "product": opened.manifest.product, "version": opened.manifest.version,
+    }  # fmt: skip

@@ -1,0 +1,250 @@
+"""The metadata of a repository, in memory: what is signed by whom, for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import deepcopy
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from tuf.api.exceptions import RepositoryError
+from tuf.api.metadata import (
+    DelegatedRole,
+    Delegations,
+    Metadata,
+    MetaFile,
+    Role,
+    Root,
+    Snapshot,
+    TargetFile,
+    Targets,
+    Timestamp,
+)
+
+from fala import ExportError
+from fala_export.updates.keys import Keyring
+
+ROOT, TARGETS, SNAPSHOT, TIMESTAMP = "root", "targets", "snapshot", "timestamp"
+TOP_ROLES = (ROOT, TARGETS, SNAPSHOT, TIMESTAMP)
+
+#: Days for which a role's metadata are signed, unless the vendor says otherwise.
+PERIODS = {ROOT: 365, TARGETS: 365, SNAPSHOT: 30, TIMESTAMP: 7}
+
+# In the metadata of each role, so that it is renewed for as long as it was.
+_PERIOD = "x-fala-days"
+
+
+@dataclass
+class State:
+    """All metadata of a repository.
+
+    Attributes:
+        root: Says whose keys are whose.
+        timestamp: Names the snapshot.
+        snapshot: Names all targets' metadata.
+        targets: By role: ``"targets"``, and every product that has keys of its own.
+    """
+
+    root: Metadata[Root]
+    timestamp: Metadata[Timestamp]
+    snapshot: Metadata[Snapshot]
+    targets: dict[str, Metadata[Targets]]
+
+    def __getitem__(self, role: str) -> Metadata[Any]:
+        """A role's metadata."""
+        if role in self.targets:
+            return self.targets[role]
+        if role in (ROOT, SNAPSHOT, TIMESTAMP):
+            found: Metadata[Any] = getattr(self, role)
+            return found
+        raise ExportError(
+            f"there is no role {role}; there are {', '.join((*TOP_ROLES, *self.products))}"
+        )
+
+    @property
+    def products(self) -> list[str]:
+        """Products that have keys of their own."""
+        return [role for role in self.targets if role != TARGETS]
+
+    def delegate(self, role: str) -> Role:
+        """Whose signatures a role's metadata need."""
+        delegator: Root | Targets = self.root.signed
+        if role in self.products:
+            delegator = self.targets[TARGETS].signed
+        return delegator.get_delegated_role(role)
+
+    def verified(self, role: str) -> bool:
+        """Whether a role's metadata have the signatures that they need."""
+        delegator: Root | Targets = self.root.signed
+        if role in self.products:
+            delegator = self.targets[TARGETS].signed
+        return bool(
+            delegator.get_verification_result(
+                role, self[role].signed_bytes, self[role].signatures
+            ).verified
+        )
+
+    def release(self, path: str) -> tuple[str, TargetFile] | None:
+        """Who offers a target, and what; None where nobody does."""
+        for role, metadata in self.targets.items():
+            if path in metadata.signed.targets:
+                return role, metadata.signed.targets[path]
+        return None
+
+    def copy(self) -> State:
+        """A state that may be changed without changing this one."""
+        return deepcopy(self)
+
+
+def new_state(periods: dict[str, int]) -> State:
+    """Metadata of nothing, by nobody."""
+    state = State(
+        Metadata(Root(consistent_snapshot=True)),
+        Metadata(Timestamp()),
+        Metadata(Snapshot()),
+        {TARGETS: Metadata(Targets())},
+    )
+    for role in TOP_ROLES:
+        state[role].signed.version = 0
+        set_period(state[role], periods[role])
+    return state
+
+
+def set_period(metadata: Metadata[Any], days: int) -> None:
+    """Say for how many days metadata are signed."""
+    metadata.signed.unrecognized_fields[_PERIOD] = days
+
+
+def period_of(metadata: Metadata[Any]) -> int:
+    """For how many days metadata are signed."""
+    return int(metadata.signed.unrecognized_fields.get(_PERIOD, PERIODS.get(metadata.signed.type)))
+
+
+def give_keys(state: State, role: str, keys: Keyring, threshold: int) -> None:
+    """Let some keys, and no others, sign for a role.
+
+    Raises:
+        ExportError: The threshold is more than there are keys.
+    """
+    if not 1 <= threshold <= len(keys.signers):
+        raise ExportError(f"{role}: {threshold} of {len(keys.signers)} keys cannot sign")
+    delegator: Root | Targets = state.root.signed
+    if role in state.products:
+        delegator = state.targets[TARGETS].signed
+    for old in list(delegator.get_delegated_role(role).keyids):
+        delegator.revoke_key(old, role)
+    for signer in keys.signers.values():
+        delegator.add_key(signer.public_key, role)
+    delegator.get_delegated_role(role).threshold = threshold
+
+
+def add_product(state: State, product: str, days: int) -> None:
+    """Let a product's releases be signed by keys of its own; what is there of it moves to them.
+
+    Raises:
+        ExportError: It has them already, or its name is a role's.
+    """
+    top = state.targets[TARGETS].signed
+    if product in TOP_ROLES:
+        raise ExportError(f"{product}: the name of a role, which no product can have")
+    if product in state.targets:
+        raise ExportError(f"{product}: has keys of its own already; rotate them")
+    if top.delegations is None:
+        top.delegations = Delegations(keys={}, roles={})
+    roles = top.delegations.roles
+    if roles is None:
+        raise ExportError("the repository delegates to hashed bins, which was not done here")
+    roles[product] = DelegatedRole(product, [], 1, terminating=True, paths=[f"{product}/*"])
+    made = Metadata(Targets())
+    made.signed.version = 0
+    set_period(made, days)
+    moved = [path for path in top.targets if path.startswith(f"{product}/")]
+    made.signed.targets = {path: top.targets.pop(path) for path in moved}
+    state.targets[product] = made
+
+
+def sign(
+    state: State, roles: Iterable[str], keys: Keyring, now: datetime, before: State | None = None
+) -> dict[str, bytes]:
+    """Sign the next version of some roles' metadata, and of those that name them.
+
+    Args:
+        state: Holds the new content; its versions, times and signatures are set here.
+        roles: Those that changed.
+        keys: Those at hand.
+        now: The time from which metadata last.
+        before: The state before the keys changed: what its keys can sign they sign, too, so that
+            clients who have not seen the new root believe it.
+
+    Returns:
+        What is to be written, by role, in the order of writing: the root last.
+
+    Raises:
+        ExportError: Keys are missing.
+    """
+    wanted = {*roles}
+    named = {SNAPSHOT, TIMESTAMP} if wanted & {*state.targets, SNAPSHOT} else set()
+    wanted |= named
+    made: dict[str, bytes] = {}
+    for role in (*state.products, TARGETS, SNAPSHOT, TIMESTAMP, ROOT):
+        if role not in wanted:
+            continue
+        metadata = state[role]
+        signed = metadata.signed
+        signed.version += 1
+        signed.expires = now + timedelta(days=period_of(metadata))
+        metadata.signatures.clear()
+        if role == SNAPSHOT:
+            signed.meta = {
+                f"{name}.json": _meta(targets, made.get(name), signed.meta.get(f"{name}.json"))
+                for name, targets in state.targets.items()
+            }
+        if role == TIMESTAMP:
+            signed.snapshot_meta = _meta(state.snapshot, made.get(SNAPSHOT), signed.snapshot_meta)
+        ids = list(state.delegate(role).keyids)
+        if before is not None and role in TOP_ROLES:
+            ids += [one for one in before.delegate(role).keyids if one not in ids]
+        for signer in keys.those(ids):
+            metadata.sign(signer, append=True)
+        made[role] = metadata.to_bytes()
+        _check_signed(state, role, metadata, keys, before)
+    return made
+
+
+def _meta(metadata: Metadata[Any], data: bytes | None, old: MetaFile | None) -> MetaFile:
+    if data is None:
+        if old is None:
+            raise ExportError("metadata that are named nowhere")
+        return old
+    return MetaFile.from_data(metadata.signed.version, data, ["sha256"])
+
+
+def _check_signed(
+    state: State, role: str, metadata: Metadata[Any], keys: Keyring, before: State | None
+) -> None:
+    missing = 0 if state.verified(role) else 1
+    if role == ROOT and before is not None:  # clients follow from root to root
+        result = before.root.signed.get_verification_result(
+            ROOT, metadata.signed_bytes, metadata.signatures
+        )
+        missing += not result.verified
+    if missing:
+        needed = state.delegate(role)
+        told = f"; not read: {'; '.join(keys.unread)}" if keys.unread else ""
+        old = " and as many of its old keys" if role == ROOT and before is not None else ""
+        raise ExportError(
+            f"{needed.threshold} of the {len(needed.keyids)} keys of role {role}{old} must sign; "
+            f"{len(metadata.signatures)} did: name them with --key{told}"
+        )
+
+
+def check(state: State) -> None:
+    """Check that all is signed as it says, and that what is named is what is there.
+
+    Raises:
+        RepositoryError: It is not.
+    """
+    for role in (ROOT, TIMESTAMP, SNAPSHOT, *state.targets):
+        if not state.verified(role):
+            raise RepositoryError(f"{role} is not signed by its keys")

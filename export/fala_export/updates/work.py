@@ -1,0 +1,378 @@
+"""What a vendor does with a repository: begin, publish, renew, rotate, delegate."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tuf.api.metadata import TargetFile
+
+from fala import Bundle, ExportError
+from fala.vendor import temporary_folder, write_atomically
+from fala.vendor.updates import (
+    DEFAULT_PRODUCT,
+    METADATA,
+    PRODUCT,
+    TARGETS,
+    add_version,
+    release_path,
+)
+from fala_export.updates import repository
+from fala_export.updates.keys import PRIVATE, PUBLIC, Keyring, make_key
+from fala_export.updates.state import (
+    PERIODS,
+    ROOT,
+    SNAPSHOT,
+    TIMESTAMP,
+    TOP_ROLES,
+    State,
+    add_product,
+    give_keys,
+    new_state,
+    period_of,
+    sign,
+)
+
+#: Days after which a product's releases are signed again.
+_PRODUCT_DAYS = PERIODS[TARGETS]
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """How many of a role's keys must sign.
+
+    Attributes:
+        needed: That many.
+        keys: Of so many.
+    """
+
+    needed: int
+    keys: int
+
+
+#: Two of three for the root, which can then outlive a key that is lost or stolen.
+THRESHOLDS = {
+    ROOT: Threshold(2, 3), TARGETS: Threshold(1, 1), SNAPSHOT: Threshold(1, 1),
+    TIMESTAMP: Threshold(1, 1),
+}  # fmt: skip
+
+
+def begin(
+    folder: Path,
+    keys: Path,
+    now: datetime,
+    *,
+    thresholds: Mapping[str, Threshold] | None = None,
+    periods: Mapping[str, int] | None = None,
+    passphrase: bytes | None = None,
+) -> dict[str, Any]:
+    """Begin a repository, with new keys.
+
+    Args:
+        folder: The repository, which does not exist or is empty.
+        keys: Folder for the private keys; never one that is served.
+        now: The time.
+        thresholds: By role; see ``THRESHOLDS``.
+        periods: Days for which a role's metadata are signed; see ``PERIODS``.
+        passphrase: Encrypts the keys.
+
+    Returns:
+        What was made.
+
+    Raises:
+        ExportError: The folder is not empty, or the keys would lie in it.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise ExportError(f"{folder}: not empty; a repository begins in a new folder")
+    _check_outside(folder, keys)
+    state = new_state({**PERIODS, **(periods or {})})
+    ring = Keyring()
+    for role, wanted in {**THRESHOLDS, **(thresholds or {})}.items():
+        _new_keys(state, role, wanted, keys, passphrase, ring)
+    made = sign(state, TOP_ROLES, ring, now)
+    for part in (METADATA, TARGETS):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    with repository.locked(folder):
+        repository.write(folder, state, made)
+    return {
+        "repository": str(folder),
+        "root": str(folder / METADATA / f"1.{ROOT}.json"),
+        "keys": str(keys),
+        **show(state, now),
+    }
+
+
+def publish(
+    folder: Path,
+    bundle: Path,
+    keys: Keyring,
+    now: datetime,
+    *,
+    product: str | None = None,
+    version: int | None = None,
+) -> dict[str, Any]:
+    """Make a release the newest of its product.
+
+    A bundle that does not say its product and version is published as one that does.
+
+    Args:
+        folder: The repository.
+        bundle: The release.
+        keys: Of the product (or of the targets), of the snapshot and of the timestamp.
+        now: The time.
+        product: None takes the bundle's, or ``DEFAULT_PRODUCT``.
+        version: None takes the bundle's, or the one after the last.
+
+    Returns:
+        What was published.
+
+    Raises:
+        ExportError: It is no release, or of another product, or not newer than what is published;
+            or keys are missing.
+        BundleError: The bundle cannot be trusted.
+    """
+    opened = Bundle.open(bundle)
+    manifest = opened.manifest
+    if manifest.task is None:
+        raise ExportError(f"{bundle}: a backbone without a head, which no device can install")
+    named = _product(product or manifest.product or DEFAULT_PRODUCT)
+    if manifest.product not in (None, named):
+        raise ExportError(f"{bundle}: a release of {manifest.product}, not of {named}")
+    with repository.locked(folder), temporary_folder() as scratch:
+        state = repository.load(folder)
+        path = release_path(named)
+        found = state.release(path)
+        last = 0 if found is None else _version(found[1])
+        counted = version or manifest.version or last + 1
+        if manifest.version not in (None, counted):
+            raise ExportError(f"{bundle}: says that it is version {manifest.version}")
+        if counted <= last:
+            raise ExportError(
+                f"{bundle}: version {counted} of {named}, and version {last} is published; "
+                "devices take only what is newer"
+            )
+        source = bundle
+        if (manifest.product, manifest.version) != (named, counted):
+            source = scratch / "release.fala"
+            manifest = add_version(source, opened, counted, named)
+        target = TargetFile.from_file(path, str(source), ["sha256"])
+        target.unrecognized_fields["custom"] = {"product": named, "version": counted}
+        role = named if named in state.products else TARGETS
+        state.targets[role].signed.targets[path] = target
+        made = sign(state, [role], keys, now)
+        file = folder / TARGETS / target.get_prefixed_paths()[0]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, lambda temporary: _copy(source, temporary))
+        repository.write(folder, state, made)
+    return {
+        "repository": str(folder), "product": named, "version": counted, "name": manifest.name,
+        "file": str(file), "bytes": target.length, **show(state, now),
+    }  # fmt: skip
+
+
+def renew(
+    folder: Path, keys: Keyring, now: datetime, roles: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Sign metadata again, for another period.
+
+    Args:
+        folder: The repository.
+        keys: Those at hand.
+        now: The time.
+        roles: Those to renew, with what names them; none renews the timestamp, and of the others
+            those that have less than half of their period left and whose keys are at hand.
+
+    Returns:
+        What was renewed.
+
+    Raises:
+        ExportError: Keys are missing.
+    """
+    with repository.locked(folder):
+        state = repository.load(folder)
+        for role in roles:
+            _ = state[role]
+        before = state.copy()
+        wanted = set(roles) or {TIMESTAMP, *_due(state, keys, now)}
+        made = sign(state, wanted, keys, now, before)
+        repository.write(folder, state, made)
+    return {"repository": str(folder), "renewed": sorted(made), **show(state, now)}
+
+
+def rotate(
+    folder: Path,
+    role: str,
+    keys: Keyring,
+    place: Path,
+    now: datetime,
+    *,
+    threshold: Threshold | None = None,
+    passphrase: bytes | None = None,
+) -> dict[str, Any]:
+    """Give a role new keys; the old ones count no more once devices have seen the new root.
+
+    Whatever both can sign both sign, so that no device is left without metadata that it believes.
+
+    Args:
+        folder: The repository.
+        role: The root, another role, or a product with keys of its own.
+        keys: Those at hand: of the root, the old ones in their old number; of the role, its old
+            ones, unless they are lost.
+        place: Folder for the new private keys.
+        now: The time.
+        threshold: None keeps how many of how many must sign.
+        passphrase: Encrypts the new keys.
+
+    Returns:
+        What was done.
+
+    Raises:
+        ExportError: Keys are missing.
+    """
+    _check_outside(folder, place)
+    with repository.locked(folder):
+        state = repository.load(folder)
+        before = state.copy()
+        old = state.delegate(role) if role in (*TOP_ROLES, *state.products) else None
+        if old is None:
+            _ = state[role]  # says which there are
+            raise ExportError(f"{role}: no such role")
+        wanted = threshold or Threshold(old.threshold, len(old.keyids))
+        files = _new_keys(state, role, wanted, place, passphrase, keys)
+        try:
+            roles = [role, TARGETS] if role in state.products else [role, ROOT]
+            made = sign(state, roles, keys, now, before)
+        except ExportError:
+            for file in files:  # keys of nothing
+                file.unlink()
+                file.with_suffix(PUBLIC).unlink()
+            raise
+        lost = role in TOP_ROLES and role != ROOT and not _both(before, state, role)
+        repository.write(folder, state, made, root_first=lost)
+    return {"repository": str(folder), "rotated": role, **show(state, now)}
+
+
+def delegate(
+    folder: Path,
+    product: str,
+    keys: Keyring,
+    place: Path,
+    now: datetime,
+    *,
+    threshold: Threshold | None = None,
+    passphrase: bytes | None = None,
+) -> dict[str, Any]:
+    """Give a product keys of its own: they sign its releases, and nobody else's.
+
+    Args:
+        folder: The repository.
+        product: The product.
+        keys: Of the targets, the snapshot and the timestamp.
+        place: Folder for the new private keys.
+        now: The time.
+        threshold: None is one of one.
+        passphrase: Encrypts the new keys.
+
+    Returns:
+        What was done.
+
+    Raises:
+        ExportError: It has its own already, or keys are missing.
+    """
+    _check_outside(folder, place)
+    with repository.locked(folder):
+        state = repository.load(folder)
+        add_product(state, _product(product), _PRODUCT_DAYS)
+        _new_keys(state, product, threshold or Threshold(1, 1), place, passphrase, keys)
+        made = sign(state, [product, TARGETS], keys, now)
+        repository.write(folder, state, made)
+    return {"repository": str(folder), "delegated": product, **show(state, now)}
+
+
+def show(state: State, now: datetime) -> dict[str, Any]:
+    """What a repository is, in plain values."""
+    roles = {}
+    for role in (*TOP_ROLES, *state.products):
+        signed, keys = state[role].signed, state.delegate(role)
+        roles[role] = {
+            "version": signed.version,
+            "expires": signed.expires.isoformat(),
+            "expired": signed.is_expired(now),
+            "threshold": f"{keys.threshold}/{len(keys.keyids)}",
+        }
+    releases = {
+        target.path.partition("/")[0]: _version(target)
+        for metadata in state.targets.values()
+        for target in metadata.signed.targets.values()
+    }
+    return {"roles": roles, "releases": releases}
+
+
+def _new_keys(
+    state: State,
+    role: str,
+    wanted: Threshold,
+    place: Path,
+    passphrase: bytes | None,
+    ring: Keyring,
+) -> list[Path]:
+    made = Keyring()
+    files: list[Path] = []
+    number = 1
+    while len(files) < wanted.keys:
+        file = place / f"{role}-{number}{PRIVATE}"
+        number += 1
+        if not file.exists() and not file.with_suffix(PUBLIC).exists():
+            key = make_key(file, passphrase)
+            files.append(file)
+            made.add(key)
+            ring.add(key)
+    give_keys(state, role, made, wanted.needed)
+    return files
+
+
+def _both(before: State, after: State, role: str) -> bool:
+    """Whether a role's new metadata are believed under the old root, too."""
+    metadata = after[role]
+    return bool(
+        before.root.signed.get_verification_result(
+            role, metadata.signed_bytes, metadata.signatures
+        ).verified
+    )
+
+
+def _due(state: State, keys: Keyring, now: datetime) -> list[str]:
+    due = []
+    for role in (*TOP_ROLES, *state.products):
+        half = timedelta(days=period_of(state[role])) / 2
+        needed = state.delegate(role)
+        at_hand = len(keys.those(needed.keyids)) >= needed.threshold
+        if state[role].signed.expires - now < half and at_hand:
+            due.append(role)
+    return due
+
+
+def _version(target: TargetFile) -> int:
+    """The version of a release that is published; 0 of what was not published so."""
+    told = target.custom
+    version = told.get("version") if isinstance(told, dict) else None
+    return version if isinstance(version, int) else 0
+
+
+def _product(name: str) -> str:
+    if not PRODUCT.fullmatch(name):
+        raise ExportError(f"{name!r:.80}: a product's name is of a-z, 0-9, - and _")
+    return name
+
+
+def _check_outside(folder: Path, keys: Path) -> None:
+    if keys.resolve() == folder.resolve() or folder.resolve() in keys.resolve().parents:
+        raise ExportError(f"{keys}: lies in the repository, which everybody can read")
+
+
+def _copy(source: Path, target: Path) -> None:
+    shutil.copyfile(source, target)

@@ -1,0 +1,182 @@
+"""A vendor's signature of one release: Ed25519 over its manifest, in a file beside the bundle.
+
+The manifest has the digest of every other file, the product and the version, so that its signature
+is the bundle's. It lies beside the bundle, as ``x.fala.sig``, not in it: a signed release has the
+bytes and the digest of the unsigned one, every earlier SDK opens it, and signing again with another
+key writes nothing again. It is checked before anything else of the bundle is parsed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fala.bundle import format as layout
+from fala.bundle.archive import read_file, read_index
+from fala.bundle.reading import blaming
+from fala.errors import (
+    BundleFormatError,
+    BundleSignatureError,
+    DataError,
+    MissingExtraError,
+    shown,
+)
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+#: What follows the bundle's name in its signature's.
+SUFFIX = ".sig"
+
+#: An Ed25519 public key: its 32 bytes, its PEM, or the path of a file that holds either.
+Trust = str | bytes | os.PathLike[str]
+
+_FORMAT = 1
+_KEY_BYTES = 32
+_SIGNATURE_BYTES = 64
+# A key or a signature is a few hundred bytes.
+_MAX_FILE_BYTES = 1 << 14
+_PEM = b"-----BEGIN"
+# A signature of a release can be taken for one of nothing else that the same key ever signs.
+_CONTEXT = b"fala release, signed manifest, format 1\n"
+
+
+def packed_manifest(path: str | os.PathLike[str]) -> bytes:
+    """A bundle's manifest as it was packed; nothing else of the bundle is looked into.
+
+    Raises:
+        BundleError: The file is missing, or its archive cannot be read.
+    """
+    with blaming(path), Path(path).open("rb") as stream:
+        index = read_index(stream)
+        if layout.MANIFEST not in index:
+            raise BundleFormatError(f"not a bundle: it has no {layout.MANIFEST}")
+        if index[layout.MANIFEST].size > layout.MAX_MANIFEST_BYTES:
+            raise BundleFormatError("the manifest is larger than any real one")
+        return read_file(stream, layout.MANIFEST, index[layout.MANIFEST])
+
+
+def message_of(manifest: bytes) -> bytes:
+    """The bytes that are signed."""
+    return _CONTEXT + manifest
+
+
+def signature_file(public_key: bytes, signature: bytes) -> bytes:
+    """The content of a signature's file.
+
+    Args:
+        public_key: The signing key's public half, 32 bytes.
+        signature: Of ``message_of``, 64 bytes.
+    """
+    content = {"format": _FORMAT, "key": public_key.hex(), "signature": signature.hex()}
+    return json.dumps(content, indent=2).encode() + b"\n"
+
+
+def check_signature(path: str | os.PathLike[str], trust: Trust) -> bytes:
+    """Check that a bundle's manifest was signed by a key.
+
+    Args:
+        path: The bundle; its signature lies beside it.
+        trust: The key; see ``Trust``.
+
+    Returns:
+        The manifest that is signed: what is installed must have it.
+
+    Raises:
+        BundleSignatureError: There is no signature, or it is not by this key or not of this bundle.
+        BundleError: The bundle cannot be read.
+        DataError: ``trust`` is no key.
+        MissingExtraError: pyca/cryptography is not installed.
+    """
+    key = public_key_of(trust)
+    manifest = packed_manifest(path)
+    from cryptography.exceptions import InvalidSignature
+
+    with blaming(path):
+        by, signature = _read_signature(Path(f"{os.fspath(path)}{SUFFIX}"))
+        if by != key.public_bytes_raw():
+            raise BundleSignatureError(
+                f"signed by another key ({by.hex()[:16]}...), not by the one that this app trusts "
+                f"({key.public_bytes_raw().hex()[:16]}...)"
+            )
+        try:
+            key.verify(signature, message_of(manifest))
+        except InvalidSignature as error:
+            raise BundleSignatureError(
+                "its signature is not of this bundle: one of the two was changed"
+            ) from error
+    return manifest
+
+
+def public_key_of(trust: Trust) -> Ed25519PublicKey:
+    """An Ed25519 public key.
+
+    Raises:
+        DataError: It is none.
+        MissingExtraError: pyca/cryptography is not installed.
+    """
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+    except ImportError as error:
+        raise MissingExtraError(
+            f"a signature cannot be checked here: install fala-sdk[ota] ({error})"
+        ) from error
+    data = _key_bytes(trust)
+    try:
+        if len(data) == _KEY_BYTES:
+            return Ed25519PublicKey.from_public_bytes(data)
+        key = load_pem_public_key(data)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise DataError(
+            f"trust is an Ed25519 public key, as its {_KEY_BYTES} bytes, as PEM, or as a file of "
+            f"either: {error}"
+        ) from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise DataError(f"trust is an Ed25519 public key, not {type(key).__name__}")
+    return key
+
+
+def _key_bytes(trust: Trust) -> bytes:
+    if isinstance(trust, bytes | bytearray):
+        return bytes(trust)
+    if isinstance(trust, str) and trust.lstrip().startswith(_PEM.decode()):
+        return trust.lstrip().encode(errors="replace")
+    try:
+        with Path(trust).open("rb") as stream:
+            return stream.read(_MAX_FILE_BYTES)
+    except TypeError as error:
+        raise DataError(
+            f"trust is an Ed25519 public key or its file, not {shown(trust)}"
+        ) from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise DataError(f"trust: the key's file {trust!r:.200} cannot be read: {reason}") from error
+
+
+def _read_signature(path: Path) -> tuple[bytes, bytes]:
+    """The public key that a signature claims, and the signature."""
+    try:
+        with path.open("rb") as stream:
+            content = json.loads(stream.read(_MAX_FILE_BYTES))
+    except FileNotFoundError as error:
+        raise BundleSignatureError(
+            f"not signed: {path.name} is not beside it (fala-export sign makes it)"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise BundleSignatureError(f"{path.name} is no signature: not JSON") from error
+    try:
+        if content["format"] != _FORMAT:
+            raise BundleSignatureError(
+                f"{path.name} is of format {content['format']!r:.40}; this SDK reads {_FORMAT}: "
+                "update fala"
+            )
+        by, signature = bytes.fromhex(content["key"]), bytes.fromhex(content["signature"])
+    except (TypeError, KeyError, ValueError) as error:
+        raise BundleSignatureError(f"{path.name} is no signature: {error!r:.80}") from error
+    if len(by) != _KEY_BYTES or len(signature) != _SIGNATURE_BYTES:
+        raise BundleSignatureError(f"{path.name} is no signature: its parts have other lengths")
+    return by, signature

@@ -1,0 +1,1 @@
+"""What the command ``fala-device`` does to a device's folder."""

@@ -1,0 +1,294 @@
+"""All of a replacement that changes nothing: open, read, encode, fit, load, probe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from fala.backbones import Backbone
+from fala.bundle.format import WORD_VECTORS
+from fala.bundle.reading import Bundle
+from fala.bundle.signature import Trust
+from fala.errors import BundleFormatError, BundleMismatchError, DimensionError, OlderReleaseError
+from fala.examples import unique_texts
+from fala.lexical.ngrams import LastNgrams
+from fala.model.answering import Answering
+from fala.model.bridge import Bridge, reachable
+from fala.model.heads import Head, Vectors
+from fala.proving.prove import proven
+from fala.replacement.budget import Budget, Follower
+from fala.replacement.choose import Choice, OldSpace, choose
+from fala.replacement.encode import PROBES, forward, probe
+from fala.replacement.fitting import Fitted, fit_recalled, vendor_alone
+from fala.replacement.memory import Memory, Recalled, Target, Taught, recall, taught_by
+from fala.replacement.stages import Stages
+from fala.store.installed import Installed
+from fala.store.open_slot import OpenSlot, lazy, prior_of
+from fala.store.slots import open_release
+from fala.store.versions import check_version
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """A new release, opened.
+
+    Attributes:
+        bundle: Its bundle.
+        head: Its head, with the labels in the device's order, and further ones behind them.
+        bridges: Those that lead to its backbone from one that the device has had, the worst first.
+    """
+
+    bundle: Bundle
+    head: Head
+    bridges: list[Bridge]
+
+    @property
+    def instant(self) -> bool:
+        """Whether a personal model can answer before any forward pass: by a bridge, or by words."""
+        return bool(self.bridges) or self.head.lexical is not None
+
+    @property
+    def static(self) -> bool:
+        """Whether encoding costs no forward pass."""
+        return self.bundle.manifest.kind == WORD_VECTORS
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A personal model on a new release, as it would answer first.
+
+    Attributes:
+        now: What answers.
+        memory: What the device remembers, with the texts that were encoded for this.
+        taught: What the old model says; None where the labels are others.
+        recalled: The examples as the new backbone knows them.
+        fitted: The new model.
+        first: The first choice of texts; of none over a bridge.
+        encoded: The new backbone's embeddings of them, by text.
+        seconds: Of reading, encoding and fitting.
+    """
+
+    now: OpenSlot
+    memory: Memory
+    taught: Taught | None
+    recalled: Recalled
+    fitted: Fitted
+    first: Choice
+    encoded: Mapping[str, Vectors]
+    seconds: float
+
+
+def open_new(
+    installed: Installed,
+    path: str,
+    now: OpenSlot,
+    trust: Trust | None = None,
+    *,
+    allow_older: bool = False,
+) -> Release:
+    """Open a release that is to replace what answers.
+
+    Raises:
+        OlderReleaseError: It is older than one that was installed, and that is not allowed.
+        BundleMismatchError: It is for another task, or lacks a label of the device's.
+        BundleError: It cannot be trusted.
+        DeviceChangedError: Another one was installed meanwhile.
+    """
+    bundle, head = open_release(path, hold=True, trust=trust)
+    if not allow_older:
+        try:
+            check_version(installed.store, now.bundle.manifest, bundle.manifest)
+        except OlderReleaseError as error:
+            raise OlderReleaseError(f"{bundle.path}: {error}") from error
+    labels = now.model.head.labels
+    if head.task != now.model.head.task or not set(labels) <= set(head.labels):
+        raise BundleMismatchError(
+            f"{bundle.path}: for {head.task} with labels {', '.join(head.labels)}; this "
+            f"device does {now.model.head.task} with labels {', '.join(labels)}"
+        )
+    added = [label for label in head.labels if label not in labels]
+    with installed.expecting(now):
+        before = now.bundle.bridges()
+    new_bridges = bundle.bridges()
+    direct = new_bridges.get(now.record.backbone)
+    if direct is not None and len(direct.matrix) != now.bundle.manifest.dimension:
+        raise DimensionError(
+            f"{bundle.path}: its bridge starts from {len(direct.matrix)} dimensions; this device's "
+            f"backbone has {now.bundle.manifest.dimension}"
+        )
+    reached = reachable(new_bridges, before, now.record.backbone)
+    # A bridge from a backbone that this device never had leads nowhere.
+    bridges = [
+        one
+        for one in reached
+        if one.source == now.record.backbone or installed.store.has_embeddings(one.source)
+    ]
+    return Release(bundle, head.in_order([*labels, *added]), bridges)
+
+
+class Preparation:
+    """A replacement under way, before anything changes; see ``preparing``."""
+
+    def __init__(
+        self,
+        installed: Installed,
+        release: Release,
+        budget: Budget,
+        stages: Stages,
+        follower: Follower,
+        positive: int,
+        last: LastNgrams,
+        loading: Future[Backbone],
+    ) -> None:
+        self.release = release
+        self._last = last
+        self._installed, self._budget, self._loading = installed, budget, loading
+        self._stages, self._follower, self._positive = stages, follower, positive
+        self._encoded: dict[str, Vectors] = {}
+        self._first: Choice | None = None
+
+    def fit(self, now: OpenSlot) -> Prepared:
+        """Fit a personal model on the release; what was encoded before is not encoded again."""
+        stages = self._stages
+        started = time.perf_counter()
+        self._follower.check("read")
+        with stages.stage("read"):
+            memory = Memory(self._installed.store, self._last)
+            target, taught = self._target(memory, now)
+            memory.add(target.backbone, self._encoded)
+            recalled = recall(memory, target)
+        if self._first is None:
+            self._first = self._encode(memory, recalled, taught, now)
+            if self._encoded:
+                with stages.stage("read"):
+                    memory.add(target.backbone, self._encoded)
+                    recalled = recall(memory, target)
+        self._follower.check("solve")
+        with stages.stage("solve"):
+            fitted = self._fit(now, target, recalled)
+        return Prepared(
+            now, memory, taught, recalled, fitted, self._first, self._encoded,
+            time.perf_counter() - started,
+        )  # fmt: skip
+
+    def check(self, prepared: Prepared) -> tuple[Backbone, int]:
+        """Let the new model answer the device's own texts.
+
+        Returns:
+            The backbone, loaded, and how many texts it answered.
+
+        Raises:
+            BundleError: It cannot be loaded, or cannot answer.
+        """
+        bundle, fitted = self.release.bundle, prepared.fitted
+        with self._stages.stage("load"):
+            backbone = self._loading.result()  # one that does not load must not be committed
+        self._follower.check("check")
+        with self._stages.stage("check"):
+            texts = unique_texts(row.example for row in prepared.memory.examples()[-PROBES:])
+            answering = Answering(fitted.model, lazy(bundle, backbone), fitted.threshold)
+            return backbone, probe(answering, bundle, texts)
+
+    def _target(self, memory: Memory, now: OpenSlot) -> tuple[Target, Taught | None]:
+        release, head = self.release, self.release.head
+        taught = taught_by(memory, now) if now.model.head.labels == head.labels else None
+        # A vendor's model has nothing personal to hand on.
+        differences: Mapping[int, Vectors] = {}
+        if taught is not None and not now.model.is_vendor:
+            differences = taught.differences()
+        return Target(
+            head, release.bundle.backbone_digest, prior_of(release.bundle, head.labels),
+            release.bridges, release.bundle.scales, differences,
+        ), taught  # fmt: skip
+
+    def _encode(
+        self, memory: Memory, recalled: Recalled, taught: Taught | None, now: OpenSlot
+    ) -> Choice:
+        """What passes through the new backbone before it answers.
+
+        All of it where that costs nothing; nothing over a bridge, or where words speak; else
+        representatives.
+        """
+        if self.release.static:
+            choice = Choice(recalled.unseen())
+        elif self.release.instant or not memory.examples():
+            return Choice([])
+        else:
+            limit = self._budget.passes(bridged=False)
+
+            def old() -> OldSpace:
+                found = taught_by(memory, now) if taught is None else taught
+                return OldSpace(found.embeddings, found.logits, now.model.head)
+
+            with self._stages.stage("select"):
+                choice = choose(recalled, np.empty((0, 1)), limit, limit, old)
+        seconds = self._budget.seconds
+        with self._stages.stage("forward"):
+            deadline = None if seconds is None else self._stages.started + seconds
+            self._encoded = forward(
+                choice.texts, lambda texts: self._loading.result().encode(texts),
+                None if self.release.static else deadline, self._follower,
+            )  # fmt: skip
+        return choice
+
+    def _fit(self, now: OpenSlot, target: Target, recalled: Recalled) -> Fitted:
+        training = recalled.training
+        if not recalled.ids and not recalled.waiting:
+            return vendor_alone(target, "the device has no examples yet")
+        if not recalled.ids:
+            return vendor_alone(target, "the budget allows no representative")
+        if now.model.is_vendor and not training.labelled.any():
+            return vendor_alone(target, "nothing personal is known yet")
+        if not training.telling.any():
+            return vendor_alone(target, "there is neither a label nor an old logit to fit to")
+        try:
+            return fit_recalled(target, recalled, self._positive)
+        except (np.linalg.LinAlgError, ArithmeticError) as error:
+            raise BundleFormatError(
+                f"{self.release.bundle.path}: the numbers of its head, prior and bridges are too "
+                f"large or too small for a fit ({error}); nothing was installed"
+            ) from error
+
+
+@contextmanager
+def preparing(
+    installed: Installed,
+    path: str,
+    budget: Budget,
+    stages: Stages,
+    follower: Follower,
+    positive: Callable[[Head], int],
+    now: OpenSlot,
+    last: LastNgrams,
+    *,
+    trust: Trust | None,
+    allow_older: bool,
+) -> Iterator[Preparation]:
+    """Open a release, and load its backbone while the store is read and texts are chosen.
+
+    Args:
+        installed: The device.
+        path: The release's file.
+        budget: What it may cost.
+        stages: Times what is done.
+        follower: Told of every stage.
+        positive: Gives the label whose F1 thresholds are for, by head.
+        now: What answers.
+        last: The n-grams of the device's texts, hashed once for all of this.
+        trust: See ``Device.replace``.
+        allow_older: See ``Device.replace``.
+    """
+    follower.check("open")
+    with stages.stage("open"):
+        release = open_new(installed, path, now, trust, allow_older=allow_older)
+    with ThreadPoolExecutor(max_workers=1) as loader:
+        # What was installed before has proved itself.
+        again = release.bundle.digest in installed.store.bundles()
+        loading = loader.submit(proven, release.bundle, known=again)
+        label = positive(release.head)
+        yield Preparation(installed, release, budget, stages, follower, label, last, loading)

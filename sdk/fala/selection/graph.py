@@ -1,0 +1,213 @@
+"""The signals on pairs of examples that correlation clustering works with.
+
+The graph joins two examples by ``+`` where they have the same label and one is among the other's
+nearest by cosine (the paper's equations 2 and 3); every other pair is ``-``. A clustering costs
+one for each ``+`` pair that it parts and each ``-`` pair that it puts together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fala.errors import DataError
+
+Vectors = npt.NDArray[np.float32]
+Indices = npt.NDArray[np.int64]
+
+UNLABELLED = -1
+
+#: Vectors whose nearest others are found by comparing all pairs.
+EXACT = 10_000
+_CELLS = 4.0  # cells beyond, in square roots of the number of vectors
+_PROBED = 16  # cells whose vectors are compared with those of a cell, itself among them
+_BLOCK_ENTRIES = 1 << 20  # similarities held at a time, 4 MB as float32
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Both signals on the pairs of n examples.
+
+    Attributes:
+        unit: Embeddings of length one, or zero, (n, dim). Their dot product is the weak signal.
+        nearest: Each example's nearest others by falling cosine, (n, k); -1 where there are fewer.
+        edges: The ``+`` pairs i < j as sorted keys i * n + j, (m,), m <= n * k.
+    """
+
+    unit: Vectors
+    nearest: Indices
+    edges: Indices
+
+    def __len__(self) -> int:
+        return len(self.unit)
+
+    def positive(self, left: npt.ArrayLike, right: Indices) -> npt.NDArray[np.bool_]:
+        """Say which pairs of examples are ``+``; the arguments broadcast."""
+        keys = edge_keys(left, right, len(self))
+        if not len(self.edges):
+            return np.zeros(keys.shape, dtype=np.bool_)
+        # Methods, not NumPy's functions: this is asked thousands of times on a few pairs.
+        places = self.edges.searchsorted(keys)
+        places[places == len(self.edges)] = 0
+        return np.asarray(self.edges[places] == keys)
+
+
+def unit_vectors(embeddings: npt.ArrayLike) -> Vectors:
+    """Scale embeddings (n, dim) to length one; a zero vector stays zero.
+
+    Raises:
+        DataError: The embeddings are not a matrix of finite numbers.
+    """
+    matrix = np.asarray(embeddings)
+    if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
+        raise DataError(f"embeddings must be a real matrix (n, dim), not {matrix.shape}")
+    if not np.isfinite(matrix).all():
+        raise DataError("embeddings hold NaN or infinity")
+    # Largest entry first: the square of a large but finite entry would overflow.
+    matrix = matrix.astype(np.promote_types(matrix.dtype, np.float32), copy=False)
+    largest = np.abs(matrix).max(axis=1, initial=0, keepdims=True)
+    unit = (matrix / np.where(largest > 0, largest, 1)).astype(np.float32)
+    lengths = np.linalg.norm(unit, axis=1, keepdims=True)
+    return np.asarray(unit / np.where(lengths > 0, lengths, 1), dtype=np.float32)
+
+
+def row_blocks(rows: int, columns: int) -> Iterator[slice]:
+    """Cut rows into slices whose similarities to ``columns`` others stay within a few megabytes."""
+    step = max(1, _BLOCK_ENTRIES // max(1, columns))
+    for start in range(0, rows, step):
+        yield slice(start, min(start + step, rows))
+
+
+def nearest_neighbours(unit: Vectors, neighbours: int) -> tuple[Indices, Vectors]:
+    """List each vector's nearest others by falling cosine, block by block.
+
+    Of more than ``EXACT`` vectors nearly the nearest: vectors are put into cells round vectors
+    drawn from them, as in an inverted file (Sivic and Zisserman, "Video Google", ICCV 2003), and
+    compared with those of the nearest cells. Time then grows as n^1.5.
+
+    A zero vector (a text without a known word) is like nothing: it has no neighbours and is
+    nobody's neighbour.
+
+    Args:
+        unit: Vectors of length one or zero, (n, dim).
+        neighbours: How many to list at most, k.
+
+    Returns:
+        Indices (n, min(k, n - 1)), -1 where there are fewer, and their cosines.
+    """
+    total = len(unit)
+    listed = max(0, min(neighbours, total - 1))
+    lists = np.full((total, listed), -1, dtype=np.int64)
+    cosines = np.full((total, listed), -np.inf, dtype=np.float32)
+    if not listed:
+        return lists, cosines
+    empty = np.asarray(~unit.any(axis=1))
+    everyone = np.arange(total)
+    pairs: Iterator[tuple[Indices, Indices]]
+    if total <= EXACT:
+        pairs = ((everyone[rows], everyone) for rows in row_blocks(total, total))
+    else:
+        pairs = _near_pairs(unit, np.flatnonzero(~empty))
+    for rows, others in pairs:
+        similarity = unit[rows] @ unit[others].T
+        similarity[:, empty[others]] = -np.inf
+        similarity[empty[rows]] = -np.inf
+        similarity[rows[:, None] == others] = -np.inf
+        most = min(listed, len(others))
+        best = np.argpartition(similarity, len(others) - most, axis=1)[:, len(others) - most :]
+        best.sort(axis=1)  # so that the stable sort below breaks ties by index
+        values = np.take_along_axis(similarity, best, axis=1)
+        order = np.argsort(-values, axis=1, kind="stable")
+        cosines[rows, :most] = np.take_along_axis(values, order, axis=1)
+        lists[rows, :most] = others[np.take_along_axis(best, order, axis=1)]
+    lists[np.isneginf(cosines)] = -1
+    return lists, cosines
+
+
+def nearest_of(unit: Vectors, centres: Vectors) -> Indices:
+    """Find the centre (m, dim) of the greatest cosine to each vector (n, dim), (n,)."""
+    found = np.empty(len(unit), dtype=np.int64)
+    for rows in row_blocks(len(unit), len(centres)):
+        found[rows] = (unit[rows] @ centres.T).argmax(axis=1)
+    return found
+
+
+def _near_pairs(unit: Vectors, used: Indices) -> Iterator[tuple[Indices, Indices]]:
+    """Vectors, a few at a time, and those among which their nearest are looked for, ascending."""
+    count = max(1, min(len(used), int(_CELLS * np.sqrt(len(used)))))
+    centres = unit[np.random.default_rng(0).choice(used, count, replace=False)]
+    cell = nearest_of(unit[used], centres)
+    starts = np.append(0, np.cumsum(np.bincount(cell, minlength=count)))
+    members = [used[part] for part in np.split(np.argsort(cell, kind="stable"), starts[1:-1])]
+    near, _ = nearest_neighbours(centres, _PROBED - 1)
+    for index, own in enumerate(members):
+        others = [members[other] for other in near[index] if other >= 0]
+        candidates = np.sort(np.concatenate([own, *others]))
+        for rows in row_blocks(len(own), len(candidates)):
+            yield own[rows], candidates
+
+
+def build_graph(
+    embeddings: npt.ArrayLike, labels: npt.ArrayLike | None, *, neighbours: int
+) -> Graph:
+    """Build both signals (the paper's equations 2 and 3) in O(n (dim + k)) memory.
+
+    Args:
+        embeddings: One row an example, (n, dim).
+        labels: Class of each example, (n,) integers. For an example without a label of its own,
+            pass the class that the old model predicts, or -1: nothing is then known against the
+            pair, and equation 3 alone decides. None: all are -1.
+        neighbours: k of equation 3.
+
+    Raises:
+        DataError: Embeddings, labels or neighbours cannot be used.
+    """
+    if neighbours < 0:
+        raise DataError(f"neighbours must not be negative, but is {neighbours}")
+    unit = unit_vectors(embeddings)
+    lists, _ = nearest_neighbours(unit, neighbours)
+    left, column = np.nonzero(lists >= 0)
+    right = lists[left, column]
+    if labels is not None:
+        classes = classes_of(labels, len(unit))
+        unknown = classes == UNLABELLED
+        same = (classes[left] == classes[right]) | unknown[left] | unknown[right]
+        left, right = left[same], right[same]
+    keys = edge_keys(left, right, len(unit))
+    keys.sort()  # NumPy's unique of millions of numbers takes four times as long
+    return Graph(unit, lists, keys[np.append(True, keys[1:] > keys[:-1])[: len(keys)]])
+
+
+def classes_of(labels: npt.ArrayLike, total: int) -> Indices:
+    """The classes of that many examples.
+
+    Raises:
+        DataError: The labels are not as many integers.
+    """
+    classes = np.asarray(labels)
+    integers = classes.dtype.kind in "biu" or not classes.size  # an empty list has no kind
+    if classes.shape != (total,) or not integers:
+        raise DataError(f"labels must be {total} integers")
+    return classes
+
+
+def disagreements(assignment: Indices, graph: Graph) -> int:
+    """Count ``+`` pairs between clusters and ``-`` pairs inside them, from the ``+`` pairs alone.
+
+    Args:
+        assignment: Each example's cluster, (n,), not negative.
+        graph: The strong signal.
+    """
+    left, right = np.divmod(graph.edges, max(1, len(graph)))
+    joined = int(np.count_nonzero(assignment[left] == assignment[right]))
+    sizes = np.bincount(assignment)
+    pairs_inside = int((sizes * (sizes - 1) // 2).sum())
+    return len(graph.edges) - joined + pairs_inside - joined
+
+
+def edge_keys(left: npt.ArrayLike, right: npt.ArrayLike, total: int) -> Indices:
+    """One number for each pair of ``total`` examples, whichever comes first; they broadcast."""
+    return np.asarray(np.minimum(left, right) * np.int64(total) + np.maximum(left, right))

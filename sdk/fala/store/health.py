@@ -1,0 +1,195 @@
+"""What of a device's folder is whole, and what could answer."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fala.bundle.reading import Bundle
+from fala.errors import BundleError, DeviceError
+from fala.examples import MATCHING, Match
+from fala.model.heads import Head
+from fala.store.database import BUSY_TIMEOUT_MS
+from fala.store.open_slot import OpenSlot
+from fala.store.salvage import Salvaged, salvage
+from fala.store.slots import BUNDLES, SLOTS, bundle_path, open_release
+
+#: The store's file in a device's folder.
+STORE = "store.sqlite3"
+#: A store that a repair has written, and that has not taken its place yet.
+REBUILT = f"rebuilt-{STORE}"
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """What could answer.
+
+    Attributes:
+        slot: The slot that it is in, or would be put in.
+        bundle: Its bundle, verified.
+        head: The bundle's head.
+        opened: The slot, where its personal model is whole; else that is to be fitted again.
+    """
+
+    slot: str
+    bundle: Bundle
+    head: Head
+    opened: OpenSlot | None = None
+
+
+@dataclass(eq=False)
+class Health:
+    """What was found in a device's folder.
+
+    Attributes:
+        folder: It.
+        salvaged: What can be read of the store.
+        slots: What is wrong with each slot by name; empty where nothing is.
+        bundles: What is wrong with each file of a bundle, by name; empty where nothing is.
+        store: What is wrong with the store.
+        open_to_others: Files and folders that other users of the machine may read.
+        candidates: What could answer, the best first.
+        unfinished: Whether the folder's creation was never finished.
+    """
+
+    folder: Path
+    salvaged: Salvaged
+    slots: dict[str, str] = field(default_factory=dict)
+    bundles: dict[str, str] = field(default_factory=dict)
+    store: list[str] = field(default_factory=list)
+    open_to_others: list[Path] = field(default_factory=list)
+    candidates: list[Candidate] = field(default_factory=list)
+    unfinished: bool = False
+
+    @property
+    def problems(self) -> list[str]:
+        """All that is wrong, in words."""
+        return [
+            *(f"{STORE}: {what}" for what in self.store),
+            *(f"slot {name}: {what}" for name, what in self.slots.items() if what),
+            *(f"{BUNDLES}/{name}: {what}" for name, what in self.bundles.items() if what),
+            *(f"{file.name}: other users may read it" for file in self.open_to_others),
+        ]
+
+
+def connect(folder: Path) -> sqlite3.Connection:
+    """A connection to a store that may be damaged."""
+    connection = sqlite3.connect(folder / STORE, isolation_level=None)
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+    return connection
+
+
+def examine(folder: Path) -> Health:
+    """Look at a device's folder; nothing is changed.
+
+    Raises:
+        DeviceError: It is none, cannot be read, or a newer FaLA wrote it.
+    """
+    if not any((folder / name).exists() for name in (STORE, REBUILT)):
+        raise DeviceError(f"{folder}: not a device folder; make one with Device.create")
+    try:
+        if not (folder / STORE).is_file():
+            health = Health(folder, Salvaged(problems=["a repair was interrupted"]))
+        else:
+            with closing(connect(folder)) as connection:
+                health = Health(folder, salvage(folder / STORE, connection))
+        return diagnose(health)
+    except OSError as error:
+        raise DeviceError(f"{folder}: {error.strerror or error}") from error
+
+
+def diagnose(health: Health) -> Health:
+    """Find out what could answer, and what is wrong with the rest."""
+    folder, found = health.folder, health.salvaged
+    if not any((found.problems, found.slots, found.broken, found.examples, found.active)):
+        health.unfinished = True
+        health.store = ["its creation was never finished; call Device.create again"]
+        return health
+    _check_bundles(health)
+    _check_slots(health)
+    health.store += found.problems
+    if found.active is None:
+        health.store.append("it does not tell which slot answers")
+    elif found.active[0] not in health.slots:
+        health.slots.setdefault(found.active[0], "its row is missing")
+    _drop_strangers(health)
+    health.open_to_others = [] if os.name == "nt" else [*_lax(folder)]
+    return health
+
+
+def _check_bundles(health: Health) -> None:
+    for file in sorted((health.folder / BUNDLES).glob("*.fala")):
+        health.bundles[file.name] = _fault(file)
+
+
+def _fault(file: Path) -> str:
+    try:
+        digest = open_release(file)[0].digest
+    except BundleError as error:
+        return str(error).removeprefix(f"{file}: ")
+    return "" if digest == file.stem else "not the bundle that was installed"
+
+
+def _check_slots(health: Health) -> None:
+    """Open every slot: the active one first, then what it came from, then what lies about."""
+    folder, found = health.folder, health.salvaged
+    active = found.active or (None, None)
+    order = sorted(found.slots, key=lambda name: (name != active[0], name != active[1], name))
+    whole: list[Candidate] = []
+    again: list[Candidate] = []
+    for name in order:
+        record = found.slots[name]
+        health.slots[name] = ""
+        try:
+            opened = OpenSlot.read(folder, folder / STORE, record, found.counts[0])
+            whole.append(Candidate(name, opened.bundle, opened.model.head, opened))
+        except (BundleError, DeviceError) as error:
+            said = str(error).partition("; fala-device")[0].removeprefix(f"{folder / STORE}: ")
+            health.slots[name] = said.removeprefix(f"slot {name} is damaged: ")
+            if health.bundles.get(f"{record.bundle}.fala") == "":
+                again.append(_fitted_again(name, bundle_path(folder, record.bundle)))
+    for name, (digest, why) in found.broken.items():
+        health.slots[name] = why
+        if health.bundles.get(f"{digest}.fala") == "":
+            again.append(_fitted_again(name, bundle_path(folder, digest)))
+    again.sort(key=lambda candidate: candidate.slot != active[0])
+    used = {candidate.bundle.path.name for candidate in (*whole, *again)}
+    lying = [name for name, what in health.bundles.items() if not what and name not in used]
+    # The newest is likeliest to be what answered last.
+    newest = sorted(lying, key=lambda name: -(folder / BUNDLES / name).stat().st_mtime)
+    further = [_fitted_again(SLOTS[0], folder / BUNDLES / name) for name in newest]
+    health.candidates = [*whole, *again, *further]
+
+
+def _fitted_again(slot: str, file: Path) -> Candidate:
+    bundle, head = open_release(file)
+    return Candidate(slot if slot in SLOTS else SLOTS[0], bundle, head)
+
+
+def _drop_strangers(health: Health) -> None:
+    """Examples of another task than what could answer are no examples of this device."""
+    if not health.candidates:
+        return
+    matching, found = health.candidates[0].head.task == MATCHING, health.salvaged
+    strange = [
+        identity
+        for identity, row in found.examples.items()
+        if isinstance(row.example, Match) != matching
+    ]
+    for identity in strange:
+        del found.examples[identity]
+        found.lost += 1
+    if strange:
+        health.store.append(f"{len(strange)} examples of another task")
+
+
+def _lax(folder: Path) -> Iterator[Path]:
+    """What is the user's, and may be read by others."""
+    own = [folder, folder / BUNDLES, *(folder / BUNDLES).glob("*"), *folder.glob(f"*{STORE}*")]
+    for file in own:
+        if file.exists() and file.stat().st_mode & 0o077:
+            yield file

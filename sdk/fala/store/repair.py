@@ -1,0 +1,309 @@
+"""Mending a device's folder: what can be read is kept, and what is damaged is kept aside."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fala.bundle.files import sync_directory
+from fala.errors import DeviceChangedError, DeviceError
+from fala.examples import unique_texts
+from fala.store.database import Database
+from fala.store.health import REBUILT, STORE, Candidate, Health, connect, diagnose, examine
+from fala.store.records import SlotRecord, StoredExample
+from fala.store.rows import EXAMPLE_COLUMNS, columns_of, kept_as
+from fala.store.salvage import Salvaged, salvage
+from fala.store.slots import BUNDLES, SLOTS, install, open_release, slot_record
+from fala.store.store import Store
+
+#: How the name of a file begins that a repair has kept aside.
+ASIDE = "damaged-"
+_PART = f"{REBUILT}.part"
+
+
+@dataclass(frozen=True)
+class RepairReport:
+    """What ``Device.repair`` or ``fala-device doctor`` found, and what was done about it.
+
+    Attributes:
+        path: The device's folder.
+        whole: Whether nothing is wrong, or nothing is any more.
+        problems: What was found wrong, in words.
+        actions: What was done; where nothing was to be changed, what ``--repair`` would do.
+        slots: By name ``"whole"``, or what is wrong.
+        bundles: By file name ``"whole"``, or what is wrong.
+        examples: Examples that can be read.
+        labelled: How many of them have a label.
+        lost: Examples of which something was seen that cannot be read. What a damaged page held
+            nobody knows, so there may have been more.
+        answers: The slot that answers, or would; None where none can.
+        fit: Whether its personal model is lost, and fitted again to what can be read.
+        aside: Where the damaged file was kept, in the same folder; None where it was whole.
+    """
+
+    path: str
+    whole: bool
+    problems: tuple[str, ...] = ()
+    actions: tuple[str, ...] = ()
+    slots: Mapping[str, str] = field(default_factory=dict)
+    bundles: Mapping[str, str] = field(default_factory=dict)
+    examples: int = 0
+    labelled: int = 0
+    lost: int = 0
+    answers: str | None = None
+    fit: bool = False
+    aside: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values, for JSON."""
+        return asdict(self)
+
+
+def look(folder: Path) -> RepairReport:
+    """Say what of a folder is whole, and what a repair would do; nothing is changed.
+
+    Raises:
+        DeviceError: It is no device's, or a newer FaLA wrote it.
+    """
+    health = examine(folder)
+    return _report(health, _plan(health), done=False)
+
+
+def repair(folder: Path, release: str | None = None) -> RepairReport:
+    """Mend a folder; see ``Device.repair``."""
+    try:
+        _finish(folder)
+        health = examine(folder)
+        if release is not None and not health.candidates and not health.unfinished:
+            _bring(health, release)
+        plan = _plan(health)
+        aside = None
+        if plan.rebuild:
+            health, aside = _rebuild(folder, release)
+            plan = _plan(health)
+        elif plan.slot:
+            _change_slots(health, plan)
+        for name in _broken(health) if plan.answers is not None else ():
+            (folder / BUNDLES / name).unlink(missing_ok=True)
+        for file in health.open_to_others:
+            with contextlib.suppress(FileNotFoundError):  # the log goes with the last connection
+                file.chmod(0o700 if file.is_dir() else 0o600)
+        return _report(health, plan, done=True, aside=aside)
+    except OSError as error:
+        raise DeviceError(f"{folder}: {error.strerror or error}") from error
+    except sqlite3.Error as error:
+        raise DeviceError(f"{folder}: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is to be done: write the store anew, or only its slots; then who answers."""
+
+    rebuild: bool
+    slot: bool
+    answers: Candidate | None
+
+
+def _plan(health: Health) -> _Plan:
+    if health.unfinished or not health.candidates:
+        return _Plan(False, False, None)
+    answers, active = health.candidates[0], health.salvaged.active
+    wrong = any(health.slots.values()) or (active is not None and active[0] != answers.slot)
+    return _Plan(bool(health.store), wrong or answers.opened is None, answers)
+
+
+def _report(health: Health, plan: _Plan, *, done: bool, aside: str | None = None) -> RepairReport:
+    found, answers = health.salvaged, plan.answers
+    actions: list[str] = []
+    if answers is None and not health.unfinished:
+        actions.append(
+            "no release in the folder is whole: repair with one (--bundle FILE), and all that "
+            "can be read comes with it"
+        )
+    if plan.rebuild:
+        actions.append(f"write {STORE} anew from what can be read; the damaged file stays aside")
+    if answers is not None and (plan.slot or plan.rebuild):
+        name = answers.bundle.manifest.name
+        if answers.opened is None:
+            actions.append(f"fit the personal model again, on {name}")
+        elif found.active is None or found.active[0] != answers.slot:
+            actions.append(f"fall back to slot {answers.slot}, {name}")
+        if any(health.slots.values()):
+            actions.append("empty the slots that are damaged")
+    if _broken(health):
+        actions.append("delete the bundles that are damaged")
+    if health.open_to_others:
+        actions.append("keep the files from other users")
+    problems = tuple(health.problems)
+    return RepairReport(
+        path=str(health.folder),
+        whole=not problems or (done and answers is not None),
+        problems=problems,
+        actions=tuple(actions),
+        slots={name: what or "whole" for name, what in sorted(health.slots.items())},
+        bundles={name: what or "whole" for name, what in health.bundles.items()},
+        examples=len(found.examples),
+        labelled=sum(row.label is not None for row in found.examples.values()),
+        lost=found.lost,
+        answers=None if answers is None else answers.slot,
+        fit=answers is not None and answers.opened is None,
+        aside=aside,
+    )
+
+
+def _broken(health: Health) -> list[str]:
+    return [name for name, what in health.bundles.items() if what]
+
+
+def _bring(health: Health, release: str) -> None:
+    """Install a release where none in the folder is whole; its vendor's model is fitted then."""
+    bundle, head = open_release(release, hold=True)
+    bundle.backbone()  # a model that does not load must not be installed
+    installed = install(bundle, health.folder)
+    health.bundles[installed.path.name] = ""
+    health.candidates = [Candidate(SLOTS[0], installed, head)]
+
+
+def _change_slots(health: Health, plan: _Plan) -> None:
+    """Let the best candidate answer, in a store that is whole."""
+    found, answers = health.salvaged, plan.answers
+    if answers is None or found.active is None:
+        return
+    store = Store(health.folder / STORE)
+    try:
+        with store.transaction():
+            if store.version().generation != found.counts[0]:
+                raise DeviceChangedError(f"{health.folder}: in use; close it and repair again")
+            if answers.opened is None:
+                store.put_slot(_anew(answers))
+            others = [name for name in SLOTS if name != answers.slot]
+            kept = [name for name in others if health.slots.get(name) == ""]
+            store.activate(answers.slot, kept[0] if kept else None)
+            for name in {*found.slots, *found.broken} - {answers.slot, *kept}:
+                store.drop_slot(name)
+            store.advance(found.counts[0])
+    finally:
+        store.close()
+
+
+def _anew(answers: Candidate) -> SlotRecord:
+    return slot_record(answers.slot, answers.bundle, answers.head.vendor_model())
+
+
+def _rebuild(folder: Path, release: str | None) -> tuple[Health, str]:
+    """Write the store anew, and let it take the place of the damaged one."""
+    connection = connect(folder)
+    try:
+        with contextlib.suppress(sqlite3.DatabaseError):
+            # Nobody writes meanwhile; to a file that is too damaged for it nobody can.
+            connection.execute("BEGIN IMMEDIATE")
+        health = diagnose(Health(folder, salvage(folder / STORE, connection)))
+        if release is not None and not health.candidates:
+            _bring(health, release)
+        _write(folder / _PART, health.salvaged, health)
+        (folder / _PART).replace(folder / REBUILT)
+        if os.name == "nt":  # where an open file keeps its name
+            connection.close()
+        aside = _exchange(folder)
+    finally:
+        with contextlib.suppress(sqlite3.Error):
+            connection.close()
+    return health, aside
+
+
+def _write(file: Path, found: Salvaged, health: Health) -> None:
+    """Write what was read to a new store."""
+    for part in file.parent.glob(f"{file.name}*"):
+        part.unlink()
+    database = Database(file, create=True)
+    try:
+        with database.transaction(), database.writer() as db:
+            _write_examples(db, found)
+            _write_slots(db, found, health)
+    finally:
+        database.close()
+    with file.open("rb+") as stream:
+        os.fsync(stream.fileno())
+
+
+def _write_examples(db: sqlite3.Connection, found: Salvaged) -> None:
+    rows: list[StoredExample] = list(found.examples.values())
+    texts = {one: at for at, one in enumerate(unique_texts(row.example for row in rows), start=1)}
+    db.executemany("INSERT INTO texts VALUES (?, ?)", ((at, one) for one, at in texts.items()))
+    db.executemany(
+        f"INSERT INTO examples ({EXAMPLE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            (row.id, *kept_as(row.example, texts), row.label, row.added, row.labelled)
+            for row in rows
+        ),
+    )
+    db.executemany(
+        "INSERT INTO embeddings VALUES (?, ?, ?)",
+        (
+            (texts[one], backbone, part)
+            for backbone, known in found.embeddings.items()
+            for one, part in known.items()
+            if one in texts
+        ),
+    )
+    db.executemany(
+        "INSERT INTO logits VALUES (?, ?, ?)",
+        (
+            (example, model, part)
+            for model, known in found.logits.items()
+            for example, part in known.items()
+            if example in found.examples
+        ),
+    )
+
+
+def _write_slots(db: sqlite3.Connection, found: Salvaged, health: Health) -> None:
+    answers = health.candidates[0]
+    records = {name: record for name, record in found.slots.items() if health.slots.get(name) == ""}
+    if answers.opened is None:
+        records = {answers.slot: _anew(answers)}
+    for record in records.values():
+        row = columns_of(record)
+        marks = ", ".join("?" * len(row))
+        db.execute(f"INSERT INTO slots ({', '.join(row)}) VALUES ({marks})", [*row.values()])
+    others = [name for name in records if name != answers.slot]
+    generation, data = found.counts
+    db.execute(
+        "INSERT INTO active (one, slot, previous, generation, data) VALUES (1, ?, ?, ?, ?)",
+        (answers.slot, others[0] if others else None, generation + 1, data + 1),
+    )
+    db.executemany("INSERT INTO settings VALUES (?, ?)", found.settings.items())
+
+
+def _exchange(folder: Path) -> str:
+    """Let the store that was written take the damaged one's name; that one stays aside.
+
+    Killed on its way, it is finished by the next repair: as long as no store is there, nobody can
+    have written to one.
+    """
+    aside = f"{ASIDE}{time.time_ns()}-{STORE}"
+    (folder / STORE).replace(folder / aside)
+    _finish(folder, aside)
+    return aside
+
+
+def _finish(folder: Path, aside: str | None = None) -> None:
+    """End a repair that was interrupted; one that did not get so far leaves nothing."""
+    rebuilt, store = folder / REBUILT, folder / STORE
+    if rebuilt.exists() and not store.exists():
+        if aside is None:
+            aside = max((file.name for file in folder.glob(f"{ASIDE}*{STORE}")), default=ASIDE)
+        log = folder / f"{STORE}-wal"
+        if log.exists():  # it belongs to the damaged file, and would be read into the new one
+            log.replace(folder / f"{aside}-wal")
+        (folder / f"{STORE}-shm").unlink(missing_ok=True)
+        rebuilt.replace(store)
+        sync_directory(folder)
+    for part in folder.glob(f"{REBUILT}*"):
+        part.unlink()

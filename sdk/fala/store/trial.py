@@ -1,0 +1,228 @@
+"""Slots that prove themselves, as in Android's A/B updates.
+
+A release that was just installed is on trial. Whoever loads it counts a try *before*, on the disk,
+and takes it back once it has answered: a process that dies in between leaves its try behind, and
+after ``TRIES`` of them in a row the device goes back to the earlier slot. The trial ends well when
+the app says so, or after ``ANSWERS`` answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Lock
+
+import numpy as np
+
+from fala.errors import BundleFormatError, DeviceError
+from fala.examples import Example
+from fala.model.answering import Answering
+from fala.store.store import Store
+
+_log = logging.getLogger("fala.store")
+
+#: Tries in a row that ended with their process before the device falls back. One may be a flat
+#: battery or the user's impatience, and so may two; three are the release.
+TRIES = 3
+#: Examples answered before a slot needs no more proof: where none of 100 failed, fewer than 3 in
+#: 100 do (the rule of three, at 95 %), and it is a day or two of use: time to come back in.
+ANSWERS = 100
+#: Texts that every try answers, beside as many of the device's newest: none, and odd signs.
+ODD = ("", "\u200b\U0001f600 \u0645\u0631\u062d\u0628\u0627 a\u0301 1e9 <b>\n")
+#: Of the texts that the app asks first, how many every try answers before.
+ASKED = 4
+
+#: Empty; held by the process that is trying. A process that dies lets go of it.
+_LOCK = "store.sqlite3.trial"
+_TRIAL, _FELL_BACK = "trial", "fell back"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is kept of a slot that has not proved itself.
+
+    Attributes:
+        slot: The slot. While the other one answers the trial rests.
+        began: The generation that it was installed at: tells this trial from any other.
+        tries: Of this trial, in a row, that did not end.
+        answered: Examples answered so far, but for what open devices still hold in memory.
+    """
+
+    slot: str
+    began: int
+    tries: int = 0
+    answered: int = 0
+
+
+class Trials:
+    """The trial of a device's folder, and what this object has seen of it.
+
+    Args:
+        path: The folder.
+        store: Its store.
+    """
+
+    def __init__(self, path: Path, store: Store) -> None:
+        self._path, self._store = path, store
+        self._lock = Lock()
+        #: The trials that this object has seen through: their slot answered here.
+        self._passed: set[int] = set()
+        self._began: int | None = None
+        self._fresh = self._kept = 0
+
+    def current(self) -> Trial | None:
+        """The trial, of whichever slot; None where both have proved themselves."""
+        try:
+            slot, began, tries, answered = json.loads(self._store.get(_TRIAL) or "")
+            return Trial(str(slot), int(began), int(tries), int(answered))
+        except (TypeError, ValueError):  # none; or damaged, and then nobody is sent back for it
+            return None
+
+    def running(self) -> Trial | None:
+        """The trial of the slot that answers."""
+        trial = self.current()
+        return trial if trial is not None and trial.slot == self._store.active()[0] else None
+
+    @property
+    def fell_back(self) -> str | None:
+        """Why the device left its last release by itself."""
+        return self._store.get(_FELL_BACK) or None
+
+    def begin(self, slot: str, generation: int) -> None:
+        """Put a slot on trial that answered in this process. In a transaction."""
+        self._put(Trial(slot, generation))
+        self._store.set(_FELL_BACK, "")
+        self.passed(generation, 0)
+
+    def resume(self, slot: str, generation: int) -> int | None:
+        """Note that a slot answers again; the one on trial starts anew. In a transaction.
+
+        Returns:
+            What the trial is told by; None where the slot has proved itself.
+        """
+        self._store.set(_FELL_BACK, "")
+        trial = self.current()
+        if trial is None or trial.slot != slot:
+            return None
+        self._put(Trial(slot, generation))
+        return generation
+
+    def end(self, reason: str | None = None) -> None:
+        """End the trial: well, or with why the device fell back. In a transaction."""
+        self._store.set(_TRIAL, "")
+        if reason is not None:
+            self._store.set(_FELL_BACK, reason)
+
+    def has_passed(self, began: int) -> bool:
+        """Whether a trial's slot has answered in this process."""
+        return began in self._passed
+
+    def passed(self, began: int, answered: int) -> None:
+        """Note that a trial's slot has answered in this process."""
+        with self._lock:
+            self._passed.add(began)
+            self._began, self._kept, self._fresh = began, answered, 0
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Hold the right to try; gives whether nobody else does.
+
+        Tries at the same time would count each other as failed. One that does not count is no
+        loss: what kills it kills the one that does.
+        """
+        file = self._path / _LOCK
+        with contextlib.suppress(OSError):
+            os.close(os.open(file, os.O_CREAT | os.O_EXCL, 0o600))
+        try:
+            lock = sqlite3.connect(file, timeout=0, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error:
+            yield True
+            return
+        try:
+            # SQLite's locks work on every platform, and end with their process.
+            held = True
+            try:
+                lock.execute("BEGIN EXCLUSIVE")
+            except sqlite3.Error as error:
+                held = "locked" not in str(error)
+            yield held
+        finally:
+            lock.close()
+
+    def count(self, began: int, tries: int) -> None:
+        """Write how many tries did not end."""
+        try:
+            with self._store.transaction():
+                trial = self.current()
+                if trial is not None and trial.began == began:
+                    self._put(replace(trial, tries=tries))
+        except DeviceError as error:  # a full disk must not keep a device from answering
+            _log.warning("a try of the slot on trial is not counted: %s", error)
+
+    def answered(self, began: int, count: int) -> None:
+        """Count answers, in memory; written at once when they are enough."""
+        if began != self._began:
+            return
+        with self._lock:
+            self._fresh += count
+            enough = self._kept + self._fresh >= ANSWERS
+        if enough:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the answers counted so far; where they are enough, the trial is over."""
+        with self._lock:
+            began, fresh, self._fresh = self._began, self._fresh, 0
+        if began is None or not fresh:
+            return
+        try:
+            with self._store.transaction():
+                trial = self.current()
+                told = 0 if trial is None or trial.began != began else trial.answered + fresh
+                if trial is not None and 0 < told < ANSWERS:
+                    self._put(replace(trial, answered=told))
+                elif told:
+                    self.end()
+        except DeviceError as error:  # the trial lasts longer
+            _log.warning("answers of the slot on trial are not counted: %s", error)
+            return
+        with self._lock:
+            if self._began == began:
+                self._kept = told
+                if not 0 < told < ANSWERS:
+                    self._began = None
+        if told >= ANSWERS:
+            _log.info("%s: the release has proved itself: %d answers", self._path, told)
+
+    def _put(self, trial: Trial) -> None:
+        told = [trial.slot, trial.began, trial.tries, trial.answered]
+        self._store.set(_TRIAL, json.dumps(told))
+
+
+def answer_probes(answering: Answering, examples: Sequence[Example], own: Sequence[str]) -> None:
+    """Let a slot answer odd texts, the device's own, and the first that it is asked.
+
+    Raises:
+        BundleError: It cannot, or not with finite numbers.
+    """
+    z = answering.probe([*ODD, *own])
+    if examples:
+        z = np.concatenate([z, answering.logits(examples[:ASKED])])
+    if not np.isfinite(z).all():
+        raise BundleFormatError("its logits are not finite")
+
+
+def is_proof(error: BaseException | None) -> bool:
+    """Whether an error says that a slot is bad, and not that the system is short of something."""
+    while error is not None:
+        short = isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
+        if short or isinstance(error, sqlite3.Error | MemoryError):
+            return False
+        error = error.__cause__
+    return True

@@ -1,0 +1,181 @@
+"""Power cuts: an app's code dies at an operation on the disk, or at any instant."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fala.errors import DataError
+from fala.testing.layer import Kind, Operation, Unsynced
+from fala.testing.processes import Ended, Say, die, run_apart
+from fala.testing.watching import watching
+
+#: An app's code: it is given a folder of its own, a copy of the prepared one, and ``say``.
+Work = Callable[[Path, Say], object]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What a power cut left.
+
+    Attributes:
+        folder: The folder, as the next start of the app finds it.
+        where: ``"12: sync store.sqlite3-wal"``, or ``"after 0.120 s"``.
+        said: What the code had said by then.
+        killed: Whether it was killed; an instant may come after its end.
+    """
+
+    folder: Path
+    where: str
+    said: tuple[Any, ...]
+    killed: bool
+
+
+@dataclass(frozen=True)
+class Course:
+    """What some code does when nothing happens to it.
+
+    Attributes:
+        operations: Its operations on the disk, in order.
+        said: What it said.
+        seconds: How long it took.
+    """
+
+    operations: tuple[Operation, ...]
+    said: tuple[Any, ...]
+    seconds: float
+
+
+class PowerCuts:
+    """Cuts the power while some code runs, again and again.
+
+    Args:
+        work: The code; it runs in a process of its own (see ``run_apart``).
+        start: The folder that it starts from, copied for every run; None starts with one that
+            does not exist yet.
+        scratch: Where copies lie; None makes a temporary folder. A copy goes when the next comes.
+        limit: Seconds after which a run hangs.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        start: str | os.PathLike[str] | None = None,
+        *,
+        scratch: str | os.PathLike[str] | None = None,
+        limit: float = 60.0,
+    ) -> None:
+        self._work = work
+        self._start = None if start is None else Path(start)
+        self._scratch = None if scratch is None else Path(scratch)
+        self._limit = limit
+        self._course: Course | None = None
+
+    def course(self) -> Course:
+        """What the code does when the power stays; it is run once."""
+        if self._course is None:
+            with self.copy() as folder:
+                self._course = self._whole(folder)
+        return self._course
+
+    def at_operations(
+        self,
+        kinds: Collection[Kind] | None = None,
+        *,
+        count: int | None = None,
+        unsynced: Unsynced = "kept",
+        seed: int = 0,
+    ) -> Iterator[Cut]:
+        """Cut the power just before operations, one a run.
+
+        Args:
+            kinds: Of these kinds; None for all.
+            count: So many, drawn without the same twice; None for every one.
+            unsynced: What becomes of bytes that no sync followed: they are ``"kept"`` (a killed
+                process), ``"lost"``, or lost by chance, ``"some"``, with writes torn in two.
+            seed: Of what is drawn.
+
+        Yields:
+            What each left. Its folder is gone at the next.
+
+        Raises:
+            DataError: ``kinds`` names none of the operations that the code does.
+            FalaError: The code failed by itself, or hangs.
+        """
+        operations = self.course().operations
+        numbers = [each.number for each in operations if kinds is None or each.kind in kinds]
+        if not numbers:
+            raise DataError(f"the code has no operation of the kinds {sorted(kinds or ())}")
+        if count is not None and count < len(numbers):
+            numbers = sorted(random.Random(seed).sample(numbers, count))
+        for number in numbers:
+            with self.copy() as folder:
+                yield self.cut(folder, number, unsynced, seed)
+
+    def at_instants(self, count: int, *, seed: int = 0) -> Iterator[Cut]:
+        """Kill the code at instants drawn from the time that it takes; see ``at_operations``."""
+        longest = self.course().seconds
+        draw = random.Random(seed)
+        for _ in range(count):
+            with self.copy() as folder:
+                yield self.kill(folder, draw.uniform(0, longest))
+
+    def cut(self, folder: Path, number: int, unsynced: Unsynced = "kept", seed: int = 0) -> Cut:
+        """Run the code on a folder, and cut the power just before an operation."""
+
+        def dying(say: Say) -> None:
+            def decide(operation: Operation) -> None:
+                if operation.number == number:
+                    # Where it was goes on the pipe first: nothing can be said afterwards.
+                    say(str(operation))
+                    layer.cut(operation, unsynced, seed)
+                    die()
+
+            with watching(folder, decide, remember=unsynced != "kept") as layer:
+                self._work(folder, say)
+
+        ended = run_apart(dying, limit=self._limit)
+        if not ended.killed:  # it had fewer operations this time
+            return Cut(folder, "at its end", ended.said, killed=False)
+        return Cut(folder, ended.said[-1], ended.said[:-1], killed=True)
+
+    def kill(self, folder: Path, seconds: float) -> Cut:
+        """Run the code on a folder, and kill it after some seconds."""
+        ended = run_apart(
+            lambda say: self._work(folder, say), kill_after=seconds, limit=self._limit
+        )
+        return Cut(folder, f"after {seconds:.3f} s", ended.said, ended.killed)
+
+    def _whole(self, folder: Path) -> Course:
+        def counted(say: Say) -> None:
+            def decide(operation: Operation) -> None:
+                operations.append(replace(operation, half=None))
+
+            operations: list[Operation] = []
+            with watching(folder, decide):
+                self._work(folder, say)
+            say([[each.number, each.kind, str(each.path)] for each in operations])
+
+        ended: Ended = run_apart(counted, limit=self._limit)
+        *said, listed = ended.said
+        operations = tuple(Operation(number, kind, Path(path)) for number, kind, path in listed)
+        return Course(operations, tuple(said), ended.seconds)
+
+    @contextmanager
+    def copy(self) -> Iterator[Path]:
+        """A folder to run in, gone afterwards: a copy of the one to start from, or none yet."""
+        holder = Path(tempfile.mkdtemp(prefix="fala-", dir=self._scratch))
+        try:
+            folder = holder / "device"
+            if self._start is not None:
+                shutil.copytree(self._start, folder, symlinks=True)
+            yield folder
+        finally:
+            shutil.rmtree(holder, ignore_errors=True)

@@ -1,0 +1,138 @@
+"""An app's code in a process of its own, which may die."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from fala.errors import DataError, FalaError
+
+#: Tells the parent something that counts although the process dies the next moment: any value
+#: that JSON holds.
+Say = Callable[[Any], None]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended.
+
+    Attributes:
+        said: What it said, in order.
+        killed: Whether SIGKILL ended it.
+        seconds: How long it lived.
+    """
+
+    said: tuple[Any, ...]
+    killed: bool
+    seconds: float
+
+
+def run_apart(
+    work: Callable[[Say], object], *, kill_after: float | None = None, limit: float = 60.0
+) -> Ended:
+    """Run a function in a fork of this process.
+
+    A fork has this process's memory, but none of its threads: the function opens its own devices,
+    and uses none that is open here.
+
+    Args:
+        work: What to run.
+        kill_after: Seconds after which it is killed; None lets it end.
+        limit: Seconds after which it hangs.
+
+    Raises:
+        DataError: This system has no ``fork``.
+        FalaError: The function failed (the message has its traceback), died, or hangs.
+    """
+    if not hasattr(os, "fork"):
+        raise DataError("this system cannot fork a process (Windows cannot): skip the test there")
+    receive, send = os.pipe()
+    # Written out here, once, not by the child a second time.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads here; see above
+        started = time.monotonic()
+        child = os.fork()
+    if child == 0:
+        os.close(receive)
+        _work(work, send)
+    os.close(send)
+    deadline = limit if kill_after is None else min(limit, kill_after)
+    try:
+        received, hanging = _receive(receive, started + deadline)
+        if hanging or kill_after is not None:
+            os.kill(child, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1]
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
+    finally:
+        os.close(receive)
+    seconds = time.monotonic() - started
+    # A line that the kill cut in two was not said.
+    lines = [json.loads(line) for line in received.split(b"\n")[:-1]]
+    code = os.waitstatus_to_exitcode(status)
+    for line in lines:
+        if "error" in line:
+            raise FalaError(f"the code in the process failed:\n{line['error']}")
+    if hanging and kill_after is None:
+        raise FalaError(f"the code in the process did not end within {limit:g} s")
+    if code not in (0, -signal.SIGKILL):
+        raise FalaError(f"the process died with exit code {code}")
+    said = tuple(line["said"] for line in lines)
+    return Ended(said, code == -signal.SIGKILL, seconds)
+
+
+def _receive(handle: int, deadline: float) -> tuple[bytes, bool]:
+    """What comes through a pipe until its other end closes, and whether that took too long."""
+    received = b""
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([handle], [], [], left)[0]:
+            return received + _ready(handle), True
+        part = os.read(handle, 65_536)
+        if not part:
+            return received, False
+        received += part
+
+
+def _ready(handle: int) -> bytes:
+    received = b""
+    while select.select([handle], [], [], 0)[0] and (part := os.read(handle, 65_536)):
+        received += part
+    return received
+
+
+def _work(work: Callable[[Say], object], send: int) -> NoReturn:
+    """The child's part: nothing of the parent's ends, flushes or cleans up here."""
+
+    def tell(message: dict[str, Any]) -> None:
+        line = json.dumps(message).encode() + b"\n"
+        while line:
+            line = line[os.write(send, line) :]
+
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
+        work(lambda value: tell({"said": value}))
+    except BaseException:
+        tell({"error": traceback.format_exc()})
+    finally:
+        os._exit(0)
+
+
+def die() -> NoReturn:
+    """End this process as a dead battery does: at once, with nothing flushed or cleaned up."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    while True:  # until the signal arrives
+        time.sleep(1)

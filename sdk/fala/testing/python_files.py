@@ -1,0 +1,165 @@
+"""Python's own files, watched.
+
+Opens, renames and deletions are seen by an audit hook, however they were called; writes and flushes
+by wrapping ``open`` and functions of ``os``.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fala.testing.layer import Kind, active
+
+_hooked = False
+
+
+def hook() -> None:
+    """Hear of opens, renames and deletions, however they were called; a hook stays for good."""
+    global _hooked
+    if not _hooked:
+        sys.addaudithook(_audited)
+        _hooked = True
+
+
+def _audited(event: str, arguments: tuple[Any, ...]) -> None:
+    layer = active()
+    if layer is None or event not in ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"):
+        return
+    kind: Kind | None = None
+    path, source = arguments[0], None
+    if event == "open":
+        kind = _opening(path, arguments[2])
+    elif event == "os.rename":
+        source = _resolved(path, arguments[2])
+        kind, path = "rename", _resolved(arguments[1], arguments[3])
+    else:
+        path = _resolved(path, arguments[-1])
+        kinds: dict[str, Kind] = {
+            "os.remove": "delete", "os.mkdir": "mkdir", "os.rmdir": "rmdir",
+        }  # fmt: skip
+        # What fails by itself is no operation.
+        if os.path.lexists(path) == (event == "os.mkdir"):
+            return
+        kind = kinds[event]
+    if kind is None:
+        return
+    failed = layer.failure(kind, path, source=source)
+    if failed is not None:
+        raise OSError(failed, os.strerror(failed), os.fspath(path))
+
+
+def _opening(path: object, flags: int) -> Kind | None:
+    if not flags & (os.O_WRONLY | os.O_RDWR) or not isinstance(path, str | bytes | os.PathLike):
+        return None
+    if flags & os.O_CREAT and not Path(os.fsdecode(path)).exists():
+        return "create"
+    return "truncate" if flags & os.O_TRUNC else None
+
+
+def _resolved(path: Any, folder: int) -> str:  # noqa: ANN401 - any path that os takes
+    name = os.fsdecode(path)
+    return name if folder < 0 else str(Path(_path_of(folder), name))
+
+
+def _path_of(handle: int) -> str:
+    """The path of an open file; the null device's for what has none, as a pipe."""
+    try:
+        if sys.platform == "darwin":
+            import fcntl
+
+            return os.fsdecode(fcntl.fcntl(handle, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
+        return os.readlink(f"/proc/self/fd/{handle}")  # noqa: PTH115
+    except OSError:
+        return os.devnull
+
+
+class _Raw(io.FileIO):
+    """A file whose every write is an operation."""
+
+    def write(self, data: Any, /) -> int:  # noqa: ANN401 - any buffer
+        view = memoryview(data).cast("B")
+        write = super().write
+        layer = active()
+        if layer is None:
+            return write(view)
+        return layer.perform(
+            "write", os.fsdecode(self.name), lambda: write(view),
+            half=lambda: write(view[: len(view) // 2]),
+        )  # fmt: skip
+
+    def truncate(self, size: int | None = None, /) -> int:
+        cut = super().truncate
+        layer = active()
+        if layer is None:
+            return cut(size)
+        return layer.perform("truncate", os.fsdecode(self.name), lambda: cut(size))
+
+
+def wrap() -> Callable[[], None]:
+    """Wrap what writes and flushes; gives what unwraps it."""
+    real_open = builtins.open
+    real = {name: getattr(os, name) for name in _HANDLES if hasattr(os, name)}
+
+    def opened(file: Any, mode: str = "r", *rest: Any, **named: Any) -> Any:  # noqa: ANN401
+        layer = active()
+        changing = isinstance(mode, str) and set(mode) & set("wax+")
+        if layer is None or not changing or isinstance(file, int) or not layer.watches(file):
+            return real_open(file, mode, *rest, **named)
+        return _buffered(file, mode, *rest, **named)
+
+    def handled(name: str, kind: Kind) -> Callable[..., Any]:
+        def call(handle: int, *arguments: Any) -> Any:  # noqa: ANN401
+            layer = active()
+            if layer is None:
+                return real[name](handle, *arguments)
+            return layer.perform(kind, _path_of(handle), lambda: real[name](handle, *arguments))
+
+        return call
+
+    places: list[tuple[Any, str, Any]] = [(builtins, "open", opened), (io, "open", opened)]
+    places += [(os, name, handled(name, _HANDLES[name])) for name in real]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in places]
+    for owner, name, function in places:
+        setattr(owner, name, function)
+
+    def undo() -> None:
+        for owner, name, function in before:
+            setattr(owner, name, function)
+
+    return undo
+
+
+#: Functions of ``os`` on open files, where the system has them.
+_HANDLES: dict[str, Kind] = {
+    "fsync": "sync", "fdatasync": "sync", "write": "write", "pwrite": "write",
+    "sendfile": "write", "ftruncate": "truncate",
+}  # fmt: skip
+
+
+def _buffered(
+    file: Any,  # noqa: ANN401
+    mode: str,
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: Any = None,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
+    """What ``open`` gives, with writes that count."""
+    raw = _Raw(file, mode.replace("t", "").replace("b", ""), closefd, opener)
+    if buffering == 0:
+        return raw
+    size = io.DEFAULT_BUFFER_SIZE if buffering < 2 else buffering
+    stream = io.BufferedRandom(raw, size) if "+" in mode else io.BufferedWriter(raw, size)
+    if "b" in mode:
+        return stream
+    text = io.TextIOWrapper(stream, encoding, errors, newline, line_buffering=buffering == 1)
+    text.mode = mode  # type: ignore[misc]
+    return text

@@ -1,0 +1,68 @@
+"""Releases of the models that come with the package, ready to install."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+
+import fala
+from fala.vendor import built_in
+
+#: The releases' labels.
+LABELS = ("fine", "rude")
+
+_FRIENDLY = ("What a lovely film", "Thank you for this", "I enjoyed the book", "A kind answer")
+_RUDE = ("What a stupid film", "Nobody wants you here", "The book is garbage", "A vile answer")
+_THINGS = (
+    "from the library", "about the match", "on Monday", "by my neighbour", "in the news",
+    "at the station",
+)  # fmt: skip
+_ENDS = (".", ", they say.", ", once again.", ", as we all know.")
+#: What this user finds rude, which the vendor does not.
+_OWN = ("neighbour", "match", "once again")
+
+
+def texts() -> list[str]:
+    """Short English texts of two kinds, 192 in all, the kinds in turn."""
+    kinds = (
+        [f"{start} {thing}{end}" for start, thing, end in itertools.product(each, _THINGS, _ENDS)]
+        for each in (_FRIENDLY, _RUDE)
+    )
+    return [text for pair in zip(*kinds, strict=True) for text in pair]
+
+
+def labels_of(chosen: list[str]) -> list[str]:
+    """What a user with a taste of their own says of texts."""
+    return [LABELS[any(word in text for word in _OWN)] for text in chosen]
+
+
+def write_releases(folder: str | os.PathLike[str]) -> dict[str, Path]:
+    """Make releases of real small models: word vectors, and a transformer of three layers.
+
+    Args:
+        folder: Where the files go.
+
+    Returns:
+        Files by name: ``"glove"``, word vectors; ``"bert"``, the transformer with a bridge from
+        the vectors; ``"bert without a bridge"``, the same without; ``"glove 2"``, the word vectors
+        with another head.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    everything = texts()
+    kinds = [LABELS[number % 2] for number in range(len(everything))]
+    opened = {name: fala.Bundle.open(file) for name, file in built_in().items()}
+    made: dict[str, Path] = {}
+    for name, source, seen in (
+        ("glove", "glove", slice(0, 96)), ("glove 2", "glove", slice(96, None)),
+        ("bert without a bridge", "bert", slice(0, 96)), ("bert", "bert", slice(0, 96)),
+    ):  # fmt: skip
+        made[name] = Path(folder, f"{name.replace(' ', '-')}.fala")
+        head = fala.fit_head(opened[source].backbone(), everything[seen], kinds[seen])
+        fala.write_release(made[name], opened[source], head, {})
+    old, new = (opened[name].backbone().encode(everything) for name in ("glove", "bert"))
+    bridge = fala.fit_bridge(opened["glove"].backbone_digest, old, new)
+    fala.add_bridge(made["bert"], fala.Bundle.open(made["bert"]), bridge, {})
+    return made

@@ -1,0 +1,1 @@
+"""Signed updates: The Update Framework's client, over the standard library's HTTP."""

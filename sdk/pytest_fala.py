@@ -1,0 +1,153 @@
+"""The fixtures of ``fala.testing``, for pytest; see there.
+
+A module beside the package: pytest loads its plugins before a project's ``conftest.py`` has set
+anything, and importing a module of ``fala`` would bring NumPy with it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    import fala
+    from fala.testing import Clock, Fault, PowerCuts
+
+
+class MakeFolder(Protocol):
+    """Makes a device's folder; the device is closed."""
+
+    def __call__(
+        self,
+        release: str | os.PathLike[str] = "glove",
+        examples: Iterable[fala.Example] = (),
+        labels: Iterable[str | int | None] | None = None,
+    ) -> Path:
+        """Give the folder of a device with a release (a name of ``fala_releases``, or a file)."""
+
+
+class MakeDevice(Protocol):
+    """Makes a device; it is closed when the test ends."""
+
+    def __call__(
+        self,
+        release: str | os.PathLike[str] = "glove",
+        examples: Iterable[fala.Example] = (),
+        labels: Iterable[str | int | None] | None = None,
+    ) -> fala.Device:
+        """Give a device with a release that has learned the examples."""
+
+
+@pytest.fixture(scope="session")
+def fala_releases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Releases of real small models by name; see ``fala.testing.write_releases``."""
+    from fala.testing import write_releases
+
+    return write_releases(tmp_path_factory.mktemp("fala-releases"))
+
+
+@pytest.fixture
+def fala_folder(request: pytest.FixtureRequest, tmp_path: Path) -> MakeFolder:
+    """Makes folders of devices that are closed."""
+
+    def make(
+        release: str | os.PathLike[str] = "glove",
+        examples: Iterable[fala.Example] = (),
+        labels: Iterable[str | int | None] | None = None,
+    ) -> Path:
+        import fala
+
+        # The session's releases are made for a test that asks for one by name, and for no other.
+        named: dict[str, Path] = {}
+        if isinstance(release, str) and not Path(release).exists():
+            named = request.getfixturevalue("fala_releases")
+        folder = tmp_path / f"fala-device-{len(list(tmp_path.glob('fala-device-*')))}"
+        known = list(examples)
+        with fala.Device.create(folder, named.get(os.fspath(release), release)) as device:
+            if known:
+                device.learn(known, labels)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def fala_device(fala_folder: MakeFolder) -> Iterator[MakeDevice]:
+    """Makes devices, and closes them."""
+    with ExitStack() as closing:
+
+        def make(
+            release: str | os.PathLike[str] = "glove",
+            examples: Iterable[fala.Example] = (),
+            labels: Iterable[str | int | None] | None = None,
+        ) -> fala.Device:
+            import fala
+
+            device = fala.Device.open(fala_folder(release, examples, labels))
+            return closing.enter_context(device)
+
+        yield make
+
+
+@pytest.fixture
+def fala_power_cuts(tmp_path: Path) -> Callable[..., PowerCuts]:
+    """``fala.testing.PowerCuts`` whose folders lie in the test's own."""
+    if not hasattr(os, "fork"):
+        pytest.skip("power cuts need os.fork, which Windows lacks")
+
+    def make(
+        work: Callable[..., object],
+        start: str | os.PathLike[str] | None = None,
+        *,
+        limit: float = 60.0,
+    ) -> PowerCuts:
+        from fala.testing import PowerCuts
+
+        return PowerCuts(work, start, scratch=tmp_path, limit=limit)
+
+    return make
+
+
+@pytest.fixture
+def fala_failing_disk() -> Callable[..., AbstractContextManager[Fault]]:
+    """``fala.testing.failing_disk``."""
+    from fala.testing import failing_disk
+
+    return failing_disk
+
+
+@pytest.fixture
+def fala_clock() -> Iterator[Clock]:
+    """A clock that stands still until the test moves it."""
+    from fala.testing import Clock
+
+    with Clock().ticking() as clock:
+        yield clock
+
+
+@pytest.fixture
+def fala_hostile(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Path]:
+    """Makes hostile bundles; see ``fala.testing.hostile``."""
+    hostile = pytest.importorskip("fala.testing.hostile")
+
+    def make(
+        kind: str,
+        release: str | os.PathLike[str] = "bert",
+        *,
+        earlier: str | os.PathLike[str] | None = "glove",
+    ) -> Path:
+        named = request.getfixturevalue("fala_releases")
+        sound, before = (
+            None if each is None else named.get(os.fspath(each), each)
+            for each in (release, earlier)
+        )
+        path = tmp_path / f"{kind.replace(' ', '-')}.fala"
+        made: Path = hostile.write_hostile(kind, sound, path, earlier=before)
+        return made
+
+    return make

@@ -1,0 +1,108 @@
+"""``fala-device update``, as a vendor's users see it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from bundles import write_word_vector_release
+from fala.command.main import command
+from fala.device import Device
+from file_server import FileServer
+from vendors import Vendor, target_in
+
+
+@pytest.fixture(scope="module")
+def vendor(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("vendor")
+    words = (f"word{number}{'x' * 40}" for number in range(9_000))
+    write_word_vector_release(folder / "x.fala", words=("<unk>", *words))
+    vendor = Vendor(folder / "vendor")
+    vendor.publish(folder / "x.fala")
+    return vendor
+
+
+@pytest.fixture
+def server(vendor):
+    with FileServer(vendor.files()) as server:
+        yield server
+
+
+def run(*arguments):
+    return CliRunner().invoke(command, [*map(str, arguments)], prog_name="fala-device")
+
+
+def test_an_update_and_nothing_newer(path, vendor, server):
+    done = run("update", path, server.address, "--root", vendor.root)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.startswith("old -> tiny vectors: ")
+    done = run("update", path, server.address, "--root", vendor.root)
+    assert (done.exit_code, done.stdout) == (0, "tiny vectors: nothing newer\n")
+    done = run("update", path, server.address, "--root", vendor.root, "--json")
+    assert json.loads(done.stdout) is None
+
+
+def test_json(path, vendor, server):
+    done = run("update", path, server.address, "--root", vendor.root, "--json", "--budget", 3)
+    assert json.loads(done.stdout)["new"] == "tiny vectors"
+
+
+def test_mistakes(path, vendor, server, tmp_path):
+    for message, *arguments in (
+        ("not a device folder", tmp_path / "none", server.address, "--root", vendor.root),
+        ("cannot be read", path, server.address, "--root", tmp_path / "none"),
+        ("repository's address", path, "nowhere", "--root", vendor.root),
+        ("answers 404", path, f"{server.address}/none", "--root", vendor.root),
+        ("no release of x", path, server.address, "--root", vendor.root, "--product", "x"),
+    ):
+        done = run("update", *arguments)
+        assert done.exit_code == 1
+        assert message in done.stderr
+        assert done.stderr.startswith("fala-device: ")
+        assert done.stderr.count("\n") == 1
+    assert "repository" in run("update", "--help").stdout
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is sent otherwise there")
+def test_ctrl_c_in_a_download(path, vendor, server):
+    """It ends in a line, the device answers as before, and what came is gone on from."""
+    name = target_in(server.files)
+    data = server.files[name]
+    begun = []
+
+    def slow(handler):
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(data))
+        handler.wfile.write(data[:300_000])
+        handler.wfile.flush()
+        begun.append(True)
+        time.sleep(3)
+
+    server.special[name] = slow
+    code = "from fala.command.main import main; main()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, "update", path, server.address, "--root", vendor.root],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    part = path / "updates"
+    until = time.monotonic() + 30
+    while not (begun and any(file.stat().st_size for file in part.glob("*.part"))):
+        assert time.monotonic() < until
+        assert child.poll() is None, child.communicate()
+        time.sleep(0.02)
+    child.send_signal(signal.SIGINT)
+    printed, told = child.communicate(timeout=30)
+    assert (child.returncode, printed) == (1, "")
+    assert "old answers; the same command goes on" in told
+    assert "Traceback" not in told
+    server.special.clear()
+    server.requests.clear()
+    assert run("update", path, server.address, "--root", vendor.root).exit_code == 0
+    (asked,) = [given for path, given in server.requests if path == name]
+    assert asked is not None
+    with Device.open(path) as device:
+        assert device.name == "tiny vectors"

@@ -1,0 +1,168 @@
+"""What is no argument is refused by name, before anything changes."""
+
+import math
+
+import numpy as np
+import pytest
+
+import fala
+from bridged import TEXTS
+from devices import same, state
+from fala import Budget, BudgetError, DataError, Device, DeviceError, Match
+
+HUGE = 10**5001
+
+
+def named(value):
+    """A test's name, where a value has none itself."""
+    return type(value).__name__
+
+
+class Dumb:
+    def __repr__(self):
+        raise RuntimeError("cannot say")
+
+
+@pytest.mark.parametrize("wrong", [None, 3, b"device", ["device"], "a\0b", HUGE, Dumb()], ids=named)
+def test_paths(wrong, releases, tmp_path, device):
+    before = state(device)
+    for call in (
+        lambda: Device.create(wrong, releases["old"]),
+        lambda: Device.create(tmp_path / "new", wrong),
+        lambda: Device.open(wrong),
+        lambda: Device.examine(wrong),
+        lambda: Device.repair(wrong),
+        lambda: device.replace(wrong),
+    ):
+        with pytest.raises(DataError, match="is a path, not"):
+            call()
+    assert not (tmp_path / "new").exists() and same(state(device), before)
+
+
+def test_paths_that_the_system_refuses(releases, tmp_path):
+    for path in (tmp_path / ("a" * 5000), tmp_path / "file" / "device"):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(DeviceError):
+            Device.create(path, releases["old"])
+        with pytest.raises(DeviceError):
+            Device.open(path)
+        with pytest.raises(DeviceError):
+            Device.repair(path)
+
+
+@pytest.mark.parametrize("positive", ["2", 2, HUGE, True, Dumb(), ["1"]], ids=named)
+def test_the_positive_label(positive, releases, tmp_path):
+    with pytest.raises(DataError, match="positive is one of 0, 1"):
+        Device.create(tmp_path / "new", releases["old"], positive=positive)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("budget", [5, 5.0, "5", (5,), HUGE, Dumb(), True], ids=named)
+def test_what_is_no_budget(budget, device, releases):
+    before, slots = state(device), device.can_roll_back
+    for call in (device.refine, lambda given: device.replace(releases["mid"], given)):
+        with pytest.raises(BudgetError, match=r"budget is a fala\.Budget"):
+            call(budget)
+    assert same(state(device), before) and device.can_roll_back == slots
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [
+        (-1,), (-HUGE,), (1.5,), ("1",), (True,), (Dumb(),), (None, -1), (None, -HUGE),
+        (None, math.nan), (None, -math.inf), (None, "1"), (None, True), (None, Dumb()),
+    ], ids=named,
+)  # fmt: skip
+def test_budgets_that_are_none(budget):
+    with pytest.raises(BudgetError):
+        Budget(*budget)
+
+
+@pytest.mark.parametrize(
+    "budget", [(HUGE,), (None, HUGE), (10**400, 10**400), (1, math.inf)], ids=named
+)
+def test_budgets_without_an_end(budget, device, releases):
+    report = device.replace(releases["mid"], Budget(*budget))
+    assert report.forward_passes > 0
+    assert device.refine(Budget(*budget)).stopped
+
+
+@pytest.mark.parametrize("progress", [5, "tell", HUGE, Dumb()], ids=named)
+def test_what_is_no_progress(progress, device, releases):
+    before = state(device)
+    for call in (device.refine, lambda **given: device.replace(releases["mid"], **given)):
+        with pytest.raises(DataError, match="progress is a function"):
+            call(progress=progress)
+    assert same(state(device), before)
+
+
+@pytest.mark.parametrize(
+    ("examples", "said"),
+    [
+        (None, None), (5, None), ("one", None), (b"one", None), ([None], None), ([b"one"], None),
+        ([HUGE], None), ([Match((), "one")], None), (["a\ud800"], None), (["one"], 5),
+        (["one"], "1"), (["one"], [HUGE]), (["one"], [-HUGE]), (["one"], ["2"]),
+        (["one"], [Dumb()]), (["one"], [["1"]]), (["one"], []), (["one"], ["0", "1"]),
+        (["one"], [math.nan]), (["one"], HUGE), (Dumb(), None),
+    ],
+    ids=named,
+)  # fmt: skip
+def test_what_cannot_be_learned(examples, said, device):
+    before, known = state(device), [*device.examples()]
+    for call in (device.learn, device.remember):
+        with pytest.raises(DataError):
+            call(examples, said)
+    assert same(state(device), before) and [*device.examples()] == known
+
+
+@pytest.mark.parametrize(
+    "examples", [None, 5, "one", b"one", [None], [3.5], [Match((), "one")]], ids=named
+)
+def test_what_cannot_be_asked(examples, device):
+    for call in (device.predict, device.decide):
+        with pytest.raises(DataError):
+            call(examples)
+
+
+@pytest.mark.parametrize(
+    "ids", [None, 5, "12", [None], ["1"], [1.0], [True], [HUGE, "1"], [Dumb()]], ids=named
+)
+def test_what_is_no_id(ids, device):
+    known = [*device.examples()]
+    with pytest.raises(DataError):
+        device.forget(ids)
+    assert [*device.examples()] == known
+
+
+def test_ids_that_nobody_has(device):
+    assert device.forget([HUGE, -HUGE, 2**63, -(2**63), 0, -1, 999]) == 0
+    assert device.forget(np.array([1, 2])) == 2 and len([*device.examples()]) == len(TEXTS) - 2
+
+
+def test_labels_that_nobody_has(device):
+    for label in (HUGE, "2", Dumb(), None):
+        assert len([*device.examples(label=label)]) == (len(TEXTS) if label is None else 0)
+    assert [*device.examples(label=1)] == [*device.examples(label="1")] != []
+
+
+@pytest.mark.parametrize("history", [None, 5, "one", b"one", Dumb()], ids=named)
+def test_what_is_no_history(history):
+    with pytest.raises(DataError, match="a history is a sequence of texts"):
+        Match(history, "one")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"seed": -1}, {"seed": "a"}, {"seed": 1.5}, {"count": -1}, {"count": "a"},
+        {"count": 1.5}, {"method": "none"}, {"method": []}, {"neighbours": "a"},
+        {"neighbours": -1}, {"count": None},
+    ],
+    ids=lambda given: "".join(given),
+)  # fmt: skip
+@pytest.mark.parametrize("method", ["correlation", "kmeans", "random"])
+def test_selections_that_are_none(given, method):
+    if method != "correlation" and "neighbours" in given:
+        pytest.skip("for correlation clusters only")
+    with pytest.raises(fala.FalaError):
+        fala.select(np.eye(30), None, **{"count": 5, "method": method, **given})

@@ -1,0 +1,279 @@
+"""A new release proves itself, or the device goes back by itself; processes really die of it."""
+
+import sqlite3
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bridged import PROBES, TEXTS
+from checkout import SUPPORT
+from devices import same, sql, state
+from fala.backbones import OnnxEncoder
+from fala.device import Device
+from fala.errors import BundleError, BundleFormatError, DeviceError
+from fala.replacement.budget import Budget
+from fala.store.store import Store
+from fala.store.trial import ANSWERS, ASKED, ODD, TRIES, Trials
+
+LATER = ["good film", "bad plot", "a film I love", "dull and bad"]
+
+
+@pytest.fixture
+def replaced(path, releases):
+    """A folder whose new release is on trial, and what the earlier model answered."""
+    with Device.open(path) as device:
+        before = state(device)
+        assert not device.on_trial and device.fell_back is None
+        device.replace(releases["mid"], Budget(5))
+        assert device.on_trial and device.fell_back is None
+    return path, before
+
+
+def kept(path):
+    """The trial as it lies on the disk."""
+    store = Store(path / "store.sqlite3")
+    try:
+        return Trials(path, store).current()
+    finally:
+        store.close()
+
+
+def command(path, point, name, times):
+    script = str(SUPPORT / "die_on_trial.py")
+    return [sys.executable, script, str(path), point, name, str(times)]
+
+
+def die(path, times=TRIES, point="load", name="SIGKILL"):
+    run = command(path, point, name, times)
+    done = subprocess.run(run, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("point", "name"),
+    [("load", "SIGKILL"), ("load", "SIGSEGV"), ("answer", "SIGABRT")],
+)
+def test_a_release_that_kills_processes_gives_way(replaced, releases, point, name, caplog):
+    path, before = replaced
+    die(path, TRIES, point, name)
+    assert kept(path).tries == TRIES
+    with Device.open(path) as device:
+        assert same(state(device), before)
+        assert device.name == "old" and not device.on_trial and not device.can_roll_back
+        assert "3 processes in a row ended" in device.fell_back
+        assert "fell back to old" in caplog.text
+        with pytest.raises(DeviceError, match="no earlier model"):
+            device.rollback()
+    with Device.open(path) as device:
+        assert same(state(device), before) and device.fell_back
+        assert len(list(device.examples())) == len(TEXTS)
+        # The next release is tried all the same.
+        device.replace(releases["new"], Budget(5))
+        assert device.on_trial and device.fell_back is None
+
+
+def test_what_was_said_on_trial_counts_after_the_fall(replaced):
+    path, before = replaced
+    with Device.open(path) as device:
+        device.learn(LATER, ["1", "0", "1", "0"])
+    die(path)
+    with Device.open(path) as device:
+        assert not np.array_equal(device.predict(PROBES), before[0])
+        here = state(device)
+        assert device.name == "old" and device.fit().labelled == len(TEXTS) + len(LATER)
+        for one, mine in zip(state(device), here, strict=True):
+            np.testing.assert_allclose(one, mine, atol=1e-6)
+
+
+def test_tries_that_did_not_end_are_forgiven_by_one_that_did(replaced):
+    path, _ = replaced
+    die(path, TRIES - 1)
+    with Device.open(path) as device:
+        device.predict(PROBES)
+        assert device.name == "mid" and device.on_trial
+    assert kept(path).tries == 0
+    die(path, 1)
+    with Device.open(path) as device:
+        device.predict(PROBES)
+        assert device.name == "mid"
+
+
+def test_processes_that_try_at_once_do_not_count_each_other(replaced):
+    path, _ = replaced
+    waiting = [
+        subprocess.Popen(command(path, "load", "none", 0), stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    try:
+        for process in waiting:
+            assert process.stdout.readline() == "waiting\n"
+        assert kept(path).tries == 1
+        with Device.open(path) as device:
+            device.predict(PROBES)
+            assert device.name == "mid"
+        assert kept(path).tries == 1
+    finally:
+        for process in waiting:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+    assert kept(path).tries == 1  # the one that tried is dead
+    with Device.open(path) as device:
+        device.predict(PROBES)
+    assert kept(path).tries == 0
+
+
+def test_a_try_asks_odd_texts_the_devices_own_and_the_apps_first(replaced, encoded):
+    path, _ = replaced
+    with Device.open(path) as device:
+        assert device.name == "mid" and encoded == []
+        device.predict(PROBES)
+        own = encoded[len(ODD) : 2 * len(ODD)]
+        assert encoded[: len(ODD)] == list(ODD) and set(own) <= set(TEXTS)
+        assert encoded[2 * len(ODD) :] == [*PROBES[:ASKED], *PROBES]
+        encoded.clear()
+        device.predict(PROBES[:1])
+        device.learn(LATER[:1], ["1"])
+        assert encoded == [PROBES[0], LATER[0]]
+
+
+def test_a_damaged_release_on_trial_gives_way_when_it_is_opened(replaced):
+    path, before = replaced
+    (name,) = sql(path, "SELECT bundle FROM slots WHERE name = 'b'")[0]
+    file = path / "bundles" / f"{name}.fala"
+    file.write_bytes(file.read_bytes()[:-200])
+    with Device.open(path) as device:
+        assert same(state(device), before)
+        assert device.name == "old" and file.name in device.fell_back
+
+
+def test_a_damaged_release_that_was_confirmed_is_told(replaced):
+    path, _ = replaced
+    with Device.open(path) as device:
+        device.confirm()
+        assert not device.on_trial
+        device.confirm()
+    (name,) = sql(path, "SELECT bundle FROM slots WHERE name = 'b'")[0]
+    (path / "bundles" / f"{name}.fala").unlink()
+    with pytest.raises(BundleError):
+        Device.open(path)
+
+
+def test_a_release_that_cannot_answer_gives_way_in_the_same_call(replaced, monkeypatch):
+    path, before = replaced
+    real = OnnxEncoder.encode
+
+    def encode(self, texts):
+        if PROBES[7] in texts:
+            raise BundleFormatError("the model fails on this text")
+        return real(self, texts)
+
+    monkeypatch.setattr(OnnxEncoder, "encode", encode)
+    with Device.open(path) as device:
+        assert np.isfinite(device.predict(PROBES[:5])).all() and device.name == "mid"
+        assert np.array_equal(device.predict(PROBES), before[0])
+        assert device.fell_back == "the model fails on this text"
+
+
+def test_what_has_proved_itself_is_not_left_for_one_text(replaced, monkeypatch):
+    path, _ = replaced
+    with Device.open(path) as device:
+        device.confirm()
+
+        def encode(self, texts):
+            raise BundleFormatError("the model fails on this text")
+
+        monkeypatch.setattr(OnnxEncoder, "encode", encode)
+        with pytest.raises(BundleFormatError, match="fails on this text"):
+            device.predict(PROBES)
+        assert device.name == "mid" and device.fell_back is None
+
+
+def test_answers_confirm_and_are_counted_in_memory(replaced):
+    path, _ = replaced
+    with Device.open(path) as device:
+        device.predict(PROBES[:30])
+        lies = (path / "store.sqlite3-wal").read_bytes()
+        device.decide(PROBES[:20])
+        assert (path / "store.sqlite3-wal").read_bytes() == lies
+        assert kept(path).answered == 0
+    assert kept(path).answered == 50
+    with Device.open(path) as device:
+        for _ in range(ANSWERS - 50):
+            assert device.on_trial
+            device.predict(PROBES[:1])
+        assert not device.on_trial
+        assert np.isfinite(device.predict(PROBES)).all()
+        assert kept(path) is None
+    with Device.open(path) as device:
+        assert not device.on_trial and device.can_roll_back
+
+
+def test_another_process_that_confirms_ends_it_here(replaced):
+    path, _ = replaced
+    with Device.open(path) as device, Device.open(path) as other:
+        device.predict(PROBES)
+        other.confirm()
+        assert not device.on_trial
+        device.predict(PROBES * 3)
+        assert not other.on_trial and kept(path) is None
+
+
+def test_a_rollback_ends_the_trial_and_coming_back_begins_it_anew(replaced):
+    path, before = replaced
+    die(path, 1)
+    with Device.open(path) as device:
+        device.rollback()  # loads nothing of what is left
+        assert not device.on_trial and same(state(device), before)
+        device.confirm()  # of the other one, which has nothing to prove
+    with Device.open(path) as device:
+        device.rollback()
+        assert device.on_trial and device.name == "mid" and kept(path).tries == 0
+    die(path)
+    with Device.open(path) as device:
+        assert same(state(device), before) and device.fell_back and not device.can_roll_back
+
+
+def test_a_replacement_on_trial_confirms_what_it_replaces(replaced, releases):
+    path, _ = replaced
+    with Device.open(path) as device:
+        mid = state(device)
+        device.replace(releases["new"], Budget(5))
+        assert device.on_trial
+    die(path)
+    with Device.open(path) as device:
+        assert same(state(device), mid) and not device.on_trial
+
+
+def test_a_release_on_trial_that_kills_is_not_what_is_replaced(replaced, releases):
+    path, before = replaced
+    die(path)
+    with Device.open(path) as device:
+        assert device.replace(releases["new"], Budget(5)).old == "old"
+        device.rollback()
+        assert same(state(device), before)
+
+
+def test_a_device_that_cannot_write_its_tries_answers(replaced, monkeypatch):
+    path, _ = replaced
+    monkeypatch.setattr("fala.store.database.BUSY_TIMEOUT_MS", 10)
+    other = sqlite3.connect(path / "store.sqlite3", isolation_level=None)
+    with Device.open(path) as device:
+        other.execute("BEGIN IMMEDIATE")
+        assert np.isfinite(device.predict(PROBES * 3)).all()
+        assert device.on_trial
+        other.execute("ROLLBACK")
+        device.predict(PROBES * 3)
+        assert not device.on_trial
+    other.close()
+
+
+@pytest.mark.parametrize("told", ["", "{}", "[1]", "nonsense", '["b", "x", 0, 0]', "[null]"])
+def test_a_damaged_record_of_a_trial_is_none(replaced, told):
+    path, _ = replaced
+    sql(path, "UPDATE settings SET value = ? WHERE name = 'trial'", told)
+    with Device.open(path) as device:
+        assert not device.on_trial and device.name == "mid"
+        assert np.isfinite(device.predict(PROBES)).all()

@@ -1,0 +1,113 @@
+"""Versions only rise: an older release comes back by ``rollback``, or by an explicit word."""
+
+import pytest
+
+from bundles import make_head, write_onnx_release, write_word_vector_release
+from devices import same, sql, state
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import add_version
+from fala.device import Device
+from fala.errors import BundleFormatError, OlderReleaseError
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Releases by product and version; ``plain`` has neither."""
+    folder = tmp_path_factory.mktemp("versions")
+    write_word_vector_release(folder / "plain.fala")
+    write_onnx_release(folder / "encoder.fala", make_head(seed=5))
+    for product in ("model", "news", None):
+        for version in (1, 2, 3):
+            source = folder / ("plain.fala" if version % 2 else "encoder.fala")
+            path = folder / f"{product}-{version}.fala"
+            add_version(path, Bundle.open(source), version, product)
+    return folder
+
+
+@pytest.fixture
+def device(tmp_path, folder):
+    with Device.create(tmp_path / "device", folder / "model-2.fala") as device:
+        yield device
+
+
+def refused(device, path, match):
+    before = state(device)
+    with pytest.raises(OlderReleaseError, match=match) as caught:
+        device.replace(path)
+    assert str(path) in str(caught.value)
+    assert same(state(device), before)
+
+
+def test_what_a_manifest_says(folder):
+    manifest = Bundle.open(folder / "news-2.fala").manifest
+    assert (manifest.product, manifest.version) == ("news", 2)
+    plain = Bundle.open(folder / "plain.fala")
+    assert (plain.manifest.product, plain.manifest.version) == (None, None)
+    assert plain.backbone_digest == Bundle.open(folder / "news-1.fala").backbone_digest
+
+
+@pytest.mark.parametrize(
+    ("version", "product"),
+    [(0, "a"), (-1, "a"), (1.5, "a"), (True, "a"), ("1", "a"), (10**16, "a"), (1, "A"), (1, ""),
+     (1, "../a"), (1, "a" * 65), (1, 3)],
+)  # fmt: skip
+def test_no_version(tmp_path, folder, version, product):
+    with pytest.raises(BundleFormatError, match=r"version|product"):
+        add_version(tmp_path / "x.fala", Bundle.open(folder / "plain.fala"), version, product)
+    assert not (tmp_path / "x.fala").exists()
+
+
+def test_the_same_and_newer_ones(device, folder):
+    device.replace(folder / "model-2.fala")
+    device.replace(folder / "model-3.fala")
+
+
+def test_an_older_one(device, folder):
+    refused(device, folder / "model-1.fala", "version 1.*has had version 2.*allow_older=True")
+    device.replace(folder / "model-1.fala", allow_older=True)
+    assert device.name == "tiny vectors"
+    # What was newest stays the measure.
+    refused(device, folder / "model-1.fala", "has had version 2")
+    device.replace(folder / "model-2.fala")
+
+
+def test_after_a_rollback(device, folder):
+    device.replace(folder / "model-3.fala")
+    device.rollback()
+    refused(device, folder / "model-2.fala", "has had version 3")
+    device.replace(folder / "model-3.fala")
+
+
+def test_one_that_no_slot_holds_any_more(device, folder):
+    device.replace(folder / "model-3.fala")
+    device.replace(folder / "plain.fala")
+    device.replace(folder / "plain.fala")
+    refused(device, folder / "model-2.fala", "has had version 3")
+
+
+def test_another_product(device, folder):
+    refused(device, folder / "news-3.fala", "a release of news, and this device has one of model")
+    device.replace(folder / "news-1.fala", allow_older=True)
+    device.replace(folder / "news-2.fala")
+    device.replace(folder / "model-2.fala", allow_older=True)
+    refused(device, folder / "model-1.fala", "version 2 already")
+
+
+def test_releases_without_a_version(tmp_path, folder):
+    """They are installed as ever."""
+    with Device.create(tmp_path / "device", folder / "plain.fala") as device:
+        device.replace(folder / "model-3.fala")
+        device.replace(folder / "plain.fala")
+        device.replace(folder / "None-1.fala")
+        device.replace(folder / "None-2.fala")
+        refused(device, folder / "None-1.fala", "has had version 2")
+
+
+def test_a_device_of_an_earlier_sdk(tmp_path, device, folder):
+    """It noted no version; what is installed tells."""
+    device.close()
+    sql(tmp_path / "device", "DELETE FROM settings WHERE name LIKE 'newest%'")
+    with Device.open(tmp_path / "device") as device:
+        refused(device, folder / "model-1.fala", "has had version 2")
+        device.replace(folder / "plain.fala")
+        refused(device, folder / "model-1.fala", "has had version 2")

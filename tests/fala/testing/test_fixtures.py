@@ -1,0 +1,82 @@
+"""The fixtures that an app's tests get from pytest."""
+
+import errno
+import importlib.util
+import time
+
+import pytest
+
+import fala
+from fala.testing import LABELS, labels_of, texts
+
+TEXTS = texts()[:30]
+
+
+def test_releases_are_real(fala_releases, fala_device):
+    assert set(fala_releases) == {"glove", "glove 2", "bert", "bert without a bridge"}
+    device = fala_device("glove", TEXTS, labels_of(TEXTS))
+    assert device.labels == LABELS
+    assert sorted(map(str, {each.label for each in device.examples()})) == sorted(LABELS)
+    report = device.replace(fala_releases["bert"], fala.Budget(0))
+    assert (report.new, report.forward_passes) == ("bert", 0)
+    assert fala_device().name == "glove"
+    assert fala_device(fala_releases["bert without a bridge"]).name == "bert"
+
+
+def test_a_mistaken_release_is_told(fala_device):
+    with pytest.raises(fala.FalaError):
+        fala_device("no such release")
+
+
+def test_the_clock_dates_what_is_kept(fala_clock, fala_device):
+    fala_clock.set(1_000_000.0)
+    device = fala_device()
+    device.remember(["early"], ["fine"])
+    fala_clock.forward(days=2, minutes=1)
+    device.remember(["late"], ["rude"])
+    assert [each.added for each in device.examples()] == [1_000_000.0, 1_172_860.0]
+    with pytest.raises(fala.DataError, match="forward"):
+        fala_clock.forward(-1)
+
+
+def test_the_clock_ends_a_budget(fala_clock, fala_device, fala_releases):
+    device = fala_device("glove", TEXTS, labels_of(TEXTS))
+
+    def slow(stage, done, total):
+        fala_clock.forward(seconds=10)
+
+    budget = fala.Budget(seconds=85)
+    release = fala_releases["bert without a bridge"]
+    quickly = device.replace(release, budget)
+    other = fala_device("glove", TEXTS, labels_of(TEXTS))
+    slowly = other.replace(release, budget, progress=slow)
+    assert 0 < slowly.forward_passes < quickly.forward_passes
+
+
+def test_time_goes_on_after_the_clock():
+    before = time.perf_counter(), time.time()
+    time.sleep(0.01)
+    assert time.perf_counter() > before[0]
+    assert time.time() > before[1]
+
+
+def test_a_full_disk_leaves_the_device_as_it_was(fala_folder, fala_releases, fala_failing_disk):
+    folder = fala_folder("glove", TEXTS, labels_of(TEXTS))
+    with fala_failing_disk(folder, 3, errno.ENOSPC) as fault, fala.Device.open(folder) as device:
+        before = device.predict(TEXTS)
+        with pytest.raises(fala.DeviceError):
+            device.replace(fala_releases["bert"])
+        assert fault.failed
+        assert (device.predict(TEXTS) == before).all()
+    with fala.Device.open(folder) as device:
+        assert (device.predict(TEXTS) == before).all()
+        assert device.replace(fala_releases["bert"]).new == "bert"
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("fala.testing.hostile") is None, reason="no hostile vendor here"
+)
+def test_a_hostile_vendor_is_refused(fala_device, fala_hostile):
+    device = fala_device("glove", TEXTS, labels_of(TEXTS))
+    with pytest.raises(fala.FalaError):
+        device.replace(fala_hostile("empty vocabulary"))

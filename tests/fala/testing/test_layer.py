@@ -1,0 +1,178 @@
+"""The layer between a process and its disk: it sees all, and fails as a disk does."""
+
+import contextlib
+import errno
+import os
+import shutil
+import sqlite3
+import subprocess
+
+import pytest
+
+from fala.errors import DataError
+from fala.testing import counted, failing_disk, run_apart, watching
+
+
+def use_files(folder):
+    """Python's own ways to change a folder."""
+    (folder / "made").mkdir()
+    part = folder / "made" / "part"
+    with part.open("wb") as stream:
+        stream.write(b"first")
+        stream.flush()
+        os.fsync(stream.fileno())
+        stream.write(b"second")
+    part.replace(folder / "whole")
+    shutil.copyfile(folder / "whole", folder / "copy")
+    with (folder / "whole").open("r+") as stream:
+        stream.truncate(3)
+    shutil.rmtree(folder / "made")
+    (folder / "copy").unlink()
+
+
+def use_sqlite(folder):
+    with contextlib.closing(sqlite3.connect(folder / "a.sqlite3", isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("CREATE TABLE numbers (number)")
+        db.execute("INSERT INTO numbers VALUES (1)")
+
+
+def test_pythons_operations_are_seen_in_order(tmp_path):
+    with counted(tmp_path) as operations:
+        use_files(tmp_path)
+    seen = [(each.kind, each.path.name) for each in operations]
+    before, copied = seen[:6], [each for each in seen[6:] if each[1] == "copy"]
+    assert before == [
+        ("mkdir", "made"), ("create", "part"), ("write", "part"), ("sync", "part"),
+        ("write", "part"), ("rename", "whole"),
+    ]  # fmt: skip
+    assert copied[0] == ("create", "copy")
+    assert set(copied[1:-1]) == {("write", "copy")}
+    assert seen[-3:] == [("truncate", "whole"), ("rmdir", "made"), ("delete", "copy")]
+    assert [each.number for each in operations] == list(range(1, len(operations) + 1))
+
+
+def test_sqlites_operations_are_seen_in_order(tmp_path):
+    with counted(tmp_path) as operations:
+        use_sqlite(tmp_path)
+    seen = [(each.kind, each.path.name.partition("sqlite3")[2]) for each in operations]
+    logged = seen.index(("create", "-wal"))
+    assert ("write", "-wal") in seen[logged:]
+    assert ("sync", "-wal") in seen[logged:]
+    # A commit is in the log and flushed before it is in the file.
+    assert seen.index(("sync", "-wal"), logged) < seen.index(("write", ""), logged)
+    assert seen[-1] == ("delete", "-wal")
+
+
+@pytest.mark.parametrize("use", [use_files, use_sqlite])
+def test_what_is_watched_is_as_without(use, tmp_path):
+    for name in ("watched", "plain"):
+        folder = tmp_path / name
+        folder.mkdir()
+        with counted(folder) if name == "watched" else contextlib.nullcontext():
+            use(folder)
+    watched, plain = (sorted((tmp_path / name).iterdir()) for name in ("watched", "plain"))
+    assert [file.name for file in watched] == [file.name for file in plain]
+    assert [file.read_bytes() for file in watched] == [file.read_bytes() for file in plain]
+
+
+def test_other_folders_are_left_alone(tmp_path):
+    (tmp_path / "in").mkdir()
+    with failing_disk(tmp_path / "in", 1) as fault:
+        (tmp_path / "out").write_text("written")
+        (tmp_path / "inside").mkdir()
+    assert fault.count == 0
+    (tmp_path / "in" / "later").write_text("written")
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_every_operation_of_python_fails_with_the_error(error, tmp_path):
+    at, ended = 0, False
+    while not ended:
+        at += 1
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        with failing_disk(folder, at, error) as fault:
+            try:
+                use_files(folder)
+            except OSError as raised:
+                assert raised.errno == error
+                assert fault.failed
+            else:
+                ended = at > fault.count
+        if error == errno.EIO:
+            assert len(fault.failed) == (not ended)
+    assert at > 10
+
+
+def errors_of_sqlite(folder, at, error):
+    """What SQLite raises where its writes to the log begin to fail."""
+    with contextlib.closing(sqlite3.connect(folder / "a.sqlite3", isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("CREATE TABLE numbers (number)")
+    with (
+        failing_disk(folder, at, error),
+        contextlib.closing(sqlite3.connect(folder / "a.sqlite3", isolation_level=None)) as db,
+    ):
+        with pytest.raises(sqlite3.OperationalError) as raised:
+            db.execute("INSERT INTO numbers VALUES (randomblob(100000))")
+        assert db.execute("SELECT count(*) FROM numbers").fetchone() == (0,)
+    with contextlib.closing(sqlite3.connect(folder / "a.sqlite3")) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    return str(raised.value)
+
+
+def test_sqlite_tells_a_broken_disk(tmp_path):
+    assert errors_of_sqlite(tmp_path, 5, errno.EIO) == "disk I/O error"
+
+
+def test_a_full_disk_is_as_one_that_is_really_full(tmp_path):
+    """The layer's errors beside those of a small file system of its own."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", small]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("no right to mount a file system")
+    try:
+        with contextlib.closing(sqlite3.connect(small / "a.sqlite3", isolation_level=None)) as db:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("CREATE TABLE numbers (number)")
+            with pytest.raises(sqlite3.OperationalError) as full:
+                db.execute("INSERT INTO numbers VALUES (randomblob(100000))")
+        with pytest.raises(OSError) as written:
+            (small / "file").write_bytes(bytes(100_000))
+    finally:
+        subprocess.run(["umount", small], check=True)
+    assert errors_of_sqlite(tmp_path, 5, errno.ENOSPC) == str(full.value)
+    with failing_disk(tmp_path, 2, errno.ENOSPC), pytest.raises(OSError) as failed:
+        (tmp_path / "file").write_bytes(bytes(100_000))
+    assert failed.value.errno == written.value.errno == errno.ENOSPC
+
+
+def test_one_layer_at_a_time(tmp_path):
+    def let(_):
+        return None
+
+    with (
+        watching(tmp_path, let),
+        pytest.raises(DataError, match="one layer at a time"),
+        watching(tmp_path, let),
+    ):
+        pass
+    with watching(tmp_path, let) as layer:
+        (tmp_path / "file").touch()
+    assert layer.count == 1
+
+
+def test_a_fork_is_watched_and_its_parent_is_not(tmp_path):
+    def work(say):
+        with counted(tmp_path) as operations:
+            use_sqlite(tmp_path)
+        say(len(operations))
+
+    (count,) = run_apart(work).said
+    assert count > 10
+    with failing_disk(tmp_path, 10**6) as fault:
+        pass
+    assert fault.count == 0

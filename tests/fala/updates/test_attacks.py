@@ -1,0 +1,395 @@
+"""What others do to an update: each attack is mounted against a real server, and refused."""
+
+import time
+from datetime import timedelta
+
+import pytest
+from securesystemslib.signer import CryptoSigner
+from tuf.api.metadata import Metadata, MetaFile
+
+import fala
+from bundles import write_word_vector_release
+from device_setups import files_of
+from devices import same, state
+from fala.errors import (
+    DownloadError,
+    ExpiredUpdateError,
+    RolledBackError,
+    SlowDownloadError,
+    UntrustedUpdateError,
+)
+from fala.updates.limits import UpdateLimits
+from fala_export.updates.keys import Keyring, read_key
+from fala_export.updates.state import sign
+from file_server import FileServer
+from vendors import Sender, Vendor, target_in
+
+HASTY = UpdateLimits(silent_seconds=0.3, window_seconds=0.4, least_rate=1_000)
+IMPATIENT = 1.4
+
+
+@pytest.fixture
+def vendor(tmp_path, twice):
+    return twice.copy(tmp_path / "vendor")
+
+
+@pytest.fixture
+def offered(updated, begun, server):
+    """The device with version 1, and version 2 on the server."""
+    server.before = begun.files()
+    return updated
+
+
+def refuses(device, vendor, server, error, match, **options):
+    """An update raises exactly this error, and nothing has changed."""
+    before, installed = state(device), files_of(device._installed.path)
+    with pytest.raises(error, match=match) as caught:
+        device.update(server.address, root=vendor.root, **options)
+    assert type(caught.value) is error
+    assert isinstance(caught.value, fala.UpdateError)
+    assert server.address in str(caught.value)
+    assert same(state(device), before)
+    assert files_of(device._installed.path) == installed
+
+
+def goes_on(device, vendor, server):
+    """With the honest files the same device updates."""
+    server.files, server.special = vendor.files(), {}
+    assert device.update(server.address, root=vendor.root).new == "new"
+
+
+def newest_target(files, before):
+    """The release that was added last."""
+    (path,) = [path for path in files if path.startswith("targets/") and path not in before]
+    return path
+
+
+class TestArbitrarySoftware:
+    def test_another_bundle_in_place_of_the_release(self, offered, vendor, server, tmp_path):
+        path = newest_target(server.files, server.before)
+        write_word_vector_release(tmp_path / "evil.fala")
+        evil = (tmp_path / "evil.fala").read_bytes()
+        length = len(server.files[path])
+        assert len(evil) < length
+        server.files[path] = evil
+        refuses(offered, vendor, server, DownloadError, "ended after")
+        # What came of it does not stand in the way.
+        server.files[path] = evil + bytes(length - len(evil))
+        refuses(offered, vendor, server, UntrustedUpdateError, "not what the vendor signed")
+        goes_on(offered, vendor, server)
+
+    def test_one_bit(self, offered, vendor, server):
+        path = newest_target(server.files, server.before)
+        data = bytearray(server.files[path])
+        data[len(data) // 2] ^= 1
+        server.files[path] = bytes(data)
+        refuses(offered, vendor, server, UntrustedUpdateError, "not what the vendor signed")
+        goes_on(offered, vendor, server)
+
+    def test_a_longer_release(self, offered, vendor, server):
+        path = newest_target(server.files, server.before)
+        server.files[path] += b"x"
+        refuses(offered, vendor, server, DownloadError, "longer than")
+        goes_on(offered, vendor, server)
+
+    def test_metadata_signed_by_others(self, offered, vendor, server, tmp_path, releases):
+        """All of a repository but its root, by an attacker."""
+        attacker = Vendor(tmp_path / "attacker")
+        for _ in range(3):
+            attacker.publish(releases["new"])
+        forged = attacker.files()
+        roots = {name: data for name, data in server.files.items() if "root" in name}
+        server.files = {**forged, **roots}
+        refuses(offered, vendor, server, UntrustedUpdateError, "timestamp was signed by 0/1 keys")
+        goes_on(offered, vendor, server)
+
+    @pytest.mark.parametrize("name", ["2.root", "timestamp", "3.snapshot", "3.targets"])
+    def test_any_bytes(self, offered, vendor, server, name):
+        for data in (
+            b"", b"<html>", b"[" * 100_000, b"\xff\xfe", b'{"signed": {}, "signatures": []}',
+            b'{"signed": 3}', b"null", b'{"signatures": [{}], "signed": {"_type": "root"}}',
+        ):  # fmt: skip
+            server.files[f"metadata/{name}.json"] = data
+            with pytest.raises((UntrustedUpdateError, DownloadError)):
+                offered.update(server.address, root=vendor.root)
+        assert offered.name == "mid"
+        goes_on(offered, vendor, server)
+
+
+class TestRollback:
+    def test_old_metadata(self, offered, vendor, server, releases):
+        goes_on(offered, vendor, server)
+        server.files = server.before
+        refuses(offered, vendor, server, RolledBackError, "timestamp version")
+
+    def test_an_old_snapshot(self, offered, vendor, server, releases):
+        """Even with the timestamp's key in hand."""
+        goes_on(offered, vendor, server)
+        old = Metadata.from_bytes(server.before["metadata/timestamp.json"])
+        forged = Metadata.from_bytes(server.files["metadata/timestamp.json"])
+        forged.signed.snapshot_meta = old.signed.snapshot_meta
+        forged.signed.version += 1
+        server.files["metadata/timestamp.json"] = signed(vendor, "timestamp", forged)
+        refuses(offered, vendor, server, RolledBackError, "snapshot version")
+
+    def test_a_device_that_forgot_the_metadata(self, offered, vendor, server):
+        """The version of what was installed is kept apart from them, with the slots."""
+        goes_on(offered, vendor, server)
+        before = state(offered)
+        forget_metadata(offered)
+        server.files = server.before
+        assert offered.update(server.address, root=vendor.root) is None
+        assert same(state(offered), before)
+
+    def test_an_older_release_in_new_metadata(self, offered, vendor, server):
+        """The vendor's own hand, or the key of the targets in another's."""
+        goes_on(offered, vendor, server)
+        before = state(offered)
+        state_of = vendor.state()
+        old = Metadata.from_bytes(server.before["metadata/2.targets.json"]).signed.targets
+        state_of.targets["targets"].signed.targets = old
+        made = sign(state_of, ["targets"], vendor.ring, vendor.now)
+        for role, data in made.items():
+            version = "" if role == "timestamp" else f"{state_of[role].signed.version}."
+            server.files[f"metadata/{version}{role}.json"] = data
+        assert offered.update(server.address, root=vendor.root) is None
+        assert same(state(offered), before)
+
+
+class TestFreeze:
+    def test_an_old_timestamp_held_back(self, device, tmp_path, releases):
+        """Whoever holds newer metadata back is found out when the timestamp's week is over."""
+        past = Vendor(tmp_path / "past", days=-8)
+        past.publish(releases["mid"])
+        with FileServer(past.files()) as server:
+            refuses(device, past, server, ExpiredUpdateError, "timestamp.json is expired")
+            past.days = 0
+            past.renew()
+            server.files = past.files()
+            assert device.update(server.address, root=past.root).new == "mid"
+
+    @pytest.mark.parametrize(("role", "days"), [("snapshot", 31), ("targets", 366)])
+    def test_the_other_roles(self, device, tmp_path, releases, role, days):
+        past = Vendor(tmp_path / "past", days=-days)
+        past.publish(releases["mid"])
+        past.days = 0
+        if role == "targets":
+            past.renew("root", "snapshot")
+        past.renew("timestamp")
+        with FileServer(past.files()) as server:
+            refuses(device, past, server, ExpiredUpdateError, f"{role}.*is expired|New {role}")
+            past.renew(role)
+            server.files = past.files()
+            assert device.update(server.address, root=past.root).new == "mid"
+
+    def test_an_expired_root(self, device, tmp_path, releases):
+        past = Vendor(tmp_path / "past", days=-366)
+        past.publish(releases["mid"])
+        past.days = 0
+        past.renew("targets")
+        with FileServer(past.files()) as server:
+            refuses(device, past, server, ExpiredUpdateError, "root.json is expired")
+            past.renew("root")
+            server.files = past.files()
+            assert device.update(server.address, root=past.root).new == "mid"
+
+
+class TestMixAndMatch:
+    @pytest.mark.parametrize("role", ["snapshot", "targets"])
+    def test_files_of_two_moments(self, offered, vendor, server, role):
+        server.files[f"metadata/3.{role}.json"] = server.before[f"metadata/2.{role}.json"]
+        refuses(offered, vendor, server, UntrustedUpdateError, "not what the vendor signed")
+        goes_on(offered, vendor, server)
+
+    def test_a_snapshot_that_names_an_older_file(self, offered, vendor, server):
+        """With the snapshot's and the timestamp's keys, but not the targets'."""
+        state_of = vendor.state()
+        old = Metadata.from_bytes(server.before["metadata/2.snapshot.json"])
+        state_of.snapshot.signed.meta = old.signed.meta
+        made = sign(state_of, ["snapshot"], vendor.ring, vendor.now)
+        server.files["metadata/timestamp.json"] = made["timestamp"]
+        server.files["metadata/4.snapshot.json"] = made["snapshot"]
+        offered.update(server.address, root=vendor.root)  # never saw version 3
+        assert offered.name == "mid"
+
+    def test_a_release_of_another_moment(self, offered, vendor, server):
+        old = target_in(server.before)
+        server.files[newest_target(server.files, server.before)] = server.files[old]
+        with pytest.raises((UntrustedUpdateError, DownloadError)):
+            offered.update(server.address, root=vendor.root)
+        goes_on(offered, vendor, server)
+
+
+class TestEndlessData:
+    @pytest.mark.parametrize(
+        ("name", "most"),
+        [("timestamp", 20_000), ("2.root", 600_000), ("3.snapshot", 600_000),
+         ("3.targets", 600_000), ("", 600_000)],
+    )  # fmt: skip
+    def test_each_file(self, offered, vendor, server, name, most):
+        sender = Sender()
+        path = f"metadata/{name}.json" if name else newest_target(server.files, server.before)
+        server.special[path] = sender.endless
+        refuses(offered, vendor, server, DownloadError, "exceeding|longer than")
+        # Beyond what was taken lies what the two sockets hold.
+        assert sender.sent < most + 8_000_000
+        taken = sum(file.stat().st_size for file in parts(offered))
+        assert taken <= most
+        goes_on(offered, vendor, server)
+
+    @pytest.mark.parametrize("how", ["endless_headers", "endless_marks"])
+    @pytest.mark.parametrize("name", ["timestamp", ""])
+    def test_around_the_content(self, offered, vendor, server, name, how):
+        sender = Sender()
+        path = f"metadata/{name}.json" if name else newest_target(server.files, server.before)
+        server.special[path] = getattr(sender, how)
+        limits = UpdateLimits(metadata_bytes=500_000)
+        refuses(offered, vendor, server, DownloadError, "without an end", limits=limits)
+        assert sender.sent < 10_000_000
+        goes_on(offered, vendor, server)
+
+    def test_a_release_that_is_larger_than_is_taken(self, offered, vendor, server):
+        limits = UpdateLimits(release_bytes=1_000)
+        refuses(offered, vendor, server, DownloadError, "no more than 1000", limits=limits)
+        goes_on(offered, vendor, server)
+
+
+class TestSlowRetrieval:
+    @pytest.mark.parametrize("how", ["trickling", "trickling_headers", "silent"])
+    @pytest.mark.parametrize("name", ["timestamp", ""])
+    def test_each_way(self, offered, vendor, server, name, how):
+        path = f"metadata/{name}.json" if name else newest_target(server.files, server.before)
+        server.special[path] = getattr(Sender(), how)
+        started = time.perf_counter()
+        refuses(offered, vendor, server, SlowDownloadError, "too slow", limits=HASTY)
+        assert time.perf_counter() - started < IMPATIENT
+        goes_on(offered, vendor, server)
+
+
+class TestExtraneousDependencies:
+    def test_a_product_signs_for_itself_alone(self, offered, vendor, server, releases):
+        """The key of another product cannot put a release in this one's place."""
+        vendor.delegate("news")
+        state_of = vendor.state()
+        news, top = (state_of.targets[role].signed for role in ("news", "targets"))
+        news.targets = {path: top.targets.pop(path) for path in list(top.targets)}
+        made = sign(state_of, ["news", "targets"], vendor.ring, vendor.now)
+        server.files = vendor.files()
+        for role, data in made.items():
+            version = "" if role == "timestamp" else f"{state_of[role].signed.version}."
+            server.files[f"metadata/{version}{role}.json"] = data
+        refuses(offered, vendor, server, fala.UpdateError, "no release of model")
+
+    def test_another_products_release(self, offered, vendor, server):
+        """Signed, and in this product's place; neither told to be it, nor calling itself so."""
+        vendor.publish_as("model", {"product": "news", "version": 9})
+        server.files = vendor.files()
+        refuses(offered, vendor, server, UntrustedUpdateError, "not told to be one")
+        vendor.publish_as("model", {"product": "model", "version": 9})
+        server.files = vendor.files()
+        refuses(offered, vendor, server, UntrustedUpdateError, "calls itself version 2 of model")
+
+    def test_targets_that_are_no_releases(self, offered, vendor, server):
+        for told in (
+            None, [], {}, {"product": "model", "version": "9"},
+            {"product": "model", "version": True}, {"product": "model", "version": 10**30},
+        ):  # fmt: skip
+            vendor.publish_as("model", told)
+            server.files = vendor.files()
+            refuses(offered, vendor, server, UntrustedUpdateError, "not told to be one")
+
+    def test_what_was_not_asked_for_is_not_downloaded(self, offered, vendor, server, releases):
+        vendor.publish(releases["new"], product="news")
+        server.files = vendor.files()
+        assert offered.update(server.address, root=vendor.root).new == "new"
+        assert not [path for path, _ in server.requests if "news" in path]
+
+
+class TestKeys:
+    def test_another_repository(self, offered, vendor, server, tmp_path, releases):
+        attacker = Vendor(tmp_path / "attacker")
+        attacker.publish(releases["new"])
+        attacker.rotate("root")
+        server.files = attacker.files()
+        refuses(offered, vendor, server, UntrustedUpdateError, "root was signed by 0/1 keys")
+        goes_on(offered, vendor, server)
+
+    def test_the_wrong_root_in_the_app(self, offered, vendor, server, tmp_path, releases):
+        other = Vendor(tmp_path / "other")
+        refuses(offered, other, server, UntrustedUpdateError, "signed by 0/1 keys")
+        goes_on(offered, vendor, server)
+
+    def test_keys_that_were_taken_back(self, offered, vendor, server, releases):
+        """A root that a device has seen holds, whatever older keys sign later."""
+        stolen = vendor.copy(vendor.folder.parent.with_name("stolen"))
+        vendor.rotate("targets")
+        vendor.rotate("snapshot")
+        goes_on(offered, vendor, server)
+        for _ in range(3):
+            stolen.publish(releases["mid"])
+        server.files = {**stolen.files(), **{
+            name: data for name, data in vendor.files().items() if "root" in name
+        }}  # fmt: skip
+        refuses(offered, vendor, server, UntrustedUpdateError, "signed by 0/1 keys")
+
+    def test_a_stolen_timestamp_key(self, offered, vendor, server, tmp_path, releases):
+        """It can hold devices back, and is taken back; it installs nothing."""
+        attacker = Vendor(tmp_path / "attacker")
+        for _ in range(4):
+            attacker.publish(releases["new"])
+        evil = attacker.files()
+        snapshot = evil["metadata/5.snapshot.json"]
+        forged = Metadata.from_bytes(server.files["metadata/timestamp.json"])
+        forged.signed.version = 1_000_000
+        forged.signed.snapshot_meta = MetaFile.from_data(5, snapshot, ["sha256"])
+        honest = dict(server.files)
+        server.files = {**evil, **{name: honest[name] for name in honest if "root" in name}}
+        server.files["metadata/timestamp.json"] = signed(vendor, "timestamp", forged)
+        refuses(offered, vendor, server, UntrustedUpdateError, "snapshot was signed by 0/1 keys")
+        # The honest timestamp is older than the forged one now, until the key is taken back.
+        server.files = honest
+        refuses(offered, vendor, server, RolledBackError, "timestamp version")
+        others = Keyring(
+            CryptoSigner(read_key(file))
+            for file in vendor.keys.glob("*.pem")
+            if not file.name.startswith("timestamp")
+        )
+        vendor.rotate("timestamp", others)
+        goes_on(offered, vendor, server)
+
+
+class TestServers:
+    @pytest.mark.parametrize("status", ["500 Broken", "301 Moved\r\nLocation: file:///etc/passwd",
+                                        "302 Found\r\nLocation: /metadata/timestamp.json",
+                                        "204 Nothing"])  # fmt: skip
+    def test_other_answers(self, offered, vendor, server, status):
+        head = f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode()
+        server.special["metadata/timestamp.json"] = lambda handler: handler.wfile.write(head)
+        with pytest.raises((DownloadError, UntrustedUpdateError)):
+            offered.update(server.address, root=vendor.root)
+        assert offered.name == "mid"
+        goes_on(offered, vendor, server)
+
+    def test_no_http(self, offered, vendor, server):
+        server.special["metadata/timestamp.json"] = lambda handler: handler.wfile.write(
+            b"SSH-2\r\n"
+        )
+        refuses(offered, vendor, server, DownloadError, "no whole answer")
+
+
+def signed(vendor, role, metadata):
+    """Metadata with a role's own signature, by whoever has its key."""
+    metadata.signed.expires += timedelta(days=1)
+    metadata.signatures.clear()
+    for signer in vendor.ring.those(vendor.state().delegate(role).keyids):
+        metadata.sign(signer, append=True)
+    return metadata.to_bytes()
+
+
+def parts(device):
+    return list((device._installed.path / "updates").glob("*.part"))
+
+
+def forget_metadata(device):
+    for file in (device._installed.path / "updates" / "metadata").glob("*.json"):
+        file.unlink()

@@ -1,0 +1,65 @@
+"""Updates over TLS: with the server's certificate believed, or not."""
+
+import ssl
+from datetime import datetime, timedelta, timezone
+from ipaddress import ip_address
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
+
+from fala.errors import DownloadError, SlowDownloadError
+from fala.updates.limits import UpdateLimits
+from file_server import FileServer
+from vendors import Sender
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A certificate of the loopback by itself, and its key, in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "loopback")])
+    now = datetime.now(timezone.utc)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name).issuer_name(name).public_key(key.public_key())
+        .serial_number(1).not_valid_before(now - timedelta(1)).not_valid_after(now + timedelta(1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )  # fmt: skip
+    path = tmp_path_factory.mktemp("tls") / "certificate.pem"
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path.write_bytes(made.public_bytes(Encoding.PEM) + private)
+    return path
+
+
+@pytest.fixture
+def encrypted(certificate, vendor):
+    with FileServer(vendor.files(), certificate=certificate) as server:
+        assert server.address.startswith("https://")
+        yield server
+
+
+def test_a_certificate_that_is_believed(device, vendor, encrypted, certificate, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    assert ssl.get_default_verify_paths().cafile == str(certificate)
+    assert device.update(encrypted.address, root=vendor.root).new == "mid"
+    encrypted.special["metadata/timestamp.json"] = Sender().trickling
+    hasty = UpdateLimits(silent_seconds=0.3, window_seconds=0.4)
+    with pytest.raises(SlowDownloadError, match="too slow"):
+        device.update(encrypted.address, root=vendor.root, limits=hasty)
+
+
+def test_a_certificate_that_is_not(device, vendor, encrypted):
+    with pytest.raises(DownloadError, match="certificate"):
+        device.update(encrypted.address, root=vendor.root)
+    assert device.name == "old"

@@ -1,0 +1,358 @@
+"""An honest vendor: what is newer is installed, once, and what broke off goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from bridged import PROBES
+from bundles import write_word_vector_release
+from devices import same, state
+from fala.device import Device
+from fala.errors import (
+    BudgetError,
+    CancelledError,
+    DataError,
+    DeviceError,
+    DownloadError,
+    UntrustedUpdateError,
+    UpdateError,
+    WorseModelError,
+)
+from fala.replacement.budget import Budget
+from fala.updates.limits import UpdateLimits
+from file_server import FileServer
+from vendors import Threshold, Vendor, target_in
+
+LARGE = 500_000
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A release of half a megabyte."""
+    path = tmp_path_factory.mktemp("large") / "large.fala"
+    words = (f"word{number}{'x' * 40}" for number in range(9_000))
+    write_word_vector_release(path, words=("<unk>", *words))
+    assert path.stat().st_size > LARGE
+    return path
+
+
+@pytest.fixture(scope="module")
+def offering_vendor(tmp_path_factory, large):
+    vendor = Vendor(tmp_path_factory.mktemp("offering") / "vendor")
+    vendor.publish(large)
+    return vendor
+
+
+@pytest.fixture
+def offering(offering_vendor):
+    """A vendor who offers the large release, and the server."""
+    vendor = offering_vendor
+    with FileServer(vendor.files()) as server:
+        yield vendor, server
+
+
+class TestVersions:
+    def test_an_update_is_a_replacement(self, device, vendor, server):
+        before = device.model
+        report = device.update(server.address, root=vendor.root, budget=Budget(7))
+        assert (report.old, report.new) == ("old", "mid")
+        assert report.bridged > 0
+        assert report.forward_passes <= 7
+        assert not before.is_vendor
+        assert not device.model.is_vendor
+
+    def test_nothing_newer(self, updated, vendor, server):
+        before = state(updated)
+        assert updated.update(server.address, root=vendor.root) is None
+        assert same(state(updated), before)
+        assert not [path for path, _ in server.requests if path.startswith("targets/")]
+
+    def test_the_next_one_and_the_way_back(self, updated, vendor, server, releases):
+        vendor.publish(releases["new"])
+        server.files = vendor.files()
+        assert updated.update(f"{server.address}/", root=vendor.root.read_bytes()).new == "new"
+        updated.rollback()
+        assert updated.name == "mid"
+        # What the user went back from does not come again; what the vendor publishes next does.
+        assert updated.update(server.address, root=vendor.root) is None
+        assert updated.name == "mid"
+        vendor.publish(releases["new"])
+        server.files = vendor.files()
+        assert updated.update(server.address, root=vendor.root).new == "new"
+
+    def test_the_metadata_survive_a_restart(self, path, vendor, server):
+        for expected in ("mid", None):
+            with Device.open(path) as device:
+                report = device.update(server.address, root=vendor.root)
+            assert (report and report.new) == expected
+        assert (path / "updates" / "metadata" / "timestamp.json").is_file()
+        assert list((path / "updates").glob("*.part")) == []
+
+    def test_products_do_not_mix(self, updated, vendor, server, releases):
+        vendor.delegate("news")
+        vendor.publish(releases["new"], product="news")
+        server.files = vendor.files()
+        assert updated.update(server.address, root=vendor.root) is None
+        assert updated.update(server.address, root=vendor.root, product="news").new == "new"
+        # From now on it is a device of that product.
+        assert updated.update(server.address, root=vendor.root) is None
+        vendor.publish(releases["mid"], product="news")
+        server.files = vendor.files()
+        assert updated.update(server.address, root=vendor.root).new == "mid"
+
+    def test_a_worse_release(self, device, vendor, server, monkeypatch):
+        """It stays on the disk for another day; nothing is downloaded twice."""
+
+        def refuse(*_, **__):
+            raise WorseModelError("worse", 0.4, 0.5)
+
+        monkeypatch.setattr("fala.replacement.replace.refuse_worse", refuse)
+        before = state(device)
+        with pytest.raises(WorseModelError):
+            device.update(server.address, root=vendor.root, accept="better-than-old")
+        assert same(state(device), before)
+        server.requests.clear()
+        assert device.update(server.address, root=vendor.root).new == "mid"
+        assert not [path for path, _ in server.requests if path.startswith("targets/")]
+
+    @pytest.mark.parametrize("role", ["root", "targets", "snapshot", "timestamp"])
+    def test_rotated_keys(self, updated, vendor, server, releases, role):
+        vendor.rotate(role, threshold=Threshold(2, 3))
+        server.files = vendor.files()
+        assert updated.update(server.address, root=vendor.root) is None
+        vendor.publish(releases["new"])
+        server.files = vendor.files()
+        assert updated.update(server.address, root=vendor.root).new == "new"
+
+    def test_a_newer_root_may_be_pinned(self, updated, vendor, server, releases):
+        vendor.rotate("root")
+        vendor.publish(releases["new"])
+        server.files = vendor.files()
+        pinned = server.files["metadata/2.root.json"]
+        assert updated.update(server.address, root=pinned).new == "new"
+
+
+class TestInterrupted:
+    """What came stays, and the rest is asked for."""
+
+    def starts(self, server):
+        asked = [given for path, given in server.requests if path.startswith("targets/")]
+        return [0 if given is None else int(given[6:-1]) for given in asked]
+
+    def test_connections_that_break(self, device, offering):
+        vendor, server = offering
+        server.cut_after = 150_000
+        assert device.update(server.address, root=vendor.root).new == "tiny vectors"
+        starts = self.starts(server)
+        assert starts[:3] == [0, 150_000, 300_000]
+        assert len(starts) > 3
+
+    def test_a_server_without_ranges(self, device, offering):
+        vendor, server = offering
+        server.cut_after, server.ranges = 150_000, False
+        with pytest.raises(DownloadError, match="broke off"):
+            device.update(server.address, root=vendor.root)
+        assert device.name == "old"
+        server.cut_after = None
+        assert device.update(server.address, root=vendor.root).new == "tiny vectors"
+
+    def test_a_server_that_goes_on_elsewhere(self, device, offering):
+        vendor, server = offering
+        path = target_in(server.files)
+        (device._installed.path / "updates").mkdir()
+        part = device._installed.path / "updates" / f"{path.split('/')[-1].split('.')[0]}.part"
+        part.write_bytes(server.files[path][:1000])
+
+        def elsewhere(handler):
+            handler.wfile.write(
+                b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 7-9/10\r\n"
+                b"Content-Length: 3\r\n\r\nabc"
+            )
+
+        server.special[path] = elsewhere
+        with pytest.raises(DownloadError, match="other bytes than from 1000 on"):
+            device.update(server.address, root=vendor.root)
+
+    def test_by_the_app(self, device, offering):
+        vendor, server = offering
+        told = []
+
+        def progress(stage, done, total):
+            told.append((stage, done, total))
+            return stage != "download" or done < 200_000
+
+        before = os.umask(0)
+        try:
+            with pytest.raises(CancelledError):
+                device.update(server.address, root=vendor.root, progress=progress)
+        finally:
+            os.umask(before)
+        updates = device._installed.path / "updates"
+        for file in (updates, *updates.rglob("*")):
+            assert file.lstat().st_mode & 0o077 == 0 or file.is_symlink(), file
+        size = len(server.files[target_in(server.files)])
+        assert told[-1][0] == "download"
+        assert told[-1][2] == size
+        assert device.name == "old"
+        assert device.update(server.address, root=vendor.root).new == "tiny vectors"
+        assert self.starts(server) == [0, told[-1][1]]
+
+    @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal")
+    def test_by_a_kill(self, path, offering):
+        vendor, server = offering
+        code = """
+import os, signal, sys
+import fala
+
+def progress(stage, done, total):
+    if stage == "download" and done >= 200_000:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+folder, address, root = sys.argv[1:]
+with fala.Device.open(folder) as device:
+    device.update(address, root=root, progress=progress)
+"""
+        command = [sys.executable, "-c", code, path, server.address, vendor.root]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        with Device.open(path) as device:
+            assert device.name == "old"
+            assert device.update(server.address, root=vendor.root).new == "tiny vectors"
+            assert device.predict(PROBES).shape == (len(PROBES), 2)
+        first, second = self.starts(server)
+        assert first == 0
+        assert second > 100_000
+
+    def test_a_damaged_part_is_begun_anew(self, device, offering):
+        vendor, server = offering
+        path = target_in(server.files)
+        part = device._installed.path / "updates" / f"{path.split('/')[-1].split('.')[0]}.part"
+        part.parent.mkdir()
+        part.write_bytes(b"x" * 200_000)
+        assert device.update(server.address, root=vendor.root).new == "tiny vectors"
+        assert self.starts(server) == [200_000, 0]
+
+    def test_a_crumb_at_a_time(self, device, offering):
+        """Connections that bring next to nothing are counted."""
+        vendor, server = offering
+        path = target_in(server.files)
+        asked = []
+
+        def crumb(handler):
+            start = int(handler.headers["Range"][6:-1]) if "Range" in handler.headers else 0
+            asked.append(start)
+            head = f"Content-Range: bytes {start}-{LARGE}/{LARGE + 1}\r\nContent-Length: 400000"
+            status = "206 Partial Content" if start else "200 OK"
+            handler.wfile.write(f"HTTP/1.1 {status}\r\n{head}\r\n\r\nx".encode())
+
+        server.special[path] = crumb
+        with pytest.raises(DownloadError, match="broke off"):
+            device.update(server.address, root=vendor.root)
+        assert asked == [0, 1, 2, 3, 4]
+
+
+def test_one_update_at_a_time(device, offering):
+    vendor, server = offering
+    inside, leave, found = threading.Event(), threading.Event(), []
+
+    def progress(stage, done, total):
+        if stage == "download":
+            inside.set()
+            leave.wait(20)
+
+    def update():
+        found.append(device.update(server.address, root=vendor.root, progress=progress))
+
+    thread = threading.Thread(target=update)
+    thread.start()
+    try:
+        assert inside.wait(20)
+        with pytest.raises(UpdateError, match="under way already"):
+            device.update(server.address, root=vendor.root)
+    finally:
+        leave.set()
+        thread.join()
+    assert found[0].new == "tiny vectors"
+    assert device.update(server.address, root=vendor.root) is None
+
+
+def test_a_failed_replacement_leaves_all_as_it_was(updated, vendor, server, releases, monkeypatch):
+    before = state(updated)
+    vendor.publish(releases["new"])
+    server.files = vendor.files()
+
+    def broken(*_):
+        raise OSError(28, os.strerror(28))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("fala.store.installed.install", broken)
+        with pytest.raises(DeviceError, match="No space left"):
+            updated.update(server.address, root=vendor.root)
+    assert same(state(updated), before)
+    assert updated.update(server.address, root=vendor.root).new == "new"
+
+
+def test_no_room(device, vendor, server, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 3_000}))
+    with pytest.raises(DeviceError, match="3000 are free"):
+        device.update(server.address, root=vendor.root)
+    assert not [path for path, _ in server.requests if path.startswith("targets/")]
+
+
+ARGUMENTS = [
+    ({"url": "ftp://example.org/x"}, DataError, "repository's address"),
+    ({"url": "file:///etc"}, DataError, "repository's address"),
+    ({"url": "http://"}, DataError, "repository's address"),
+    ({"url": "http://host:port/"}, DataError, "repository's address"),
+    ({"url": "http://host/a b"}, DataError, "repository's address"),
+    ({"url": "http://host/?x"}, DataError, "repository's address"),
+    ({"url": None}, DataError, "repository's address"),
+    ({"root": None}, DataError, "trusted root"),
+    ({"root": "no/such/file"}, DataError, "no/such/file"),
+    ({"root": "a\0b"}, DataError, "root"),
+    ({"root": b"{}"}, UntrustedUpdateError, "not what the vendor signed"),
+    ({"root": b"\xff" * 99}, UntrustedUpdateError, "not what the vendor signed"),
+    ({"product": "News"}, DataError, "product is a name"),
+    ({"product": "../x"}, DataError, "product is a name"),
+    ({"product": 3}, DataError, "product is a name"),
+    ({"product": "other"}, UpdateError, "no release of other"),
+    ({"budget": 5}, BudgetError, "Budget"),
+    ({"limits": 5}, BudgetError, "UpdateLimits"),
+    ({"progress": 5}, DataError, "progress"),
+]
+
+
+def test_arguments_that_are_none(device, vendor, server):
+    for arguments, error, match in ARGUMENTS:
+        given = {"url": server.address, "root": vendor.root, **arguments}
+        url = given.pop("url")
+        with pytest.raises(error, match=match) as caught:
+            device.update(url, **given)
+        assert type(caught.value) is error
+        assert device.name == "old"
+    assert device.update(server.address, root=vendor.root).new == "mid"
+
+
+@pytest.mark.parametrize(
+    "limits", [{"attempts": 0}, {"least_rate": float("nan")}, {"attempts": 1.5},
+               {"silent_seconds": True}, {"window_seconds": float("inf")}],
+)  # fmt: skip
+def test_limits_that_are_none(limits):
+    with pytest.raises(BudgetError, match=next(iter(limits))):
+        UpdateLimits(**limits)
+
+
+def test_nobody_there(device, vendor, server):
+    address = server.address
+    server.__exit__()
+    started = time.perf_counter()
+    with pytest.raises(DownloadError, match="cannot be reached"):
+        device.update(address, root=vendor.root)
+    assert time.perf_counter() - started < 5
+    assert np.isfinite(device.predict(PROBES)).all()

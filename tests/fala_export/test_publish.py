@@ -1,0 +1,308 @@
+"""A vendor's repository: from its first key to its next release, whatever dies on the way."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+from tuf.api.metadata import Metadata
+
+from bundles import make_head, write_onnx_release, write_word_vector_release, write_word_vectors
+from checkout import SUPPORT
+from command_lines import run
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import add_version
+from fala.device import Device
+from fala.errors import ExportError
+from fala_export.cli import main
+from fala_export.updates import repository, work
+from fala_export.updates.keys import Keyring, make_key, read_key
+from file_server import FileServer
+from vendors import Threshold, Vendor
+
+
+def export(*arguments, status=0, stdin=None):
+    """What ``fala-export`` prints, in this process."""
+    done = CliRunner().invoke(main, list(map(str, arguments)), input=stdin)
+    assert done.exit_code == status, (done.output, done.exception)
+    assert isinstance(done.exception, SystemExit | None)
+    return done.stdout if status == 0 else done.stderr
+
+
+def result(*arguments):
+    return json.loads(export(*arguments, "--json"))
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("releases")
+    write_word_vector_release(folder / "old.fala")
+    write_onnx_release(folder / "new.fala", make_head(seed=5))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory, releases):
+    vendor = Vendor(tmp_path_factory.mktemp("begun") / "vendor")
+    vendor.publish(releases / "old.fala")
+    return vendor
+
+
+@pytest.fixture
+def vendor(tmp_path, begun):
+    return begun.copy(tmp_path / "vendor")
+
+
+def installed(tmp_path, vendor, root=None, releases=None, product=None):
+    """What a fresh device installs."""
+    with (
+        FileServer(vendor.files()) as server,
+        Device.create(tmp_path / "device", releases / "old.fala") as device,
+    ):
+        report = device.update(server.address, root=root or vendor.root, product=product)
+        return device._installed.now.bundle.manifest if report else None
+
+
+class TestCommands:
+    def test_from_the_first_key_to_a_device(self, tmp_path, releases):
+        repo = tmp_path / "repo"
+        begun = result("repository", "begin", repo, "--threshold", "root=2/2", "--days", "root=99")
+        assert begun["roles"]["root"]["threshold"] == "2/2"
+        assert begun["roles"]["timestamp"]["threshold"] == "1/1"
+        first = result("publish", repo, releases / "old.fala")
+        assert (first["product"], first["version"]) == ("model", 1)
+        result("repository", "delegate", repo, "news", "--threshold", "2/3")
+        published = result("publish", repo, releases / "new.fala", "--product", "news")
+        assert (published["product"], published["version"]) == ("news", 1)
+        assert result("repository", "rotate", repo, "--role", "news")["rotated"] == "news"
+        rotated = result("repository", "rotate", repo, "--role", "root", "--threshold", "1/2")
+        assert rotated["roles"]["root"] | {"expires": ""} == {
+            "version": 2, "expires": "", "expired": False, "threshold": "1/2",
+        }  # fmt: skip
+        assert result("repository", "renew", repo)["renewed"] == ["timestamp"]
+        shown = result("repository", "show", repo)
+        assert shown["releases"] == {"model": 1, "news": 1}
+        printed = export("repository", "show", repo)
+        assert "release: version 1 of news" in printed
+        assert re.search(r"news +3 +2/3 ", printed)
+        vendor = Vendor.__new__(Vendor)
+        vendor.folder = repo
+        manifest = installed(tmp_path, vendor, begun["root"], releases, "news")
+        assert (manifest.name, manifest.version) == ("tiny encoder", 1)
+
+    def test_every_command_helps(self):
+        for command in (
+            ["publish"], ["key"], ["sign"], ["repository"],
+            *(["repository", name] for name in ("begin", "renew", "rotate", "delegate", "show")),
+        ):  # fmt: skip
+            assert "Usage: " in export(*command, "--help")
+
+    def test_sign(self, tmp_path, releases):
+        bundle = add_version(tmp_path / "x.fala", Bundle.open(releases / "old.fala"), 7, "model")
+        made = result("key", tmp_path / "my.pem")
+        assert made["public"] == str(tmp_path / "my.pub")
+        signed = result("sign", tmp_path / "x.fala", "--key", tmp_path / "my.pem")
+        assert (signed["product"], signed["version"]) == (bundle.product, 7)
+        assert signed["key"] == made["hexadecimal"]
+        trust = bytes.fromhex(made["hexadecimal"])
+        with Device.create(tmp_path / "device", tmp_path / "x.fala", trust=trust) as device:
+            assert device.name == "tiny vectors"
+
+    def test_in_a_shell(self, vendor, releases):
+        done = run(
+            "publish", vendor.folder, releases / "new.fala", "--key", vendor.keys,
+            program="fala-export",
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "release: version 2 of model" in done.stdout
+
+    def test_mistakes(self, tmp_path, vendor, releases):
+        folder, keys, new = vendor.folder, vendor.keys, releases / "new.fala"
+        write_word_vectors(tmp_path / "backbone.fala")
+        add_version(tmp_path / "news.fala", Bundle.open(new), 1, "news")
+        add_version(tmp_path / "first.fala", Bundle.open(new), 1, "model")
+        (tmp_path / "empty").mkdir()
+        (tmp_path / "empty" / "bad.pem").write_text("no key")
+        for message, *arguments in (
+            ("none.fala: no such file", "publish", folder, tmp_path / "none.fala", "--key", keys),
+            ("no such repository", "publish", tmp_path / "none", new, "--key", keys),
+            ("not a whole repository", "publish", tmp_path / "empty", new, "--key", keys),
+            ("no such key", "publish", folder, new, "--key", tmp_path / "none"),
+            ("must sign; 0 did.*no such key|cannot be read as a private key",
+             "publish", folder, new, "--key", tmp_path / "empty"),
+            ("without a head", "publish", folder, tmp_path / "backbone.fala", "--key", keys),
+            ("version 1 is published", "publish", folder, new, "--version", 1, "--key", keys),
+            ("version 1 is published", "publish", folder, tmp_path / "first.fala", "--key", keys),
+            ("says that it is version 1", "publish", folder, tmp_path / "first.fala", "--version",
+             5, "--key", keys),
+            ("of news, not of model", "publish", folder, tmp_path / "news.fala", "--product",
+             "model", "--key", keys),
+            ("a product's name", "publish", folder, new, "--product", "../x", "--key", keys),
+            ("a product's name", "repository", "delegate", folder, "X", "--key", keys),
+            ("name of a role", "repository", "delegate", folder, "root", "--key", keys),
+            ("there is no role x", "repository", "rotate", folder, "--role", "x", "--key", keys),
+            ("there is no role x", "repository", "renew", folder, "--role", "x", "--key", keys),
+            ("lies in the repository", "repository", "rotate", folder, "--role", "root", "--key",
+             keys, "--keys-to", folder / "metadata" / "keys"),
+            ("lies in the repository", "repository", "begin", tmp_path / "r", "--keys-to",
+             tmp_path / "r"),
+            ("not empty", "repository", "begin", folder),
+            ("is not ROLE=K/N", "repository", "begin", tmp_path / "r", "--threshold", "2/3"),
+            ("is not K/N", "repository", "begin", tmp_path / "r", "--threshold", "root=3/2"),
+            ("is not a number of days", "repository", "begin", tmp_path / "r", "--days",
+             "root=0"),
+            ("exists already", "key", keys / "root-1.pem"),
+            ("cannot be read as a private key", "sign", new, "--key", keys / "root-1.pub"),
+        ):  # fmt: skip
+            printed = export(*arguments, status=1)
+            assert re.search(message, printed), printed
+            assert printed.count("\n") == 1
+        assert not (tmp_path / "r").exists()
+        assert repository.load(folder).release("model/release.fala")[1].custom["version"] == 1
+
+
+class TestKeys:
+    def test_nobody_else_reads_them(self, vendor):
+        assert vendor.keys.stat().st_mode & 0o777 == 0o700
+        private = list(vendor.keys.glob("*.pem"))
+        assert len(private) == 4
+        assert {file.stat().st_mode & 0o777 for file in private} == {0o600}
+
+    def test_a_passphrase(self, tmp_path, releases):
+        phrase, repo = tmp_path / "phrase", tmp_path / "repo"
+        phrase.write_text("a long one\nand a second line\n")
+        export("repository", "begin", repo, "--passphrase-file", phrase)
+        pem = (tmp_path / "repo.keys" / "timestamp-1.pem").read_text()
+        assert "ENCRYPTED PRIVATE KEY" in pem
+        printed = export("publish", repo, releases / "old.fala", status=1)
+        assert "passphrase" in printed.lower() or "password" in printed.lower()
+        export("publish", repo, releases / "old.fala", "--passphrase-file", phrase)
+        export("publish", repo, releases / "old.fala", "--passphrase-file", "-",
+               stdin="a long one\n")  # fmt: skip
+        wrong = export("publish", repo, releases / "old.fala", "--passphrase-file", "-",
+                       stdin="another\n", status=1)  # fmt: skip
+        assert "must sign; 0 did" in wrong
+
+    def test_a_key_is_never_written_over(self, tmp_path):
+        key = make_key(tmp_path / "k.pem").private_bytes_raw()
+        with pytest.raises(ExportError, match="never written over"):
+            make_key(tmp_path / "k.pem")
+        assert read_key(tmp_path / "k.pem").private_bytes_raw() == key
+
+    def test_a_threshold_is_kept(self, vendor, releases):
+        vendor.rotate("targets", threshold=Threshold(2, 2))
+        ring = vendor.ring
+        before = vendor.files()
+        one, two = vendor.state().delegate("targets").keyids
+        for missing in (one, two):
+            few = Keyring(s for k, s in ring.signers.items() if k != missing)
+            with pytest.raises(ExportError, match="2 of the 2 keys of role targets"):
+                work.publish(vendor.folder, releases / "new.fala", few, vendor.now)
+        assert vendor.files() == before
+        vendor.publish(releases / "new.fala")
+
+    def test_the_old_root_must_agree(self, vendor, tmp_path):
+        """Else whoever writes to the server could make himself its owner."""
+        make_key(tmp_path / "thief.pem")
+        thief = Keyring.read([tmp_path / "thief.pem"])
+        with pytest.raises(ExportError, match="role root"):
+            vendor.rotate("root", thief)
+        assert not (vendor.folder / "metadata" / "2.root.json").exists()
+        assert len(list(vendor.keys.glob("root*"))) == 2  # no keys of nothing
+
+
+class TestRepository:
+    def test_it_is_signed_by_all(self, vendor):
+        state = vendor.state()
+        for role in ("root", "targets", "snapshot", "timestamp"):
+            assert state.verified(role)
+        assert state.root.signed.consistent_snapshot
+        assert set(state.timestamp.signed.snapshot_meta.hashes) == {"sha256"}
+
+    def test_a_tampered_one_is_not_gone_on_with(self, vendor, releases):
+        path = vendor.folder / "metadata" / "2.targets.json"
+        metadata = Metadata.from_file(str(path))
+        metadata.signed.targets.clear()
+        metadata.to_file(str(path))
+        with pytest.raises(ExportError, match="targets is not signed"):
+            vendor.publish(releases / "new.fala")
+
+    def test_what_is_due_is_renewed(self, vendor):
+        vendor.days = 20
+        assert vendor.renew()["renewed"] == ["snapshot", "timestamp"]
+        vendor.days = 200
+        renewed = vendor.renew()["renewed"]
+        assert renewed == ["root", "snapshot", "targets", "timestamp"]
+        assert vendor.state().root.signed.version == 2
+
+    def test_a_product_takes_its_release_with_it(self, tmp_path, vendor, releases):
+        vendor.delegate("model")
+        vendor.publish(releases / "new.fala")
+        state = vendor.state()
+        assert list(state.targets["targets"].signed.targets) == []
+        assert list(state.targets["model"].signed.targets) == ["model/release.fala"]
+        manifest = installed(tmp_path, vendor, releases=releases)
+        assert (manifest.product, manifest.version) == ("model", 2)
+        with pytest.raises(ExportError, match="keys of its own already"):
+            vendor.delegate("model")
+
+    def test_a_release_that_says_its_version_stays_as_it_is(self, tmp_path, vendor, releases):
+        path = tmp_path / "x.fala"
+        add_version(path, Bundle.open(releases / "new.fala"), 41, "model")
+        published = vendor.publish(path)
+        assert published["version"] == 41
+        assert (tmp_path / "vendor" / "repository").joinpath(
+            published["file"]
+        ).read_bytes() == path.read_bytes()
+        assert vendor.publish(releases / "new.fala")["version"] == 42
+
+    def test_one_at_a_time(self, vendor, releases):
+        with (
+            repository.locked(vendor.folder),
+            pytest.raises(ExportError, match="another process is publishing"),
+        ):
+            vendor.publish(releases / "new.fala")
+
+
+def test_killed_at_every_file(tmp_path, begun, releases):
+    """Devices accept whatever a killed vendor leaves, and the vendor goes on from there."""
+    out = tmp_path / "out"
+    out.mkdir()
+    command = [sys.executable, SUPPORT / "kill_publish.py", begun.folder, begun.keys,
+               releases / "new.fala", out]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    folders = [path for path in out.iterdir() if not path.name.startswith("keys")]
+    works = [folder.name.split("-") for folder in folders]
+    last = {name: max(int(point) for work, point in works if work == name) for name, _ in works}
+    assert last == {"publish": 4, "rotate": 4}  # four files each, and one that was not killed
+    with Device.create(tmp_path / "device", releases / "old.fala") as device:
+        for folder in folders:
+            vendor = Vendor.__new__(Vendor)
+            vendor.folder, vendor.keys, vendor.days = folder, out / f"keys-{folder.name}", 0
+            with FileServer(vendor.files()) as server:
+                found = offered(device, server, vendor)
+            # Only with its last file does a release come out.
+            whole = folder.name == "publish-4"
+            assert found == ("2" if whole else "1"), folder
+            vendor.publish(releases / "new.fala")
+            with FileServer(vendor.files()) as server:
+                assert offered(device, server, vendor) == ("3" if whole else "2"), folder
+
+
+def offered(device, server, vendor):
+    """The version that a device would install; it has seen nothing of this repository yet."""
+    from fala.updates.client import Wanted, _target
+    from fala.updates.fetcher import Fetcher
+    from fala.updates.limits import UpdateLimits
+
+    folder = vendor.folder.with_name(f"client-{vendor.folder.name}")
+    (folder / "metadata").mkdir(parents=True, exist_ok=True)
+    wanted = Wanted(server.address, vendor.root.read_bytes(), "model", lambda: None)
+    target = _target(folder, wanted, Fetcher(UpdateLimits()), UpdateLimits())
+    assert target.get_prefixed_paths()[0] in {
+        path.removeprefix("targets/") for path in server.files
+    }
+    return str(target.custom["version"])
