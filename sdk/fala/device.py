@@ -79,8 +79,7 @@ class Device:
     ) -> Device:
         """Make a device folder with a release installed.
 
-        A creation that was killed on its way is finished by calling it again. The release is
-        loaded, and answers odd texts, before anything is made; see ``replace``.
+        A creation that was killed on its way is finished by calling it again.
 
         Args:
             path: A folder that does not exist, is empty, or was never finished.
@@ -428,14 +427,9 @@ class Device:
         Where the release has a bridge from the old backbone, a new personal model answers before
         any forward pass, and is then refined within the budget, as ``refine`` does. Without a
         bridge the first of the budget's texts are representatives, chosen by correlation
-        clustering on the old embeddings. The old model stays for ``rollback``. Whatever goes wrong
-        before the last moment, the device answers as before, or with the model that came first.
-
-        Before it is installed, a release's graph and tokenizer are looked at without being loaded:
-        they may hold, and cost, what an encoder's do. Then it is loaded, and answers odd texts, in
-        a process of its own under limits of time and memory, where the system lets an app start one
-        (not where the environment variable FALA_NO_CHILD_PROCESS is set); at last it answers the
-        device's own texts here.
+        clustering on the old embeddings. Before it is installed the new release answers odd texts,
+        in a process of its own (``fala.proving``), and here the device's own. The old model stays
+        for ``rollback``. Whatever goes wrong, the device answers as before, or by the first fit.
 
         The new release is on trial (``on_trial``) until ``confirm``, or until it has answered 100
         examples; a rollback ends that too, and coming back begins it anew. While it is on trial

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from fala.errors import DataError
+from fala.errors import DataError, shown
 
 
 def path_of(value: object, name: str) -> Path:
@@ -25,7 +25,7 @@ def path_of(value: object, name: str) -> Path:
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if not isinstance(value, str):
-        raise DataError(f"{name} is a path, not {value!r:.60}")
+        raise DataError(f"{name} is a path, not {shown(value)}")
     if not value or "\0" in value:
         raise DataError(f"{name} is a path, not an empty text or one with a NUL in it")
     return Path(value)

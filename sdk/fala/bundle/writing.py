@@ -18,7 +18,7 @@ from fala.bundle.files import path_of, write_atomically
 from fala.bundle.lexical import lexical_files
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle, blaming
-from fala.errors import DataError
+from fala.errors import DataError, shown
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
 from fala.model.prior import PopulationPrior
@@ -54,7 +54,7 @@ def write_bundle(
     _check(files, Mapping, "files")
     for name, data in files.items():
         if not isinstance(name, str) or not isinstance(data, bytes):
-            raise DataError(f"files are bytes by name, not {data!r:.40} by {name!r:.40}")
+            raise DataError(f"files are bytes by name, not {shown(data)} by {shown(name)}")
         with blaming(target):
             check_name(name)
     if head is not None:
@@ -194,7 +194,7 @@ def add_version(
 def _check(value: object, kind: type, name: str) -> None:
     """Raise DataError if an argument is not what it should be."""
     if not isinstance(value, kind):
-        raise DataError(f"{name} is a {kind.__name__}, not {value!r:.60}")
+        raise DataError(f"{name} is a {kind.__name__}, not {shown(value)}")
 
 
 def _write_again(
