@@ -1,9 +1,14 @@
+import os
 import signal
 
 import pytest
 
 import checkout
 from fala.backbones import OnnxEncoder
+from fala.proving.odd import ODD
+
+# Hundreds of tiny releases are installed: their first load is here, but where that is tested.
+os.environ.setdefault("FALA_NO_CHILD_PROCESS", "1")
 
 # A shell starts what runs in its background with Ctrl-C ignored, and children inherit that: tests
 # that interrupt processes would wait for what cannot come.
@@ -27,12 +32,13 @@ def pytest_runtest_setup(item):
 
 @pytest.fixture
 def encoded(monkeypatch):
-    """Every text that passes through a transformer."""
+    """Every text that passes through a transformer, but the odd ones that prove a release."""
     seen = []
     real = OnnxEncoder.encode
 
     def encode(self, texts):
-        seen.extend(texts)
+        if list(texts) not in (list(ODD), *([text] for text in ODD)):
+            seen.extend(texts)
         return real(self, texts)
 
     monkeypatch.setattr(OnnxEncoder, "encode", encode)

@@ -13,6 +13,7 @@ import numpy as np
 
 from fala import ExportError, Head, Manifest, write_bundle
 from fala.vendor import Example, OnnxEncoder, Vectors, unique_texts
+from fala.vendor.answers import expected_answers
 from fala.vendor.layout import ONNX, ONNX_MODEL, ORT, ORT_MODEL, ORT_OPERATORS, TOKENIZER
 from fala_export.cost import cost
 from fala_export.models.encoder import Encoder, load_encoder
@@ -207,6 +208,7 @@ def pack(
             "versions": versions("torch", "transformers", "optimum-onnx", "onnx", "onnxruntime"),
             **options.details,
             **(details or {}),
+            **({} if head is None else {"probes": expected_answers(export.backbone, head)}),
         },
     )
     try:

@@ -30,6 +30,7 @@ from fala.examples import Example, check_examples
 from fala.model.answering import Answering
 from fala.model.heads import Head, PersonalModel, label_name
 from fala.model.losses import label_probabilities
+from fala.proving.prove import proven
 from fala.replacement.budget import Budget, Progress
 from fala.replacement.compare import Accept, accept_of
 from fala.replacement.learn import Learner
@@ -110,7 +111,7 @@ class Device:
             raise DataError(
                 f"positive is one of {', '.join(head.labels)}, not {label_name(positive)!r:.60}"
             )
-        opened.backbone()  # a model that does not load must not be installed
+        proven(opened)  # a model that does not load, or answer, must not be installed
         with contextlib.ExitStack() as undo:
             try:
                 made = not path.exists()
@@ -523,9 +524,9 @@ class Device:
         Where the release has a bridge from the old backbone, a new personal model answers before
         any forward pass, and is then refined within the budget, as ``refine`` does. Without a
         bridge the first of the budget's texts are representatives, chosen by correlation
-        clustering on the old embeddings. The new release must answer the device's own texts
-        before it is installed. The old model stays for ``rollback``. Whatever goes wrong before
-        the last moment, the device answers as before, or with the model that came first.
+        clustering on the old embeddings. Before it is installed the new release answers odd texts,
+        in a process of its own (``fala.proving``), and here the device's own. The old model stays
+        for ``rollback``. Whatever goes wrong, the device answers as before, or by the first fit.
 
         The new release is on trial (``on_trial``) until ``confirm``, or until it has answered 100
         examples; a rollback ends that too, and coming back begins it anew. While it is on trial

@@ -161,3 +161,19 @@ class BudgetError(FalaError):
 
 class ExportError(FalaError):
     """A model or file cannot be turned into a bundle."""
+
+
+def safe_line(text: object, longest: int = 500) -> str:
+    """What others wrote, as one line that is safe to show.
+
+    Libraries put names from a model or tokenizer into their messages; a terminal would act on the
+    control characters in them.
+
+    Args:
+        text: An error, or a text.
+        longest: Characters that are kept.
+    """
+    line = " ".join(str(text).split())[:longest]
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in line
+    )

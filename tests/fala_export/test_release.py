@@ -78,6 +78,9 @@ def test_the_same_recipe_gives_the_same_bytes(kitchen, tmp_path):
     assert "speed" not in details["parity"]
     assert details["parity"]["head"]["label_flips"] <= 40
     assert details["cost"]["flops"]["16"] > 0
+    told = details["probes"]
+    z = bundle.head().vendor_model().logits(bundle.backbone().encode(told["texts"]))
+    np.testing.assert_allclose(told["logits"], z, atol=1e-3)
     assert bundle.head().labels == ("0", "1")
     assert str(kitchen) not in json.dumps(details)
 

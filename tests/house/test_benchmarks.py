@@ -18,6 +18,7 @@ SMALL = {
     "damaged_stores.py": ("named", "--count", 25),
     "encoding.py": ("ratio", "--texts", 20, "--repeats", 1),
     "faults.py": ("faults", "--count", 2, "--only", "learn"),
+    "hostile.py": ("bundles", "--count", 6),
     "imports.py": ("ratio", "--repeats", 1, "--limit", 1000),
     "kills.py": ("kills", "--count", 3, "--only", "learn"),
     "learning.py": ("ratio", "--examples", 60, "--further", 3, "--dimension", 20),

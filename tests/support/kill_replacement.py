@@ -4,6 +4,7 @@ import pytest
 
 from fala.backbones import OnnxEncoder
 from fala.device import Device
+from fala.proving.odd import ODD
 from fala.replacement.encode import PROBES
 from fala.store import installed as module
 from fala.store import slots
@@ -32,7 +33,8 @@ def dying(encode, *, few):
     """Dies where a new release must answer a few texts, or where a batch of texts begins."""
 
     def wrapped(self, texts):
-        if (len(texts) <= PROBES) == few:
+        proof = list(texts) in (list(ODD), *([text] for text in ODD))
+        if not proof and (len(texts) <= PROBES) == few:
             die()
         return encode(self, texts)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from fala import Bundle, ExportError, write_release
 from fala.vendor import temporary_folder
+from fala.vendor.answers import expected_answers
 from fala_export.backbone import ExportOptions, check_folder, convert, pack
 from fala_export.models.encoder import Encoder
 from fala_export.models.saving import save_encoder
@@ -48,7 +49,8 @@ def write_trained(trained: Trained, out: Path, options: ExportOptions) -> dict[s
 
 def _release(out: Path, bundle: Bundle, trained: Trained) -> dict[str, Any]:
     try:
-        manifest = write_release(out, bundle, trained.head, trained.details)
+        probes = expected_answers(bundle.backbone(), trained.head)
+        manifest = write_release(out, bundle, trained.head, {**trained.details, "probes": probes})
     except OSError as error:
         raise ExportError(f"{out}: cannot be written: {error.strerror or error}") from error
     return {

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import BundleFormatError, DimensionError
+from fala.errors import BundleFormatError, DimensionError, safe_line
 from fala.examples import check_texts
 
 #: Tokens a run, padding included, where more than one text is in it: some eight short texts.
@@ -19,6 +19,15 @@ from fala.examples import check_texts
 #: time a text. Fewer leave the matrices too small; with more, texts of unequal length are padded to
 #: each other, what a layer gives no longer fits the cache, and cores have nothing to share.
 RUN_TOKENS = 192
+
+#: Characters of a text that are read, at least: as many tokens as any encoder takes, and room for
+#: blanks and marks that make none. What is behind them takes memory (400 bytes a character) before
+#: the tokenizer throws it away.
+LONGEST = 1 << 17
+_CHARACTERS_A_TOKEN = 8
+_MOST_CHARACTERS = 1 << 20
+# Characters that are tokenized at a time.
+_TOKENIZED = 1 << 18
 
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 
@@ -95,6 +104,8 @@ class OnnxEncoder:
                 f"texts of at most {max_length} tokens have no room beside {special} special ones"
             )
         self._pad_id = pad_id
+        enough = _CHARACTERS_A_TOKEN * (max_length or 0)
+        self._longest = min(max(LONGEST, enough), _MOST_CHARACTERS)
         self._inputs = set(inputs)
         if (
             not {"input_ids", "attention_mask"} <= self._inputs <= _INPUTS
@@ -102,13 +113,15 @@ class OnnxEncoder:
             or [kind for kind, _ in outputs] != ["tensor(float)"]
         ):
             raise BundleFormatError(
-                f"the graph takes {inputs} and gives {[kind for kind, _ in outputs]}; expected "
-                "input_ids and attention_mask (and token_type_ids) in int64, and one embedding in "
-                "float32"
+                f"the graph takes {safe_line(inputs)} and gives {[kind for kind, _ in outputs]}; "
+                "expected input_ids and attention_mask (and token_type_ids) in int64, and one "
+                "embedding in float32"
             )
         shape = outputs[0][1]
         if len(shape) != 2 or not isinstance(shape[1], int):
-            raise DimensionError(f"the graph's output has shape {shape}; expected (n, dimension)")
+            raise DimensionError(
+                f"the graph's output has shape {safe_line(shape)}; expected (n, dimension)"
+            )
         self._dimension = shape[1]
 
     @property
@@ -118,6 +131,9 @@ class OnnxEncoder:
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts, a few of similar length at a time, on every core.
+
+        Of a text the first ``LONGEST`` characters are read, or eight a token where that is more,
+        but no more than a million.
 
         Args:
             texts: n texts.
@@ -131,8 +147,7 @@ class OnnxEncoder:
                 infinity or another shape than its graph says: the vendor's mistake.
         """
         texts = check_texts(texts)
-        with _wrapped("the tokenizer fails"):
-            ids = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
+        ids = self._tokenized(texts)
         result = np.empty((len(ids), self._dimension), dtype=np.float32)
 
         def embed(positions: list[int]) -> None:
@@ -150,6 +165,13 @@ class OnnxEncoder:
             for _ in pool.map(embed, runs):
                 pass
         return result
+
+    def _tokenized(self, texts: Sequence[str]) -> list[list[int]]:
+        ids: list[list[int]] = []
+        with _wrapped("the tokenizer fails"):
+            for part in _parts([text[: self._longest] for text in texts]):
+                ids += [encoding.ids for encoding in self._tokenizer.encode_batch(part)]
+        return ids
 
     def _run(self, ids: list[list[int]]) -> NDArray[np.float32]:
         # A text without tokens (no special tokens either) is one masked-in padding token.
@@ -173,6 +195,17 @@ class OnnxEncoder:
         if not np.isfinite(embeddings).all():
             raise BundleFormatError("the model gave an embedding with NaN or infinity")
         return embeddings
+
+
+def _parts(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Texts in parts of so many characters that what a tokenizer notes of them fits any memory."""
+    start = characters = 0
+    for position, text in enumerate(texts):
+        if position > start and characters + len(text) > _TOKENIZED:
+            yield texts[start:position]
+            start, characters = position, 0
+        characters += len(text)
+    yield texts[start:]
 
 
 def _cores() -> int:
@@ -202,9 +235,9 @@ def _wrapped(what: str) -> Iterator[None]:
     except MemoryError:
         raise
     except Exception as error:  # neither library has a base class for its errors
-        raise BundleFormatError(f"{what}: {error}") from error
+        raise BundleFormatError(f"{what}: {safe_line(error)}") from error
     except BaseException as error:
         # A panic in the Rust of tokenizers is not an Exception, and its class cannot be imported.
         if type(error).__name__ != "PanicException":
             raise
-        raise BundleFormatError(f"{what}: {error}") from error
+        raise BundleFormatError(f"{what}: {safe_line(error)}") from error

@@ -112,6 +112,12 @@ def read_file(stream: BinaryIO, name: str, entry: Entry) -> bytes:
     return data
 
 
+def check_name(name: str) -> None:
+    """Raise BundleFilesError if a file of an archive has a name that could lead elsewhere."""
+    if not _SAFE_NAME.fullmatch(name) or len(name) > _MAX_NAME_BYTES:
+        raise BundleFilesError(f"unsafe path in the archive: {name[:80]!r}")
+
+
 def write_archive(path: Path, files: Mapping[str, bytes]) -> None:
     """Write an archive; the same files in the same order give the same bytes.
 
@@ -137,8 +143,7 @@ def _index_entry(
     after = here + _CENTRAL.size + name_length
     raw_name = directory[here + _CENTRAL.size : after]
     name = raw_name.decode("utf-8", "backslashreplace")
-    if not _SAFE_NAME.fullmatch(name) or len(name) > _MAX_NAME_BYTES:
-        raise BundleFilesError(f"unsafe path in the archive: {name[:80]!r}")
+    check_name(name)
     if mode >> 16 & 0o170000 not in _FILE_TYPES:
         raise BundleFilesError(f"{name} is not a regular file")
     if method != zipfile.ZIP_STORED or flags & ~_UTF8_NAME or compressed != size:

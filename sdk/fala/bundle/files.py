@@ -9,6 +9,27 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from fala.errors import DataError, shown
+
+
+def path_of(value: object, name: str) -> Path:
+    """A path that an app or vendor gave.
+
+    Args:
+        value: A text or a path.
+        name: The argument's name.
+
+    Raises:
+        DataError: It is none.
+    """
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if not isinstance(value, str):
+        raise DataError(f"{name} is a path, not {shown(value)}")
+    if not value or "\0" in value:
+        raise DataError(f"{name} is a path, not an empty text or one with a NUL in it")
+    return Path(value)
+
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Let ``write`` make a temporary file beside ``path``, then give it that name.

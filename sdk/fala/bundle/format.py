@@ -59,3 +59,7 @@ MAX_MANIFEST_BYTES = 1 << 20
 #: The longest embedding and the longest text in tokens that a manifest may claim.
 MAX_DIMENSION = 1 << 16
 MAX_TOKENS = 1 << 20
+
+#: The most labels of a head, and the most words of a vocabulary (the largest GloVe: 2.2 million).
+MAX_LABELS = 1 << 10
+MAX_WORDS = 1 << 22

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NoReturn
@@ -18,6 +19,12 @@ PRODUCT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 #: The largest version of a release.
 MAX_VERSION = 10**15
+
+#: Characters of the longest name and label that a manifest may have.
+_LONGEST_NAME, _LONGEST_LABEL = 256, 1_024
+# Control characters, lines and paragraphs that end, and what turns the direction of writing.
+_HIDDEN = {"Cc", "Zl", "Zp"}
+_TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 @dataclass(frozen=True)
@@ -148,17 +155,23 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
     told = details if isinstance(details, dict) else {}
     pad_id, product, counted = told.get("pad_id", 0), told.get("product"), told.get("version")
     checks = [
-        ("name is not a text", isinstance(raw.get("name"), str)),
+        (f"name is not a text of up to {_LONGEST_NAME} printable characters",
+         _printable(raw.get("name"))),
         # Lists, not sets: what stands here need not be hashable.
         (f"kind is not one of {', '.join(layout.BACKBONE_FILES)}",
          raw.get("kind") in list(layout.BACKBONE_FILES)),
         (f"dimension is not a whole number from 1 to {layout.MAX_DIMENSION}",
          _whole(raw.get("dimension"), 1, layout.MAX_DIMENSION)),
-        ("precision is not a text", isinstance(raw.get("precision"), str)),
+        (f"precision is not a text of up to {_LONGEST_NAME} printable characters",
+         _printable(raw.get("precision"))),
         (f"max_length is neither null nor a whole number from 1 to {layout.MAX_TOKENS}",
          max_length is None or _whole(max_length, 1, layout.MAX_TOKENS)),
         ("task is unknown", task in [None, CLASSIFICATION, MATCHING]),
-        ("labels are not a list of texts", isinstance(labels, list) and _texts(labels)),
+        (f"labels are not a list of texts of up to {_LONGEST_LABEL} characters, without control "
+         "characters",
+         isinstance(labels, list) and all(_printable(one, _LONGEST_LABEL) for one in labels)),
+        (f"more than {layout.MAX_LABELS} labels",
+         not isinstance(labels, list) or len(labels) <= layout.MAX_LABELS),
         ("labels and task do not go together", bool(labels) == (task is not None)),
         ("details are not an object", isinstance(details, dict)),
         ("the scales are not a list of numbers from 0 to 10000", _scales(details)),
@@ -168,13 +181,24 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
         (f"the release's version is not a whole number from 1 to {MAX_VERSION}",
          counted is None or _whole(counted, 1, MAX_VERSION)),
         ("files are not an object of texts",
-         isinstance(files, dict) and _texts(list(files.values()))),
+         isinstance(files, dict) and _texts(list(files.values()))
+         and all(_printable(name) for name in files)),
     ]  # fmt: skip
     return [problem for problem, fine in checks if not fine]
 
 
 def _texts(values: list[Any]) -> bool:
     return all(isinstance(value, str) for value in values)
+
+
+def _printable(value: object, longest: int = _LONGEST_NAME) -> bool:
+    """Whether a text may be shown: it reaches terminals, which act on some characters."""
+    return (
+        isinstance(value, str)
+        and len(value) <= longest
+        and not any(unicodedata.category(character) in _HIDDEN for character in value)
+        and _TURNING.isdisjoint(value)
+    )
 
 
 def _scales(details: object) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.backbones import Backbone, OnnxEncoder, WordVectors
+from fala.backbones import Backbone, WordVectors
 from fala.bundle import format as layout
 from fala.bundle.archive import read_file, read_index
 from fala.bundle.arrays import read_array
 from fala.bundle.checks import check_digest, check_file_list, digest_of, digest_over, read_verified
+from fala.bundle.encoder import examine, load_encoder
+from fala.bundle.files import path_of
 from fala.bundle.lexical import read_lexical
 from fala.bundle.manifest import Manifest
 from fala.bundle.onnx_wire import has_external_data
@@ -31,6 +34,7 @@ from fala.errors import (
     BundleFormatError,
     DimensionError,
     ExternalDataError,
+    safe_line,
 )
 from fala.examples import MATCHING
 from fala.model.bridge import Bridge
@@ -76,13 +80,18 @@ class Bundle:
             ExternalDataError: The ONNX model keeps weights outside its file.
             DimensionError: The head's dimension is not the backbone's.
             BundleError: The file is missing or cannot be read.
+            DataError: ``path`` is none.
         """
-        with blaming(path):
-            return cls.verified(Path(path), hold=hold)
+        file = path_of(path, "path")
+        with blaming(file):
+            return cls.verified(file, hold=hold)
 
     @classmethod
     def verified(cls, path: Path, *, hold: bool = False) -> Bundle:
         """A bundle whose errors do not name it yet; see ``open``."""
+        mode = path.stat().st_mode
+        if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode):
+            raise BundleFormatError("not a bundle: not a file")  # opening it might wait for ever
         with path.open("rb") as stream:
             index = read_index(stream)
             if layout.MANIFEST not in index:
@@ -151,6 +160,18 @@ class Bundle:
         """
         with blaming(self.path):
             return self._backbone()
+
+    def examine(self) -> None:
+        """Look at the backbone's files without loading them.
+
+        Raises:
+            BundleFormatError: They are not what they should be, or would cost more than any
+                encoder's.
+            BundleError: The bundle changed since it was opened, or is gone.
+        """
+        if self.manifest.kind != layout.WORD_VECTORS:
+            with blaming(self.path):
+                examine(self.manifest, self._read)
 
     def head(self) -> Head | None:
         """Load the vendor's head, or None where the bundle is a backbone only.
@@ -224,8 +245,8 @@ class Bundle:
         return digest_over(parts, self.manifest.files, "head/", layout.LEXICAL)
 
     def _read(self, name: str) -> bytes:
-        if name not in self.manifest.files:
-            raise BundleFilesError(f"no file {name} in this bundle")
+        if not isinstance(name, str) or name not in self.manifest.files:
+            raise BundleFilesError(f"no file {safe_line(name, 80)} in this bundle")
         if name in self._held:
             return self._held[name]
         with self.path.open("rb") as stream:
@@ -238,17 +259,13 @@ class Bundle:
         manifest = self.manifest
         backbone: Backbone
         if manifest.kind in (layout.ONNX, layout.ORT):
-            ort = manifest.kind == layout.ORT
-            backbone = OnnxEncoder(
-                self._read(layout.ORT_MODEL if ort else layout.ONNX_MODEL),
-                self._read(layout.TOKENIZER),
-                ort_format=ort,
-                max_length=manifest.max_length,
-                pad_id=manifest.pad_id,
-            )
+            backbone = load_encoder(manifest, self._read)
         else:
+            words = self._read(layout.VOCABULARY)
+            if words.count(b"\n") > layout.MAX_WORDS:
+                raise BundleFormatError(f"a vocabulary of more than {layout.MAX_WORDS} words")
             try:
-                vocabulary = self._read(layout.VOCABULARY).decode().removesuffix("\n").split("\n")
+                vocabulary = words.decode().removesuffix("\n").split("\n")
             except UnicodeDecodeError as error:
                 raise BundleFormatError("the vocabulary is not UTF-8") from error
             backbone = WordVectors(

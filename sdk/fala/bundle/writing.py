@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from fala.bundle import format as layout
-from fala.bundle.archive import write_archive
+from fala.bundle.archive import check_name, write_archive
 from fala.bundle.arrays import array_bytes, read_array
-from fala.bundle.files import write_atomically
+from fala.bundle.files import path_of, write_atomically
 from fala.bundle.lexical import lexical_files
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle, blaming
+from fala.errors import DataError, shown
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
 from fala.model.prior import PopulationPrior
@@ -44,10 +45,20 @@ def write_bundle(
 
     Raises:
         DimensionError: The head is made for another dimension.
+        DataError: An argument is not what it should be.
         BundleError: The result would not open: the file is verified before it takes its name.
         OSError: It cannot be written.
     """
+    target = path_of(path, "path")
+    _check(manifest, Manifest, "manifest")
+    _check(files, Mapping, "files")
+    for name, data in files.items():
+        if not isinstance(name, str) or not isinstance(data, bytes):
+            raise DataError(f"files are bytes by name, not {shown(data)} by {shown(name)}")
+        with blaming(target):
+            check_name(name)
     if head is not None:
+        _check(head, Head, "head")
         manifest = replace(manifest, task=head.task, labels=head.labels)
         files = {**files, **_head_files(head)}
     files = dict(sorted(files.items()))
@@ -63,7 +74,7 @@ def write_bundle(
         with blaming(path):
             Bundle.verified(temporary)
 
-    write_atomically(Path(path), write)
+    write_atomically(target, write)
     return manifest
 
 
@@ -84,11 +95,14 @@ def write_release(
     Raises:
         DimensionError: The head is made for another dimension.
     """
-    # A prior and the scales are about the head that is left behind.
+    _check(backbone, Bundle, "backbone")
+    _check(head, Head, "head")
+    _check(details, Mapping, "details")
+    # A prior, the scales and the answers are about the head that is left behind.
     kept = {
         name: value
         for name, value in backbone.manifest.details.items()
-        if name not in {"prior", "scales"}
+        if name not in {"prior", "scales", "probes"}
     }
     manifest = replace(backbone.manifest, details={**kept, **details})
     files = _read_all(backbone, without=("head/", layout.LEXICAL, "prior/"))
@@ -113,6 +127,9 @@ def add_bridge(
         DimensionError: It does not lead to embeddings of this backbone's dimension.
         BundleFormatError: A number does not fit float16.
     """
+    _check(bundle, Bundle, "bundle")
+    _check(bridge, Bridge, "bridge")
+    _check(details, Mapping, "details")
     folder = f"{layout.BRIDGES}{bridge.source}"
     parts = (bridge.matrix, bridge.offset, bridge.variance)
     with np.errstate(over="ignore"):
@@ -142,6 +159,9 @@ def add_prior(
     Raises:
         DimensionError: It is for another dimension, or the head has not two labels.
     """
+    _check(bundle, Bundle, "bundle")
+    _check(prior, PopulationPrior, "prior")
+    _check(details, Mapping, "details")
     new = {
         layout.PRIOR_MEAN: array_bytes(prior.mean),
         layout.PRIOR_VARIANCE: array_bytes(prior.variance),
@@ -169,6 +189,12 @@ def add_version(
     """
     named = {} if product is None else {"product": product}
     return _write_again(path, bundle, {}, {"version": version, **named})
+
+
+def _check(value: object, kind: type, name: str) -> None:
+    """Raise DataError if an argument is not what it should be."""
+    if not isinstance(value, kind):
+        raise DataError(f"{name} is a {kind.__name__}, not {shown(value)}")
 
 
 def _write_again(

@@ -63,11 +63,15 @@ class Bridge:
         Raises:
             DimensionError: If the embeddings are not of the old backbone's dimension.
         """
+        self.check(embeddings)
+        return np.asarray(embeddings @ self.matrix + self.offset, dtype=np.float32)
+
+    def check(self, embeddings: Vectors) -> None:
+        """Raise DimensionError if embeddings are not of the old backbone's dimension."""
         if embeddings.ndim != 2 or embeddings.shape[1] != len(self.matrix):
             raise DimensionError(
                 f"embeddings of shape (n, {len(self.matrix)}) expected, not {embeddings.shape}"
             )
-        return np.asarray(embeddings @ self.matrix + self.offset, dtype=np.float32)
 
     def then(self, following: Bridge) -> Bridge:
         """The bridge that first takes this one and then another, from this one's target.

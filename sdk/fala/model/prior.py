@@ -9,6 +9,9 @@ import numpy as np
 from fala.errors import BundleFormatError
 from fala.model.heads import Vectors, same_arrays
 
+#: Weights and biases of people differ by a few; covariances of squares beyond this have no inverse.
+_LARGEST = 1e6
+
 
 @dataclass(frozen=True, eq=False)
 class PopulationPrior:
@@ -23,8 +26,8 @@ class PopulationPrior:
         factors: Shape (k, d + 1); k may be 0.
 
     Raises:
-        BundleFormatError: If the shapes do not fit each other, a number is not finite, or a
-            variance is not above 0.
+        BundleFormatError: If the shapes do not fit each other, a number is not finite or above a
+            million, or a variance is not above 0.
     """
 
     mean: Vectors
@@ -42,6 +45,8 @@ class PopulationPrior:
         parts = (self.mean, self.variance, self.factors)
         if not all(np.isfinite(part).all() for part in parts) or (self.variance <= 0).any():
             raise BundleFormatError("a prior of numbers that are not finite, or without variance")
+        if any(part.size and np.abs(part).max() > _LARGEST for part in parts):
+            raise BundleFormatError(f"a prior of numbers above {_LARGEST:g}: no fit can use it")
 
     @property
     def dimension(self) -> int:

@@ -275,6 +275,7 @@ def _inputs(
         if texts <= set(embeddings):
             # All documents cross the same bridge: the old coordinates say all there is.
             old = np.stack([embeddings[str(example)] for example in examples])
+            bridge.check(old)
             ones = np.ones((len(old), 1), dtype=np.float32)
             basis = np.vstack([bridge.matrix, bridge.offset])
             return Inputs(np.hstack([old, ones]), basis, float(bridge.variance.sum()))

@@ -14,12 +14,13 @@ from fala.backbones import Backbone
 from fala.bundle.format import WORD_VECTORS
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
-from fala.errors import BundleMismatchError, OlderReleaseError
+from fala.errors import BundleFormatError, BundleMismatchError, DimensionError, OlderReleaseError
 from fala.examples import unique_texts
 from fala.lexical.ngrams import LastNgrams
 from fala.model.answering import Answering
 from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head, Vectors
+from fala.proving.prove import proven
 from fala.replacement.budget import Budget, Follower
 from fala.replacement.choose import Choice, OldSpace, choose
 from fala.replacement.encode import PROBES, forward, probe
@@ -113,7 +114,14 @@ def open_new(
     added = [label for label in head.labels if label not in labels]
     with installed.expecting(now):
         before = now.bundle.bridges()
-    reached = reachable(bundle.bridges(), before, now.record.backbone)
+    new_bridges = bundle.bridges()
+    direct = new_bridges.get(now.record.backbone)
+    if direct is not None and len(direct.matrix) != now.bundle.manifest.dimension:
+        raise DimensionError(
+            f"{bundle.path}: its bridge starts from {len(direct.matrix)} dimensions; this device's "
+            f"backbone has {now.bundle.manifest.dimension}"
+        )
+    reached = reachable(new_bridges, before, now.record.backbone)
     # A bridge from a backbone that this device never had leads nowhere.
     bridges = [
         one
@@ -238,7 +246,13 @@ class Preparation:
             return vendor_alone(target, "nothing personal is known yet")
         if not training.telling.any():
             return vendor_alone(target, "there is neither a label nor an old logit to fit to")
-        return fit_recalled(target, recalled, self._positive)
+        try:
+            return fit_recalled(target, recalled, self._positive)
+        except (np.linalg.LinAlgError, ArithmeticError) as error:
+            raise BundleFormatError(
+                f"{self.release.bundle.path}: the numbers of its head, prior and bridges are too "
+                f"large or too small for a fit ({error}); nothing was installed"
+            ) from error
 
 
 @contextmanager
@@ -273,6 +287,8 @@ def preparing(
     with stages.stage("open"):
         release = open_new(installed, path, now, trust, allow_older=allow_older)
     with ThreadPoolExecutor(max_workers=1) as loader:
-        loading = loader.submit(release.bundle.backbone)
+        # What was installed before has proved itself.
+        again = release.bundle.digest in installed.store.bundles()
+        loading = loader.submit(proven, release.bundle, known=again)
         label = positive(release.head)
         yield Preparation(installed, release, budget, stages, follower, label, last, loading)

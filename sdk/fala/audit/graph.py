@@ -1,0 +1,119 @@
+"""A model's graph, as the formats that hold one are read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.audit.limits import GRAPH
+
+#: NumPy's types of ONNX's numbers (TensorProto.DataType); of the others only sizes matter.
+DTYPES: dict[int, type[np.generic]] = {
+    1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64,
+    9: np.bool_, 10: np.float16, 11: np.float64, 12: np.uint32, 13: np.uint64,
+}  # fmt: skip
+#: Bits of a number of each type that a model may hold: no texts, no complex numbers.
+BITS = {
+    **{kind: 8 * np.dtype(dtype).itemsize for kind, dtype in DTYPES.items()},
+    16: 16, 17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4,
+}  # fmt: skip
+
+
+class UnsoundError(ValueError):
+    """A model or tokenizer that must not be loaded; the message says why."""
+
+
+@dataclass(slots=True)
+class Tensor:
+    """A constant.
+
+    Attributes:
+        dims: Its shape.
+        kind: Type of its numbers, one of ``BITS``.
+        raw: Its bytes, little-endian; None where they are listed.
+        listed: How many numbers a protocol buffer lists instead; None where it lists none.
+        numbers: Those, where they are few.
+    """
+
+    dims: tuple[int, ...] = ()
+    kind: int = 0
+    raw: memoryview | None = None
+    listed: int | None = None
+    numbers: Sequence[float] = ()
+
+    def check(self, what: str) -> None:
+        """Whether the numbers that it claims are there.
+
+        Raises:
+            UnsoundError: They are not, or are of a type that no model needs.
+        """
+        if self.kind not in BITS:
+            raise UnsoundError(f"{what} is of type {self.kind}, which is not of numbers")
+        count = math.prod(self.dims)
+        if any(length < 0 for length in self.dims) or len(self.dims) > 8:
+            raise UnsoundError(f"{what} has an impossible shape")
+        packed = -(-count * BITS[self.kind] // 8)
+        if self.raw is not None and self.listed is None:
+            fine = len(self.raw) == packed
+        else:
+            fine = self.raw is None and self.listed == (packed if BITS[self.kind] < 8 else count)
+        if not fine:
+            raise UnsoundError(f"{what} does not hold the {count} numbers of its shape")
+
+    def values(self) -> NDArray[Any] | None:
+        """Its numbers where they are few; None where they are many, or of a rare type."""
+        dtype = DTYPES.get(self.kind)
+        if dtype is None or math.prod(self.dims) > GRAPH.small:
+            return None
+        if self.raw is not None:
+            return np.frombuffer(self.raw, np.dtype(dtype).newbyteorder("<")).reshape(self.dims)
+        listed = np.array(self.numbers)
+        if dtype is np.float16:  # listed as the bits of a whole number
+            return listed.astype(np.uint16).view(np.float16).reshape(self.dims)
+        return listed.astype(dtype).reshape(self.dims)
+
+
+@dataclass(slots=True)
+class Node:
+    """An operator.
+
+    Attributes:
+        operator: Its name, behind its domain and a dot where that is not ONNX's own.
+        inputs: Names of what it takes; empty for one left out.
+        outputs: Names of what it gives.
+        attributes: Its settings.
+    """
+
+    operator: str = ""
+    inputs: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Graph:
+    """Operators and constants.
+
+    Attributes:
+        nodes: The operators.
+        constants: The constants by name.
+        inputs: Names of what it takes.
+        outputs: Names of what it gives.
+    """
+
+    nodes: list[Node] = field(default_factory=list)
+    constants: dict[str, Tensor] = field(default_factory=dict)
+    inputs: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+
+    def branches(self) -> Iterable[Graph]:
+        """The graphs inside its operators."""
+        for node in self.nodes:
+            for value in node.attributes.values():
+                if isinstance(value, Graph):
+                    yield value

@@ -1,0 +1,69 @@
+"""What a graph and a tokenizer may cost, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class GraphLimits:
+    """Bounds on a model. Encoders of today keep far below them.
+
+    Attributes:
+        nodes: Operators, those of branches among them.
+        depth: Branches within branches.
+        constants: Constant tensors.
+        arguments: Inputs, outputs and attributes of one operator.
+        elements: Numbers in the largest tensor of one run of usual size (256 MB in float32).
+        long_elements: The same for a text of as many tokens as the release reads.
+        work: Multiplications a token (BERT-large: 3e8).
+        small: Numbers of a tensor whose values are followed, as those of shapes are.
+    """
+
+    nodes: int = 20_000
+    depth: int = 3
+    constants: int = 20_000
+    arguments: int = 2_000
+    elements: int = 1 << 26
+    long_elements: int = 1 << 28
+    work: int = 1 << 30
+    small: int = 1 << 12
+
+
+@dataclass(frozen=True)
+class TokenizerLimits:
+    """Bounds on a tokenizer.
+
+    Attributes:
+        bytes: Of the file (a vocabulary of a million words: 60 MB).
+        parts: Normalizers, pre-tokenizers, processors and decoders, together.
+        depth: Sequences within sequences.
+        added: Tokens beside the vocabulary.
+        token: Characters of one token; from each place of a text all its beginnings are looked up.
+        content: Characters of an added token.
+        text: Characters of a setting, such as what is put before a text.
+        growth: How many times longer a text may become through what is replaced in it.
+        pattern: Characters of a regular expression.
+        repeats: Largest number in a pattern's ``{m,n}``.
+        word: Characters of a word beyond which it is unknown; finding its parts is quadratic.
+        template: Pieces around a text.
+        segment: Bytes that one character may become by a charsmap.
+    """
+
+    bytes: int = 1 << 27
+    parts: int = 64
+    depth: int = 6
+    added: int = 20_000
+    token: int = 256
+    content: int = 1_024
+    text: int = 64
+    growth: int = 8
+    pattern: int = 2_000
+    repeats: int = 1_000
+    word: int = 256
+    template: int = 64
+    segment: int = 256
+
+
+GRAPH = GraphLimits()
+TOKENIZER = TokenizerLimits()

@@ -1,0 +1,203 @@
+"""A graph from a file in ONNX Runtime's own format, without the flatbuffers package.
+
+A table's fields are found through a list of offsets (flatbuffers' internals), and their numbers
+are those of ort.fbs. Every offset is checked against the file.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from fala.audit.graph import Graph, Node, Tensor, UnsoundError
+from fala.audit.limits import GRAPH
+
+_IDENTIFIER = b"ORTM"
+_MOST_TABLES = 500_000  # of one file; offsets may lead to one table many times
+
+
+class _Table:
+    """A table of a flat buffer."""
+
+    __slots__ = ("_data", "_fields", "_left", "_length", "_start")
+
+    def __init__(self, data: memoryview, start: int, left: list[int]) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise UnsoundError(f"the model has more than {_MOST_TABLES} tables")
+        self._data, self._start, self._left = data, start, left
+        self._fields = start - int(_at(data, "<i", start))
+        self._length = int(_at(data, "<H", self._fields))
+
+    def _field(self, number: int) -> int | None:
+        place = 4 + 2 * number
+        if place + 2 > self._length:
+            return None
+        offset = int(_at(self._data, "<H", self._fields + place))
+        return self._start + offset if offset else None
+
+    def scalar(self, number: int, form: str) -> int | float:
+        """A number; 0 where it is left out."""
+        place = self._field(number)
+        return 0 if place is None else _at(self._data, form, place)
+
+    def has(self, number: int) -> bool:
+        """Whether a field is there."""
+        return self._field(number) is not None
+
+    def _to(self, place: int) -> int:
+        return place + int(_at(self._data, "<I", place))
+
+    def table(self, number: int) -> _Table | None:
+        """A table inside."""
+        place = self._field(number)
+        return None if place is None else _Table(self._data, self._to(place), self._left)
+
+    def vector(self, number: int, size: int) -> memoryview | None:
+        """The bytes of a list of things of one size."""
+        place = self._field(number)
+        if place is None:
+            return None
+        start = self._to(place)
+        end = start + 4 + size * int(_at(self._data, "<I", start))
+        if end > len(self._data):
+            raise ValueError("a list runs past the end")
+        return self._data[start + 4 : end]
+
+    def texts(self, number: int) -> list[str]:
+        """A list of texts."""
+        return [self._text(place) for place in self._offsets(number)]
+
+    def tables(self, number: int) -> list[_Table]:
+        """A list of tables."""
+        return [_Table(self._data, self._to(at), self._left) for at in self._offsets(number)]
+
+    def text(self, number: int) -> str:
+        """A text; empty where it is left out."""
+        place = self._field(number)
+        return "" if place is None else self._text(place)
+
+    def _offsets(self, number: int) -> range:
+        """Places of a list's offsets."""
+        place = self._field(number)
+        if place is None:
+            return range(0)
+        start = self._to(place)
+        count = int(_at(self._data, "<I", start))
+        self._left[0] -= count
+        if self._left[0] < 0:
+            raise UnsoundError(f"the model has more than {_MOST_TABLES} tables and texts")
+        if start + 4 + 4 * count > len(self._data):
+            raise ValueError("a list runs past the end")
+        return range(start + 4, start + 4 + 4 * count, 4)
+
+    def _text(self, place: int) -> str:
+        start = self._to(place)
+        end = start + 4 + int(_at(self._data, "<I", start))
+        if end > len(self._data) or end - start > 1 << 16:
+            raise ValueError("a text runs past the end, or is too long")
+        return bytes(self._data[start + 4 : end]).decode("utf-8", "replace")
+
+
+def read_ort(model: bytes) -> Graph:
+    """Read the graph of a file in ONNX Runtime's format.
+
+    Raises:
+        UnsoundError: It holds what no encoder has.
+        ValueError: It is no such file.
+    """
+    data = memoryview(model)
+    if bytes(data[4:8]) != _IDENTIFIER:
+        raise ValueError("not a model in ONNX Runtime's format")
+    try:
+        session = _Table(data, int(_at(data, "<I", 0)), [_MOST_TABLES])
+        stored = session.table(1)
+        graph = None if stored is None else stored.table(7)
+        if graph is None:
+            raise ValueError("it holds no graph")
+        return _graph(graph, [0], 0)
+    except struct.error as error:
+        raise ValueError("an offset leads out of the file") from error
+
+
+def _graph(table: _Table, counted: list[int], depth: int) -> Graph:
+    if depth > GRAPH.depth:
+        raise UnsoundError("graphs nested too deeply")
+    if table.tables(7):
+        raise UnsoundError("the model holds sparse constants")
+    optimizations = table.table(8)
+    if optimizations is not None and optimizations.tables(0):
+        raise UnsoundError("the model changes itself while it is loaded")
+    graph = Graph(inputs=table.texts(5), outputs=table.texts(6))
+    constants = table.tables(0)
+    if len(constants) > GRAPH.constants:
+        raise UnsoundError(f"the model has more than {GRAPH.constants} constants")
+    for stored in constants:
+        name, tensor = _tensor(stored)
+        if name in graph.constants:
+            raise UnsoundError("a constant is defined twice")
+        graph.constants[name] = tensor
+    for stored in table.tables(2):
+        counted[0] += 1
+        if counted[0] > GRAPH.nodes:
+            raise UnsoundError(f"the model has more than {GRAPH.nodes} operators")
+        graph.nodes.append(_node(stored, counted, depth))
+    graph.inputs = [name for name in graph.inputs if name not in graph.constants]
+    return graph
+
+
+def _node(table: _Table, counted: list[int], depth: int) -> Node:
+    domain, operator = table.text(2), table.text(5)
+    node = Node(operator if domain in ("", "ai.onnx") else f"{domain}.{operator}")
+    node.inputs, node.outputs = table.texts(8), table.texts(9)
+    attributes = table.tables(10)
+    if len(node.inputs) + len(node.outputs) + len(attributes) > GRAPH.arguments:
+        raise UnsoundError(f"an operator has more than {GRAPH.arguments} inputs and outputs")
+    for stored in attributes:
+        node.attributes[stored.text(0)] = _attribute(stored, counted, depth)
+    return node
+
+
+def _attribute(table: _Table, counted: list[int], depth: int) -> object:
+    kind = int(table.scalar(2, "<i"))
+    if kind in (1, 2):
+        return table.scalar(2 + kind, "<f" if kind == 1 else "<q")
+    if kind == 3:
+        return table.text(5).encode()
+    if kind == 4 and (tensor := table.table(6)) is not None:
+        return _tensor(tensor)[1]
+    if kind == 5 and (graph := table.table(7)) is not None:
+        return _graph(graph, counted, depth + 1)
+    if kind in (6, 7):
+        size, form = (4, "<f") if kind == 6 else (8, "<q")
+        listed = table.vector(2 + kind, size) or memoryview(b"")
+        if len(listed) > 8 * GRAPH.small:
+            raise UnsoundError("an attribute is too long")
+        return [one[0] for one in struct.iter_unpack(form, listed)]
+    if kind == 8:
+        return []  # texts, which no rule looks at
+    raise UnsoundError("an attribute of a kind that no encoder has")
+
+
+def _tensor(table: _Table) -> tuple[str, Tensor]:
+    name = table.text(0)
+    dims = table.vector(2, 8) or memoryview(b"")
+    if len(dims) > 64 or table.vector(5, 4):
+        raise UnsoundError("a constant of texts, or of too many dimensions")
+    if table.has(6):
+        raise UnsoundError("it keeps external data")
+    raw = table.vector(4, 1)
+    tensor = Tensor(
+        tuple(one[0] for one in struct.iter_unpack("<q", dims)),
+        int(table.scalar(3, "<i")),
+        memoryview(b"") if raw is None else raw,
+    )
+    if raw is not None or 0 not in tensor.dims:
+        tensor.check(f"the constant {name!r:.60}")
+    return name, tensor
+
+
+def _at(data: memoryview, form: str, position: int) -> int | float:
+    if position < 0:
+        raise ValueError("an offset leads out of the file")
+    found: int | float = struct.unpack_from(form, data, position)[0]
+    return found

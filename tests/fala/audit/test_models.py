@@ -1,0 +1,211 @@
+"""What an encoder's graph may hold, and what it costs, without loading it."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from bundles import onnx_model
+from fala.audit import follow as module
+from fala.audit.follow import follow
+from fala.audit.graph import UnsoundError
+from fala.audit.model import audit_model
+from fala.audit.onnx_file import read_onnx
+from fala.audit.operators import RULES
+from fala.audit.order import sort_nodes
+from fala.errors import BundleFormatError
+
+LENGTH = 24
+
+
+def model_of(nodes, constants=None, output="y", shape=("n", 8)):
+    """A graph from token ids to ``y``."""
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.INT64, ["n", "length"])
+        for name in ("input_ids", "attention_mask")
+    ]
+    outputs = [helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)]
+    weights = [
+        numpy_helper.from_array(np.asarray(value), name)
+        for name, value in (constants or {}).items()
+    ]
+    graph = helper.make_graph(nodes, "graph", inputs, outputs, weights)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+
+
+def shapes_of(model, texts, length):
+    """Shapes of all that onnxruntime computes, by name."""
+    import onnxruntime
+
+    loaded = onnx.load_from_string(model)
+    names = [name for node in loaded.graph.node for name in node.output]
+    del loaded.graph.output[:]
+    loaded.graph.output.extend(helper.ValueInfoProto(name=name) for name in names)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(
+        loaded.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    ids = np.arange(texts * length).reshape(texts, length) % 20
+    feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+    given = {one.name for one in session.get_inputs()}
+    values = session.run(names, {name: value for name, value in feeds.items() if name in given})
+    return {name: np.shape(value) for name, value in zip(names, values, strict=True)}
+
+
+def followed(model, texts, length):
+    graph = read_onnx(model)
+    sort_nodes(graph)
+    given = {name: module.Value((texts, length)) for name in graph.inputs}
+    values = module._run(graph, given, set(), module.Cost(1 << 40))
+    return {name: value.shape for name, value in values.items()}
+
+
+@pytest.mark.parametrize("texts", [1, 3])
+@pytest.mark.parametrize("length", [1, 2, 11])
+def test_shapes_are_those_that_onnxruntime_computes(texts, length):
+    model = onnx_model().SerializeToString()
+    expected = shapes_of(model, texts, length)
+    found = followed(model, texts, length)
+    assert {name: found[name] for name in expected} == expected
+
+
+def node(operator, inputs, *outputs, **settings):
+    return helper.make_node(operator, inputs, list(outputs) or ["y"], **settings)
+
+
+CONSTANTS = {
+    "table": np.ones((30, 8), np.float32), "zero": np.array(0), "one": np.array(1),
+    "axes": np.array([1]), "twice": np.array([2, 2]), "two": np.array([0, 1]),
+    "minus": np.array([-1, 4]), "none": np.array([0, -1]), "starts": np.array([1]),
+    "ends": np.array([np.iinfo(np.int64).max]), "far": np.array([-(1 << 62)]),
+    "back": np.array([-1]), "parts": np.array([3, 5]), "wide": np.array([-1, 8]),
+    "pads": np.array([0, 0, 1, 0, 0, 2]), "depth": np.array([9]),
+    "values": np.array([0.0, 1.0], np.float32), "k": np.array([2]), "stop": np.array(7),
+}  # fmt: skip
+WORDS = node("Gather", ["table", "input_ids"], "words")
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [node("ReduceMean", ["words"], axes=[1], keepdims=0)],
+        [node("ReduceSum", ["words", "axes"], keepdims=1)],
+        [node("ReduceMax", ["words"], keepdims=0)],
+        [node("ArgMax", ["words"], axis=-1, keepdims=0)],
+        [node("Transpose", ["words"], perm=[2, 0, 1])],
+        [node("Transpose", ["words"], "t", perm=[0, 2, 1]), node("MatMul", ["words", "t"])],
+        [node("Reshape", ["words", "minus"])],
+        [node("Reshape", ["words", "none"])],
+        [node("Flatten", ["words"], axis=2)],
+        [node("Unsqueeze", ["words", "axes"], "u"), node("Squeeze", ["u", "axes"])],
+        [node("Concat", ["words", "words"], axis=-1)],
+        [node("Split", ["words", "parts"], "y", "z", axis=2)],
+        [node("Slice", ["words", "starts", "ends", "axes"])],
+        [node("Slice", ["words", "back", "far", "axes", "back"])],
+        [node("Shape", ["words"], "s"), node("ConstantOfShape", ["s"])],
+        [node("Shape", ["words"], "s"), node("Gather", ["s", "one"], "l"),
+         node("Range", ["zero", "l", "one"])],
+        [node("Shape", ["words"], "s"), node("Expand", ["one", "s"])],
+        [node("Tile", ["input_ids", "twice"])],
+        [node("Pad", ["words", "pads"])],
+        [node("OneHot", ["input_ids", "depth", "values"])],
+        [node("TopK", ["words", "k"], "y", "z")],
+        [node("Einsum", ["words", "words"], equation="bid,bjd->bij")],
+        [node("Gather", ["words", "zero"], axis=1)],
+        [node("Size", ["words"])],
+        [node("GatherND", ["words", "two"])],
+        [node("CumSum", ["input_ids", "one"])],
+        [node("Trilu", ["words"])],
+        [node("Equal", ["input_ids", "one"], "e"), node("Where", ["e", "input_ids", "one"])],
+        [node("Range", ["zero", "stop", "one"])],
+        [node("Reshape", ["words", "wide"], "f"), node("Gemm", ["f", "table"], transB=1)],
+        [node("Softmax", ["words"])],
+        [node("DynamicQuantizeLinear", ["words"], "y", "scale", "point")],
+        [node("FusedMatMul", ["words", "words"], transB=1, domain="com.microsoft")],
+    ],
+    ids=lambda nodes: "-".join(one.op_type for one in nodes),
+)  # fmt: skip
+def test_every_rule_gives_what_onnxruntime_gives(nodes):
+    model = model_of([WORDS, *nodes], CONSTANTS, shape=None)
+    for texts, length in ((1, 3), (2, 5)):
+        expected = shapes_of(model, texts, length)
+        found = followed(model, texts, length)
+        assert {name: found[name] for name in expected} == expected
+
+
+def test_the_table_of_tokens_is_found():
+    assert audit_model(onnx_model().SerializeToString(), 16).rows == 30
+
+
+def test_of_a_model_that_reads_all_as_much_is_read_as_is_cheap():
+    assert audit_model(onnx_model().SerializeToString(), None).tokens == 1 << 17
+    scores = [WORDS, node("Transpose", ["words"], "t", perm=[0, 2, 1]),
+              node("MatMul", ["words", "t"], "s"), node("MatMul", ["s", "words"], "w"),
+              node("ReduceMean", ["w"], axes=[1], keepdims=0)]  # fmt: skip
+    attention = model_of(scores, {"table": CONSTANTS["table"]})
+    assert audit_model(attention, None).tokens == 1 << 13
+    assert audit_model(attention, 1 << 14).tokens == 1 << 14
+    with pytest.raises(BundleFormatError, match="makes a tensor of 1x131072x131072"):
+        audit_model(attention, 1 << 17)
+
+
+@pytest.mark.parametrize(
+    "operator",
+    ["Loop", "Scan", "RandomNormal", "SequenceConstruct", "StringNormalizer", "NonZero", "Resize"],
+)
+def test_operators_that_no_encoder_needs(operator):
+    assert operator not in RULES
+    with pytest.raises(BundleFormatError, match=f"'{operator}': an operator that no encoder needs"):
+        audit_model(model_of([node(operator, ["input_ids"])]), 16)
+
+
+def test_other_domains_are_refused():
+    with pytest.raises(BundleFormatError, match=r"'evil\.Add': an operator"):
+        audit_model(model_of([node("Add", ["input_ids", "input_ids"], domain="evil")]), 16)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "match"),
+    [
+        ([node("Neg", ["y"])], "takes what it gives"),
+        ([node("Neg", ["nowhere"])], "'nowhere' is used and defined nowhere"),
+        ([node("Neg", ["input_ids"]), node("Abs", ["input_ids"])], "'y' is defined twice"),
+        ([node("Neg", ["input_ids"], "z")], "'y' is given and defined nowhere"),
+        ([node("Neg", [])], "lacks an input"),
+    ],
+)
+def test_graphs_that_do_not_hold_together(nodes, match):
+    with pytest.raises(BundleFormatError, match=match):
+        audit_model(model_of(nodes), 16)
+
+
+def test_branches_are_followed_and_see_what_is_around_them():
+    info = helper.make_tensor_value_info("b", TensorProto.INT64, None)
+    then = helper.make_graph([node("Neg", ["input_ids"], "b")], "then", [], [info])
+    other = helper.make_graph([node("Tile", ["input_ids", "twice"], "b")], "else", [], [info])
+    nodes = [node("ReduceMax", ["input_ids"], "m", keepdims=0), node("Cast", ["m"], "go", to=9),
+             node("If", ["go"], "y", then_branch=then, else_branch=other)]  # fmt: skip
+    model = model_of(nodes, {"twice": CONSTANTS["twice"]})
+    graph = read_onnx(model)
+    sort_nodes(graph)
+    assert followed(model, 2, 5)["y"] == (4, 10)  # the larger of the two
+    assert follow(graph, 2, 5, 1 << 20).largest == 40
+
+
+def test_a_constant_may_be_as_large_as_its_file():
+    """A large vocabulary in half precision becomes float32 as a whole."""
+    model = model_of(
+        [node("Cast", ["half"], "table", to=1), node("Gather", ["table", "input_ids"], "w"),
+         node("ReduceMean", ["w"], axes=[1], keepdims=0)],
+        {"half": np.zeros((64, 64), np.float16)},
+    )  # fmt: skip
+    graph = read_onnx(model)
+    sort_nodes(graph)
+    assert follow(graph, 1, 2, 1000).rows == 64
+    with pytest.raises(UnsoundError, match="makes a tensor of 1x999x64"):
+        follow(graph, 1, 999, 1000)

@@ -1,0 +1,152 @@
+"""What an encoder's tokenizer may hold, and what it may make of a text, without loading it."""
+
+import base64
+import io
+import json
+
+import pytest
+
+from bundles import tokenizer_json
+from fala.audit.charsmap import check_charsmap
+from fala.audit.graph import UnsoundError
+from fala.audit.patterns import check_pattern
+from fala.audit.tokenizer import audit_tokenizer
+from fala.errors import BundleFormatError
+
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+GPT4 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
+    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [GPT2, GPT4, " {2,}", r"\s+", r" ?[^(\s|[.,!?])]+", "(?:foo)+", r"[a-z]+(?i:'s|'t)?", "[]a]"],
+)
+def test_patterns_that_tokenizers_have(pattern):
+    check_pattern(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(a+)+$", "(a|a)*b", "(?:a{1,2}){9}", r"(\1a)*", "((a*)b)*", "(.*a){20}", "a{99999}", "(a",
+     "a)", "[a", "a\\", "", None, "a" * 9_000, r"(?R)", r"\g<1>", "(?:(?:a?)*)*"],
+    ids=repr,
+)  # fmt: skip
+def test_patterns_that_could_take_for_ever(pattern):
+    with pytest.raises(UnsoundError):
+        check_pattern(pattern)
+
+
+@pytest.fixture(scope="module")
+def charsmap():
+    """SentencePiece's own table of NMT's normal forms, which XLM-R and T5 have too."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    from sentencepiece import sentencepiece_model_pb2
+
+    written = io.BytesIO()
+    lines = [f"the quick brown fox number {n} jumps over the lazy dog" for n in range(200)]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=written, vocab_size=60,
+        normalization_rule_name="nmt_nfkc", minloglevel=2,
+    )  # fmt: skip
+    model = sentencepiece_model_pb2.ModelProto()
+    model.ParseFromString(written.getvalue())
+    return bytes(model.normalizer_spec.precompiled_charsmap)
+
+
+def test_sentencepieces_own_table_of_normal_forms(charsmap):
+    from tokenizers import normalizers
+
+    check_charsmap(base64.b64encode(charsmap).decode())
+    assert normalizers.Precompiled(charsmap).normalize_str("ﬃ①") == "ffi1"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: b"\xfc\xff\xff\xff" + data[4:],  # 4 GiB of trie
+        lambda data: data[: len(data) // 2],
+        lambda data: (len(data) - 4).to_bytes(4, "little") + data[4:],
+        lambda data: data[:4] + b"\xff" * 64 + data[68:],  # steps that lead out of it
+        lambda data: data[:3],
+        lambda data: data[: 4 + int.from_bytes(data[:4], "little")],  # no forms
+        lambda data: data[:-9_000] + b"\xff" * 9_000,
+    ],
+)
+def test_tables_of_normal_forms_that_do_not_hold_together(change, charsmap):
+    with pytest.raises(UnsoundError):
+        check_charsmap(base64.b64encode(change(charsmap)).decode())
+
+
+@pytest.mark.parametrize("encoded", [None, "", "no base 64!", "AAAA", 5])
+def test_what_is_no_table(encoded):
+    with pytest.raises(UnsoundError):
+        check_charsmap(encoded)
+
+
+def changed(**parts):
+    return json.dumps({**json.loads(tokenizer_json()), **parts}).encode()
+
+
+def model(**settings):
+    return changed(model={**json.loads(tokenizer_json())["model"], **settings})
+
+
+def test_sound_tokenizers(charsmap):
+    precompiled = {
+        "type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode(),
+    }  # fmt: skip
+    replace = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    prepend = {"type": "Prepend", "prepend": "▁"}
+    pieces = [["<s>", 0.0], ["</s>", 0.0], ["<unk>", 0.0], ["▁film", -2.5]]
+    sequence = {"type": "Sequence", "normalizers": [precompiled, prepend, replace]}
+    split = {"type": "Split", "pattern": {"Regex": GPT4}, "behavior": "Isolated", "invert": False}
+    audit_tokenizer(tokenizer_json(), 30, 0)
+    unigram = {"type": "Unigram", "unk_id": 2, "vocab": pieces, "byte_fallback": False}
+    data = changed(model=unigram, normalizer=sequence, pre_tokenizer=split, post_processor=None)
+    audit_tokenizer(data, 4, 1)
+    from tokenizers import Tokenizer
+
+    assert Tokenizer.from_str(data.decode()).encode("film").ids
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        (b"\xff", "utf-8"),
+        (b"[]", "not a JSON object"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"model": {}, "model": {}}', "a key appears twice"),
+        (changed(model=None), "the model is not an object"),
+        (model(type="Evil"), "the model 'Evil' is none"),
+        (model(type=["WordLevel"]), "is none that encoders have"),
+        (model(vocab={}), "its vocabulary is empty"),
+        (model(vocab={"a": -1}), "ids that are none"),
+        (model(vocab={"a": True, "[UNK]": 0}), "ids that are none"),
+        (model(unk_token="never"), "token for unknown words is not in its vocabulary"),
+        (model(vocab={"[UNK]": 0, "x" * 5_000: 1}), "more than 256 characters"),
+        (changed(normalizer={"type": "Evil"}), "the normalizer 'Evil' is none"),
+        (changed(normalizer={"type": "Sequence"}), "a sequence of no normalizer"),
+        (changed(decoder={"type": "Evil"}), "the decoder 'Evil' is none"),
+        (changed(pre_tokenizer=[]), "the pre_tokenizer is not an object"),
+        (changed(added_tokens=[{"content": "", "id": 1}]), "empty or too long"),
+        (changed(added_tokens=[{"content": "a", "id": -1}]), "not a whole number"),
+        (changed(added_tokens=[{"content": f"a{n}", "id": n} for n in range(31)]), "has the id"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_tokenizers_that_are_none(data, match):
+    with pytest.raises(BundleFormatError, match=match) as caught:
+        audit_tokenizer(data, 30, 0)
+    assert str(caught.value).isprintable()
+
+
+def test_every_id_is_in_the_models_table():
+    audit_tokenizer(tokenizer_json(), 30, 29)
+    with pytest.raises(BundleFormatError, match="a token has the id 29; the model's table has 29"):
+        audit_tokenizer(tokenizer_json(), 29, 0)
+    with pytest.raises(BundleFormatError, match="the padding token has the id 30"):
+        audit_tokenizer(tokenizer_json(), 30, 30)
+    audit_tokenizer(tokenizer_json(), None, 99)

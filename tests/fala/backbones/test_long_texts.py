@@ -1,0 +1,86 @@
+"""Long texts take little memory, and what their beginning says is what they say."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+
+from bundles import MAX_LENGTH, onnx_model, tokenizer_json, word_vector_files, write_onnx_release
+from fala.backbones import OnnxEncoder, onnx_encoder, word_vectors
+from fala.backbones.onnx_encoder import LONGEST
+from fala.bundle.reading import Bundle
+
+_MEASURE = """
+import resource, sys
+from fala.bundle.reading import Bundle
+used = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+backbone = Bundle.open(sys.argv[1]).backbone()
+backbone.encode(["a good film"])
+before = used()
+for text in ("good film " * 1_000_000, "x" * 10_000_000, " " * 10_000_000, "\\ufdfa" * 3_000_000):
+    backbone.encode([text])
+backbone.encode([f"good film {number} " * 10_000 for number in range(8)])
+print((used() - before) // 1024)
+"""
+
+
+@pytest.fixture(scope="module")
+def encoders():
+    model = onnx_model().SerializeToString()
+    cut = OnnxEncoder(model, tokenizer_json(), max_length=MAX_LENGTH)
+    return cut, OnnxEncoder(model, tokenizer_json())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["good film " * 10_000, " " * 99_990 + "good film", "\x01" * 90_000 + " bad film",
+     "x" * 99_000 + " good", "great " * 3],
+    ids=lambda text: text[:4].strip() + str(len(text)),
+)  # fmt: skip
+def test_texts_of_usual_lengths_are_read_as_ever(text, encoders, monkeypatch):
+    found = [encoder.encode([text, "a film"]) for encoder in encoders]
+    for encoder in encoders:
+        monkeypatch.setattr(encoder, "_longest", 1 << 30)
+    monkeypatch.setattr(onnx_encoder, "_TOKENIZED", 1 << 30)
+    for encoder, one in zip(encoders, found, strict=True):
+        np.testing.assert_array_equal(encoder.encode([text, "a film"]), one)
+
+
+def test_what_is_behind_the_longest_is_not_read(encoders):
+    for encoder in encoders:
+        text = "good film " * (LONGEST // 10 + 1)
+        np.testing.assert_array_equal(
+            encoder.encode([text[:LONGEST] + " awful" * 9_000]), encoder.encode([text[:LONGEST]])
+        )
+
+
+def test_a_release_that_reads_more_tokens_reads_more_characters():
+    encoder = OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json(), max_length=1 << 16)
+    assert encoder._longest == 8 << 16
+
+
+@pytest.mark.parametrize("static", [True, False], ids=["vectors", "encoder"])
+@pytest.mark.skipif(sys.platform == "win32", reason="the system does not tell the most memory")
+def test_ten_megabytes_of_text_take_a_fifth_of_a_gigabyte(static, tmp_path):
+    from bundles import write_word_vector_release
+
+    (write_word_vector_release if static else write_onnx_release)(tmp_path / "x.fala")
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURE, str(tmp_path / "x.fala")],
+        capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert int(done.stdout) < 200, done.stderr[-500:]
+
+
+def test_parts_of_a_text_have_its_mean(tmp_path, monkeypatch):
+    from bundles import write_word_vectors
+
+    backbone = write_word_vectors(tmp_path / "x.fala").backbone()
+    text = "good film great " * 100
+    whole = backbone.encode([text])
+    monkeypatch.setattr(word_vectors, "_WORDS", 7)
+    np.testing.assert_allclose(backbone.encode([text]), whole, rtol=1e-5)
+    assert word_vector_files() and Bundle.open(tmp_path / "x.fala").manifest.dimension

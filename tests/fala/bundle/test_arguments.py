@@ -1,0 +1,108 @@
+"""Whatever is passed for a path, a manifest or a head, the error is one of ours."""
+
+import os
+
+import numpy as np
+import pytest
+
+from bundles import DIMENSION, make_head, word_vector_files, word_vector_manifest
+from fala import (
+    Bridge,
+    Bundle,
+    BundleError,
+    BundleFormatError,
+    FalaError,
+    add_bridge,
+    add_prior,
+    write_bundle,
+    write_release,
+)
+from fala.bundle import format as layout
+from fala.errors import safe_line
+from fala.testing.hostile import Changes, repack
+
+PATHS = [None, 5, b"x.fala", "", "a\0b", [], object(), float("nan")]
+
+
+@pytest.mark.parametrize("path", PATHS, ids=repr)
+def test_a_path_that_is_none(path, release):
+    for call in (
+        lambda: Bundle.open(path),
+        lambda: write_bundle(path, word_vector_manifest(), word_vector_files()),
+        lambda: write_release(path, release, make_head(), {}),
+    ):
+        with pytest.raises(FalaError, match="path is a path, not"):
+            call()
+
+
+def test_a_folder_and_a_long_name_are_no_bundles(tmp_path):
+    for path in (tmp_path, tmp_path / ("x" * 5000), "/dev/null", tmp_path / "none"):
+        with pytest.raises(BundleError):
+            Bundle.open(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BundleFormatError, match="not a file"):
+        Bundle.open(tmp_path / "pipe")
+
+
+def test_a_manifest_of_very_many_labels(release, bad):
+    many = Changes(manifest={"labels": [str(number) for number in range(2_000)]})
+    with pytest.raises(BundleFormatError, match="more than 1024 labels"):
+        Bundle.open(repack(release.path, bad(b""), many))
+
+
+def test_a_vocabulary_of_very_many_words(release, bad):
+    many = Changes({layout.VOCABULARY: b"\n" * (layout.MAX_WORDS + 2)})
+    with pytest.raises(BundleFormatError, match="a vocabulary of more than"):
+        Bundle.open(repack(release.path, bad(b""), many)).backbone()
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "x", b"x", [], [1], object()], ids=repr)
+def test_wrong_arguments_of_what_writes(wrong, release, tmp_path):
+    path, manifest, files = tmp_path / "x.fala", word_vector_manifest(), word_vector_files()
+    zeros = np.zeros(DIMENSION, np.float32)
+    bridge = Bridge("0" * 64, np.zeros((3, DIMENSION), np.float32), zeros, zeros)
+    calls = [
+        lambda: write_bundle(path, wrong, files),
+        lambda: write_bundle(path, manifest, wrong),
+        lambda: write_bundle(path, manifest, {**files, "x": wrong if wrong != b"x" else 1}),
+        lambda: write_bundle(path, manifest, {**files, ("a",): b""}),
+        lambda: write_bundle(path, manifest, {**files, "\ud800": b""}),
+        lambda: write_release(path, wrong, make_head(), {}),
+        lambda: write_release(path, release, wrong, {}),
+        lambda: write_release(path, release, make_head(), wrong),
+        lambda: add_bridge(path, wrong, bridge, {}),
+        lambda: add_bridge(path, release, wrong, {}),
+        lambda: add_bridge(path, release, bridge, wrong),
+        lambda: add_prior(path, release, wrong, {}),
+        lambda: release.read(wrong),
+    ]
+    if wrong is not None:  # a backbone without a head
+        calls.append(lambda: write_bundle(path, manifest, files, wrong))
+    for call in calls:
+        with pytest.raises(FalaError):
+            call()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["\x1b[2J", "a\nb", "a\0", "\u202ecod", "\x9b31m", "\u2028", "x" * 3000], ids=repr
+)
+def test_what_a_terminal_acts_on_is_in_no_manifest(text, release, bad):
+    for fields in ({"name": text}, {"precision": text}, {"labels": ["0", text]}):
+        with pytest.raises(BundleFormatError) as caught:
+            Bundle.open(repack(release.path, bad(b""), Changes(manifest=fields)))
+        assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("text", ["Größe 3", "مرحبا", "日本", "👩‍👩‍👧 ok", "naïve"])
+def test_names_in_any_script_are_names(text, release, bad):
+    assert Bundle.open(repack(release.path, bad(b""), Changes(manifest={"name": text})))
+
+
+def test_what_libraries_say_is_one_safe_line():
+    assert safe_line("a\n\x1b[31m b\u202e") == "a \\x1b[31m b\\u202e"
+    assert len(safe_line("x" * 10_000)) == 500

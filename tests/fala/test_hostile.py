@@ -1,0 +1,79 @@
+"""What a hostile vendor sends is refused by the right error, and the device answers as before."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+
+import bundles
+from fala import BundleError, DataError, Device
+from fala.testing.hostile import KINDS, write_hostile
+
+TEXTS = ["a good film", "this is bad", "i love it", "i hate it"]
+#: What no look at the graph finds: refused in a process of its own; see test_first_load.
+HIDDEN = {"size by one length"}
+
+
+@pytest.fixture(scope="module")
+def vendor(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("vendor")
+    bundles.write_word_vector_release(folder / "old.fala")
+    bundles.write_onnx_release(folder / "new.fala")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def device(vendor):
+    with Device.create(vendor / "device", vendor / "old.fala") as device:
+        device.learn(TEXTS, ["1", "0", "1", "0"])
+        yield device
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - HIDDEN))
+def test_a_hostile_bundle_changes_nothing(kind, vendor, device, tmp_path):
+    path = write_hostile(
+        kind, vendor / "new.fala", tmp_path / "x.fala", earlier=vendor / "old.fala"
+    )
+    before, name = device.predict(["", *TEXTS]), device.name
+    with pytest.raises(BundleError) as caught:
+        device.replace(path)
+    assert str(caught.value).isprintable()
+    assert (device.name, device.can_roll_back) == (name, False)
+    np.testing.assert_array_equal(device.predict(["", *TEXTS]), before)
+    # A bridge is nothing to a new device; all else is refused here too.
+    if not kind.startswith("bridge too"):
+        with pytest.raises(BundleError):
+            Device.create(tmp_path / "made", path)
+        assert not (tmp_path / "made").exists()
+
+
+def test_a_sound_release_is_installed(vendor, tmp_path):
+    with Device.create(tmp_path / "device", vendor / "old.fala") as device:
+        device.learn(TEXTS, ["1", "0", "1", "0"])
+        device.replace(vendor / "new.fala")
+        assert device.name == "tiny encoder"
+
+
+def test_a_bridge_from_longer_ago_must_fit_too(vendor, tmp_path):
+    """The device's examples were embedded by a backbone two replacements ago."""
+    bundles.write_word_vector_release(tmp_path / "mid.fala", seed=5)
+    path = write_hostile(
+        "bridge too long", vendor / "new.fala", tmp_path / "x.fala", earlier=vendor / "old.fala"
+    )
+    with Device.create(tmp_path / "device", vendor / "old.fala") as device:
+        device.learn(TEXTS, ["1", "0", "1", "0"])
+        device.replace(tmp_path / "mid.fala")
+        before = device.predict(TEXTS)
+        try:
+            device.replace(path)
+        except BundleError:
+            np.testing.assert_array_equal(device.predict(TEXTS), before)
+        else:  # nothing was left to be mapped
+            assert np.isfinite(device.predict(TEXTS)).all()
+
+
+def test_the_factory_says_what_it_cannot_make(vendor, tmp_path):
+    with pytest.raises(DataError, match="no hostile bundle 'x'"):
+        write_hostile("x", vendor / "new.fala", tmp_path / "x.fala")
+    with pytest.raises(DataError, match="made of ONNX releases"):
+        write_hostile("expand", vendor / "old.fala", tmp_path / "x.fala")
