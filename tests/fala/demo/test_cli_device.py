@@ -10,6 +10,7 @@ from bundles import make_head, write_onnx_release, write_word_vector_release
 from command_lines import data_rows, fails, result_of, run
 from fala.backbones import OnnxEncoder
 from fala.demo.command import command as cli
+from fala.proving.odd import ODD
 from fala.replacement.encode import PROBES
 
 
@@ -98,7 +99,8 @@ def test_ctrl_c_keeps_what_was_encoded(device, bridged, monkeypatch, options):
     real, calls = OnnxEncoder.encode, []
 
     def encode(self, texts):
-        if len(texts) > PROBES:  # a batch, and not the few texts that a release must answer
+        # A batch, and not the few texts that a release must answer.
+        if len(texts) > PROBES and list(texts) != list(ODD):
             calls.append(len(texts))
         if len(calls) == 2:
             raise KeyboardInterrupt
