@@ -1,5 +1,6 @@
 import json
 import os
+import time
 
 import numpy as np
 import pytest
@@ -84,6 +85,7 @@ def test_a_failing_run_ends_the_others(encoder, monkeypatch):
 
     def fail(ids):
         begun.append(ids)
+        time.sleep(0.002)  # a run takes a while, in which the others are called off
         raise BundleFormatError("the model fails")
 
     monkeypatch.setattr(encoder, "_threads", 2)
