@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import select
@@ -15,6 +16,9 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from fala.errors import DataError, FalaError
+
+# Of the time after which a process hangs: when it prints where it is.
+_SHARE = 0.9
 
 #: Tells the parent something that counts although the process dies the next moment: any value
 #: that JSON holds.
@@ -65,7 +69,7 @@ def run_apart(
         child = os.fork()
     if child == 0:
         os.close(receive)
-        _work(work, send)
+        _work(work, send, limit)
     os.close(send)
     deadline = limit if kill_after is None else min(limit, kill_after)
     try:
@@ -87,7 +91,9 @@ def run_apart(
         if "error" in line:
             raise FalaError(f"the code in the process failed:\n{line['error']}")
     if hanging and kill_after is None:
-        raise FalaError(f"the code in the process did not end within {limit:g} s")
+        raise FalaError(
+            f"the code in the process did not end within {limit:g} s; standard error says where"
+        )
     if code not in (0, -signal.SIGKILL):
         raise FalaError(f"the process died with exit code {code}")
     said = tuple(line["said"] for line in lines)
@@ -114,7 +120,7 @@ def _ready(handle: int) -> bytes:
     return received
 
 
-def _work(work: Callable[[Say], object], send: int) -> NoReturn:
+def _work(work: Callable[[Say], object], send: int, limit: float) -> NoReturn:
     """The child's part: nothing of the parent's ends, flushes or cleans up here."""
 
     def tell(message: dict[str, Any]) -> None:
@@ -124,6 +130,7 @@ def _work(work: Callable[[Say], object], send: int) -> NoReturn:
 
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
+        faulthandler.dump_traceback_later(_SHARE * limit, file=2)
         work(lambda value: tell({"said": value}))
     except BaseException:
         tell({"error": traceback.format_exc()})
