@@ -2,6 +2,7 @@
 
 import io
 
+import numpy as np
 import pytest
 
 import bridged
@@ -157,19 +158,24 @@ def test_what_is_learned_is_encoded_at_once(tmp_path, releases, labels):
 def test_ngrams_carry_words_over(tmp_path, worded):
     truth = spoken.labels_of(spoken.PROBES, spoken.TASTE, spoken.OWN)
     labels = spoken.labels_of(spoken.TEXTS, spoken.TASTE, spoken.OWN)
-    answers, losses = {}, {}
+    answers, losses, models = {}, {}, {}
     for keep_text in ("always", "ngrams", "never"):
         path = tmp_path / keep_text
         with Device.create(path, worded["old"], keep_text=keep_text) as device:
             losses["vendor"] = loss(device, truth, spoken.PROBES)
             device.learn(spoken.TEXTS, labels)
             losses[keep_text] = loss(device, truth, spoken.PROBES)
+            models[keep_text] = device.model
             report = device.replace(worded["mid"], Budget(0))
             answers[keep_text] = device.predict(spoken.PROBES)
             assert report.decision == ("vendor" if keep_text == "never" else "personal")
     assert same([answers["ngrams"]], [answers["always"]])
+    # Without n-grams the vendor's weights of them are but scaled: they tell of no text.
+    silent, vendors = models["never"].lexical, models["never"].head.lexical.weight
+    slope = silent[vendors != 0] / vendors[vendors != 0]
+    np.testing.assert_allclose(slope, slope.mean(), rtol=1e-4)
+    assert not silent[vendors == 0].any()
     assert losses["ngrams"] == losses["always"] < losses["never"] < losses["vendor"]
-    assert sql(path, "SELECT max(length(buckets)) FROM slots") == [(0,)]
 
 
 def test_examples_have_no_text(silent, labels):
