@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace as replace_fields
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -46,6 +47,7 @@ from fala.store.export import write_rows
 from fala.store.health import REBUILT
 from fala.store.health import STORE as _STORE
 from fala.store.installed import Installed
+from fala.store.keeping import KeepText, keep_text_of
 from fala.store.private import keep_private
 from fala.store.records import StoredExample
 from fala.store.repair import RepairReport, look, repair
@@ -83,6 +85,7 @@ class Device:
         positive: str | int | None = None,
         trust: Trust | None = None,
         key: Key | None = None,
+        keep_text: KeepText = "always",
     ) -> Device:
         """Make a device folder with a release installed.
 
@@ -97,15 +100,23 @@ class Device:
             key: Gives 32 bytes, by which texts, labels, embeddings, logits and weights are
                 encrypted on the disk (see ``fala.store.sealing``); the app keeps them, in the
                 system's key store. None does not encrypt. Needs the extra ``encryption``.
+            keep_text: ``"never"`` writes no text to the disk, but a keyed digest, embeddings and
+                logits (see ``fala.store.keeping``). A text is encoded when it is learned, and
+                never again: a replacement carries over what a bridge maps, or nothing, ``refine``
+                has nothing to do, and a rollback does not know what was learned since; and what a
+                release's words say of the user's texts is not known to a fit. ``"ngrams"`` keeps
+                their hashed n-grams, too, by which words are carried over, and against which who
+                has the device can try words. It stays so for the device's life.
 
         Raises:
             BundleError: The release cannot be trusted.
             BundleMismatchError: It is a backbone without a head.
-            DataError: ``positive`` is not one of the release's labels.
+            DataError: ``positive`` is not one of the release's labels, or ``keep_text`` none of
+                its words.
             DeviceError: The folder is in use, or cannot be written.
         """
         path = Path(path_of(path, "path"))
-        seal = seal_of(key)
+        seal, keeping = seal_of(key), keep_text_of(keep_text)
         opened, head = open_release(path_of(bundle, "bundle"), hold=True, trust=trust)
         if positive is not None and label_name(positive) not in head.labels:
             raise DataError(
@@ -129,6 +140,7 @@ class Device:
                         raise DeviceError(f"{path}: the folder is not empty; use Device.open")
                     undo.callback(_empty, path, store, remove=made)
                     store.mark()
+                    store.keep_text(keeping)
                     shutil.rmtree(path / BUNDLES, ignore_errors=True)
                     (path / BUNDLES).mkdir()
                     keep_private(path / BUNDLES)
@@ -361,7 +373,7 @@ class Device:
             labels: See ``learn``.
 
         Returns:
-            The examples' ids. They are on the disk.
+            The examples' ids. They are on the disk. Where texts are not kept they are encoded.
 
         Raises:
             DataError: If an example or a label cannot be used; nothing is kept then.
@@ -403,7 +415,7 @@ class Device:
             DataError: If an id is not a whole number, or not one of both arguments is given;
                 nothing is deleted then.
         """
-        chosen = ids_where(ids, where, self._installed.store.examples)
+        chosen = ids_where(ids, where, self.examples)
         return self._learner.forget(chosen, self._positive)
 
     def export_data(
@@ -423,9 +435,12 @@ class Device:
             How many rows were written.
 
         Raises:
-            DataError: It cannot be written there, or ``user`` is no name.
+            DataError: It cannot be written there, texts are not kept, or ``user`` is no name.
         """
-        name, rows = name_of(user, "user"), self._installed.store.examples()
+        name = name_of(user, "user")
+        if not self._installed.store.keeping.texts:
+            raise DataError("there is no text to write: this device was made to keep none")
+        rows = self._installed.store.examples()
         return write_rows(target, rows, self.labels, name)
 
     def erase(self) -> None:
@@ -473,8 +488,9 @@ class Device:
             Examples with their ids, labels and times; see ``StoredExample``.
         """
         wanted = None if label is None else label_name(label)
+        kept = self._installed.store.keeping.texts
         return (
-            row
+            row if kept else replace_fields(row, example=None)
             for row in self._installed.store.examples()
             if (labelled is None or (row.label is not None) == labelled)
             and (wanted is None or row.label == wanted)

@@ -7,7 +7,7 @@ marked with the kind of n-gram and mixed; all texts of a chunk are hashed togeth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,16 +70,21 @@ def ngrams(texts: Sequence[str]) -> Ngrams:
 
 
 class LastNgrams:
-    """The n-grams of the texts that were asked for last, where the same are asked for in turn."""
+    """The n-grams of the texts that were asked for last, where the same are asked for in turn.
 
-    def __init__(self) -> None:
+    Args:
+        how: Gives n-grams; by default ``ngrams``.
+    """
+
+    def __init__(self, how: Callable[[Sequence[str]], Ngrams] = ngrams) -> None:
+        self._how = how
         self._texts: list[str] = []
         self._found: Ngrams | None = None
 
     def of(self, texts: list[str]) -> Ngrams:
         """As ``ngrams``."""
         if self._found is None or texts != self._texts:
-            self._texts, self._found = texts, ngrams(texts)
+            self._texts, self._found = texts, self._how(texts)
         return self._found
 
 

@@ -73,7 +73,7 @@ def choose(
         old: Gives what the others are clustered by; with None the newest go first.
     """
     waiting = recalled.waiting
-    examples = [*recalled.examples, *(row.example for row in waiting)]
+    examples = [*recalled.examples, *(row.known for row in waiting)]
     if any(isinstance(example, Match) for example in examples):
         ids = [*recalled.ids, *(row.id for row in waiting)]
         missing = [*recalled.missing, *recalled.lacking]
@@ -95,10 +95,10 @@ def _representatives(
 ) -> tuple[list[int], int, int]:
     """Positions of documents, the most important first; clusters and queries."""
     newest = list(range(len(waiting)))[::-1]
-    known = [p for p in newest[::-1] if old and str(waiting[p].example) in old.embeddings]
+    known = [p for p in newest[::-1] if old and str(waiting[p].known) in old.embeddings]
     if old is None or not known or count is None or count >= len(waiting):
         return newest, 0, 0
-    inputs = np.stack([old.embeddings[str(waiting[p].example)] for p in known])
+    inputs = np.stack([old.embeddings[str(waiting[p].known)] for p in known])
     with one_blas_thread():
         selection = select(inputs, _classes([waiting[p] for p in known], old), count=count, seed=0)
     order = [known[int(position)] for position in selection.order]

@@ -59,10 +59,13 @@ def forward(
 def encode_missing(
     store: Store, digest: str, backbone: Backbone, texts: Sequence[str]
 ) -> dict[str, Vectors]:
-    """Embeddings of the texts that have none of this backbone yet."""
-    stored = store.embeddings(digest, texts)
-    missing = [text for text in texts if text not in stored]
-    return dict(zip(missing, backbone.encode(missing), strict=True)) if missing else {}
+    """Embeddings of the texts that have none of this backbone yet, by the store's names."""
+    named = dict(zip(store.keeping.names(texts), texts, strict=True))
+    stored = store.embeddings(digest, list(named))
+    missing = [name for name in named if name not in stored]
+    if not missing:
+        return {}
+    return dict(zip(missing, backbone.encode([named[name] for name in missing]), strict=True))
 
 
 def probe(answering: Answering, bundle: Bundle, texts: Sequence[str]) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 
 from fala.errors import BundleError, DeviceChangedError, DeviceError
 from fala.examples import Example, unique_texts
+from fala.lexical.ngrams import LastNgrams
 from fala.model.answering import Answering
 from fala.model.heads import Head
 from fala.replacement.budget import Follower
@@ -27,6 +28,7 @@ from fala.solver.state import State
 from fala.solver.training import Inputs, TrainingSet
 from fala.store.erasing import scrub
 from fala.store.installed import Answer, Change, Installed
+from fala.store.keeping import NOT_KEPT
 from fala.store.open_slot import OpenSlot
 from fala.store.records import FitRecord
 from fala.store.store import Version
@@ -105,8 +107,15 @@ class Learner:
 
     def remember(self, examples: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
         """Keep examples and labels; gives their ids. On the disk when it returns."""
+        store = self._installed.store
+        ids = self._keep(store.named(examples), labels)
+        if not store.keeping.texts:  # nobody can do it later
+            self._encode(examples)
+        return ids
+
+    def _keep(self, named: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
         with self._installed.store.transaction():
-            return self._installed.store.remember(examples, labels)
+            return self._installed.store.remember(named, labels)
 
     def learn(
         self, examples: Sequence[Example], labels: Sequence[str | None], positive: int
@@ -116,18 +125,19 @@ class Learner:
         with installed.work:
             now, last = installed.now, self._last
             before = installed.store.version()
+            named = installed.store.named(examples)
             if last is None or last.version != before:
                 try:
-                    last = self._taken_up(now, before, examples)
+                    last = self._taken_up(now, before, named)
                 except BundleError:  # nothing that is wrong with a release may cost an example
                     last = None
             # Kept before anything else is made: whatever happens there, the user's data is safe.
-            ids = self.remember(examples, labels)
+            ids = self._keep(named, labels)
             now = self._encode(examples)
             after = Version(before.generation, before.data + 1)
             alone = installed.store.version() == after and installed.now is now
             if last is not None and alone:
-                report = self._add(now, last, ids, examples, labels)
+                report = self._add(now, last, ids, named, labels)
                 if report is not None:
                     return report
             return self.fit(positive)
@@ -151,6 +161,8 @@ class Learner:
                     self._last = None
                     decision: Decision = "vendor" if now.model.is_vendor else "personal"
                     reason = "there is neither a label nor an old logit to fit to"
+                    if recalled.waiting and not installed.store.keeping.texts:
+                        reason = f"{NOT_KEPT}: this backbone has seen none that tells anything"
                     return LearnReport(count, labelled, 0, decision, reason)
                 fitted = fit_recalled(target, recalled, positive)
                 try:
@@ -301,5 +313,6 @@ class Learner:
         store = self._installed.store
         inputs = head.inputs(examples, store.embeddings(now.record.backbone, texts))
         shares = head.label_shares(labels)
-        blocks = blocks_of(head, Inputs(inputs), head.words(examples), None)
+        words = head.words(examples, LastNgrams(store.ngrams))
+        blocks = blocks_of(head, Inputs(inputs), words, None)
         return TrainingSet(blocks, head.bias, shares, np.full(shares.shape, np.nan))

@@ -43,7 +43,7 @@ class Memory:
         self.store = store
         self.data = store.version().data
         self._ids = ids
-        self.last = LastNgrams() if last is None else last
+        self.last = LastNgrams(store.ngrams) if last is None else last
         self._examples = only
         self._embeddings: dict[str, dict[str, Vectors]] = {}
 
@@ -58,7 +58,7 @@ class Memory:
         if backbone not in self._embeddings:
             texts = None
             if self._ids is not None:
-                texts = unique_texts(row.example for row in self.examples())
+                texts = unique_texts(row.known for row in self.examples())
             self._embeddings[backbone] = self.store.embeddings(backbone, texts)
         return self._embeddings[backbone]
 
@@ -146,20 +146,21 @@ def recall(memory: Memory, target: Target) -> Recalled:
     """Gather rows from real embeddings where there are any, else from mapped ones.
 
     An example has a row if each of its texts has an embedding that is real or can be mapped; with
-    a lexical view every example has one: where nothing is known of its embedding, the mean of the
-    others' stands in, and its words speak alone.
+    a lexical view every example whose words are known has one: where nothing is known of its
+    embedding, the mean of the others' stands in, and its words speak alone.
     """
     real = memory.embeddings(target.backbone)
     sources = [(bridge, memory.embeddings(bridge.source)) for bridge in target.bridges]
     sources = [(bridge, embeddings) for bridge, embeddings in sources if embeddings]
     known = set(real).union(*(embeddings for _, embeddings in sources))
     head = target.head
+    spoken = head.lexical is not None and memory.store.keeping.words
     rows: list[StoredExample] = []
     waiting: list[StoredExample] = []
     for row in memory.examples():
-        whole = all(text in known for text in texts_of(row.example))
-        (rows if whole or head.lexical is not None else waiting).append(row)
-    examples = [row.example for row in rows]
+        whole = all(text in known for text in texts_of(row.known))
+        (rows if whole or spoken else waiting).append(row)
+    examples = [row.known for row in rows]
     # After a rollback there may be labels that only a later release knows: they wait for it.
     known_labels = set(head.labels)
     labels = head.label_shares([row.label if row.label in known_labels else None for row in rows])
@@ -177,7 +178,7 @@ def recall(memory: Memory, target: Target) -> Recalled:
         TrainingSet(blocks, head.bias, labels, vendor + personal),
         [_not_in(real, example) for example in examples],
         waiting,
-        [_not_in(real, row.example) for row in waiting],
+        [_not_in(real, row.known) for row in waiting],
     )
 
 
@@ -208,12 +209,10 @@ def taught_by(memory: Memory, now: OpenSlot) -> Taught:
     """
     embeddings = memory.embeddings(now.record.backbone)
     rows = [
-        row
-        for row in memory.examples()
-        if all(text in embeddings for text in texts_of(row.example))
+        row for row in memory.examples() if all(text in embeddings for text in texts_of(row.known))
     ]
     head = now.model.head
-    known = [row.example for row in rows]
+    known = [row.known for row in rows]
     inputs, words = head.inputs(known, embeddings), head.words(known, memory.last)
     ids = [row.id for row in rows]
     logits = dict(zip(ids, now.model.logits(inputs, words), strict=True))

@@ -28,6 +28,7 @@ from fala.replacement.fitting import Fitted, fit_recalled, vendor_alone
 from fala.replacement.memory import Memory, Recalled, Target, Taught, recall, taught_by
 from fala.replacement.stages import Stages
 from fala.store.installed import Installed
+from fala.store.keeping import NOT_KEPT
 from fala.store.open_slot import OpenSlot, lazy, prior_of
 from fala.store.slots import open_release
 from fala.store.versions import check_version
@@ -190,7 +191,9 @@ class Preparation:
             backbone = self._loading.result()  # one that does not load must not be committed
         self._follower.check("check")
         with self._stages.stage("check"):
-            texts = unique_texts(row.example for row in prepared.memory.examples()[-PROBES:])
+            texts: list[str] = []
+            if self._installed.store.keeping.texts:
+                texts = unique_texts(row.known for row in prepared.memory.examples()[-PROBES:])
             answering = Answering(fitted.model, lazy(bundle, backbone), fitted.threshold)
             return backbone, probe(answering, bundle, texts)
 
@@ -214,6 +217,8 @@ class Preparation:
         All of it where that costs nothing; nothing over a bridge, or where words speak; else
         representatives.
         """
+        if not memory.store.keeping.texts:
+            return Choice([])
         if self.release.static:
             choice = Choice(recalled.unseen())
         elif self.release.instant or not memory.examples():
@@ -240,6 +245,13 @@ class Preparation:
         training = recalled.training
         if not recalled.ids and not recalled.waiting:
             return vendor_alone(target, "the device has no examples yet")
+        if not recalled.ids and not self._installed.store.keeping.texts:
+            count = len(recalled.waiting)
+            return vendor_alone(
+                target,
+                f"{NOT_KEPT}, so that none of the {count} examples is known to it; a release with "
+                "a bridge from the old backbone would carry what is personal over",
+            )
         if not recalled.ids:
             return vendor_alone(target, "the budget allows no representative")
         if now.model.is_vendor and not training.labelled.any():

@@ -38,7 +38,8 @@ def preview(
     started = time.perf_counter()
     now, stages = installed.now, Stages()
     with preparing(
-        installed, path, budget, stages, Follower(None), positive, now, LastNgrams(),
+        installed, path, budget, stages, Follower(None), positive, now,
+        LastNgrams(installed.store.ngrams),
         trust=trust, allow_older=True,  # to look at one does no harm
     ) as preparation:  # fmt: skip
         prepared = preparation.fit(now)
@@ -74,7 +75,7 @@ def preview(
 
 def _further(release: Release, prepared: Prepared, budget: Budget) -> int:
     """Texts that a refinement would encode after the first answer, at most."""
-    if release.static or not release.instant:
+    if release.static or not release.instant or not prepared.memory.store.keeping.texts:
         return 0
     return min(budget.passes(bool(release.bridges)), len(prepared.recalled.unseen()))
 

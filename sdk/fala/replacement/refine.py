@@ -21,6 +21,7 @@ from fala.replacement.memory import Memory, Recalled, Target, recall, taught_by
 from fala.replacement.stages import Stages
 from fala.selection.next_texts import BATCH, LARGEST_BATCH, LEAST_MOVE, move
 from fala.store.installed import Installed
+from fala.store.keeping import NOT_KEPT
 from fala.store.open_slot import OpenSlot
 
 _log = logging.getLogger("fala.refine")
@@ -72,7 +73,7 @@ class Refinement:
         positive: int,
         last: LastNgrams | None = None,
     ) -> None:
-        self._last = LastNgrams() if last is None else last
+        self._last = LastNgrams(installed.store.ngrams) if last is None else last
         self._installed, self._stages = installed, stages
         self._follower, self._positive = follower, positive
         self._passes = self._solves = self._columns = self._clusters = self._queries = 0
@@ -120,15 +121,19 @@ class Refinement:
             else:
                 recalled, fitted = known
         stopped = "the budget is spent"
+        if recalled.unseen() and not self._installed.store.keeping.texts:
+            left, stopped = 0, NOT_KEPT
         telling = bool(recalled.training.telling.any())
-        if not telling and not recalled.waiting:
-            return self._done(recalled, None, "there is no label to fit to")
+        if not telling and (stopped == NOT_KEPT or not recalled.waiting):
+            why = NOT_KEPT if recalled.waiting else "there is no label to fit to"
+            return self._done(recalled, None, why)
         if now.static and telling:
             with self._installed.work:
                 kept = self._keep(now, earlier, {})
             if kept is None:
                 return self._done(recalled, None, _TAKEN)
-            return self._done(kept[2], kept[3], "there is nothing left to encode")
+            nothing = stopped if stopped == NOT_KEPT else "there is nothing left to encode"
+            return self._done(kept[2], kept[3], nothing)
         if telling and left and known is None:
             fitted = self._fit(target, recalled)
         while left:
@@ -253,10 +258,10 @@ _TAKEN = "another model answers now"
 def encode_free(installed: Installed, now: OpenSlot, memory: Memory, follower: Follower) -> None:
     """Encode at once what costs no forward pass: word vectors."""
     backbone, digest = now.answering.backbone, now.record.backbone
-    if backbone.is_transformer:
+    if backbone.is_transformer or not installed.store.keeping.texts:
         return
     known = memory.embeddings(digest)
-    texts = unique_texts(row.example for row in memory.examples())
+    texts = unique_texts(row.known for row in memory.examples())
     missing = [text for text in texts if text not in known]
     if missing:
         encoded = forward(missing, backbone.encode, None, follower)

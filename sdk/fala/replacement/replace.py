@@ -81,7 +81,7 @@ def replace(
         trust: See ``Device.replace``.
         allow_older: See ``Device.replace``.
     """
-    now, last = installed.now, LastNgrams()
+    now, last = installed.now, LastNgrams(installed.store.ngrams)
     with preparing(
         installed, path, budget, stages, follower, positive, now, last,
         trust=trust, allow_older=allow_older,
@@ -96,8 +96,10 @@ def replace(
                     raise
                 now = found
     release = replaced.release
+    if release.static or budget.forward_passes == 0:
+        return replaced
     # Without a bridge or words the budget has bought the first answer.
-    if release.static or not release.instant or budget.forward_passes == 0:
+    if not release.instant and installed.store.keeping.texts:
         return replaced
     refinement = Refinement(installed, stages, follower, positive(release.head), last)
     known = replaced.recalled, replaced.fitted

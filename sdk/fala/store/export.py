@@ -57,13 +57,13 @@ def _lines(rows: list[StoredExample], labels: list[str], user: str) -> Iterator[
     names = {*labels, *(row.label for row in rows if row.label is not None)}
     numbers = all(_is_number(name) for name in names)
     for row in rows:
-        if not all(text.strip() for text in texts_of(row.example)):
+        if not all(text.strip() for text in texts_of(row.known)):
             continue  # says nothing, and is no row
         fields: dict[str, Any] = {"user": user, "split": "train"}
-        if isinstance(row.example, Match):
-            fields |= {"history": list(row.example.history), "candidate": row.example.candidate}
+        if isinstance(row.known, Match):
+            fields |= {"history": list(row.known.history), "candidate": row.known.candidate}
         else:
-            fields["text"] = row.example
+            fields["text"] = row.known
         if row.label is not None:
             fields["label"] = int(row.label) if numbers else row.label
         times = {"added": row.added, "labelled": row.labelled}

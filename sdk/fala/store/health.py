@@ -197,7 +197,7 @@ def _drop_strangers(health: Health) -> None:
     strange = [
         identity
         for identity, row in found.examples.items()
-        if isinstance(row.example, Match) != matching
+        if isinstance(row.known, Match) != matching
     ]
     for identity in strange:
         del found.examples[identity]

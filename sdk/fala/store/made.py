@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import DataError
+from fala.store.keeping import Keeper
 from fala.store.rows import DIMENSION, dimension_of, floats, vectors_of, whole
 from fala.store.rows import text as as_text
 from fala.store.sealing import column_of_made, made_of, text_of
-from fala.store.settings import Settings
 
 # SQLite's oldest limit on variables in a statement is 999.
 _VARIABLES = 900
 
 
-class Made(Settings):
+class Made(Keeper):
     """A store's embeddings and logits, and the ids of its texts."""
 
     def add_embeddings(self, backbone: str, embeddings: Mapping[str, NDArray[np.float32]]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.errors import DataError
 from fala.examples import Example
 
 #: What a row's weights are: omega, or the personal matrix theta of the first two versions.
@@ -88,14 +89,21 @@ class StoredExample:
 
     Attributes:
         id: Its number in the store.
-        example: A text, or a ``Match``.
+        example: A text, or a ``Match``; None on a device that keeps no texts.
         label: Its label, None where the user gave none.
         added: When it was first kept, in seconds since 1970 (UTC); None from earlier versions.
         labelled: When its label was given; None without one, or from earlier versions.
     """
 
     id: int
-    example: Example
+    example: Example | None
     label: str | None
     added: float | None = None
     labelled: float | None = None
+
+    @property
+    def known(self) -> Example:
+        """What the store knows it by: the example, of names where texts are not kept."""
+        if self.example is None:
+            raise DataError(f"the texts of example {self.id} are not kept")
+        return self.example

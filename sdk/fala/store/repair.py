@@ -252,14 +252,14 @@ def _write(file: Path, health: Health, seal: Plain) -> None:
 
 def _write_examples(db: sqlite3.Connection, found: Salvaged, seal: Plain) -> None:
     rows: list[StoredExample] = list(found.examples.values())
-    texts = {one: at for at, one in enumerate(unique_texts(row.example for row in rows), start=1)}
+    texts = {one: at for at, one in enumerate(unique_texts(row.known for row in rows), start=1)}
     db.executemany(
         "INSERT INTO texts (id, text, sealed) VALUES (?, ?, ?)",
         (columns_of_text(seal, at, one) for one, at in texts.items()),
     )
     db.executemany(
         f"INSERT INTO examples ({EXAMPLE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",
-        ((row.id, *kept_as(row.example, texts), *_said(seal, row)) for row in rows),
+        ((row.id, *kept_as(row.known, texts), *_said(seal, row)) for row in rows),
     )
     db.executemany(
         "INSERT INTO embeddings VALUES (?, ?, ?)",

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from fala.errors import DeviceError
 from fala.examples import texts_of
+from fala.store.keeping import KEEPING, Keeping, keeping_of, lost_setting
 from fala.store.pages import Value, rows_of
 from fala.store.records import SlotRecord, StoredExample
 from fala.store.rows import (
@@ -107,6 +108,7 @@ class _Reading:
         connection.text_factory = self._decoded
         self._found = Salvaged()
         self._texts: dict[int, str] = {}
+        self._keeping = Keeping()
         self._columns: dict[int, Row] = {}
         self._sealed = False
         self._further: dict[str, list[Row]] = {}
@@ -115,6 +117,8 @@ class _Reading:
         found = self._found
         self._check()
         self._check_key()
+        with contextlib.suppress(sqlite3.Error, ValueError):
+            self._keeping = keeping_of(self._setting(KEEPING))
         for identity, name, sealed in self._rows("texts", "id, text, sealed"):
             self._know_text(identity, name, sealed)
         for row in self._rows("examples", EXAMPLE_COLUMNS):
@@ -147,19 +151,27 @@ class _Reading:
     def _check_key(self) -> None:
         mark: str | None = None
         with contextlib.suppress(sqlite3.Error, UnicodeDecodeError):
-            query = "SELECT value FROM settings WHERE name = ?"
-            row = self._connection.execute(query, (SEALED,)).fetchone()
-            mark = None if row is None else str(row[0])
+            mark = self._setting(SEALED)
             finished = self._connection.execute("SELECT 1 FROM active").fetchone()
             if finished is None:
                 return
         if mark is not None or not self._found.problems:
             check_mark(self._path, mark, self._seal)
 
+    def _setting(self, name: str) -> str | None:
+        query = "SELECT value FROM settings WHERE name = ?"
+        row = self._connection.execute(query, (name,)).fetchone()
+        return None if row is None else str(row[0])
+
     def _know_text(self, identity: object, name: object, sealed: object) -> None:
         self._sealed |= sealed is not None
         with self._told("a text"):
             read = text(text_of(self._seal, identity, name, sealed))
+            try:
+                self._keeping.check(read)
+            except ValueError as error:  # it does without its n-grams
+                self._problem("a text", error)
+                read = read.rpartition(":")[0] + ":"
             self._texts.setdefault(whole(identity), read)
 
     def _know_other(self, columns: tuple[Value, ...]) -> None:
@@ -209,8 +221,8 @@ class _Reading:
                 except (ValueError, RecursionError):
                     found.lost += 1
                     continue
-            if read.example not in known:
-                known[read.example] = identity
+            if read.known not in known:
+                known[read.known] = identity
                 found.examples[identity] = read
 
     def _read_pages(self) -> None:
@@ -231,7 +243,7 @@ class _Reading:
         found = self._found
         if any(row[2] for row in self._columns.values()):
             return  # of a match's text nobody knows what it was of
-        used = {one for row in found.examples.values() for one in texts_of(row.example)}
+        used = {one for row in found.examples.values() for one in texts_of(row.known)}
         free = max([0, *self._columns])
         for alone in self._texts.values():
             if alone not in used:
@@ -264,6 +276,7 @@ class _Reading:
         for name, value in self._rows_and_pages("settings"):
             with self._told("a setting"):
                 found.settings.setdefault(text(name), text(value))
+        self._check_keeping()
         for row in self._rows_and_pages("active"):
             with self._told("which slot answers"):
                 slot, previous, generation, data = row
@@ -271,6 +284,21 @@ class _Reading:
                 active = text(slot), None if previous is None else text(previous)
                 if found.active is None:
                     found.active, found.counts = active, counts
+
+    def _check_keeping(self) -> None:
+        """A store that has lost the key of its texts' digests must not begin to keep texts."""
+        settings = self._found.settings
+        with self._told("what is kept of a text"):
+            try:
+                keeping_of(settings.get(KEEPING))
+            except ValueError:
+                del settings[KEEPING]
+                raise
+            finally:
+                lost = None if KEEPING in settings else lost_setting(self._texts.values())
+                if lost is not None:
+                    settings[KEEPING] = lost
+                    self._problem("a setting", ValueError("the key of its texts is lost"))
 
     def _check_lengths(self) -> None:
         found = self._found

@@ -273,7 +273,9 @@ class Store(Made):
             return [whole(row) for row, label in rows if label is not None]
 
     def newest_texts(self, count: int) -> list[str]:
-        """The texts that came last."""
+        """The texts that came last; none where texts are not kept."""
+        if not self.keeping.texts:
+            return []
         with self._db.writer() as db:
             rows = db.execute("SELECT text FROM texts ORDER BY id DESC LIMIT ?", (count,))
             return [text for (text,) in rows]

@@ -1,0 +1,259 @@
+"""A device that keeps no texts: none is ever on the disk, and what a bridge maps stays."""
+
+import io
+
+import numpy as np
+import pytest
+
+import bridged
+import spoken
+from bridged import PROBES, TEXTS
+from devices import loss, same, sql, state, vendor_of
+from fala.device import Device
+from fala.errors import DataError, DeviceError
+from fala.replacement.budget import Budget
+from fala.store.keeping import NOT_KEPT
+
+KEY = bytes(range(32))
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory):
+    """Releases without bridges."""
+    return bridged.write_releases(tmp_path_factory.mktemp("apart"), bridges=False)
+
+
+@pytest.fixture(scope="module")
+def worded(tmp_path_factory):
+    """Releases with words, and without bridges."""
+    return spoken.write_releases(tmp_path_factory.mktemp("worded"), bridges=False)
+
+
+@pytest.fixture
+def silent(tmp_path, releases, labels):
+    with Device.create(tmp_path / "silent", releases["old"], keep_text="never") as device:
+        device.learn(TEXTS, labels)
+        yield device
+
+
+def folder_of(device):
+    return device._installed.path
+
+
+def assert_no_text(folder, texts):
+    files = [file.read_bytes() for file in folder.rglob("*") if file.is_file()]
+    assert len(files) > 2
+    for text in texts:
+        assert not any(text.encode() in data for data in files)
+
+
+@pytest.mark.parametrize("keep_text", ["never", "ngrams"])
+def test_no_text_is_ever_on_the_disk(tmp_path, releases, labels, keep_text):
+    path = tmp_path / "device"
+    with Device.create(path, releases["old"], keep_text=keep_text) as device:
+        for step in (
+            lambda: device.learn(TEXTS[:60], labels[:60]),
+            lambda: device.remember(TEXTS[60:], labels[60:]),
+            device.fit,
+            lambda: device.replace(releases["mid"], Budget(20)),
+            lambda: device.learn(["one more text", TEXTS[0]], ["1", "0"]),
+            lambda: device.refine(Budget(20)),
+            lambda: device.forget(where=lambda row: row.id % 3 == 0),
+            device.rollback,
+        ):
+            step()
+            assert_no_text(path, [*TEXTS, "one more text"])
+    assert_no_text(path, [*TEXTS, "one more text"])
+    behind = {text.count(":") for (text,) in sql(path, "SELECT text FROM texts")}
+    assert behind == ({1} if keep_text == "never" else {2})
+
+
+def live(device, releases, labels):
+    """What a device does; gives all that it answers on its way."""
+    answers = []
+    device.learn(TEXTS, [None if at % 4 == 0 else label for at, label in enumerate(labels)])
+    answers.append(state(device))
+    device.replace(releases["mid"], Budget(0))
+    answers.append(state(device))
+    device.learn(["one more", TEXTS[0]], ["1", "0"])
+    device.forget(where=lambda row: row.id % 10 == 3)
+    answers.append(state(device))
+    device.rollback()
+    answers.append(state(device))
+    return answers, [(row.id, row.label) for row in device.examples()]
+
+
+def test_over_a_bridge_it_is_a_device_as_any_other(tmp_path, releases, labels):
+    with (
+        Device.create(tmp_path / "always", releases["old"]) as always,
+        Device.create(tmp_path / "never", releases["old"], keep_text="never") as never,
+    ):
+        # A rollback encodes what came since where it is free; that is what it costs here.
+        expected, known = live(always, releases, labels)
+        answers, found = live(never, releases, labels)
+        assert found == known
+        pairs = zip(answers[:3], expected[:3], strict=True)
+        assert all(same(one, wanted) for one, wanted in pairs)
+    with Device.open(tmp_path / "never") as again:
+        assert same(state(again), answers[-1])
+
+
+def test_matches(tmp_path):
+    releases = bridged.write_releases(tmp_path, task="matching")
+    rows = bridged.matches()
+    labels = bridged.planted_labels(releases["old"], rows)
+    answers = []
+    for keep_text in ("always", "never"):
+        path = tmp_path / keep_text
+        with Device.create(path, releases["old"], keep_text=keep_text) as device:
+            device.learn(rows, labels)
+            device.replace(releases["mid"], Budget(0))
+            answers.append((device.predict(rows), device.model.weight))
+    assert same(*answers)
+    assert_no_text(tmp_path / "never", TEXTS)
+
+
+def test_a_replacement_without_a_bridge_says_what_is_lost(tmp_path, apart, labels):
+    with Device.create(tmp_path / "device", apart["old"], keep_text="never") as device:
+        device.learn(TEXTS, labels)
+        before = state(device)
+        preview = device.preview(apart["mid"])
+        report = device.replace(apart["mid"])
+        assert (report.decision, preview.decision) == ("vendor", "vendor")
+        assert report.forward_passes == preview.forward_passes == 0
+        assert NOT_KEPT in report.sentence and "a bridge" in report.sentence
+        assert report.waiting == len(TEXTS) and report.stopped == NOT_KEPT
+        assert same([device.predict(PROBES)], [vendor_of(apart["mid"])])
+        refined = device.refine(Budget(50))
+        assert refined.forward_passes == 0 and NOT_KEPT in refined.sentence
+        # Texts that are learned again are known again, and are no new examples.
+        learned = device.learn(TEXTS, labels)
+        assert (learned.examples, learned.fitted) == (len(TEXTS), len(TEXTS))
+        device.rollback()
+        assert same(state(device), before)
+
+
+def test_a_refinement_has_nothing_to_encode(silent, releases):
+    report = silent.replace(releases["mid"], Budget(50))
+    assert report.decision == "personal" and report.bridged == len(TEXTS)
+    before = state(silent)
+    assert report.forward_passes == 0 and report.stopped == NOT_KEPT
+    refined = silent.refine(Budget(50))
+    assert refined.forward_passes == 0 and NOT_KEPT in refined.sentence
+    assert same(state(silent), before)
+
+
+def test_what_is_learned_is_encoded_at_once(tmp_path, releases, labels):
+    answers = []
+    for name, by in (("learn", Device.learn), ("remember", Device.remember)):
+        with Device.create(tmp_path / name, releases["mid"], keep_text="never") as device:
+            by(device, TEXTS, labels)
+            assert len(sql(tmp_path / name, "SELECT 1 FROM embeddings")) == len(TEXTS)
+            report = device.fit()
+            assert report.fitted == len(TEXTS)
+            answers.append(state(device))
+    assert same(*answers)
+
+
+def test_ngrams_carry_words_over(tmp_path, worded):
+    truth = spoken.labels_of(spoken.PROBES, spoken.TASTE, spoken.OWN)
+    labels = spoken.labels_of(spoken.TEXTS, spoken.TASTE, spoken.OWN)
+    answers, losses, models = {}, {}, {}
+    for keep_text in ("always", "ngrams", "never"):
+        path = tmp_path / keep_text
+        with Device.create(path, worded["old"], keep_text=keep_text) as device:
+            losses["vendor"] = loss(device, truth, spoken.PROBES)
+            device.learn(spoken.TEXTS, labels)
+            losses[keep_text] = loss(device, truth, spoken.PROBES)
+            models[keep_text] = device.model
+            report = device.replace(worded["mid"], Budget(0))
+            answers[keep_text] = device.predict(spoken.PROBES)
+            assert report.decision == ("vendor" if keep_text == "never" else "personal")
+    assert same([answers["ngrams"]], [answers["always"]])
+    # Without n-grams the vendor's weights of them are but scaled: they tell of no text.
+    silent, vendors = models["never"].lexical, models["never"].head.lexical.weight
+    slope = silent[vendors != 0] / vendors[vendors != 0]
+    np.testing.assert_allclose(slope, slope.mean(), rtol=1e-4)
+    assert not silent[vendors == 0].any()
+    assert losses["ngrams"] == losses["always"] < losses["never"] < losses["vendor"]
+
+
+def test_examples_have_no_text(silent, labels):
+    rows = [*silent.examples()]
+    assert [row.label for row in rows] == labels and {row.example for row in rows} == {None}
+    assert [row.id for row in rows] == [*range(1, len(TEXTS) + 1)] and all(r.added for r in rows)
+    other = "1" if labels[0] == "0" else "0"
+    silent.learn(TEXTS[:1], [other])
+    assert [row.label for row in silent.examples()] == [other, *labels[1:]]
+    assert silent.forget([1, 2, 3]) == 3
+    assert silent.forget(where=lambda row: row.label == "1" or row.example is not None)
+    assert {row.label for row in silent.examples()} == {"0"}
+    target = io.StringIO()
+    with pytest.raises(DataError, match="no text to write"):
+        silent.export_data(target)
+    assert not target.getvalue()
+
+
+@pytest.mark.parametrize("wrong", ["sometimes", None, ["never"]])
+def test_what_is_no_way_to_keep_texts(tmp_path, releases, wrong):
+    with pytest.raises(DataError, match="keep_text is one of"):
+        Device.create(tmp_path / "device", releases["old"], keep_text=wrong)
+    assert not (tmp_path / "device").exists()
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["embedding", "key"])
+@pytest.mark.parametrize("keep_text", ["never", "ngrams"])
+def test_a_repair_keeps_it(tmp_path, releases, labels, keep_text, lost):
+    path = tmp_path / "device"
+    with Device.create(path, releases["old"], keep_text=keep_text) as device:
+        device.learn(TEXTS, labels)
+    if lost:
+        sql(path, "DELETE FROM settings WHERE name = 'keep text'")
+    else:
+        sql(path, "UPDATE embeddings SET vector = x'00' WHERE text = 1")
+    assert not Device.examine(path).whole
+    assert Device.repair(path).whole and Device.examine(path).whole
+    with Device.open(path) as device:
+        assert device.learn([TEXTS[0]], ["1"]).examples == len(TEXTS) + lost
+        device.learn(["one more text"], ["1"])
+    assert_no_text(path, [*TEXTS, "one more text"])
+    modes = sql(path, "SELECT value FROM settings WHERE name = 'keep text'")
+    assert modes[0][0].startswith(keep_text)
+
+
+@pytest.mark.parametrize("value", ["never", "ngrams " + "x" * 64])
+def test_a_damaged_setting_is_told(silent, value):
+    sql(folder_of(silent), "UPDATE settings SET value = ? WHERE name = 'keep text'", value)
+    with pytest.raises(DeviceError, match="settings are damaged"):
+        silent.learn(["one more text"], ["1"])
+    with pytest.raises(DeviceError, match="settings are damaged"):
+        silent.remember(["one more text"])
+    assert_no_text(folder_of(silent), ["one more text"])
+
+
+@pytest.mark.parametrize("behind", ["%", "AAAAAA==", "AQAA"])
+def test_damaged_ngrams_are_told(tmp_path, worded, behind):
+    labels = spoken.labels_of(spoken.TEXTS, spoken.TASTE, spoken.OWN)
+    path = tmp_path / "device"
+    with Device.create(path, worded["old"], keep_text="ngrams") as device:
+        device.learn(spoken.TEXTS[:20], labels[:20])
+        sql(path, "UPDATE texts SET text = 'hmac:00:' || ? WHERE id = 2", behind)
+        with pytest.raises(DeviceError, match="a text is damaged"):
+            device.fit()
+    assert not Device.examine(path).whole
+    assert Device.repair(path).whole
+    with Device.open(path) as device:
+        assert device.fit().fitted == 20
+
+
+def test_with_encryption(tmp_path, releases, labels):
+    path = tmp_path / "device"
+    with Device.create(path, releases["old"], keep_text="ngrams", key=lambda: KEY) as device:
+        device.learn(TEXTS, labels)
+        device.rotate_key(lambda: KEY[::-1])
+    with Device.open(path, key=lambda: KEY[::-1]) as device:
+        assert device.learn(TEXTS[:3], labels[:3]).examples == len(TEXTS)
+        assert device.replace(releases["mid"], Budget(0)).decision == "personal"
+        assert {row.example for row in device.examples()} == {None}
+    found = [text for row in sql(path, "SELECT text, sealed FROM texts") for text in row]
+    assert not any(b"hmac" in (one if isinstance(one, bytes) else one.encode()) for one in found)
