@@ -15,7 +15,6 @@ an earlier one was interrupted.
 
 from __future__ import annotations
 
-import json
 import random
 import resource
 import shutil
@@ -31,6 +30,7 @@ from typing import Any
 
 import click
 import numpy as np
+from support.ending import end
 from support.journal import Journal
 from support.mutations import damage_cells, damage_file, damaged_rows
 from support.operations import FURTHER, PROBES, answers_of, prepared
@@ -200,12 +200,7 @@ def main(count: int, seed: int, only: str, journal: Path | None, as_json: bool) 
         "what": wrongs[:20],
         "seconds": round(time.perf_counter() - started, 1),
     }
-    if as_json:
-        click.echo(json.dumps(record))
-    else:
-        for name, value in record.items():
-            click.echo(f"{name.replace('_', ' '):16} {value}")
-    sys.exit(1 if wrongs else 0)
+    end(record, as_json=as_json)
 
 
 if __name__ == "__main__":

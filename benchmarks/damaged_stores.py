@@ -20,6 +20,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -147,9 +148,9 @@ def use(folder: Path, release: Path, texts: list[str]) -> list[fala.FalaError]:
     """What an app does; gives what was refused."""
     refused: list[fala.FalaError] = []
 
-    def tried(call: object, *arguments: object) -> None:
+    def tried(call: Callable[..., object], *arguments: object) -> None:
         try:
-            result = call(*arguments)  # type: ignore[operator]
+            result = call(*arguments)
             if isinstance(result, np.ndarray) and not np.isfinite(result).all():
                 raise ValueError("an answer that is not finite")
         except fala.FalaError as error:

@@ -18,7 +18,6 @@ end is printed, and the command fails.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import random
 import sys
@@ -31,6 +30,7 @@ from functools import partial
 from pathlib import Path
 
 import click
+from support.ending import end
 from support.operations import NAMES, Operation, answers_of, found, operations
 
 import fala
@@ -107,12 +107,7 @@ def main(count: int | None, seed: int, only: tuple[str, ...], as_json: bool) -> 
         "what": wrongs[:20],
         "seconds": round(time.perf_counter() - started, 1),
     }
-    if as_json:
-        click.echo(json.dumps(record))
-    else:
-        for name, value in record.items():
-            click.echo(f"{name:10} {value}")
-    sys.exit(1 if wrongs else 0)
+    end(record, as_json=as_json, width=10)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ With --journal a run goes on where an earlier one of the same seed and count was
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
+from support.ending import end
 from support.journal import Journal
 from support.operations import NAMES, Operation, found, operations
 
@@ -145,12 +145,7 @@ def main(count: int, seed: int, only: tuple[str, ...], journal: Path | None, as_
         "what": wrongs[:20],
         "seconds": round(seconds, 1),
     }
-    if as_json:
-        click.echo(json.dumps(record))
-    else:
-        for name, value in record.items():
-            click.echo(f"{name.replace('_', ' '):16} {value}")
-    sys.exit(1 if wrongs else 0)
+    end(record, as_json=as_json)
 
 
 if __name__ == "__main__":

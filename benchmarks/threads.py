@@ -15,7 +15,6 @@ that is counted, and no error.
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 import tempfile
@@ -30,6 +29,7 @@ from typing import Any
 
 import click
 import numpy as np
+from support.ending import end
 
 import fala
 from fala.testing import labels_of, texts, write_releases
@@ -214,12 +214,7 @@ def main(seconds: float, readers: int, seed: int, as_json: bool) -> None:
         "wrong": len(run.wrong),
         "what": run.wrong[:20],
     }
-    if as_json:
-        click.echo(json.dumps(record))
-    else:
-        for name, value in record.items():
-            click.echo(f"{name:10} {value}")
-    sys.exit(1 if run.wrong else 0)
+    end(record, as_json=as_json, width=10)
 
 
 if __name__ == "__main__":

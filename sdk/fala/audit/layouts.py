@@ -192,9 +192,9 @@ def sized(shape: Sequence[int]) -> Shape:
 def _expand(node: Node, inputs: Inputs) -> list[Value]:
     data = first(inputs)
     shape = broadcast([data.shape, sized([abs(one) for one in wholes(at(inputs, 1), "a shape")])])
-    few = data.data is not None and math.prod(shape) <= GRAPH.small
-    fits = few and data.data is not None and _fits(data.data.shape, shape)
-    return [Value(shape, np.broadcast_to(data.data, shape) if fits else None)]  # type: ignore[arg-type]
+    if data.data is None or math.prod(shape) > GRAPH.small or not _fits(data.data.shape, shape):
+        return [Value(shape, None)]
+    return [Value(shape, np.broadcast_to(data.data, shape))]
 
 
 def _fits(shape: Shape, target: Shape) -> bool:

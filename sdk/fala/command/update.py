@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import click
 
 from fala.device import Device
 from fala.replacement.budget import BRIDGED_PASSES, PASSES, Budget
 from fala.report import Report
+from fala.vendor.commands import progress_bar
 
 
 @click.command()
@@ -51,16 +51,8 @@ def update(
     """
     with (
         Device.open(folder) as device,
-        click.progressbar(
-            length=1, label="look", file=sys.stderr, hidden=not sys.stderr.isatty()
-        ) as bar,
+        progress_bar("look") as progress,
     ):
-
-        def progress(stage: str, done: int, total: int) -> None:
-            bar.label = stage
-            bar.length = total
-            bar.update(done - bar.pos)
-
         before = device.name
         try:
             report = device.update(

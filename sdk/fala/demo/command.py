@@ -19,7 +19,7 @@ from fala.device import Device
 from fala.errors import DataError
 from fala.replacement.budget import BRIDGED_PASSES, PASSES, Budget
 from fala.vendor.built_in import built_in
-from fala.vendor.commands import Command
+from fala.vendor.commands import Command, progress_bar
 from fala.vendor.rows import Rows, load_rows
 
 # The mark at the start keeps click from filling the lines.
@@ -232,16 +232,8 @@ def _on_device(
     """Replace by a bundle, or refine where there is none."""
     with (
         Device.open(path) as device,
-        click.progressbar(
-            length=1, label="forward passes", file=sys.stderr, hidden=not sys.stderr.isatty()
-        ) as bar,
+        progress_bar("forward passes") as progress,
     ):
-
-        def progress(stage: str, done: int, total: int) -> None:
-            bar.label = stage
-            bar.length = total
-            bar.update(done - bar.pos)
-
         before = device.model
         try:
             if bundle is None:

@@ -115,14 +115,14 @@ def _fit(training: TrainingSet, scales: Sequence[float] | None, near: Floats | N
     written = _written(problem)
     found, columns = _minimum(problem, written, near)
     flops, judging, left_out, solve = found.flops, found, found.left_out, found.solve
-    sample = np.sort(np.random.default_rng(0).permutation(len(chosen))[:LARGEST])
     if len(chosen) > LARGEST and (written is None or len(training.bias) > 1):
+        sample = np.sort(np.random.default_rng(0).permutation(len(chosen))[:LARGEST])
         solve = sketch(problem.take(sample), found.z[sample], len(chosen) / len(sample))
-    if len(chosen) > LARGEST and written is None:
-        judging, _ = _minimum(problem.take(sample), None)
-        flops += judging.flops
-        left_out = problem.logits(_point(judging))
-        left_out[sample] = judging.left_out
+        if written is None:
+            judging, _ = _minimum(problem.take(sample), None)
+            flops += judging.flops
+            left_out = problem.logits(_point(judging))
+            left_out[sample] = judging.left_out
     plain = calibrate(prior, vendor[used], problem.own, problem.evidence)
     level = plain.left_out
     if len(chosen) < len(training):
@@ -136,11 +136,11 @@ def _fit(training: TrainingSet, scales: Sequence[float] | None, near: Floats | N
     calibrated = prior.calibrated(plain, level)
     state: State | None = None
     if all(getattr(block.inputs, "basis", None) is None for block in training.blocks):
-        state = ExactState(prior, problem, vendor[used], _point(found), solve, len(chosen))
-        if len(chosen) > LARGEST:
-            state = QuadraticState(
-                prior, problem.evidence, _point(found), solve, calibrated, len(chosen)
-            )
+        point, count = _point(found), len(chosen)
+        if count > LARGEST:
+            state = QuadraticState(prior, problem.evidence, point, solve, calibrated, count)
+        else:
+            state = ExactState(prior, problem, vendor[used], point, solve, count)
     return Fit(
         full, calibrated, vendor, tuple(scales),
         found.steps + plain.steps, columns, flops + plain.flops, state, _point(found),

@@ -1,9 +1,10 @@
-"""How the project's commands end on a mistake: one line on standard error, and status 1."""
+"""How the project's commands end on a mistake, in one line with status 1; and a bar of progress."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
@@ -36,6 +37,21 @@ class _Failure(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(self.message, file=file, err=True)
+
+
+@contextmanager
+def progress_bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on standard error, where that is a terminal, as a device's ``progress`` function."""
+    with click.progressbar(
+        length=1, label=label, file=sys.stderr, hidden=not sys.stderr.isatty()
+    ) as bar:
+
+        def progress(stage: str, done: int, total: int) -> None:
+            bar.label = stage
+            bar.length = total
+            bar.update(done - bar.pos)
+
+        yield progress
 
 
 @contextmanager

@@ -11,27 +11,13 @@ import bundles
 from bridged import PROBES, TEXTS
 from devices import same, state
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import write_release
 from fala.command.main import command
 from fala.device import Device
 from fala.errors import BudgetError, BundleError, DataError, WorseModelError
-from fala.model.heads import Head
 from fala.replacement.budget import Budget
 from fala.replacement.compare import Compared, refuse_worse
 from fala.replacement.encode import PROBES as ASKED
 from fala.report import Difference
-
-
-@pytest.fixture
-def blunt(tmp_path, releases):
-    """A release of a backbone that says the same of every text, with a bridge to it."""
-    path = tmp_path / "blunt.fala"
-    bridged.write_encoder(path, 1e-4 * np.ones((len(bridged.WORDS), 4)), "blunt")
-    head = Bundle.open(releases["old"]).head()
-    flat = Head(head.task, head.labels, np.ones((1, 4), np.float32), head.bias)
-    write_release(path, Bundle.open(path), flat, {})
-    bridged.add_learned_bridge(releases["old"], path)
-    return path
 
 
 @pytest.fixture
