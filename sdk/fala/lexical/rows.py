@@ -112,12 +112,12 @@ class SparseRows:
 
     def squared_lengths(self) -> Floats:
         """|x|^2 of every row, shape (n,)."""
-        return np.asarray(self._sums(self.values.astype(np.float64)[None] ** 2)[0])
+        return np.asarray(self._sums(np.square(self.values, dtype=np.float64)[None])[0])
 
     def _sums(self, numbers: Floats) -> Floats:
         """Sums over every row's entries of numbers (C, nnz), shape (C, n)."""
         sums = np.zeros((len(numbers), len(self)))
-        filled = np.flatnonzero(np.diff(self.starts))
+        filled = np.flatnonzero(self.starts[1:] != self.starts[:-1])
         if len(filled):
             sums[:, filled] = np.add.reduceat(numbers, self.starts[filled], axis=1)
         return sums
