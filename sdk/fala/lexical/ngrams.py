@@ -7,7 +7,7 @@ marked with the kind of n-gram and mixed; all texts of a chunk are hashed togeth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,25 +72,6 @@ def ngrams(texts: Sequence[str]) -> Ngrams:
         starts.append(starts[-1][-1] + ends)
         buckets.append((keys % BUCKETS).astype(np.int32))
     return np.concatenate(starts), np.concatenate(buckets)
-
-
-class LastNgrams:
-    """The n-grams of the texts that were asked for last, where the same are asked for in turn.
-
-    Args:
-        how: Gives n-grams; by default ``ngrams``.
-    """
-
-    def __init__(self, how: Callable[[Sequence[str]], Ngrams] = ngrams) -> None:
-        self._how = how
-        self._texts: list[str] = []
-        self._found: Ngrams | None = None
-
-    def of(self, texts: list[str]) -> Ngrams:
-        """As ``ngrams``."""
-        if self._found is None or texts != self._texts:
-            self._texts, self._found = texts, self._how(texts)
-        return self._found
 
 
 def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:

@@ -80,19 +80,29 @@ class SparseRows:
             other: The other rows, m; None for these, m = n.
             single: In float32, which is half the work.
         """
-        columns = self if other is None else other
-        met = self._uses() * columns._uses()
-        common = met * _SPARSE_COST > len(self) * len(columns)
-        rare = ~common & (met > (other is None))
-        kind: type[np.floating] = np.float32 if single else np.float64
+        if other is not None:
+            return self._products(other, np.float32 if single else np.float64)
+        return self._gram_in_single.copy() if single else self._products(self, np.float64)
+
+    @cached_property
+    def _gram_in_single(self) -> Floats:
+        """The Gram matrix in float32: a replacement fits more than once to the same texts."""
+        return self._products(self, np.float32)
+
+    def _products(self, other: SparseRows, kind: type[np.floating]) -> Floats:
+        """Inner products with other rows, or with these."""
+        same = other is self
+        met = self._uses() * other._uses()
+        common = met * _SPARSE_COST > len(self) * len(other)
+        rare = ~common & (met > same)
         ours = self._columns(common, kind).toarray()
-        theirs = ours if other is None else columns._columns(common, kind).toarray()
+        theirs = ours if same else other._columns(common, kind).toarray()
         gram: Floats = ours @ theirs.T
         few = self._columns(rare, kind)
-        turned = (few if other is None else columns._columns(rare, kind)).T.tocsr()
+        turned = (few if same else other._columns(rare, kind)).T.tocsr()
         for start in range(0, len(self), _BLOCK):
             gram[start : start + _BLOCK] += (few[start : start + _BLOCK] @ turned).toarray()
-        if other is None:
+        if same:
             gram.flat[:: len(self) + 1] = self.squared_lengths()
         return gram
 
