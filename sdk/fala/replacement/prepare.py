@@ -16,7 +16,7 @@ from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
 from fala.errors import BundleFormatError, BundleMismatchError, DimensionError, OlderReleaseError
 from fala.examples import unique_texts
-from fala.lexical.ngrams import LastNgrams
+from fala.lexical.lexicon import LastRows
 from fala.model.answering import Answering
 from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head, Vectors
@@ -143,7 +143,7 @@ class Preparation:
         stages: Stages,
         follower: Follower,
         positive: int,
-        last: LastNgrams,
+        last: LastRows,
         loading: Future[Backbone],
     ) -> None:
         self.release = release
@@ -276,7 +276,7 @@ def preparing(
     follower: Follower,
     positive: Callable[[Head], int],
     now: OpenSlot,
-    last: LastNgrams,
+    last: LastRows,
     *,
     trust: Trust | None,
     allow_older: bool,
@@ -291,7 +291,7 @@ def preparing(
         follower: Told of every stage.
         positive: Gives the label whose F1 thresholds are for, by head.
         now: What answers.
-        last: The n-grams of the device's texts, hashed once for all of this.
+        last: The words of the device's texts, hashed once for all of this.
         trust: See ``Device.replace``.
         allow_older: See ``Device.replace``.
     """

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from fala.bundle.signature import Trust
-from fala.lexical.ngrams import LastNgrams
+from fala.lexical.lexicon import LastRows
 from fala.model.heads import Head
 from fala.replacement.budget import Budget, Follower
 from fala.replacement.compare import compare
@@ -39,7 +39,7 @@ def preview(
     now, stages = installed.now, Stages()
     with preparing(
         installed, path, budget, stages, Follower(None), positive, now,
-        LastNgrams(installed.store.ngrams),
+        LastRows(installed.store.ngrams),
         trust=trust, allow_older=True,  # to look at one does no harm
     ) as preparation:  # fmt: skip
         prepared = preparation.fit(now)

@@ -10,7 +10,7 @@ import numpy as np
 
 from fala.bundle.signature import Trust
 from fala.errors import DeviceChangedError
-from fala.lexical.ngrams import LastNgrams
+from fala.lexical.lexicon import LastRows
 from fala.model.heads import Head
 from fala.replacement.budget import Budget, Follower
 from fala.replacement.choose import Choice
@@ -81,7 +81,7 @@ def replace(
         trust: See ``Device.replace``.
         allow_older: See ``Device.replace``.
     """
-    now, last = installed.now, LastNgrams(installed.store.ngrams)
+    now, last = installed.now, LastRows(installed.store.ngrams)
     with preparing(
         installed, path, budget, stages, follower, positive, now, last,
         trust=trust, allow_older=allow_older,
