@@ -68,14 +68,13 @@ class _Surgeon:
         attentions: Where prompts go.
     """
 
-    def __init__(
-        self, edit: GraphEdit, sites: list[Site], attentions: list[Attention]
-    ) -> None:
+    def __init__(self, edit: GraphEdit, sites: list[Site], attentions: list[Attention]) -> None:
         self._edit = edit
         self._totals = {site.total.output[0]: site for site in sites}
         self._norms = {site.norm.output[0]: site for site in sites}
         self._softmaxes = {one.softmax.output[0]: one for one in attentions}
         self._averages = {one.average.output[0]: one for one in attentions}
+        self._texts = ""  # name of the shape (number of texts, 1, 1, 1)
 
     def operate(self) -> bytes:
         """Put all nodes back; gives the new model."""
@@ -133,9 +132,10 @@ class _Surgeon:
         edit, name = self._edit, f"past_key_values.{attention.layer}"
         shape = (1, attention.heads, f"{name}.length", attention.width)
         key = self._zeros(f"{name}.key", shape, 0)
-        turned = edit.add("Transpose", [key], perm=[0, 1, 3, 2])
+        # Scaled first: onnxruntime multiplies with what is turned last without turning it.
         for scale in attention.key_scales:
-            turned = self._scaled(turned, scale)
+            key = self._scaled(key, scale)
+        turned = edit.add("Transpose", [key], perm=[0, 1, 3, 2])
         scores = edit.add("MatMul", [attention.product.input[0], turned])
         for scale in attention.score_scales:
             scores = self._scaled(scores, scale)
@@ -150,8 +150,9 @@ class _Surgeon:
         shape = (1, attention.heads, f"{name}.length", attention.width)
         value = self._zeros(f"{name}.value", shape, 0)
         own = attention.average.input[1]
-        # Expand takes a length of 1 as any: only the number of texts counts.
-        texts = edit.add("Shape", [own], start=0, end=1)
-        ones = edit.constant(np.ones(3, np.int64))
-        times = edit.add("Concat", [texts, ones], axis=0)
-        return edit.add("Concat", [edit.add("Expand", [value, times]), own], axis=2)
+        if not self._texts:
+            # Expand takes a length of 1 as any: only the number of texts counts.
+            texts = edit.add("Shape", [own], start=0, end=1)
+            ones = edit.constant(np.ones(3, np.int64))
+            self._texts = edit.add("Concat", [texts, ones], axis=0)
+        return edit.add("Concat", [edit.add("Expand", [value, self._texts]), own], axis=2)
