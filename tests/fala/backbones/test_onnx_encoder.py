@@ -85,7 +85,7 @@ def test_embeddings_are_in_the_order_of_their_texts_on_any_number_of_threads(enc
 def test_a_failing_run_ends_the_others(encoder, monkeypatch):
     begun = []
 
-    def fail(ids):
+    def fail(ids, state):
         begun.append(ids)
         time.sleep(0.002)  # a run takes a while, in which the others are called off
         raise BundleFormatError("the model fails")
