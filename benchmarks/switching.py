@@ -9,8 +9,8 @@ get_model_path()). One text of --tokens tokens is embedded on one core by both, 
 figures are medians of the ratios within a turn, of processor time: on a busy machine the clock
 tells what else ran. It fails where an unused input changes a bit of an embedding.
 
-A float product with what is fed costs the same on every processor; int8 products are three times
-as fast where the processor multiplies bytes (VNNI, AMX), and there the ratios are the largest.
+What is fed is multiplied in float, at the same cost beside every precision: the faster a backbone's
+own products (int8, and a processor that multiplies bytes), the larger the ratios.
 """
 
 from __future__ import annotations
