@@ -84,6 +84,9 @@ def _options(recipe: Recipe) -> ExportOptions:
         ort=table.ort,
         keep_speed=False,
         details=recipe.details,
+        adapters=table.adapters,
+        prompts=table.prompts,
+        hard_prompts=table.hard_prompts,
     )
 
 

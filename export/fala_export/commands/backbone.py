@@ -7,12 +7,15 @@ from pathlib import Path
 import click
 
 from fala_export.commands.options import (
+    ADAPTERS,
+    HARD_PROMPTS,
     JSON,
     MAX_LENGTH,
     MIN_COSINE,
     NAME,
     ORT,
     OUT,
+    PROMPTS,
     QUANTIZE,
     name_of,
     show,
@@ -25,6 +28,9 @@ from fala_export.commands.options import (
 @QUANTIZE
 @MIN_COSINE
 @ORT
+@ADAPTERS
+@PROMPTS
+@HARD_PROMPTS
 @NAME
 @MAX_LENGTH
 @click.option(
@@ -45,6 +51,9 @@ def backbone(
     precision: str,
     min_cosine: float,
     ort: bool,
+    adapters: bool,
+    prompts: bool,
+    hard_prompts: bool,
     name: str | None,
     max_length: int | None,
     pooling: str | None,
@@ -62,5 +71,8 @@ def backbone(
         min_cosine=min_cosine,
         max_length=max_length,
         ort=ort,
+        adapters=adapters,
+        prompts=prompts,
+        hard_prompts=hard_prompts,
     )
     show(export_encoder(encoder, out, options, parity_text), as_json)

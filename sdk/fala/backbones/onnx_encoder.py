@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.audit.limits import STATE
+from fala.audit.optional import given_with
+from fala.backbones.state import (
+    EncoderState,
+    Shape,
+    check_inputs,
+    fed,
+    optional_shapes,
+    prefix,
+)
 from fala.errors import BundleFormatError, DimensionError, safe_line
 from fala.examples import check_texts
 
@@ -89,7 +102,12 @@ class OnnxEncoder:
                 model, options, providers=["CPUExecutionProvider"], enable_fallback=False
             )
             inputs = {entry.name: entry.type for entry in self._session.get_inputs()}
-            outputs = [(entry.type, entry.shape) for entry in self._session.get_outputs()]
+            entries = self._session.get_outputs()
+            self._optional = optional_shapes(self._session.get_overridable_initializers())
+        beside = given_with(self._optional)
+        outputs = [(one.type, one.shape) for one in entries if one.name not in beside]
+        self._output = next((one.name for one in entries if one.name not in beside), "")
+        self._beside = sorted(one.name for one in entries if one.name in beside)
         with _wrapped("the tokenizer cannot be loaded"):
             self._tokenizer = Tokenizer.from_str(tokenizer.decode())
             self._tokenizer.no_padding()
@@ -123,13 +141,31 @@ class OnnxEncoder:
                 f"the graph's output has shape {safe_line(shape)}; expected (n, dimension)"
             )
         self._dimension = shape[1]
+        self._fitting: WeakSet[EncoderState] = WeakSet()
 
     @property
     def dimension(self) -> int:
         """Length of an embedding."""
         return self._dimension
 
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    @property
+    def optional_inputs(self) -> Mapping[str, Shape]:
+        """What the graph takes of a state: inputs by name, with their shapes."""
+        return MappingProxyType(self._optional)
+
+    def check_state(self, state: EncoderState) -> None:
+        """Check that a state fits this graph; ``encode`` does so, too, once for each state.
+
+        Raises:
+            BundleFormatError: It does not; says which input is wrong, and how.
+        """
+        if state not in self._fitting:
+            check_inputs(state, self._optional)
+            self._fitting.add(state)
+
+    def encode(
+        self, texts: Sequence[str], state: EncoderState | None = None
+    ) -> NDArray[np.float32]:
         """Embed texts, a few of similar length at a time, on every core.
 
         Of a text the first ``LONGEST`` characters are read, or eight a token where that is more,
@@ -137,21 +173,26 @@ class OnnxEncoder:
 
         Args:
             texts: n texts.
+            state: A task's adapter, a writer's prompt, or both; None for the backbone as it is.
+                It counts for this call alone, so that threads may use several.
 
         Returns:
             The embeddings, shape (n, dimension).
 
         Raises:
             DataError: An item is not a text; names its position.
-            BundleFormatError: The tokenizer or the model fails on a text, or the model gives NaN,
-                infinity or another shape than its graph says: the vendor's mistake.
+            BundleFormatError: The state does not fit the graph; the tokenizer or the model fails on
+                a text; or the model gives NaN, infinity or another shape than its graph says: the
+                vendor's mistakes.
         """
         texts = check_texts(texts)
+        if state is not None:
+            self.check_state(state)
         ids = self._tokenized(texts)
         result = np.empty((len(ids), self._dimension), dtype=np.float32)
 
         def embed(positions: list[int]) -> None:
-            result[positions] = self._run([ids[position] for position in positions])
+            result[positions] = self._run([ids[position] for position in positions], state)
 
         runs = _runs(ids)
         threads = min(self._threads, len(runs))
@@ -166,6 +207,41 @@ class OnnxEncoder:
                 pass
         return result
 
+    def compile_prompt(self, text: str, state: EncoderState | None = None) -> EncoderState:
+        """Turn a text into keys and values that others are read behind: a hard prompt, run once.
+
+        As a prefix it costs a fraction of its tokens. It is not quite the same: the text does not
+        see what is read behind it, and both count their tokens' places from 0.
+
+        Args:
+            text: What a writer wrote. Its tokens are cut as any text's, and to 512.
+            state: A task's adapter, with which the result is to be joined; or a prompt that stands
+                before the text.
+
+        Raises:
+            DataError: It is not a text.
+            BundleFormatError: The graph does not give what prompts are made of; or as ``encode``.
+        """
+        layers = given_with(self._optional)
+        if not layers or set(self._beside) != layers:
+            raise BundleFormatError(
+                "the backbone's graph compiles no prompts; export it with fala-export backbone "
+                "--prompts --hard-prompts"
+            )
+        if state is not None:
+            self.check_state(state)
+        (ids,) = self._tokenized(check_texts([text]))
+        ids = ids[: STATE.prefix]
+        feeds = self._feeds([ids], state)
+        with _wrapped("the model fails"):
+            given = self._session.run(self._beside, feeds)
+        made_from = hashlib.sha256(f"{ids} {'' if state is None else state.digest}".encode())
+        compiled = EncoderState(
+            prefix(dict(zip(self._beside, given, strict=True))), made_from.hexdigest()
+        )
+        self.check_state(compiled)
+        return compiled
+
     def _tokenized(self, texts: Sequence[str]) -> list[list[int]]:
         ids: list[list[int]] = []
         with _wrapped("the tokenizer fails"):
@@ -173,20 +249,10 @@ class OnnxEncoder:
                 ids += [encoding.ids for encoding in self._tokenizer.encode_batch(part)]
         return ids
 
-    def _run(self, ids: list[list[int]]) -> NDArray[np.float32]:
-        # A text without tokens (no special tokens either) is one masked-in padding token.
-        ids = [row or [self._pad_id] for row in ids]
-        length = max(len(row) for row in ids)
-        input_ids = np.full((len(ids), length), self._pad_id, dtype=np.int64)
-        mask = np.zeros((len(ids), length), dtype=np.int64)
-        for position, row in enumerate(ids):
-            input_ids[position, : len(row)] = row
-            mask[position, : len(row)] = 1
-        feeds = {"input_ids": input_ids, "attention_mask": mask}
-        if "token_type_ids" in self._inputs:
-            feeds["token_type_ids"] = np.zeros_like(mask)
+    def _run(self, ids: list[list[int]], state: EncoderState | None) -> NDArray[np.float32]:
+        feeds = self._feeds(ids, state)
         with _wrapped("the model fails"):
-            embeddings: NDArray[np.float32] = self._session.run(None, feeds)[0]
+            embeddings: NDArray[np.float32] = self._session.run([self._output], feeds)[0]
         if embeddings.shape != (len(ids), self._dimension):
             raise BundleFormatError(
                 f"the model gave embeddings of shape {embeddings.shape} for {len(ids)} texts; "
@@ -195,6 +261,21 @@ class OnnxEncoder:
         if not np.isfinite(embeddings).all():
             raise BundleFormatError("the model gave an embedding with NaN or infinity")
         return embeddings
+
+    def _feeds(self, ids: list[list[int]], state: EncoderState | None) -> dict[str, NDArray[Any]]:
+        # A text without tokens (no special tokens either) is one masked-in padding token.
+        ids = [row or [self._pad_id] for row in ids]
+        length = max(len(row) for row in ids)
+        input_ids = np.full((len(ids), length), self._pad_id, dtype=np.int64)
+        mask = np.zeros((len(ids), length), dtype=np.int64)
+        for position, row in enumerate(ids):
+            input_ids[position, : len(row)] = row
+            mask[position, : len(row)] = 1
+        feeds: dict[str, NDArray[Any]] = {"input_ids": input_ids, "attention_mask": mask}
+        if "token_type_ids" in self._inputs:
+            feeds["token_type_ids"] = np.zeros_like(mask)
+        feeds.update(fed(state))
+        return feeds
 
 
 def _parts(texts: Sequence[str]) -> Iterator[Sequence[str]]:
