@@ -99,6 +99,10 @@ class TransformerLearner(Learner):
     Args:
         encoder: A loaded encoder.
         max_length: Tokens of a text that are read.
+
+    Attributes:
+        encoder: The same.
+        tokenizer: Its own, which cuts at ``max_length``.
     """
 
     is_transformer = True
@@ -113,8 +117,8 @@ class TransformerLearner(Learner):
         super().__init__(encoder.module, encoder.pad_id, LoopSettings(epochs=2, learning_rate=5e-5))
         self.encoder = encoder
         self.max_length = max_length
-        self._tokenizer = Tokenizer.from_str(encoder.tokenizer.decode())
-        self._tokenizer.enable_truncation(max_length)
+        self.tokenizer = Tokenizer.from_str(encoder.tokenizer.decode())
+        self.tokenizer.enable_truncation(max_length)
 
     @property
     def dimension(self) -> int:
@@ -123,7 +127,7 @@ class TransformerLearner(Learner):
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each text; a padding token for one without any."""
-        return [row.ids or [self.pad_id] for row in self._tokenizer.encode_batch(list(texts))]
+        return [row.ids or [self.pad_id] for row in self.tokenizer.encode_batch(list(texts))]
 
 
 def attentive(encoder: Encoder, seed: int) -> Encoder:

@@ -1,0 +1,6 @@
+"""What a vendor writes writers' prompts into a release with."""
+
+from fala.bundle.format import MAX_PROMPT_LENGTH, MAX_PROMPTS
+from fala.bundle.writing import add_prompts
+
+__all__ = ["MAX_PROMPTS", "MAX_PROMPT_LENGTH", "add_prompts"]
