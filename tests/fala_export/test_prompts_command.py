@@ -108,9 +108,9 @@ def test_a_release_brings_the_unknown_writer_s_prompt_and_others(released):
     kept = load_prompts(folder / "work" / "model")
     with torch.inference_mode():
         prefixes = kept.module.prompted.prefix(torch.arange(WRITERS + 1)).movedim(2, 0)
-    np.testing.assert_allclose(prompts[0], prefixes[0], atol=1e-3)
+    np.testing.assert_allclose(prompts[0], prefixes[0], rtol=1e-3, atol=1e-4)
     means = np.average(prompts[1:].astype(float), axis=0, weights=told["writers_of_each"])
-    np.testing.assert_allclose(means, prefixes[1:].mean(dim=0), atol=1e-3)
+    np.testing.assert_allclose(means, prefixes[1:].mean(dim=0), rtol=1e-2, atol=2e-3)
     # The head is of the backbone alone, too.
     texts = ["the quick brown fox", "prices rose"]
     embedded = bundle.backbone().encode(texts)
