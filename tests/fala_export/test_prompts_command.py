@@ -17,6 +17,7 @@ from click.testing import CliRunner
 import prompted
 from fala import Bundle
 from fala.vendor import read_rows
+from fala.vendor.prompts import prompt_state
 from fala_export.cli import main
 from fala_export.models.encoder import load_encoder
 from fala_export.prompts.classifier import predict
@@ -25,6 +26,7 @@ from fala_export.prompts.folder import SETTINGS, WEIGHTS, load_prompts, save_pro
 from fala_export.prompts.settings import PromptSettings
 from fala_export.prompts.train import train_prompts
 from fala_export.prompts.writers import PLAIN, UNKNOWN
+from fala_export.training.learners import pad
 from fala_export.training.public_rows import load_public_rows
 from fala_export.training.settings import TrainingSettings
 from families import write_model
@@ -117,6 +119,13 @@ def test_a_release_brings_the_unknown_writer_s_prompt_and_others(released):
     encoder = load_encoder(str(folder / "work" / "model"))
     np.testing.assert_allclose(embedded, encoder.encode(texts, 16), atol=1e-4)
     np.testing.assert_array_equal(bundle.head().weight, kept.module.weight.detach())
+    # And with a prompt the graph answers as the training did, but for float16.
+    state = prompt_state(prompts[0])
+    ids, mask = pad(kept.learner.token_ids(texts), kept.learner.pad_id)
+    with torch.inference_mode():
+        expected = kept.module.prompted(ids, mask, torch.tensor([UNKNOWN, UNKNOWN]))
+    np.testing.assert_allclose(bundle.backbone().encode(texts, state), expected, atol=5e-3)
+    assert np.abs(expected.numpy() - embedded).max() > 0.05
 
 
 def test_a_trained_folder_answers_for_known_and_new_writers(released, asked, tmp_path):

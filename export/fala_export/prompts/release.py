@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def write_prompted(
     )
     with temporary_folder() as folder:
         plain = folder / "plain.fala"
-        summary = write_trained(prompted.trained, plain, options)
+        summary = write_trained(prompted.trained, plain, replace(options, prompts=True))
         told = {"writers": len(model.writers.names), "writers_of_each": sizes}
         try:
             manifest = add_prompts(out, Bundle.open(plain), chosen, told)

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.backbones.state import EncoderState
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, read_array
 from fala.bundle.manifest import Manifest
 from fala.errors import BundleFormatError, DimensionError
 
 _AXES = 6
+_PARTS = ("key", "value")
 
 
 def prompt_bytes(prompts: NDArray[Any]) -> bytes:
@@ -66,3 +68,21 @@ def read_prompts(data: bytes, manifest: Manifest) -> NDArray[np.float16]:
     if not np.isfinite(prompts).all():
         raise BundleFormatError("a prompt of numbers that are not finite")
     return prompts
+
+
+def prompt_state(prompt: NDArray[np.floating]) -> EncoderState:
+    """A prompt as a backbone takes it: one of a release's, or a mixture of several.
+
+    Args:
+        prompt: Shape (layers, 2, heads, length, head_dimension).
+
+    Raises:
+        BundleFormatError: It is longer than any, or a number is not finite.
+    """
+    return EncoderState.of(
+        {
+            f"past_key_values.{layer}.{part}": np.array(numbers[None], np.float32)
+            for layer, both in enumerate(prompt)
+            for part, numbers in zip(_PARTS, both, strict=True)
+        }
+    )

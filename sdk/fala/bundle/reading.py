@@ -27,7 +27,7 @@ from fala.bundle.files import path_of
 from fala.bundle.lexical import read_lexical
 from fala.bundle.manifest import Manifest
 from fala.bundle.onnx_wire import has_external_data
-from fala.bundle.prompts import read_prompts
+from fala.bundle.prompts import prompt_state, read_prompts
 from fala.errors import (
     BundleDigestError,
     BundleError,
@@ -276,7 +276,10 @@ class Bundle:
         manifest = self.manifest
         backbone: Backbone
         if manifest.kind in (layout.ONNX, layout.ORT):
-            backbone = load_encoder(manifest, self._read)
+            encoder = load_encoder(manifest, self._read)
+            if (prompts := self._prompts()) is not None:
+                encoder.check_state(prompt_state(prompts[0]))
+            backbone = encoder
         else:
             words = self._read(layout.VOCABULARY)
             if words.count(b"\n") > layout.MAX_WORDS:

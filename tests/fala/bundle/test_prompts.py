@@ -5,6 +5,7 @@ from bundles import DIMENSION, make_head, onnx_files, onnx_manifest, repacked
 from fala import Bundle
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes
+from fala.bundle.prompts import prompt_state
 from fala.bundle.writing import add_prompts, write_bundle, write_release
 from fala.errors import BundleError, BundleFormatError, DataError, DimensionError
 
@@ -84,6 +85,22 @@ def test_files_that_are_no_prompts_are_refused(told, bad):
     ):
         with pytest.raises(BundleError, match=match):
             Bundle.open(bad(repacked(told.path, {name: data})))
+
+
+def test_a_backbone_that_takes_no_such_prompt_is_not_loaded(plain, told):
+    """The tiny graph has no optional inputs; the head and all else of the bundle are fine."""
+    assert plain.backbone().encode(["a text"]).shape == (1, DIMENSION)
+    with pytest.raises(BundleFormatError, match=r"no optional input past_key_values\.0\.key"):
+        told.backbone()
+
+
+def test_a_prompt_is_a_state(told):
+    state = prompt_state(told.prompts()[1])
+    assert list(state.inputs) == [
+        f"past_key_values.{layer}.{part}" for layer in range(2) for part in ("key", "value")
+    ]
+    value = state.inputs["past_key_values.1.value"]
+    np.testing.assert_array_equal(value, make_prompts()[1, 1, 1][None].astype(np.float32))
 
 
 def test_word_vectors_read_no_prompts(tmp_path, release):
