@@ -15,7 +15,7 @@ import torch
 from click.testing import CliRunner
 
 import prompted
-from fala import Bundle
+from fala import Bundle, ExportError
 from fala.vendor import read_rows
 from fala.vendor.prompts import prompt_state
 from fala_export.cli import main
@@ -23,6 +23,7 @@ from fala_export.models.encoder import load_encoder
 from fala_export.prompts.classifier import predict
 from fala_export.prompts.evaluate import evaluate
 from fala_export.prompts.folder import SETTINGS, WEIGHTS, load_prompts, save_prompts
+from fala_export.prompts.release import vendor_prompts
 from fala_export.prompts.settings import PromptSettings
 from fala_export.prompts.train import train_prompts
 from fala_export.prompts.writers import PLAIN, UNKNOWN
@@ -107,6 +108,7 @@ def test_a_release_brings_the_unknown_writer_s_prompt_and_others(released):
     told = bundle.manifest.details["prompts"]
     assert (told["count"], told["length"], told["writers"]) == (4, 3, WRITERS)
     assert sum(told["writers_of_each"]) == WRITERS
+    assert told["parity"]["mean_cosine"] > 0.9999
     kept = load_prompts(folder / "work" / "model")
     with torch.inference_mode():
         prefixes = kept.module.prompted.prefix(torch.arange(WRITERS + 1)).movedim(2, 0)
@@ -126,6 +128,20 @@ def test_a_release_brings_the_unknown_writer_s_prompt_and_others(released):
         expected = kept.module.prompted(ids, mask, torch.tensor([UNKNOWN, UNKNOWN]))
     np.testing.assert_allclose(bundle.backbone().encode(texts, state), expected, atol=5e-3)
     assert np.abs(expected.numpy() - embedded).max() > 0.05
+
+
+def test_writers_who_are_as_they_started_share_a_prompt(released):
+    kept = load_prompts(released[1] / "work" / "model")
+    table = kept.module.prompted.prompts.table
+    with torch.no_grad():
+        table[1:] = table[0]
+        prompts, sizes = vendor_prompts(kept, 8, seed=0)
+        assert (len(prompts), sizes) == (2, [WRITERS])
+        np.testing.assert_array_equal(prompts[0], prompts[1])
+        table[1] *= 1e6
+        kept.module.prompted.prompts.outer.weight *= 1e6
+        with pytest.raises(ExportError, match="does not fit float16"):
+            vendor_prompts(kept, 8, seed=0)
 
 
 def test_a_trained_folder_answers_for_known_and_new_writers(released, asked, tmp_path):
@@ -148,7 +164,6 @@ def test_a_trained_folder_answers_for_known_and_new_writers(released, asked, tmp
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [
-        ("none", {}),
         ("user-bias", {}),
         ("soft-one", {"mlp": False, "fixed": True}),
         ("hard-dynamic", {"length": 12, "mlm": True, "mlm_epochs": 1}),
@@ -157,16 +172,27 @@ def test_a_trained_folder_answers_for_known_and_new_writers(released, asked, tmp
 def test_every_kind_is_trained_kept_and_asked(model, data, asked, tmp_path, kind, settings):
     result = trained(model, data, tmp_path / "work", kind, **settings)
     figures = result.trained.details["training"]["figures"]
-    names = {"none": ["own"], "soft-one": ["own", "unknown", "plain"]}
-    assert list(figures) == names.get(kind, ["own", "unknown"])
+    names = ["own", "unknown", *(["plain"] if kind == "soft-one" else [])]
+    assert list(figures) == names
     save_prompts(result.model, tmp_path / "model")
     kept = load_prompts(tmp_path / "model")
     assert kept.settings == PromptSettings(**result.model.settings.recipe())
     first = evaluate(result.model, asked, tmp_path / "first.jsonl")
     again = evaluate(kept, asked, tmp_path / "again.jsonl")
+    more = evaluate(kept, asked, tmp_path / "more.jsonl", embeddings=True)
     assert first["figures"] == again["figures"]
     assert (tmp_path / "first.jsonl").read_text() == (tmp_path / "again.jsonl").read_text()
     lines = [json.loads(line) for line in (tmp_path / "again.jsonl").read_text().splitlines()]
+    embedded = [json.loads(line) for line in (tmp_path / "more.jsonl").read_text().splitlines()]
+    assert [line["line"] for line in embedded] == list(range(1, 37))
+    assert more["figures"].keys() == first["figures"].keys()
+    for short, long in zip(lines, embedded, strict=False):  # whose batches are others
+        np.testing.assert_allclose(short["logits"], long["logits"], atol=1e-5)
+        if kind != "user-bias":
+            answered = np.array(long["embedding"]) @ result.trained.head.weight[0]
+            np.testing.assert_allclose(
+                answered + result.trained.head.bias, long["logits"], atol=1e-4
+            )
     differ = [line["logits"] != line["unknown"] for line in lines]
     if kind == "user-bias":
         assert auc(figures, "own") > auc(figures, "unknown") + 0.1
@@ -179,15 +205,17 @@ def test_every_kind_is_trained_kept_and_asked(model, data, asked, tmp_path, kind
         assert all(differ) and first["new_writers"] == WRITERS
         assert list(result.trained.details["training"]["history"]) == ["mlm", "task"]
     else:
-        assert differ == [line["known"] and kind != "none" for line in lines]
+        assert differ == [line["known"] for line in lines]
 
 
 def test_unknown_and_plain_rows_are_the_same_for_all_writers(released, asked):
     kept = load_prompts(released[1] / "work" / "model")
     rows = [row for row in load_asked(asked) if row.split == "test"]
     inputs = kept.inputs(rows)
-    unknown = predict(kept.module, inputs, [UNKNOWN] * len(rows), "x")
-    plain = predict(kept.module, inputs, [PLAIN] * len(rows), "x")
+    unknown, _ = predict(kept.module, inputs, [UNKNOWN] * len(rows), "x")
+    plain, embeddings = predict(kept.module, inputs, [PLAIN] * len(rows), "x")
+    texts = [row.example for row in rows]
+    np.testing.assert_allclose(embeddings, kept.learner.encode(texts), atol=1e-5)
     by_text = {}
     for row, *logits in zip(rows, unknown, plain, strict=True):
         by_text.setdefault(row.example, []).append(np.concatenate(logits))
@@ -250,6 +278,7 @@ def test_mistakes_end_in_one_line(model, data, asked, released, tmp_path):
         ((*told, "--kind", "none", "--length", 1), "none has 0 at most"),
         ((*told, "--kind", "none", "--mlm", "--fixed-backbone"), "is for soft-one and soft-all"),
         ((*told, *soft, "--evaluate", asked), "asks a trained model"),
+        ((*told, *soft, "--embeddings"), "--embeddings is for --evaluate"),
     ):
         assert part in failed(model, *options, status=2)
     titles = write_rows(tmp_path / "titles.jsonl", matching_rows())

@@ -54,6 +54,11 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     "DIR is model in the training's --work.",
 )
 @click.option(
+    "--embeddings",
+    is_flag=True,
+    help="With --evaluate: answer train rows, too, and write every row's embedding.",
+)
+@click.option(
     "--length",
     type=click.IntRange(min=1),
     help="Vectors of a soft prompt (default 8), or tokens of a hard one (default 64).",
@@ -111,6 +116,7 @@ def prompts(
     out: Path,
     work: Path | None,
     asked: Path | None,
+    embeddings: bool,
     length: int | None,
     mlm: bool,
     mlm_epochs: int,
@@ -146,8 +152,10 @@ def prompts(
     if asked is not None:
         if data is not None or kind is not None or work is not None:
             raise click.UsageError("--evaluate asks a trained model: no --data, --kind or --work")
-        _show_answers(_evaluate(Path(source), asked, out), as_json)
+        _show_answers(_evaluate(Path(source), asked, out, embeddings), as_json)
         return
+    if embeddings:
+        raise click.UsageError("--embeddings is for --evaluate")
     if data is None or kind is None or work is None:
         raise click.UsageError("a training needs --data, --kind and --work; else give --evaluate")
     _check(kind, length, fixed_backbone and mlm, no_mlp, both_ways)
@@ -208,13 +216,13 @@ def _check(kind: str, length: int | None, stays: bool, no_mlp: bool, both_ways: 
         raise click.UsageError(f"--length: {kind} has {most} at most")
 
 
-def _evaluate(folder: Path, asked: Path, out: Path) -> dict[str, Any]:
+def _evaluate(folder: Path, asked: Path, out: Path, embeddings: bool) -> dict[str, Any]:
     try:
         from fala_export.prompts.evaluate import evaluate
         from fala_export.prompts.folder import load_prompts
     except ImportError as error:
         raise ExportError(f"install fala-sdk[export] to ask a model ({error})") from error
-    return evaluate(load_prompts(folder), asked, out)
+    return evaluate(load_prompts(folder), asked, out, embeddings=embeddings)
 
 
 def _show_answers(summary: Mapping[str, Any], as_json: bool) -> None:

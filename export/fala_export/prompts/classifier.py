@@ -36,21 +36,22 @@ class PromptedClassifier(nn.Module):
         if biases:
             self.own_bias = nn.Parameter(torch.zeros(biases + 1, *head.bias.shape))
 
-    def logits(self, writers: Tensor, **inputs: Tensor) -> Tensor:
-        """Z of texts, shape (n, C); arguments as of ``PromptedEncoder.states``."""
-        logits = self.prompted(writers=writers, **inputs) @ self.weight.T + self.bias
+    def answers(self, writers: Tensor, **inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Z and h of texts, (n, C) and (n, dim); arguments as of ``PromptedEncoder.states``."""
+        embeddings = self.prompted(writers=writers, **inputs)
+        logits = embeddings @ self.weight.T + self.bias
         if hasattr(self, "own_bias"):
             logits = logits + BIAS_PACE * self.own_bias[writers.clamp(min=0)]
-        return logits
+        return logits, embeddings
 
     def forward(self, shares: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
         """The loss over rows.
 
         Args:
             shares: Of the labels, 0 or 1, shape (n, C); of the second label alone where C = 1.
-            inputs: As of ``logits``.
+            inputs: As of ``answers``.
         """
-        logits = self.logits(**inputs)
+        logits, _ = self.answers(**inputs)
         if logits.shape[1] == 1:
             loss = functional.binary_cross_entropy_with_logits(logits, shares)
         else:
@@ -66,16 +67,17 @@ class PromptedClassifier(nn.Module):
 
 def predict(
     module: PromptedClassifier, inputs: Inputs, numbers: list[int], label: str
-) -> NDArray[np.float32]:
-    """Logits of rows, shape (n, C), each after the prompt of a writer of that number.
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Logits (n, C) and embeddings (n, dim) of rows, each after the prompt of a writer.
 
     Args:
         module: In evaluation mode.
         inputs: n rows.
-        numbers: Whose prompts.
+        numbers: Whose prompts, row by row.
         label: Of the progress.
     """
-    result = np.empty((len(inputs), len(module.bias)), dtype=np.float32)
+    logits = np.empty((len(inputs), len(module.bias)), dtype=np.float32)
+    embeddings = np.empty((len(inputs), module.weight.shape[1]), dtype=np.float32)
     lengths = inputs.lengths
     order = sorted(range(len(inputs)), key=lengths.__getitem__)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -85,7 +87,8 @@ def predict(
             chosen = order[start : start + _BATCH]
             batch = inputs.take(chosen, [numbers[row] for row in chosen])
             moved = {name: value.to(device) for name, value in batch.items()}
-            result[chosen] = module.logits(**moved).cpu().numpy()
+            found = module.answers(**moved)
+            logits[chosen], embeddings[chosen] = (part.cpu().numpy() for part in found)
             bar.update(len(chosen))
     module.cpu()
-    return result
+    return logits, embeddings

@@ -15,7 +15,7 @@ from fala_export.prompts.writers import UNKNOWN
 from fala_export.training.figures import measure_answers
 
 
-def evaluate(model: Model, data: Path, out: Path) -> dict[str, Any]:
+def evaluate(model: Model, data: Path, out: Path, *, embeddings: bool = False) -> dict[str, Any]:
     """Write the logits of a file's test rows.
 
     A writer of the training is known. Any other has the unknown writer's prompt; of a hard one,
@@ -25,63 +25,67 @@ def evaluate(model: Model, data: Path, out: Path) -> dict[str, Any]:
         model: A trained one.
         data: Rows as of ``fala-replace --data``; those of split ``test`` are asked, whose labels
             are the model's.
-        out: One JSON object a test row, in the file's order: ``line`` of the data, ``user``,
+        out: One JSON object a row, in the file's order: ``line`` of the data, ``user``, ``split``,
             ``label``, ``known``, ``logits`` (C numbers; of two labels one, the second's), and
             ``unknown``, the same for the unknown writer. Replaced if it is there.
+        embeddings: Whether train rows are answered, too, and every row has its ``embedding``, for
+            a personal head on top.
 
     Returns:
-        ``rows``, ``known`` rows, and figures of both: ``own`` and ``unknown``, over all rows.
+        ``rows``, ``known`` rows, and figures of the test rows: ``own`` and ``unknown``.
 
     Raises:
         DataError: The rows cannot be read, are of matching, or have labels of another task.
         ExportError: The output cannot be written.
     """
     rows = _read(data)
-    asked = [row for row in rows if row.split == "test"]
     labels = model.module.labels
-    if not asked:
+    tested = [row for row in rows if row.split == "test"]
+    if not tested:
         raise DataError(f"{data}: no row of split test: nothing to evaluate")
-    for row in asked:
+    for row in tested:
         if str(row.label) not in labels:
             raise DataError(
                 f"{data}: line {row.line}: the label {row.label!r:.60} is none of the model's "
                 f"({', '.join(labels)})"
             )
-    others: dict[str, list[str]] = {}
+    own: dict[str, list[str]] = {}
     for row in rows:
         if row.split == "train" and row.user is not None:
-            others.setdefault(row.user, []).append(str(row.example))
-    inputs = model.inputs(asked, others)
-    own = predict(model.module, inputs, inputs.numbers, "answering")
-    alone = predict(model.module, inputs, [UNKNOWN] * len(asked), "answering as to a stranger")
+            own.setdefault(row.user, []).append(str(row.example))
+    asked = [row for row in rows if row.split != "public"] if embeddings else tested
+    inputs = model.inputs(asked, own)
+    logits, states = predict(model.module, inputs, inputs.numbers, "answering")
+    alone, _ = predict(model.module, inputs, [UNKNOWN] * len(asked), "answering as to a stranger")
     known = [number != UNKNOWN for number in model.writers.numbers([row.user for row in asked])]
-    lines = [
-        json.dumps(
-            {
-                "line": row.line,
-                "user": row.user,
-                "label": row.label,
-                "known": is_known,
-                "logits": [float(number) for number in logits],
-                "unknown": [float(number) for number in stranger],
-            }
-        )
-        + "\n"
-        for row, is_known, logits, stranger in zip(asked, known, own, alone, strict=True)
-    ]
+    lines = []
+    for place, row in enumerate(asked):
+        line = {
+            "line": row.line,
+            "user": row.user,
+            "split": row.split,
+            "label": row.label,
+            "known": known[place],
+            "logits": logits[place].tolist(),
+            "unknown": alone[place].tolist(),
+        }
+        if embeddings:
+            line["embedding"] = states[place].tolist()
+        lines.append(json.dumps(line) + "\n")
     try:
         write_atomically(out, lambda part: _write(part, lines))
     except OSError as error:
         raise ExportError(f"{out}: cannot be written: {error.strerror or error}") from error
+    places = [place for place, row in enumerate(asked) if row.split == "test"]
     return {
         "answers": str(out),
         "kind": model.settings.kind,
-        "rows": len(asked),
-        "known": sum(known),
-        "new_writers": len(set_apart(others, model.writers)) if model.settings.kind in HARD else 0,
+        "rows": len(tested),
+        "known": sum(known[place] for place in places),
+        "new_writers": len(set_apart(own, model.writers)) if model.settings.kind in HARD else 0,
         "figures": {
-            name: measure_answers(labels, asked, label_probabilities(answers))
-            for name, answers in (("own", own), ("unknown", alone))
+            name: measure_answers(labels, tested, label_probabilities(answers[places]))
+            for name, answers in (("own", logits), ("unknown", alone))
         },
     }
 

@@ -11,13 +11,17 @@ import torch
 from numpy.typing import NDArray
 
 from fala import Bundle, ExportError
-from fala.vendor import temporary_folder
-from fala.vendor.prompts import MAX_PROMPTS, add_prompts
+from fala.vendor import Row, temporary_folder
+from fala.vendor.prompts import MAX_PROMPTS, add_prompts, prompt_state
 from fala_export.backbone import ExportOptions, check_folder
+from fala_export.parity import compare
+from fala_export.prompts.classifier import predict
 from fala_export.prompts.settings import SOFT_ALL
 from fala_export.prompts.train import Model, Prompted
+from fala_export.prompts.writers import UNKNOWN
 from fala_export.training.release import write_trained
 
+_COMPARED = 64  # texts
 _ROUNDS = 50  # of k-means, which ends when nobody changes sides
 
 
@@ -51,7 +55,11 @@ def write_prompted(
     with temporary_folder() as folder:
         plain = folder / "plain.fala"
         summary = write_trained(prompted.trained, plain, replace(options, prompts=True))
-        told = {"writers": len(model.writers.names), "writers_of_each": sizes}
+        told = {
+            "writers": len(model.writers.names),
+            "writers_of_each": sizes,
+            "parity": _parity(prompted, Bundle.open(plain), chosen[0], options),
+        }
         try:
             manifest = add_prompts(out, Bundle.open(plain), chosen, told)
         except OSError as error:
@@ -62,6 +70,30 @@ def write_prompted(
         "prompts": {**manifest.details["prompts"], "bytes": chosen.nbytes},
         "megabytes": round(out.stat().st_size / 1_000_000, 2),
     }
+
+
+def _parity(
+    prompted: Prompted, bundle: Bundle, prompt: NDArray[np.float16], options: ExportOptions
+) -> dict[str, Any]:
+    """The unknown writer's embeddings, as a device has them and as the training had them.
+
+    Raises:
+        ExportError: They are less alike than they should be.
+    """
+    texts = [str(example) for example in prompted.trained.examples[:_COMPARED]]
+    rows = [Row(None, "public", text, None, 0) for text in texts]
+    model = prompted.model
+    _, expected = predict(
+        model.module, model.inputs(rows), [UNKNOWN] * len(rows), "embedding after a prompt"
+    )
+    found = compare(bundle.backbone().encode(texts, prompt_state(prompt)), expected)
+    if found["mean_cosine"] < options.min_cosine:
+        raise ExportError(
+            f"{options.name}: after a prompt the mean cosine to the model in float32 is "
+            f"{found['mean_cosine']:.4f}, and should be at least {options.min_cosine}; choose a "
+            "finer precision, or a lower floor"
+        )
+    return found
 
 
 def vendor_prompts(model: Model, count: int, seed: int) -> tuple[NDArray[np.float16], list[int]]:
@@ -81,8 +113,10 @@ def vendor_prompts(model: Model, count: int, seed: int) -> tuple[NDArray[np.floa
     numbers = torch.arange(len(model.writers.names) + 1)
     with torch.inference_mode():
         learnt = model.module.prompted.prefix(numbers).movedim(2, 0).numpy()
-    own = learnt[1:].reshape(len(learnt) - 1, -1).astype(np.float64)
-    groups = _k_means(own, min(count - 1, len(own)), seed)
+    own = learnt[1:].reshape(len(learnt) - 1, -1)
+    # Of writers who still are as they started there is one prompt, and k-means finds no more.
+    distinct = len({row.tobytes() for row in own})
+    groups = _k_means(own, min(count - 1, distinct), seed)
     means = [own[groups == group].mean(axis=0) for group in range(groups.max() + 1)]
     sizes = np.bincount(groups).tolist()
     with np.errstate(over="ignore"):
@@ -92,7 +126,7 @@ def vendor_prompts(model: Model, count: int, seed: int) -> tuple[NDArray[np.floa
     return chosen.reshape(len(chosen), *learnt.shape[1:]), sizes
 
 
-def _k_means(points: NDArray[np.float64], count: int, seed: int) -> NDArray[np.int64]:
+def _k_means(points: NDArray[np.float32], count: int, seed: int) -> NDArray[np.int64]:
     """The group of each point; groups are numbered by size, and none is empty."""
     from scipy.cluster.vq import kmeans2
 

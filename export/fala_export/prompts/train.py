@@ -271,7 +271,7 @@ def _figures(model: Model, inputs: Inputs, division: Division) -> dict[str, Any]
     rows = [division.held_out[place] for place in known]
     figures = {}
     for name, numbers in asked.items():
-        answers = predict(model.module, inputs, numbers, "measuring on held-out rows")[known]
+        answers, _ = predict(model.module, inputs, numbers, "measuring on held-out rows")
         labels = model.module.labels
-        figures[name] = measure_answers(labels, rows, label_probabilities(answers))
+        figures[name] = measure_answers(labels, rows, label_probabilities(answers[known]))
     return figures
