@@ -114,7 +114,8 @@ def test_a_release_brings_the_unknown_writer_s_prompt_and_others(released):
         prefixes = kept.module.prompted.prefix(torch.arange(WRITERS + 1)).movedim(2, 0)
     np.testing.assert_allclose(prompts[0], prefixes[0], rtol=1e-3, atol=1e-4)
     means = np.average(prompts[1:].astype(float), axis=0, weights=told["writers_of_each"])
-    np.testing.assert_allclose(means, prefixes[1:].mean(dim=0), rtol=1e-2, atol=2e-3)
+    rounded = 2e-3 * float(prefixes.abs().max())  # float16, and sums of numbers of both signs
+    np.testing.assert_allclose(means, prefixes[1:].mean(dim=0), atol=rounded)
     # The head is of the backbone alone, too.
     texts = ["the quick brown fox", "prices rose"]
     embedded = bundle.backbone().encode(texts)
@@ -126,8 +127,8 @@ def test_a_release_brings_the_unknown_writer_s_prompt_and_others(released):
     ids, mask = pad(kept.learner.token_ids(texts), kept.learner.pad_id)
     with torch.inference_mode():
         expected = kept.module.prompted(ids, mask, torch.tensor([UNKNOWN, UNKNOWN]))
-    np.testing.assert_allclose(bundle.backbone().encode(texts, state), expected, atol=5e-3)
-    assert np.abs(expected.numpy() - embedded).max() > 0.05
+    np.testing.assert_allclose(bundle.backbone().encode(texts, state), expected, atol=2e-2)
+    assert np.abs(expected.numpy() - embedded).max() > 0.1
 
 
 def test_writers_who_are_as_they_started_share_a_prompt(released):

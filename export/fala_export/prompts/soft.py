@@ -8,6 +8,7 @@ from torch.nn import functional
 
 _HIDDEN = 512  # of the MLP, as prefix-tuning has it (Li and Liang, ACL 2021)
 _DEVIATION = 0.02  # of numbers that go into the backbone as they are; BERT's own, too
+_MORE = 10.0  # times the pace, of numbers around 1 that go into the MLP
 
 
 class SoftPrompts(nn.Module):
@@ -22,7 +23,7 @@ class SoftPrompts(nn.Module):
         length: Vectors of a prompt.
         width: Numbers of each that the backbone takes.
         inner: Numbers of each that the MLP takes; None has no MLP.
-        pace: Above 0.
+        pace: Above 0; ten times that for what the MLP takes, whose numbers are far larger.
         seed: Of where they start.
     """
 
@@ -30,11 +31,12 @@ class SoftPrompts(nn.Module):
         self, writers: int, length: int, width: int, inner: int | None, pace: float, seed: int
     ) -> None:
         super().__init__()
-        self.length, self.pace = length, pace
+        self.length = length
+        self.pace = pace if inner is None else _MORE * pace
         generator = torch.Generator().manual_seed(seed)
         deviation = _DEVIATION if inner is None else 1.0
         start = torch.randn(length, inner or width, generator=generator) * deviation
-        self.table = nn.Parameter((start / pace).repeat(writers + 1, 1, 1))
+        self.table = nn.Parameter((start / self.pace).repeat(writers + 1, 1, 1))
         self.inner: _Paced | None = None
         self.outer: _Paced | None = None
         if inner is not None:
