@@ -11,7 +11,7 @@ pytest.importorskip("optimum")
 
 from click.testing import CliRunner
 
-from adapted import adapt, constant, prefixed, random_state
+from adapted import adapt, constant, noted, prefixed, random_state
 from bundles import onnx_model
 from fala import Bundle, BundleFormatError, ExportError
 from fala.audit.model import audit_model
@@ -184,6 +184,33 @@ def test_onnxruntimes_own_format_keeps_them(models, backbones, encoder):
     for given in (None, state):
         expected = backbones["int8"].encode(TEXTS, given)
         np.testing.assert_allclose(stored.encode(TEXTS, given), expected, atol=1e-5)
+
+
+def test_a_hard_prompt_is_compiled_to_a_prefix(backbones, encoder, models):
+    context = "The quick brown fox jumps over the lazy dog"
+    compiled = backbones["none"].compile_prompt(context)
+    with noted() as expected:
+        encoder.encode([context], LENGTH)
+    assert set(compiled.inputs) == set(expected)
+    for name, array in expected.items():
+        np.testing.assert_allclose(compiled.inputs[name], array, atol=1e-5)
+    used = backbones["none"].encode(TEXTS[:1], compiled)
+    with prefixed(expected):
+        np.testing.assert_allclose(used, encoder.encode(TEXTS[:1], LENGTH), atol=2e-5)
+    stored = opened(to_ort(models["int8"]).model, encoder.tokenizer, ort_format=True)
+    rounded = stored.compile_prompt(context)
+    assert rounded.digest == compiled.digest != stored.compile_prompt("Another").digest
+    for name, array in expected.items():
+        assert np.abs(rounded.inputs[name] - array).max() < 0.1
+
+
+def test_a_prompt_is_compiled_with_the_tasks_adapter(backbone):
+    task = EncoderState.of(random_state(backbone.optional_inputs, kind="adapter."))
+    plain, adapted = (backbone.compile_prompt("one two", state) for state in (None, task))
+    assert plain.digest != adapted.digest
+    key = "past_key_values.1.key"
+    assert np.abs(plain.inputs[key] - adapted.inputs[key]).max() > 0.1
+    assert np.isfinite(backbone.encode(TEXTS, adapted.joined(task))).all()
 
 
 def test_a_state_for_another_backbone_is_refused(backbone, graphs, encoder):

@@ -6,7 +6,11 @@ import sys
 
 import pytest
 
+from bundles import onnx_files, onnx_manifest, write_onnx
 from checkout import ROOT
+from fala.bundle.format import ONNX_MODEL
+from fala.bundle.writing import write_bundle
+from optional_graphs import optional_model
 
 BENCHMARKS = ROOT / "benchmarks"
 
@@ -28,6 +32,7 @@ SMALL = {
     "solve.py": (
         "clock_ratio", "--examples", 20, "--dimension", 30, "--repeats", 2, "--labels", 60,
     ),
+    "switching.py": ("switched_ratio", "plain.fala", "optional.fala", "--repeats", 3),
     "threads.py": ("answers", "--seconds", 0.3, "--readers", 2),
     "word_vectors.py": ("processor_ratio", ".", "--words", 500, "--dimension", 20),
 }  # fmt: skip
@@ -42,9 +47,20 @@ def test_every_benchmark_is_here():
     assert {file.name for file in BENCHMARKS.glob("*.py")} == set(SMALL)
 
 
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory):
+    """A folder of what some benchmarks are given."""
+    folder = tmp_path_factory.mktemp("bundles")
+    write_onnx(folder / "plain.fala")
+    files = {**onnx_files(), ONNX_MODEL: optional_model()}
+    write_bundle(folder / "optional.fala", onnx_manifest(), files)
+    return folder
+
+
 @pytest.mark.parametrize("name", SMALL)
-def test_a_benchmark_measures(name, tmp_path):
+def test_a_benchmark_measures(name, tmp_path, bundles):
     ratio, *small = SMALL[name]
+    small = [bundles / one if str(one).endswith(".fala") else one for one in small]
     done = run(name, *small, "--json", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)[ratio] > 0

@@ -34,7 +34,9 @@ def add_optional_inputs(model: bytes, *, adapters: bool, prompts: bool) -> bytes
     With ``prompts``, for each layer ``past_key_values.{l}.key`` and ``.value``, shape (1, heads,
     length, width of a head): tokens that every text of the run attends to as well, in front of its
     own; by default of length 0, and every layer may have a length of its own. They carry no mask,
-    no place (the text's own tokens keep theirs) and no distance to others.
+    no place (the text's own tokens keep theirs) and no distance to others. What makes such a prefix
+    of a text is given, too, and costs nothing unless it is asked for: the outputs ``keys.{l}``,
+    shape (n, heads, width of a head, length), and ``values.{l}``, (n, heads, length, width).
 
     Args:
         model: A serialized ONNX model, quantized or not, as ``quantize`` gives it.
@@ -74,12 +76,13 @@ class _Surgeon:
         self._norms = {site.norm.output[0]: site for site in sites}
         self._softmaxes = {one.softmax.output[0]: one for one in attentions}
         self._averages = {one.average.output[0]: one for one in attentions}
+        self._own = {one.layer: one.average.input[1] for one in attentions}  # values
         self._texts = ""  # name of the shape (number of texts, 1, 1, 1)
 
     def operate(self) -> bytes:
         """Put all nodes back; gives the new model."""
         for node in self._edit.source:
-            name = node.output[0] if node.output else ""
+            name = node.output[0]
             if site := self._totals.get(name):
                 adapted = self._adapter(site)
                 places = [place for place, one in enumerate(node.input) if one == site.dense]
@@ -91,6 +94,10 @@ class _Surgeon:
             elif attention := self._averages.get(name):
                 node.input[1] = self._values(attention)
             self._edit.keep(node)
+        for attention in self._softmaxes.values():
+            heads, width, layer = attention.heads, attention.width, attention.layer
+            self._edit.give(attention.keys, f"keys.{layer}", ["n", heads, width, "length"])
+            self._edit.give(self._own[layer], f"values.{layer}", ["n", heads, "length", width])
         return self._edit.finish()
 
     def _adapter(self, site: Site) -> str:
@@ -149,7 +156,7 @@ class _Surgeon:
         edit, name = self._edit, f"past_key_values.{attention.layer}"
         shape = (1, attention.heads, f"{name}.length", attention.width)
         value = self._zeros(f"{name}.value", shape, 0)
-        own = attention.average.input[1]
+        own = self._own[attention.layer]
         if not self._texts:
             # Expand takes a length of 1 as any: only the number of texts counts.
             texts = edit.add("Shape", [own], start=0, end=1)

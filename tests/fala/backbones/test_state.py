@@ -50,6 +50,11 @@ def test_a_graph_tells_what_it_takes(encoder, tmp_path):
     assert again.optional_inputs == expected
 
 
+def test_only_a_graph_that_gives_keys_and_values_compiles_prompts(encoder):
+    with pytest.raises(BundleFormatError, match="takes no prompts"):
+        encoder.compile_prompt("good film")
+
+
 def test_nobody_changes_a_state(state):
     array = numbers(WIDTH, 2)
     given = EncoderState.of({DOWN: array})
