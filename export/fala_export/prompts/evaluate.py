@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fala import DataError, ExportError, Match
+from fala import DataError, ExportError
 from fala.vendor import Row, label_probabilities, read_rows, write_atomically
 from fala_export.prompts.classifier import predict
 from fala_export.prompts.settings import HARD
@@ -96,8 +96,8 @@ def _read(data: Path) -> list[Row]:
             rows = read_rows(stream)
     except OSError as error:
         raise DataError(f"{data}: cannot be read: {error.strerror or error}") from error
-    if rows and isinstance(rows[0].example, Match):
-        raise DataError(f"{data}: these rows are of matching; the model is a classifier")
+    if not all(isinstance(row.example, str) for row in rows):
+        raise DataError(f"{data}: these rows are of matching; the model is a classifier of texts")
     return rows
 
 

@@ -135,6 +135,8 @@ def train_prompts(
     """
     if rows.task != CLASSIFICATION:
         raise DataError("writers' prompts are a classifier's; these rows are of matching")
+    if not all(isinstance(row.example, str) for row in rows.rows):
+        raise DataError("writers' prompts are of single texts; some of these rows are of more")
     prefix_shape(source.module.transformer)
     learner = TransformerLearner(source, source.length(max_length))
     division = divide(rows.rows, settings.seed, validation=True, owners=("documents",))

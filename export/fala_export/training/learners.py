@@ -6,19 +6,23 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fala import Bundle
-from fala.vendor import words
+from fala import Bundle, ExportError
+from fala.vendor import EncoderState, words
 from fala_export.models.encoder import Encoder
 from fala_export.models.sentence_encoder import AttentionPooling, SentenceEncoder
 from fala_export.progress import progress
 from fala_export.training.settings import LoopSettings
 from fala_export.vectors.table import bundle_table
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 Floats = NDArray[np.float32]
 
@@ -61,8 +65,10 @@ class Learner(ABC):
             digest.update(value.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
-    def encode(self, texts: Sequence[str]) -> Floats:
-        """Embed texts, with a progress bar; shape (n, dim)."""
+    def encode(self, texts: Sequence[str], state: EncoderState | None = None) -> Floats:
+        """Embed texts, with a progress bar; shape (n, dim). There is no state to take."""
+        if state is not None:
+            raise ExportError("a model that is being trained takes no adapter or prompt")
         ids = self.token_ids(texts)
         order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
         result = np.empty((len(ids), self.dimension), dtype=np.float32)
@@ -99,10 +105,6 @@ class TransformerLearner(Learner):
     Args:
         encoder: A loaded encoder.
         max_length: Tokens of a text that are read.
-
-    Attributes:
-        encoder: The same.
-        tokenizer: Its own, which cuts at ``max_length``.
     """
 
     is_transformer = True
@@ -117,17 +119,22 @@ class TransformerLearner(Learner):
         super().__init__(encoder.module, encoder.pad_id, LoopSettings(epochs=2, learning_rate=5e-5))
         self.encoder = encoder
         self.max_length = max_length
-        self.tokenizer = Tokenizer.from_str(encoder.tokenizer.decode())
-        self.tokenizer.enable_truncation(max_length)
+        self._tokenizer = Tokenizer.from_str(encoder.tokenizer.decode())
+        self._tokenizer.enable_truncation(max_length)
 
     @property
     def dimension(self) -> int:
         """Length of an embedding."""
         return self.encoder.module.dimension
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The encoder's, which cuts at ``max_length``."""
+        return self._tokenizer
+
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each text; a padding token for one without any."""
-        return [row.ids or [self.pad_id] for row in self.tokenizer.encode_batch(list(texts))]
+        return [row.ids or [self.pad_id] for row in self._tokenizer.encode_batch(list(texts))]
 
 
 def attentive(encoder: Encoder, seed: int) -> Encoder:
