@@ -162,6 +162,15 @@ def test_hard_prompts_are_the_writer_s_own_texts_in_order(learner):
     assert static.tokens("nobody we know", "another", 10) == []
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_device_can_compile_a_static_prompt_from_its_texts(family, encoders):
+    """What ``OnnxEncoder.compile_prompt`` reads of the texts, joined by their end's mark."""
+    learner, texts = TransformerLearner(encoders[family], 24), ["prices rose", "the lazy dog"]
+    mark = "</s>" if family == "roberta" else "[SEP]"
+    expected = learner.tokenizer.encode(mark.join(texts)).ids
+    assert Contexts(learner, {"ann": texts}, 64).tokens("ann", "x", 5) == expected
+
+
 def test_the_input_is_never_cut_to_make_room(learner, tmp_path):
     assert learner.encoder.longest == LENGTH
     own = {"ann": [f"the quick brown fox {number}" for number in range(30)]}
