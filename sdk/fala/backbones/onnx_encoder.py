@@ -220,14 +220,13 @@ class OnnxEncoder:
 
         Raises:
             DataError: It is not a text.
-            BundleFormatError: The graph takes no prompts, or does not give what they are made of;
-                or as ``encode``.
+            BundleFormatError: The graph does not give what prompts are made of; or as ``encode``.
         """
         layers = given_with(self._optional)
         if not layers or set(self._beside) != layers:
             raise BundleFormatError(
-                "the backbone's graph takes no prompts; export it with fala-export backbone "
-                "--prompts"
+                "the backbone's graph compiles no prompts; export it with fala-export backbone "
+                "--prompts --hard-prompts"
             )
         if state is not None:
             self.check_state(state)

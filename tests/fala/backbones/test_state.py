@@ -51,7 +51,7 @@ def test_a_graph_tells_what_it_takes(encoder, tmp_path):
 
 
 def test_only_a_graph_that_gives_keys_and_values_compiles_prompts(encoder):
-    with pytest.raises(BundleFormatError, match="takes no prompts"):
+    with pytest.raises(BundleFormatError, match="compiles no prompts"):
         encoder.compile_prompt("good film")
 
 
