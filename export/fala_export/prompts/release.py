@@ -16,7 +16,7 @@ from fala.vendor.prompts import MAX_PROMPTS, add_prompts, prompt_state
 from fala_export.backbone import ExportOptions, check_folder
 from fala_export.parity import compare
 from fala_export.prompts.classifier import predict
-from fala_export.prompts.settings import SOFT_ALL
+from fala_export.prompts.settings import HARD_STATIC, SOFT_ALL
 from fala_export.prompts.train import Model, Prompted
 from fala_export.prompts.writers import UNKNOWN
 from fala_export.training.release import write_trained
@@ -30,8 +30,9 @@ def write_prompted(
 ) -> dict[str, Any]:
     """Write a trained backbone with its head as a release; prompts at every layer come along.
 
-    The other kinds' prompts are vectors before the text, biases or the texts themselves, which no
-    device takes: they stay in the model's folder.
+    A static hard prompt's release lets the device compile its user's own texts to one. The other
+    kinds' prompts are vectors before the text, biases or texts in another order each time, which
+    no device takes: they stay in the model's folder.
 
     Args:
         prompted: What a training gave.
@@ -47,6 +48,8 @@ def write_prompted(
     """
     check_folder(out)
     model = prompted.model
+    if model.settings.kind == HARD_STATIC and not model.settings.both_ways:
+        options = replace(options, prompts=True, hard_prompts=True)
     if model.settings.kind != SOFT_ALL:
         return write_trained(prompted.trained, out, options)
     chosen, sizes = vendor_prompts(
