@@ -11,6 +11,7 @@ from fala_export.commands.distill import distill
 from fala_export.commands.inspect import inspect
 from fala_export.commands.keys import key, sign
 from fala_export.commands.prior import prior
+from fala_export.commands.prompts import prompts
 from fala_export.commands.publish import publish, repository
 from fala_export.commands.release import release
 from fala_export.commands.train import train
@@ -24,7 +25,7 @@ def main() -> None:
 
 
 for command in (
-    backbone, word_vectors, train, release, distill, bridge, prior, inspect, publish, repository,
-    key, sign,
+    backbone, word_vectors, train, release, prompts, distill, bridge, prior, inspect, publish,
+    repository, key, sign,
 ):  # fmt: skip
     main.add_command(command)

@@ -80,6 +80,10 @@ class SentenceEncoder(nn.Module):
         states = self.transformer(
             input_ids=input_ids, attention_mask=attention_mask
         ).last_hidden_state
+        return self.pool(states, attention_mask)
+
+    def pool(self, states: Tensor, attention_mask: Tensor) -> Tensor:
+        """Bring the states of texts' tokens (n, length, dim) to embeddings (n, dim)."""
         if self.attention is not None:
             pooled = self.attention(states, attention_mask)
         elif self.pooling == "cls":

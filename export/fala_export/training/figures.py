@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fala import Head
 from fala.vendor import Row, Vectors, scores
@@ -30,7 +31,20 @@ def measure(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) 
     examples = [row.example for row in rows]
     inputs = head.inputs(examples, embeddings)
     probabilities = head.vendor_model().probabilities(inputs, head.words(examples))
-    position = {label: index for index, label in enumerate(head.labels)}
+    return measure_answers(head.labels, rows, probabilities)
+
+
+def measure_answers(
+    labels: Sequence[str], rows: Sequence[Row], probabilities: NDArray[np.float64]
+) -> dict[str, Any]:
+    """Score answers as ``measure`` does.
+
+    Args:
+        labels: The labels' names, in order.
+        rows: n labelled rows.
+        probabilities: Shape (n, number of labels).
+    """
+    position = {label: index for index, label in enumerate(labels)}
     truth = np.array([position[str(row.label)] for row in rows], dtype=np.int64)
     users: dict[str, list[int]] = {}
     for index, row in enumerate(rows):

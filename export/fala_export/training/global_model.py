@@ -112,10 +112,10 @@ def train(
         "frozen": measure(frozen, division.held_out, before),
         "trained": measure(head, division.held_out, after),
     }
-    details = _details("backbone and head", rows, division, figures)
+    details = details_of("backbone and head", rows, division, figures)
     details["training"] |= {
         "recipe": {**recipe, **asdict(loop), "seed": settings.seed},
-        "history": _history(history),
+        "history": history_of(history),
     }
     details["training"] |= words
     trained = learner.encoder if isinstance(learner, TransformerLearner) else learner
@@ -152,7 +152,7 @@ def fit_frozen(
     embeddings = _embed(backbone, rows.rows)
     head, words = closed_form(backbone, division.training, rows.labels, embeddings, lexical=lexical)
     figures = {"frozen": measure(head, division.held_out, embeddings)} if division.held_out else {}
-    details = _details("head in closed form", rows, division, figures)
+    details = details_of("head in closed form", rows, division, figures)
     details["training"]["recipe"] = {"task": rows.task, "data": rows.digest, "seed": seed}
     details["training"] |= words
     return Trained(source, head, _examples(division), details)
@@ -244,7 +244,7 @@ def _examples(division: Division) -> list[Example]:
     return examples[:: -(-len(examples) // _MOST_EXAMPLES)]
 
 
-def _details(
+def details_of(
     method: str, rows: PublicRows, division: Division, figures: dict[str, Any]
 ) -> dict[str, Any]:
     """What the manifest says of a training: neither times nor dates, so that it can be repeated."""
@@ -272,6 +272,7 @@ def _details(
     }
 
 
-def _history(history: History) -> dict[str, Any]:
+def history_of(history: History) -> dict[str, Any]:
+    """What the manifest says of how a training went."""
     losses = {str(step): round(loss, _LOSS_DIGITS) for step, loss in history.validation.items()}
     return {"steps": history.steps, "best_step": history.best_step, "validation_loss": losses}

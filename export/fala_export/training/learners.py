@@ -6,19 +6,23 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fala import Bundle
-from fala.vendor import words
+from fala import Bundle, ExportError
+from fala.vendor import EncoderState, words
 from fala_export.models.encoder import Encoder
 from fala_export.models.sentence_encoder import AttentionPooling, SentenceEncoder
 from fala_export.progress import progress
 from fala_export.training.settings import LoopSettings
 from fala_export.vectors.table import bundle_table
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 Floats = NDArray[np.float32]
 
@@ -61,8 +65,10 @@ class Learner(ABC):
             digest.update(value.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
-    def encode(self, texts: Sequence[str]) -> Floats:
-        """Embed texts, with a progress bar; shape (n, dim)."""
+    def encode(self, texts: Sequence[str], state: EncoderState | None = None) -> Floats:
+        """Embed texts, with a progress bar; shape (n, dim). There is no state to take."""
+        if state is not None:
+            raise ExportError("a model that is being trained takes no adapter or prompt")
         ids = self.token_ids(texts)
         order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
         result = np.empty((len(ids), self.dimension), dtype=np.float32)
@@ -120,6 +126,11 @@ class TransformerLearner(Learner):
     def dimension(self) -> int:
         """Length of an embedding."""
         return self.encoder.module.dimension
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The encoder's, which cuts at ``max_length``."""
+        return self._tokenizer
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each text; a padding token for one without any."""

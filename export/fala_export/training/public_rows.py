@@ -103,7 +103,13 @@ def document_of(row: Row) -> str:
     return row.example.candidate if isinstance(row.example, Match) else row.example
 
 
-def divide(rows: Sequence[Row], seed: int, *, validation: bool) -> Division:
+def divide(
+    rows: Sequence[Row],
+    seed: int,
+    *,
+    validation: bool,
+    owners: Sequence[str] = ("users", "documents"),
+) -> Division:
     """Choose held-out and validation users at random, each with a tenth of the documents.
 
     Their documents are then in nobody's training rows: rows about them are left out, and so are
@@ -114,11 +120,13 @@ def divide(rows: Sequence[Row], seed: int, *, validation: bool) -> Division:
         rows: Public rows.
         seed: Of the choice.
         validation: Whether validation users are wanted besides.
+        owners: Whose rows are kept together, the best first; documents alone leave every user in
+            all parts.
 
     Raises:
         DataError: There are too few documents for validation, or the rest lacks a label.
     """
-    for by in ("users", "documents"):
+    for by in owners:
         division = _divide(rows, seed, validation, by)
         if division is not None:
             return division

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +62,21 @@ def _release(out: Path, bundle: Bundle, trained: Trained) -> dict[str, Any]:
     }
 
 
-def save_model(encoder: Encoder, folder: Path) -> None:
-    """Write a model folder, whole or not at all; what had the name is replaced."""
+def save_model(encoder: Encoder, folder: Path, beside: Mapping[str, bytes] | None = None) -> None:
+    """Write a model folder, whole or not at all; what had the name is replaced.
+
+    Args:
+        encoder: The model.
+        folder: Where.
+        beside: More files, by their paths in the folder.
+    """
     part = folder.with_name(f".{folder.name}.part")
     try:
         shutil.rmtree(part, ignore_errors=True)
         save_encoder(encoder, part)
+        for name, data in (beside or {}).items():
+            (part / name).parent.mkdir(exist_ok=True)
+            (part / name).write_bytes(data)
         if folder.exists():
             shutil.rmtree(folder)
         part.replace(folder)

@@ -30,6 +30,10 @@ class Texts:
         """Tokens of each text."""
         return [len(ids) for ids in self._ids]
 
+    def ids(self, position: int) -> list[int]:
+        """The tokens of a text."""
+        return self._ids[position]
+
     def take(self, positions: Sequence[int]) -> dict[str, Tensor]:
         """The ``ids`` and the ``mask`` of some texts."""
         ids, mask = pad([self._ids[position] for position in positions], self._pad_id)

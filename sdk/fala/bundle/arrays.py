@@ -20,7 +20,7 @@ from fala.errors import BundleFormatError
 _MAGIC = b"\x93NUMPY\x01\x00"
 _HEADER = re.compile(
     rb"\{'descr': '(<f2|<f4|<f8|\|i1|\|u1)', 'fortran_order': False, "
-    rb"'shape': \((\d{1,12},|\d{1,12}, \d{1,12})\), \} *\n"
+    rb"'shape': \((\d{1,12},|\d{1,12}(?:, \d{1,12}){1,5})\), \} *\n"
 )
 
 
@@ -28,7 +28,7 @@ def array_bytes(array: NDArray[Any]) -> bytes:
     """An array in NumPy's file format, without pickles.
 
     Args:
-        array: A vector or matrix of floats, of int8 or of uint8.
+        array: Of floats, of int8 or of uint8, of one to six dimensions.
     """
     buffer = io.BytesIO()
     np.lib.format.write_array(
@@ -37,11 +37,12 @@ def array_bytes(array: NDArray[Any]) -> bytes:
     return buffer.getvalue()
 
 
-def read_array(data: bytes) -> NDArray[Any]:
+def read_array(data: bytes, most: int = 2) -> NDArray[Any]:
     """Read what ``array_bytes`` wrote.
 
     Args:
         data: The whole file.
+        most: Dimensions that it may have.
 
     Returns:
         A read-only view of the bytes.
@@ -52,10 +53,11 @@ def read_array(data: bytes) -> NDArray[Any]:
     start = len(_MAGIC) + 2
     content = start + int.from_bytes(data[len(_MAGIC) : start], "little")
     header = _HEADER.fullmatch(data[start:content])
-    if not data.startswith(_MAGIC) or header is None:
-        raise BundleFormatError("not a NumPy array of one or two dimensions, of floats or bytes")
+    shape = () if header is None else tuple(map(int, header[2].rstrip(b",").split(b",")))
+    if not data.startswith(_MAGIC) or header is None or len(shape) > most:
+        named = {2: "one or two", 6: "one to six"}[most]
+        raise BundleFormatError(f"not a NumPy array of {named} dimensions, of floats or bytes")
     dtype = np.dtype(header[1].decode())
-    shape = tuple(int(length) for length in header[2].split(b",") if length)
     if len(data) - content != math.prod(shape) * dtype.itemsize:
         raise BundleFormatError(f"the array's length is not that of its shape {shape}")
     return np.frombuffer(data, dtype, offset=content).reshape(shape)

@@ -37,6 +37,9 @@ PRIOR_FACTORS = "prior/factors.npy"
 # A bridge lies in a folder named after the digest of the backbone that it starts from.
 BRIDGES = "bridges/"
 BRIDGE_FILES = ("matrix.npy", "offset.npy", "variance.npy")
+# Writers' prompts: an SDK that passes them over has the head's answers to the backbone alone.
+PROMPTS = "prompts/"
+PROMPT_PREFIXES = "prompts/past_key_values.npy"
 
 # A lexical view has all of its files; they are the second version's.
 LEXICAL = "lexical/"
@@ -59,6 +62,10 @@ MAX_MANIFEST_BYTES = 1 << 20
 #: The longest embedding and the longest text in tokens that a manifest may claim.
 MAX_DIMENSION = 1 << 16
 MAX_TOKENS = 1 << 20
+
+#: The most prompts of a release, and places of each.
+MAX_PROMPTS = 8
+MAX_PROMPT_LENGTH = 256
 
 #: The most labels of a head, and the most words of a vocabulary (the largest GloVe: 2.2 million).
 MAX_LABELS = 1 << 10

@@ -27,6 +27,7 @@ from fala.bundle.files import path_of
 from fala.bundle.lexical import read_lexical
 from fala.bundle.manifest import Manifest
 from fala.bundle.onnx_wire import has_external_data
+from fala.bundle.prompts import prompt_state, read_prompts
 from fala.errors import (
     BundleDigestError,
     BundleError,
@@ -119,6 +120,7 @@ class Bundle:
         bundle._check_scales(bundle._head())
         bundle._bridges()
         bundle._prior()
+        bundle._prompts()
         return bundle if hold else cls(path, manifest)
 
     def read(self, name: str) -> bytes:
@@ -206,6 +208,21 @@ class Bundle:
         with blaming(self.path):
             return self._prior()
 
+    def prompts(self) -> NDArray[np.float16] | None:
+        """The vendor's writers' prompts, or None where the release has none.
+
+        Returns:
+            Shape (K, layers, 2, heads, length, head_dimension), keys before values; the first is
+            the unknown writer's.
+
+        Raises:
+            BundleFormatError: The array cannot be read, or is none of prompts.
+            DimensionError: They are made for a backbone of another dimension.
+            BundleError: The bundle changed since it was opened, or is gone.
+        """
+        with blaming(self.path):
+            return self._prompts()
+
     @property
     def digest(self) -> str:
         """SHA-256 of the manifest, and so of all that it lists."""
@@ -259,7 +276,10 @@ class Bundle:
         manifest = self.manifest
         backbone: Backbone
         if manifest.kind in (layout.ONNX, layout.ORT):
-            backbone = load_encoder(manifest, self._read)
+            encoder = load_encoder(manifest, self._read)
+            if (prompts := self._prompts()) is not None:
+                encoder.check_state(prompt_state(prompts[0]))
+            backbone = encoder
         else:
             words = self._read(layout.VOCABULARY)
             if words.count(b"\n") > layout.MAX_WORDS:
@@ -343,6 +363,14 @@ class Bundle:
                 f"bundle has {len(self.manifest.labels)} labels on {self.manifest.dimension}"
             )
         return prior
+
+    def _prompts(self) -> NDArray[np.float16] | None:
+        if layout.PROMPT_PREFIXES not in self.manifest.files:
+            return None
+        try:
+            return read_prompts(self._read(layout.PROMPT_PREFIXES), self.manifest)
+        except BundleFormatError as error:
+            raise BundleFormatError(f"{layout.PROMPT_PREFIXES}: {error}") from error
 
     def _floats(self, name: str) -> NDArray[np.float32]:
         # What does not fit float32 becomes infinite, which bridge and prior refuse.

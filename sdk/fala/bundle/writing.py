@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fala.bundle import format as layout
 from fala.bundle.archive import check_name, write_archive
@@ -17,6 +18,7 @@ from fala.bundle.arrays import array_bytes, read_array
 from fala.bundle.files import path_of, write_atomically
 from fala.bundle.lexical import lexical_files
 from fala.bundle.manifest import Manifest
+from fala.bundle.prompts import prompt_bytes
 from fala.bundle.reading import Bundle, blaming
 from fala.errors import DataError, shown
 from fala.model.bridge import Bridge
@@ -98,14 +100,14 @@ def write_release(
     _check(backbone, Bundle, "backbone")
     _check(head, Head, "head")
     _check(details, Mapping, "details")
-    # A prior, the scales and the answers are about the head that is left behind.
+    # A prior, the scales, the answers and prompts are about the head that is left behind.
     kept = {
         name: value
         for name, value in backbone.manifest.details.items()
-        if name not in {"prior", "scales", "probes"}
+        if name not in {"prior", "scales", "probes", "prompts"}
     }
     manifest = replace(backbone.manifest, details={**kept, **details})
-    files = _read_all(backbone, without=("head/", layout.LEXICAL, "prior/"))
+    files = _read_all(backbone, without=("head/", layout.LEXICAL, "prior/", layout.PROMPTS))
     return write_bundle(path, manifest, files, head)
 
 
@@ -168,6 +170,37 @@ def add_prior(
         layout.PRIOR_FACTORS: array_bytes(prior.factors),
     }
     return _write_again(path, bundle, new, {"prior": dict(details)})
+
+
+def add_prompts(
+    path: str | os.PathLike[str],
+    bundle: Bundle,
+    prompts: NDArray[np.floating],
+    details: Mapping[str, Any],
+) -> Manifest:
+    """Write a release again with writers' prompts; earlier ones are replaced.
+
+    Args:
+        path: Where to write; it may be the bundle's own file.
+        bundle: The release whose backbone and head they were learnt with.
+        prompts: Shape (K, layers, 2, heads, length, head_dimension), keys before values; the first
+            is the unknown writer's. Stored in float16.
+        details: What to note about them, in the manifest's details under ``prompts``, beside
+            their count and length.
+
+    Returns:
+        The manifest as written.
+
+    Raises:
+        BundleFormatError: They are no such prompts, or a number does not fit float16.
+        DimensionError: They are for a backbone of another dimension.
+    """
+    _check(bundle, Bundle, "bundle")
+    _check(prompts, np.ndarray, "prompts")
+    _check(details, Mapping, "details")
+    sizes = {"count": prompts.shape[0], "length": prompts.shape[4]} if prompts.ndim == 6 else {}
+    files = {layout.PROMPT_PREFIXES: prompt_bytes(prompts)}
+    return _write_again(path, bundle, files, {"prompts": {**sizes, **details}})
 
 
 def add_version(

@@ -13,7 +13,7 @@ from fala.examples import CLASSIFICATION, MATCHING, Example, unique_texts
 from fala.lexical.lexicon import Lexicon
 from fala.lexical.ngrams import BUCKETS, ngrams
 from fala.model.heads import Vectors
-from fala.model.losses import cross_entropy, probabilities
+from fala.model.losses import cross_entropy, label_probabilities, probabilities
 from fala.selection.clustering import cluster_graph
 from fala.selection.graph import build_graph, disagreements, unit_vectors
 from fala.solver.evidence import Evidence
@@ -53,6 +53,7 @@ __all__ = [
     "fit_bridge",
     "fit_head",
     "fit_matrix",
+    "label_probabilities",
     "load_rows",
     "ngrams",
     "probabilities",

@@ -1,0 +1,221 @@
+"""A backbone that reads a text after a writer's prompt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from fala import ExportError
+from fala_export.models.sentence_encoder import SentenceEncoder
+from fala_export.prompts.soft import SoftPrompts
+from fala_export.prompts.writers import PLAIN
+
+if TYPE_CHECKING:
+    from transformers import DynamicCache, PreTrainedModel
+
+_AFTER_PADDING = ("camembert", "roberta", "xlm-roberta")
+FAMILY = ("bert", "electra", *_AFTER_PADDING)
+"""Model types whose layers take keys and values beside the text's own."""
+
+
+@dataclass(frozen=True)
+class PrefixShape:
+    """What a layer's keys and values are made of.
+
+    Attributes:
+        layers: Of the backbone.
+        heads: Of a layer.
+        head_dimension: Numbers of a head.
+    """
+
+    layers: int
+    heads: int
+    head_dimension: int
+
+    @property
+    def numbers(self) -> int:
+        """Of one place at all layers, keys and values."""
+        return 2 * self.layers * self.heads * self.head_dimension
+
+
+def prefix_shape(transformer: PreTrainedModel) -> PrefixShape:
+    """What a backbone's layers take.
+
+    Raises:
+        ExportError: Prompts are not for such a backbone.
+    """
+    config = transformer.config
+    if config.model_type not in FAMILY:
+        raise ExportError(
+            f"writers' prompts are for {', '.join(FAMILY)} models, not for a {config.model_type} "
+            "model"
+        )
+    kind = getattr(config, "position_embedding_type", "absolute") or "absolute"
+    if kind != "absolute":
+        raise ExportError(
+            f"the model tells positions by {kind}, and writers' prompts need absolute ones"
+        )
+    heads = int(config.num_attention_heads)
+    return PrefixShape(int(config.num_hidden_layers), heads, int(config.hidden_size) // heads)
+
+
+class PromptedEncoder(nn.Module):
+    """Token ids and a writer to one embedding a text.
+
+    A soft prompt at one layer is P vectors before the text's own; at every layer it is P keys and
+    values. A hard prompt is tokens before the text's own. What is pooled is the text alone, and
+    it keeps its positions whatever stands before it: without a prompt it is the backbone's own
+    embedding.
+
+    Args:
+        encoder: The backbone.
+        prompts: Soft prompts; None for a kind without.
+        every_layer: Whether these are keys and values of every layer.
+        both_ways: Whether a hard prompt's tokens look at the text, too; positions then run on.
+
+    Raises:
+        ExportError: Prompts are not for such a backbone.
+    """
+
+    def __init__(
+        self,
+        encoder: SentenceEncoder,
+        prompts: SoftPrompts | None = None,
+        *,
+        every_layer: bool = False,
+        both_ways: bool = False,
+    ) -> None:
+        super().__init__()
+        self.shape = prefix_shape(encoder.transformer)
+        self.encoder, self.prompts = encoder, prompts
+        self._every_layer, self._both_ways = every_layer, both_ways
+        config = encoder.transformer.config
+        after = config.model_type in _AFTER_PADDING
+        self._first = int(config.pad_token_id) + 1 if after else 0
+
+    def forward(
+        self,
+        ids: Tensor,
+        mask: Tensor,
+        writers: Tensor | None = None,
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Embed texts; arguments as of ``states``, the result of shape (n, dim)."""
+        return self.encoder.pool(self.states(ids, mask, writers, context, context_mask), mask)
+
+    def states(
+        self,
+        ids: Tensor,
+        mask: Tensor,
+        writers: Tensor | None = None,
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
+    ) -> Tensor:
+        """The states of the texts' tokens.
+
+        Args:
+            ids: Shape (n, length).
+            mask: 1 where there is a token, the same shape.
+            writers: Their numbers, shape (n,); needed by soft prompts.
+            context: Tokens of hard prompts, shape (n, c).
+            context_mask: 1 where there is one, the same shape.
+
+        Returns:
+            Shape (n, length, dim).
+        """
+        if context is not None and context_mask is not None and context.shape[1]:
+            return self._after_tokens(ids, mask, context, context_mask)
+        if self.prompts is None or writers is None:
+            return self._run(mask, self.positions(mask), input_ids=ids)
+        # A row without a prompt has one that nothing looks at.
+        there = (writers != PLAIN).to(mask.dtype)[:, None].expand(-1, self.prompts.length)
+        whole = torch.cat([there, mask], dim=1)
+        if self._every_layer:
+            past = cache_of(self.prefix(writers))
+            return self._run(whole, self.positions(mask), input_ids=ids, past_key_values=past)
+        transformer = self.encoder.transformer
+        vectors = self.prompts(writers)
+        words = torch.cat([vectors, transformer.get_input_embeddings()(ids)], dim=1)
+        # The text's first position is the prompt's, too: its vectors learn their own place.
+        places = torch.cat([torch.full_like(there, self._first), self.positions(mask)], dim=1)
+        return self._run(whole, places, inputs_embeds=words)[:, self.prompts.length :]
+
+    def prefix(self, writers: Tensor) -> Tensor:
+        """Keys and values of writers, of prompts at every layer.
+
+        Args:
+            writers: Their numbers, shape (n,).
+
+        Returns:
+            Shape (layers, 2, n, heads, P, head_dimension).
+        """
+        if self.prompts is None:
+            raise ExportError("prompts of this kind are no keys and values")
+        shape, numbers = self.shape, self.prompts(writers)
+        parted = numbers.view(len(writers), -1, shape.layers, 2, shape.heads, shape.head_dimension)
+        return parted.permute(2, 3, 0, 4, 1, 5)
+
+    def compiled(self, context: Tensor) -> Tensor:
+        """What the backbone makes of one hard prompt, once and for all inputs.
+
+        A text after these keys and values is what it is after the tokens themselves, where those
+        do not look at the text.
+
+        Args:
+            context: Token ids, shape (c,).
+
+        Returns:
+            Shape (layers, 2, 1, heads, c, head_dimension).
+        """
+        from transformers import DynamicCache
+
+        cache = DynamicCache()
+        mask = torch.ones_like(context)[None]
+        self._run(mask, self.positions(mask), input_ids=context[None], past_key_values=cache)
+        return torch.stack([torch.stack([layer.keys, layer.values]) for layer in cache.layers])
+
+    def positions(self, mask: Tensor, after: Tensor | int = 0) -> Tensor:
+        """Positions of tokens, shape (n, length): the model's own, or as many further on."""
+        return (mask.cumsum(1) - 1).clamp(min=0) + self._first + after
+
+    def _after_tokens(
+        self, ids: Tensor, mask: Tensor, context: Tensor, context_mask: Tensor
+    ) -> Tensor:
+        before = context.shape[1]
+        after: Tensor | int = context_mask.sum(1, keepdim=True) if self._both_ways else 0
+        places = torch.cat([self.positions(context_mask), self.positions(mask, after)], dim=1)
+        whole = torch.cat([context_mask, mask], dim=1)
+        if not self._both_ways:
+            rows = whole[:, None, :].expand(-1, whole.shape[1], -1).clone()
+            rows[:, :before, before:] = 0
+            whole = rows
+        tokens = torch.cat([context, ids], dim=1)
+        return self._run(whole, places, input_ids=tokens)[:, before:]
+
+    def _run(self, mask: Tensor, places: Tensor, **inputs: Any) -> Tensor:  # noqa: ANN401
+        # Token types are given: the model's own are as many as it has positions.
+        states: Tensor = self.encoder.transformer(
+            attention_mask=mask,
+            position_ids=places,
+            token_type_ids=torch.zeros_like(places),
+            **inputs,
+        ).last_hidden_state
+        return states
+
+
+def cache_of(prefix: Tensor) -> DynamicCache:
+    """A prefix as ``transformers`` takes it.
+
+    Args:
+        prefix: Shape (layers, 2, n, heads, P, head_dimension).
+    """
+    from transformers import DynamicCache
+
+    cache = DynamicCache()
+    for number, (keys, values) in enumerate(prefix):
+        cache.update(keys, values, number)
+    return cache

@@ -1,0 +1,105 @@
+"""A trained model's answers to rows, for the laboratory to score."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fala import DataError, ExportError
+from fala.vendor import Row, label_probabilities, read_rows, write_atomically
+from fala_export.prompts.classifier import predict
+from fala_export.prompts.settings import HARD
+from fala_export.prompts.train import Model, set_apart
+from fala_export.prompts.writers import UNKNOWN
+from fala_export.training.figures import measure_answers
+
+
+def evaluate(model: Model, data: Path, out: Path, *, embeddings: bool = False) -> dict[str, Any]:
+    """Write the logits of a file's test rows.
+
+    A writer of the training is known. Any other has the unknown writer's prompt; of a hard one,
+    the texts of their own train rows.
+
+    Args:
+        model: A trained one.
+        data: Rows as of ``fala-replace --data``; those of split ``test`` are asked, whose labels
+            are the model's.
+        out: One JSON object a row, in the file's order: ``line`` of the data, ``user``, ``split``,
+            ``label``, ``known``, ``logits`` (C numbers; of two labels one, the second's), and
+            ``unknown``, the same for the unknown writer. Replaced if it is there.
+        embeddings: Whether train rows are answered, too, and every row has its ``embedding``, for
+            a personal head on top.
+
+    Returns:
+        ``rows``, ``known`` rows, and figures of the test rows: ``own`` and ``unknown``.
+
+    Raises:
+        DataError: The rows cannot be read, are of matching, or have labels of another task.
+        ExportError: The output cannot be written.
+    """
+    rows = _read(data)
+    labels = model.module.labels
+    tested = [row for row in rows if row.split == "test"]
+    if not tested:
+        raise DataError(f"{data}: no row of split test: nothing to evaluate")
+    for row in tested:
+        if str(row.label) not in labels:
+            raise DataError(
+                f"{data}: line {row.line}: the label {row.label!r:.60} is none of the model's "
+                f"({', '.join(labels)})"
+            )
+    own: dict[str, list[str]] = {}
+    for row in rows:
+        if row.split == "train" and row.user is not None:
+            own.setdefault(row.user, []).append(str(row.example))
+    asked = [row for row in rows if row.split != "public"] if embeddings else tested
+    inputs = model.inputs(asked, own)
+    logits, states = predict(model.module, inputs, inputs.numbers, "answering")
+    alone, _ = predict(model.module, inputs, [UNKNOWN] * len(asked), "answering as to a stranger")
+    known = [number != UNKNOWN for number in model.writers.numbers([row.user for row in asked])]
+    lines = []
+    for place, row in enumerate(asked):
+        line = {
+            "line": row.line,
+            "user": row.user,
+            "split": row.split,
+            "label": row.label,
+            "known": known[place],
+            "logits": logits[place].tolist(),
+            "unknown": alone[place].tolist(),
+        }
+        if embeddings:
+            line["embedding"] = states[place].tolist()
+        lines.append(json.dumps(line) + "\n")
+    try:
+        write_atomically(out, lambda part: _write(part, lines))
+    except OSError as error:
+        raise ExportError(f"{out}: cannot be written: {error.strerror or error}") from error
+    places = [place for place, row in enumerate(asked) if row.split == "test"]
+    return {
+        "answers": str(out),
+        "kind": model.settings.kind,
+        "rows": len(tested),
+        "known": sum(known[place] for place in places),
+        "new_writers": len(set_apart(own, model.writers)) if model.settings.kind in HARD else 0,
+        "figures": {
+            name: measure_answers(labels, tested, label_probabilities(answers[places]))
+            for name, answers in (("own", logits), ("unknown", alone))
+        },
+    }
+
+
+def _read(data: Path) -> list[Row]:
+    try:
+        with data.open("rb") as stream:
+            rows = read_rows(stream)
+    except OSError as error:
+        raise DataError(f"{data}: cannot be read: {error.strerror or error}") from error
+    if not all(isinstance(row.example, str) for row in rows):
+        raise DataError(f"{data}: these rows are of matching; the model is a classifier of texts")
+    return rows
+
+
+def _write(path: Path, lines: list[str]) -> None:
+    path.write_text("".join(lines), encoding="utf-8")

@@ -1,0 +1,106 @@
+"""The stage before the task: masked words of the writers' texts, with the writer given.
+
+As in BERT, 15 % of the tokens are to be guessed, of which 80 % are masked, 10 % are others and
+10 % stay. What guesses is fresh, since sentence encoders come without, and is thrown away: a layer
+over the token's state, and the backbone's own table of words.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fala import ExportError
+from fala_export.prompts.encoder import PromptedEncoder
+from fala_export.prompts.inputs import WriterBatches
+from fala_export.training.learners import TransformerLearner
+
+_SHARE, _MASKED, _OTHER = 0.15, 0.8, 0.9
+_NAMES = ("[MASK]", "<mask>")
+_NONE = -100  # of cross_entropy: a token that is not to be guessed
+
+
+class MaskedModule(nn.Module):
+    """A prompted backbone that guesses words.
+
+    Args:
+        prompted: The backbone with its prompts, trained in place.
+        seed: Of where the guessing layer starts.
+    """
+
+    def __init__(self, prompted: PromptedEncoder, seed: int) -> None:
+        super().__init__()
+        self.prompted = prompted
+        width = self._words.shape[1]
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.layer = nn.Linear(prompted.encoder.dimension, width)
+        self.norm = nn.LayerNorm(width)
+        self.bias = nn.Parameter(torch.zeros(len(self._words)))
+
+    @property
+    def _words(self) -> Tensor:
+        table: Tensor = self.prompted.encoder.transformer.get_input_embeddings().weight
+        return table
+
+    def forward(self, hidden: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
+        """The loss over masked tokens.
+
+        Args:
+            hidden: The true token where it is to be guessed, else -100; shape (n, length).
+            inputs: As of ``PromptedEncoder.states``.
+        """
+        asked = hidden != _NONE
+        states = self.norm(functional.gelu(self.layer(self.prompted.states(**inputs)[asked])))
+        scores = states @ self._words.T + self.bias
+        loss = functional.cross_entropy(scores.float(), hidden[asked])
+        return {"loss": loss, "weight": asked.sum()}
+
+
+class MaskedBatches:
+    """Writers' texts with words to guess, others in every epoch.
+
+    Args:
+        learner: What reads texts.
+        batches: Rows with their writers.
+        seed: Of what is masked.
+
+    Raises:
+        ExportError: The tokenizer knows no mask.
+    """
+
+    def __init__(self, learner: TransformerLearner, batches: WriterBatches, seed: int) -> None:
+        tokenizer = learner.tokenizer
+        found = [tokenizer.token_to_id(name) for name in _NAMES]
+        self._mask_id = next((number for number in found if number is not None), None)
+        if self._mask_id is None:
+            raise ExportError("--mlm: the model's tokenizer has no token for a masked word")
+        self._vocabulary = tokenizer.get_vocab_size(with_added_tokens=False)
+        self._special = sorted(
+            number for number, token in tokenizer.get_added_tokens_decoder().items()
+            if token.special
+        )  # fmt: skip
+        self._batches, self._seed = batches, seed
+
+    def __len__(self) -> int:
+        """Batches an epoch."""
+        return len(self._batches)
+
+    def batch(self, epoch: int, position: int) -> dict[str, Any]:
+        """The arguments of ``MaskedModule.forward``."""
+        batch = self._batches.batch(epoch, position)
+        ids, there = batch["ids"].numpy(), batch["mask"].numpy() == 1
+        rng = np.random.default_rng((self._seed, epoch, position, 1))
+        free = there & ~np.isin(ids, self._special)
+        drawn = np.where(free, rng.random(ids.shape), 2.0)
+        # One at least: a mean over no word is no number.
+        asked = (drawn < _SHARE) | (drawn == drawn.min())
+        how, others = rng.random(ids.shape), rng.integers(self._vocabulary, size=ids.shape)
+        shown = np.where(how < _MASKED, self._mask_id, np.where(how < _OTHER, others, ids))
+        batch["hidden"] = torch.from_numpy(np.where(asked, ids, _NONE))
+        batch["ids"] = torch.from_numpy(np.where(asked, shown, ids))
+        return batch

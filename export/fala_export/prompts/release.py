@@ -1,0 +1,140 @@
+"""A release of a backbone, a head, and a few writers' prompts for the device to choose from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fala import Bundle, ExportError
+from fala.vendor import Row, temporary_folder
+from fala.vendor.prompts import MAX_PROMPTS, add_prompts, prompt_state
+from fala_export.backbone import ExportOptions, check_folder
+from fala_export.parity import compare
+from fala_export.prompts.classifier import predict
+from fala_export.prompts.settings import HARD_STATIC, SOFT_ALL
+from fala_export.prompts.train import Model, Prompted
+from fala_export.prompts.writers import UNKNOWN
+from fala_export.training.release import write_trained
+
+_COMPARED = 64  # texts
+_ROUNDS = 50  # of k-means, which ends when nobody changes sides
+
+
+def write_prompted(
+    prompted: Prompted, out: Path, options: ExportOptions, count: int = MAX_PROMPTS
+) -> dict[str, Any]:
+    """Write a trained backbone with its head as a release; prompts at every layer come along.
+
+    A static hard prompt's release lets the device compile its user's own texts to one. The other
+    kinds' prompts are vectors before the text, biases or texts in another order each time, which
+    no device takes: they stay in the model's folder.
+
+    Args:
+        prompted: What a training gave.
+        out: The bundle; left alone when anything fails.
+        options: How to export the encoder.
+        count: Prompts that a release brings, at most.
+
+    Returns:
+        As ``write_trained``, with ``prompts``: how many, and bytes.
+
+    Raises:
+        ExportError: The backbone cannot be exported so, or the output cannot be written.
+    """
+    check_folder(out)
+    model = prompted.model
+    if model.settings.kind == HARD_STATIC and not model.settings.both_ways:
+        options = replace(options, prompts=True, hard_prompts=True)
+    if model.settings.kind != SOFT_ALL:
+        return write_trained(prompted.trained, out, options)
+    chosen, sizes = vendor_prompts(
+        model, count, int(prompted.trained.details["training"]["recipe"]["seed"])
+    )
+    with temporary_folder() as folder:
+        plain = folder / "plain.fala"
+        summary = write_trained(prompted.trained, plain, replace(options, prompts=True))
+        told = {
+            "writers": len(model.writers.names),
+            "writers_of_each": sizes,
+            "parity": _parity(prompted, Bundle.open(plain), chosen[0], options),
+        }
+        try:
+            manifest = add_prompts(out, Bundle.open(plain), chosen, told)
+        except OSError as error:
+            raise ExportError(f"{out}: cannot be written: {error.strerror or error}") from error
+    return {
+        **summary,
+        "bundle": str(out),
+        "prompts": {**manifest.details["prompts"], "bytes": chosen.nbytes},
+        "megabytes": round(out.stat().st_size / 1_000_000, 2),
+    }
+
+
+def _parity(
+    prompted: Prompted, bundle: Bundle, prompt: NDArray[np.float16], options: ExportOptions
+) -> dict[str, Any]:
+    """The unknown writer's embeddings, as a device has them and as the training had them.
+
+    Raises:
+        ExportError: They are less alike than they should be.
+    """
+    texts = [str(example) for example in prompted.trained.examples[:_COMPARED]]
+    rows = [Row(None, "public", text, None, 0) for text in texts]
+    model = prompted.model
+    _, expected = predict(
+        model.module, model.inputs(rows), [UNKNOWN] * len(rows), "embedding after a prompt"
+    )
+    found = compare(bundle.backbone().encode(texts, prompt_state(prompt)), expected)
+    if found["mean_cosine"] < options.min_cosine:
+        raise ExportError(
+            f"{options.name}: after a prompt the mean cosine to the model in float32 is "
+            f"{found['mean_cosine']:.4f}, and should be at least {options.min_cosine}; choose a "
+            "finer precision, or a lower floor"
+        )
+    return found
+
+
+def vendor_prompts(model: Model, count: int, seed: int) -> tuple[NDArray[np.float16], list[int]]:
+    """A few prompts for all writers: the unknown one's, and means of writers who are alike.
+
+    Args:
+        model: Of prompts at every layer.
+        count: How many, at most.
+        seed: Of k-means.
+
+    Returns:
+        Shape (K, layers, 2, heads, length, head_dimension), and how many writers each mean is of.
+
+    Raises:
+        ExportError: A number does not fit float16.
+    """
+    numbers = torch.arange(len(model.writers.names) + 1)
+    with torch.inference_mode():
+        learnt = model.module.prompted.prefix(numbers).movedim(2, 0).numpy()
+    own = learnt[1:].reshape(len(learnt) - 1, -1)
+    # Of writers who still are as they started there is one prompt, and k-means finds no more.
+    distinct = len({row.tobytes() for row in own})
+    groups = _k_means(own, min(count - 1, distinct), seed)
+    means = [own[groups == group].mean(axis=0) for group in range(groups.max() + 1)]
+    sizes = np.bincount(groups).tolist()
+    with np.errstate(over="ignore"):
+        chosen = np.stack([learnt[0].ravel(), *means]).astype(np.float16)
+    if not np.isfinite(chosen).all():
+        raise ExportError("a prompt's number does not fit float16; train with a lower rate")
+    return chosen.reshape(len(chosen), *learnt.shape[1:]), sizes
+
+
+def _k_means(points: NDArray[np.float32], count: int, seed: int) -> NDArray[np.int64]:
+    """The group of each point; groups are numbered by size, and none is empty."""
+    from scipy.cluster.vq import kmeans2
+
+    _, found = kmeans2(points, count, iter=_ROUNDS, minit="++", missing="warn", seed=seed)
+    names, sizes = np.unique(found, return_counts=True)
+    order = names[np.argsort(-sizes, kind="stable")]
+    place = {name: number for number, name in enumerate(order.tolist())}
+    return np.array([place[name] for name in found.tolist()], dtype=np.int64)

@@ -1,0 +1,279 @@
+"""From public rows to one backbone with its writers' prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fala import DataError, ExportError, Head, fit_head
+from fala.vendor import CLASSIFICATION, Row, label_probabilities, unique_texts
+from fala_export.models.encoder import Encoder
+from fala_export.prompts.classifier import PromptedClassifier, predict
+from fala_export.prompts.contexts import Contexts
+from fala_export.prompts.encoder import PromptedEncoder, prefix_shape
+from fala_export.prompts.inputs import Inputs, WriterBatches
+from fala_export.prompts.masked import MaskedBatches, MaskedModule
+from fala_export.prompts.settings import (
+    HARD,
+    HARD_DYNAMIC,
+    NONE,
+    SOFT,
+    SOFT_ALL,
+    USER_BIAS,
+    PromptSettings,
+)
+from fala_export.prompts.soft import SoftPrompts
+from fala_export.prompts.writers import PLAIN, UNKNOWN, Writers
+from fala_export.training.figures import measure_answers
+from fala_export.training.global_model import Trained, details_of, history_of
+from fala_export.training.learners import TransformerLearner
+from fala_export.training.loop import History, open_work, train_module
+from fala_export.training.public_rows import Division, PublicRows, divide
+from fala_export.training.settings import LoopSettings, TrainingSettings
+
+_TUNED = LoopSettings(epochs=2, learning_rate=5e-5)
+_FIXED = LoopSettings(epochs=4, learning_rate=1e-3)
+_PACE, _FIXED_PACE = 30.0, 3.0  # of prompts; see ``SoftPrompts``
+_EXAMPLES = 300
+
+
+@dataclass(frozen=True)
+class Model:
+    """A backbone with its writers' prompts, and all that it takes to ask it.
+
+    Attributes:
+        module: With the head, in evaluation mode.
+        learner: What reads texts.
+        settings: How writers are told apart.
+        writers: Who has a prompt.
+        texts: The writers' texts, for hard prompts; empty for other kinds.
+    """
+
+    module: PromptedClassifier
+    learner: TransformerLearner
+    settings: PromptSettings
+    writers: Writers
+    texts: Mapping[str, Sequence[str]]
+
+    def inputs(
+        self, rows: Sequence[Row], others: Mapping[str, Sequence[str]] | None = None
+    ) -> Inputs:
+        """Rows as this model's input.
+
+        Args:
+            rows: Rows of classification.
+            others: Texts of writers whom the training has not seen: enough for a hard prompt.
+        """
+        if self.settings.kind not in HARD:
+            return Inputs(self.learner, rows, self.writers)
+        new = {} if others is None else others
+        writers = Writers((*self.writers.names, *(set_apart(new, self.writers))))
+        contexts = contexts_of(self.learner, self.settings, self.texts, new)
+        return Inputs(self.learner, rows, writers, contexts)
+
+
+@dataclass(frozen=True)
+class Prompted:
+    """What a training of writers' prompts gives.
+
+    Attributes:
+        model: It.
+        trained: The backbone and the head alone, with the details for a manifest.
+    """
+
+    model: Model
+    trained: Trained
+
+
+def set_apart(texts: Mapping[str, Sequence[str]], writers: Writers) -> list[str]:
+    """The writers of some texts who are not among those of a training, in order."""
+    return [name for name in texts if name not in set(writers.names)]
+
+
+def contexts_of(
+    learner: TransformerLearner,
+    settings: PromptSettings,
+    texts: Mapping[str, Sequence[str]],
+    others: Mapping[str, Sequence[str]],
+) -> Contexts:
+    """The hard prompts of a training's writers, and of others whose texts are known."""
+    known = unique_texts(text for own in texts.values() for text in own)
+    dynamic = settings.kind == HARD_DYNAMIC
+    return Contexts(learner, {**others, **texts}, settings.tokens, known if dynamic else None)
+
+
+def train_prompts(
+    source: Encoder,
+    rows: PublicRows,
+    prompts: PromptSettings,
+    settings: TrainingSettings,
+    work: Path,
+    *,
+    max_length: int | None = None,
+    resume: bool = False,
+) -> Prompted:
+    """Train one backbone, one head and the writers' prompts together.
+
+    Documents are divided, not users: a writer's prompt is validated and measured on texts that
+    nobody's training rows are about. The head starts from the closed form on the backbone as it
+    is; of the epochs the one with the lowest loss on the validation rows is kept.
+
+    Args:
+        source: A loaded encoder, trained in place unless it is fixed.
+        rows: The public rows, which name their users.
+        prompts: How writers are told apart.
+        settings: How to train; annotators' own heads are not of it.
+        work: Folder of the checkpoints, of each stage in a folder of its own.
+        max_length: Tokens of a text that are read.
+        resume: Continue from the last whole checkpoints in ``work``, if there are any.
+
+    Raises:
+        DataError: The rows are too few, of matching, or of too few writers.
+        ExportError: The backbone takes no prompts, or see ``train_module``.
+    """
+    if rows.task != CLASSIFICATION:
+        raise DataError("writers' prompts are a classifier's; these rows are of matching")
+    if not all(isinstance(row.example, str) for row in rows.rows):
+        raise DataError("writers' prompts are of single texts; some of these rows are of more")
+    prefix_shape(source.module.transformer)
+    learner = TransformerLearner(source, source.length(max_length))
+    division = divide(rows.rows, settings.seed, validation=True, owners=("documents",))
+    writers = Writers.of(division.training)
+    loop = _loop(_FIXED if prompts.fixed else _TUNED, settings)
+    recipe = {
+        "task": rows.task,
+        "data": rows.digest,
+        "backbone": learner.digest,
+        "max_length": learner.max_length,
+        "batch": settings.batch,
+        "writers": len(writers.names),
+        **{f"prompts_{name}": value for name, value in prompts.recipe().items()},
+    }
+    stages = {"task": loop}
+    if prompts.mlm:
+        stages = {"mlm": replace(loop, epochs=prompts.mlm_epochs), **stages}
+    for stage, its in stages.items():
+        open_work(its, work / stage, seed=settings.seed, recipe=recipe, resume=resume)
+
+    texts = _texts(division.training, writers) if prompts.kind in HARD else {}
+    prompted = make_encoder(source, prompts, len(writers.names), settings.seed)
+    source.module.requires_grad_(not prompts.fixed)
+    contexts = contexts_of(learner, prompts, texts, {}) if texts else None
+    training = Inputs(learner, division.training, writers, contexts)
+    validation = Inputs(learner, division.validation, writers, contexts)
+    batch, seed = settings.batch, settings.seed
+    histories: dict[str, History] = {}
+    if prompts.mlm:
+        histories["mlm"] = train_module(
+            MaskedModule(prompted, seed),
+            MaskedBatches(learner, WriterBatches(training, batch, seed, prompts), seed),
+            stages["mlm"], work / "mlm", seed=seed, recipe=recipe, resume=resume,
+            validation=MaskedBatches(learner, WriterBatches(validation, batch, seed, None), seed),
+        )  # fmt: skip
+    head = _start(learner, division.training, rows.labels)
+    biases = len(writers.names) if prompts.kind == USER_BIAS else 0
+    module = PromptedClassifier(prompted, head, biases)
+    known = (_positions(division.training, rows.labels), len(rows.labels))
+    asked = (_positions(division.validation, rows.labels), len(rows.labels))
+    histories["task"] = train_module(
+        module, WriterBatches(training, batch, seed, prompts, known),
+        loop, work / "task", seed=seed, recipe=recipe, resume=resume,
+        validation=WriterBatches(validation, batch, seed, None, asked),
+    )  # fmt: skip
+    source.module.requires_grad_(True)
+    model = Model(module, learner, prompts, writers, texts)
+    figures = _figures(model, Inputs(learner, division.held_out, writers, contexts), division)
+    details = details_of("backbone, head and writers' prompts", rows, division, figures)
+    details["training"] |= {
+        "recipe": {**recipe, **asdict(loop), "seed": seed},
+        "history": {stage: history_of(history) for stage, history in histories.items()},
+    }
+    examples = unique_texts(row.example for row in division.held_out)
+    examples = examples[:: -(-len(examples) // _EXAMPLES)]
+    return Prompted(model, Trained(source, module.head, examples, details))
+
+
+def make_encoder(
+    source: Encoder, prompts: PromptSettings, writers: int, seed: int
+) -> PromptedEncoder:
+    """A backbone with prompts that are still to be trained.
+
+    Args:
+        source: The backbone.
+        prompts: Their kind and size.
+        writers: How many have one.
+        seed: Of where they start.
+    """
+    shape = prefix_shape(source.module.transformer)
+    soft = None
+    if prompts.kind in SOFT:
+        width = int(source.module.transformer.get_input_embeddings().embedding_dim)
+        inner = source.module.dimension if prompts.kind == SOFT_ALL else width
+        soft = SoftPrompts(
+            writers,
+            prompts.tokens,
+            shape.numbers if prompts.kind == SOFT_ALL else width,
+            inner if prompts.mlp else None,
+            _FIXED_PACE if prompts.fixed else _PACE,
+            seed,
+        )
+    return PromptedEncoder(
+        source.module, soft, every_layer=prompts.kind == SOFT_ALL, both_ways=prompts.both_ways
+    )
+
+
+def _loop(own: LoopSettings, asked: TrainingSettings) -> LoopSettings:
+    return replace(
+        own,
+        epochs=own.epochs if asked.epochs is None else asked.epochs,
+        learning_rate=own.learning_rate if asked.learning_rate is None else asked.learning_rate,
+        warm_up=asked.warm_up,
+    )
+
+
+def _texts(rows: Sequence[Row], writers: Writers) -> dict[str, list[str]]:
+    """The distinct texts of every writer, in the order of the data."""
+    own: dict[str, dict[str, None]] = {name: {} for name in writers.names}
+    for row in rows:
+        if row.user in own:
+            own[row.user][str(row.example)] = None
+    return {name: list(texts) for name, texts in own.items()}
+
+
+def _positions(rows: Sequence[Row], labels: Sequence[str]) -> list[int]:
+    column = {label: position for position, label in enumerate(labels)}
+    return [column[str(row.label)] for row in rows]
+
+
+def _start(learner: TransformerLearner, rows: Sequence[Row], labels: Sequence[str]) -> Head:
+    texts = unique_texts(row.example for row in rows)
+    embeddings = dict(zip(texts, learner.encode(texts), strict=True))
+    return fit_head(
+        learner,
+        [row.example for row in rows],
+        [str(row.label) for row in rows],
+        label_names=labels,
+        embeddings=embeddings,
+        lexical=False,
+    )
+
+
+def _figures(model: Model, inputs: Inputs, division: Division) -> dict[str, Any]:
+    """How well held-out documents' labels are guessed with the writer's prompt, and without."""
+    known = [place for place, number in enumerate(inputs.numbers) if number != UNKNOWN]
+    if not known:
+        raise ExportError("no held-out row is of a writer with a prompt; try another --seed")
+    asked = {"own": inputs.numbers}
+    if model.settings.kind != NONE:
+        asked["unknown"] = [UNKNOWN] * len(inputs)
+    if model.settings.kind in SOFT:
+        asked["plain"] = [PLAIN] * len(inputs)
+    rows = [division.held_out[place] for place in known]
+    figures = {}
+    for name, numbers in asked.items():
+        answers, _ = predict(model.module, inputs, numbers, "measuring on held-out rows")
+        labels = model.module.labels
+        figures[name] = measure_answers(labels, rows, label_probabilities(answers[known]))
+    return figures

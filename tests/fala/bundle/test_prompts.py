@@ -1,0 +1,116 @@
+import numpy as np
+import pytest
+
+from bundles import DIMENSION, make_head, onnx_files, onnx_manifest, repacked
+from fala import Bundle
+from fala.bundle import format as layout
+from fala.bundle.arrays import array_bytes
+from fala.bundle.prompts import prompt_state
+from fala.bundle.writing import add_prompts, write_bundle, write_release
+from fala.errors import BundleError, BundleFormatError, DataError, DimensionError
+
+SHAPE = (3, 2, 2, 2, 5, DIMENSION // 2)
+
+
+def make_prompts(shape=SHAPE, dtype=np.float16):
+    return np.random.default_rng(0).normal(size=shape).astype(dtype)
+
+
+@pytest.fixture
+def plain(tmp_path):
+    path = tmp_path / "plain.fala"
+    write_bundle(path, onnx_manifest(), onnx_files(), make_head())
+    return Bundle.open(path)
+
+
+@pytest.fixture
+def told(plain, tmp_path):
+    add_prompts(tmp_path / "told.fala", plain, make_prompts(dtype=np.float64), {"writers": 9})
+    return Bundle.open(tmp_path / "told.fala")
+
+
+def test_a_release_brings_prompts_and_is_otherwise_the_same(plain, told, tmp_path):
+    assert plain.prompts() is None
+    np.testing.assert_array_equal(told.prompts(), make_prompts())
+    assert told.prompts().dtype == np.float16
+    assert told.manifest.details["prompts"] == {"count": 3, "length": 5, "writers": 9}
+    # Who passes them over has the head's answers to the same backbone.
+    assert told.manifest.format_version == plain.manifest.format_version
+    assert told.backbone_digest == plain.backbone_digest
+    assert told.head_digest == plain.head_digest
+    assert told != plain
+    fewer = make_prompts((1, *SHAPE[1:]))
+    add_prompts(told.path, told, fewer, {})
+    np.testing.assert_array_equal(Bundle.open(told.path).prompts(), fewer)
+
+
+def test_prompts_stay_with_the_head_that_they_were_learnt_with(told, tmp_path):
+    manifest = write_release(tmp_path / "other.fala", told, make_head(), {})
+    assert not any(name.startswith(layout.PROMPTS) for name in manifest.files)
+    assert "prompts" not in manifest.details
+    assert Bundle.open(tmp_path / "other.fala").prompts() is None
+
+
+@pytest.mark.parametrize(
+    ("prompts", "error", "match"),
+    [
+        (make_prompts(SHAPE[1:]), BundleFormatError, "of shape"),
+        (make_prompts((3, 2, 3, 2, 5, 4)), BundleFormatError, "of shape"),
+        (make_prompts((9, 2, 2, 2, 5, 4)), BundleFormatError, "9 prompts of length 5"),
+        (make_prompts((3, 2, 2, 2, 300, 4)), BundleFormatError, "3 prompts of length 300"),
+        (make_prompts((3, 2, 2, 2, 0, 4)), BundleFormatError, "3 prompts of length 0"),
+        (make_prompts((0, 2, 2, 2, 5, 4)), BundleFormatError, "0 prompts"),
+        (make_prompts((3, 2, 2, 2, 5, 3)), DimensionError, "2 heads of 3 numbers"),
+        (make_prompts((3, 0, 2, 2, 5, 4)), DimensionError, "0 layers"),
+        (np.full(SHAPE, 1e6), BundleFormatError, "not finite"),
+        (np.full(SHAPE, np.nan), BundleFormatError, "not finite"),
+        ([1.0], DataError, "prompts is a ndarray"),
+    ],
+    ids=lambda value: None,
+)
+def test_prompts_that_are_none_are_refused(plain, tmp_path, prompts, error, match):
+    path = tmp_path / "bad.fala"
+    with pytest.raises(error, match=match):
+        add_prompts(path, plain, prompts, {})
+    assert not path.exists()
+
+
+def test_files_that_are_no_prompts_are_refused(told, bad):
+    name = layout.PROMPT_PREFIXES
+    for data, match in (
+        (array_bytes(make_prompts(dtype=np.float32)), "float32"),
+        (array_bytes(make_prompts((4, 4))), "of shape"),
+        (told.read(name)[:-2], "length is not that of its shape"),
+        (b"prompts", "one to six dimensions"),
+    ):
+        with pytest.raises(BundleError, match=match):
+            Bundle.open(bad(repacked(told.path, {name: data})))
+
+
+def test_a_backbone_that_takes_no_such_prompt_is_not_loaded(plain, told):
+    """The tiny graph has no optional inputs; the head and all else of the bundle are fine."""
+    assert plain.backbone().encode(["a text"]).shape == (1, DIMENSION)
+    with pytest.raises(BundleFormatError, match=r"no optional input past_key_values\.0\.key"):
+        told.backbone()
+
+
+def test_a_prompt_is_a_state(told):
+    state = prompt_state(told.prompts()[1])
+    assert list(state.inputs) == [
+        f"past_key_values.{layer}.{part}" for layer in range(2) for part in ("key", "value")
+    ]
+    value = state.inputs["past_key_values.1.value"]
+    np.testing.assert_array_equal(value, make_prompts()[1, 1, 1][None].astype(np.float32))
+
+
+def test_word_vectors_read_no_prompts(tmp_path, release):
+    path = tmp_path / "words.fala"
+    shape = (1, 1, 2, 1, 1, DIMENSION)
+    with pytest.raises(BundleFormatError, match="beside word vectors"):
+        add_prompts(path, release, make_prompts(shape), {})
+
+
+def test_other_arrays_have_two_dimensions_still(told, bad):
+    wide = array_bytes(make_head().weight[None])
+    with pytest.raises(BundleFormatError, match="one or two dimensions"):
+        Bundle.open(bad(repacked(told.path, {layout.HEAD_WEIGHT: wide})))

@@ -1,0 +1,327 @@
+import json
+import multiprocessing
+import shutil
+import signal
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+pytest.importorskip("optimum")
+
+import torch
+from click.testing import CliRunner
+
+import prompted
+from fala import Bundle, ExportError
+from fala.vendor import read_rows
+from fala.vendor.prompts import prompt_state
+from fala_export.cli import main
+from fala_export.models.encoder import load_encoder
+from fala_export.prompts.classifier import predict
+from fala_export.prompts.evaluate import evaluate
+from fala_export.prompts.folder import SETTINGS, WEIGHTS, load_prompts, save_prompts
+from fala_export.prompts.release import vendor_prompts
+from fala_export.prompts.settings import PromptSettings
+from fala_export.prompts.train import train_prompts
+from fala_export.prompts.writers import PLAIN, UNKNOWN
+from fala_export.training.learners import pad
+from fala_export.training.public_rows import load_public_rows
+from fala_export.training.settings import TrainingSettings
+from families import write_model
+from prompted import WRITERS, writers_rows
+from public_data import matching_rows, text_rows, write_rows
+
+SETTINGS_OF_ALL = TrainingSettings(epochs=3, learning_rate=1e-3)
+FAST = ("--max-length", 16, "--epochs", 3, "--learning-rate", 1e-3)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("models") / "bert")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_rows(tmp_path_factory.mktemp("data") / "rows.jsonl", writers_rows())
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory):
+    """Test rows of known and of new writers, and train rows of the latter."""
+    rows = [
+        *writers_rows(texts=30, split="test", seed=1),
+        *writers_rows(texts=2, split="test", seed=2, first=50),
+        *writers_rows(texts=4, split="train", seed=3, first=50),
+    ]
+    return write_rows(tmp_path_factory.mktemp("data") / "asked.jsonl", rows)
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["prompts", *map(str, arguments)], prog_name="fala-export")
+
+
+def failed(*arguments, status=1):
+    result = run(*arguments)
+    assert result.exit_code == status, result.output
+    if status == 1:
+        assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+    return result.stderr
+
+
+def trained(model, data, work, kind, **settings):
+    return train_prompts(
+        load_encoder(str(model)),
+        load_public_rows(data),
+        PromptSettings(kind, **settings),
+        SETTINGS_OF_ALL,
+        work,
+        max_length=16,
+    )
+
+
+def auc(figures, name):
+    return figures[name]["pooled"]["auc"]
+
+
+@pytest.fixture(scope="module")
+def released(model, data, tmp_path_factory):
+    """A release of prompts at every layer: what the command printed, and where it worked."""
+    folder = tmp_path_factory.mktemp("released")
+    arguments = ("--data", data, "--kind", "soft-all", "--length", 3, "--count", 4)
+    places = ("--work", folder / "work", "--out", folder / "x.fala")
+    result = run(model, *arguments, *places, *FAST, "--quantize", "none", "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout), folder
+
+
+def test_a_release_brings_the_unknown_writer_s_prompt_and_others(released):
+    summary, folder = released
+    assert list(summary["training"]["figures"]) == ["own", "unknown", "plain"]
+    bundle = Bundle.open(folder / "x.fala")
+    assert bundle.manifest.format_version == 1
+    prompts = bundle.prompts()
+    assert (prompts.shape, prompts.dtype) == ((4, 2, 2, 2, 3, 16), np.float16)
+    told = bundle.manifest.details["prompts"]
+    assert (told["count"], told["length"], told["writers"]) == (4, 3, WRITERS)
+    assert sum(told["writers_of_each"]) == WRITERS
+    assert told["parity"]["mean_cosine"] > 0.9999
+    kept = load_prompts(folder / "work" / "model")
+    with torch.inference_mode():
+        prefixes = kept.module.prompted.prefix(torch.arange(WRITERS + 1)).movedim(2, 0)
+    np.testing.assert_allclose(prompts[0], prefixes[0], rtol=1e-3, atol=1e-4)
+    means = np.average(prompts[1:].astype(float), axis=0, weights=told["writers_of_each"])
+    rounded = 2e-3 * float(prefixes.abs().max())  # float16, and sums of numbers of both signs
+    np.testing.assert_allclose(means, prefixes[1:].mean(dim=0), atol=rounded)
+    # The head is of the backbone alone, too.
+    texts = ["the quick brown fox", "prices rose"]
+    embedded = bundle.backbone().encode(texts)
+    encoder = load_encoder(str(folder / "work" / "model"))
+    np.testing.assert_allclose(embedded, encoder.encode(texts, 16), atol=1e-4)
+    np.testing.assert_array_equal(bundle.head().weight, kept.module.weight.detach())
+    # And with a prompt the graph answers as the training did, but for float16.
+    state = prompt_state(prompts[0])
+    ids, mask = pad(kept.learner.token_ids(texts), kept.learner.pad_id)
+    with torch.inference_mode():
+        expected = kept.module.prompted(ids, mask, torch.tensor([UNKNOWN, UNKNOWN]))
+    np.testing.assert_allclose(bundle.backbone().encode(texts, state), expected, atol=2e-2)
+    assert np.abs(expected.numpy() - embedded).max() > 0.1
+
+
+def test_writers_who_are_as_they_started_share_a_prompt(released):
+    kept = load_prompts(released[1] / "work" / "model")
+    table = kept.module.prompted.prompts.table
+    with torch.no_grad():
+        table[1:] = table[0]
+        prompts, sizes = vendor_prompts(kept, 8, seed=0)
+        assert (len(prompts), sizes) == (2, [WRITERS])
+        np.testing.assert_array_equal(prompts[0], prompts[1])
+        table[1] *= 1e6
+        kept.module.prompted.prompts.outer.weight *= 1e6
+        with pytest.raises(ExportError, match="does not fit float16"):
+            vendor_prompts(kept, 8, seed=0)
+
+
+def test_a_trained_folder_answers_for_known_and_new_writers(released, asked, tmp_path):
+    _, folder = released
+    out = tmp_path / "answers.jsonl"
+    result = run(folder / "work" / "model", "--evaluate", asked, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert "128 rows, 120 of them of known writers" in result.output
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    rows = [json.loads(line) for line in asked.read_text().splitlines()]
+    assert [line["line"] for line in lines] == list(range(1, 129))
+    assert all(line["user"] == rows[line["line"] - 1]["user"] for line in lines)
+    for line in lines:
+        assert line["known"] == (line["user"] in {f"w{number}" for number in range(WRITERS)})
+        assert (line["logits"] == line["unknown"]) == (not line["known"])
+    known = [line for line in lines if line["known"]]
+    own, unknown = (
+        [np.mean([line[name] for line in known if line["label"] == label]) for label in (0, 1)]
+        for name in ("logits", "unknown")
+    )
+    assert own[1] - own[0] > unknown[1] - unknown[0] + 0.1
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("user-bias", {}),
+        ("soft-one", {"mlp": False, "fixed": True}),
+        ("hard-dynamic", {"length": 12, "mlm": True, "mlm_epochs": 1}),
+    ],
+)
+def test_every_kind_is_trained_kept_and_asked(model, data, asked, tmp_path, kind, settings):
+    result = trained(model, data, tmp_path / "work", kind, **settings)
+    figures = result.trained.details["training"]["figures"]
+    names = ["own", "unknown", *(["plain"] if kind == "soft-one" else [])]
+    assert list(figures) == names
+    save_prompts(result.model, tmp_path / "model")
+    kept = load_prompts(tmp_path / "model")
+    assert kept.settings == PromptSettings(**result.model.settings.recipe())
+    first = evaluate(result.model, asked, tmp_path / "first.jsonl")
+    again = evaluate(kept, asked, tmp_path / "again.jsonl")
+    more = evaluate(kept, asked, tmp_path / "more.jsonl", embeddings=True)
+    assert first["figures"] == again["figures"]
+    assert (tmp_path / "first.jsonl").read_text() == (tmp_path / "again.jsonl").read_text()
+    lines = [json.loads(line) for line in (tmp_path / "again.jsonl").read_text().splitlines()]
+    embedded = [json.loads(line) for line in (tmp_path / "more.jsonl").read_text().splitlines()]
+    assert [line["line"] for line in embedded] == list(range(1, 145))
+    assert more["figures"].keys() == first["figures"].keys()
+    for short, long in zip(lines, embedded, strict=False):  # whose batches are others
+        np.testing.assert_allclose(short["logits"], long["logits"], atol=1e-5)
+        if kind != "user-bias":
+            answered = np.array(long["embedding"]) @ result.trained.head.weight[0]
+            np.testing.assert_allclose(
+                answered + result.trained.head.bias, long["logits"], atol=1e-4
+            )
+    differ = [line["logits"] != line["unknown"] for line in lines]
+    if kind == "user-bias":
+        assert auc(figures, "own") > auc(figures, "unknown") + 0.1
+    if kind == "soft-one":  # a backbone that is fixed stays as it was
+        start, now = (encoder.module.state_dict() for encoder in (
+            load_encoder(str(model)), result.trained.source))  # fmt: skip
+        assert all(torch.equal(start[name], now[name]) for name in now)
+    if kind == "hard-dynamic":
+        # New writers' own train rows are their prompts.
+        assert all(differ) and first["new_writers"] == WRITERS
+        assert list(result.trained.details["training"]["history"]) == ["mlm", "task"]
+    else:
+        moved = result.trained.details["training"]["history"]["task"]["best_step"] > 0
+        assert differ == [line["known"] and moved for line in lines]
+
+
+def test_unknown_and_plain_rows_are_the_same_for_all_writers(released, asked):
+    kept = load_prompts(released[1] / "work" / "model")
+    rows = [row for row in load_asked(asked) if row.split == "test"]
+    inputs = kept.inputs(rows)
+    unknown, _ = predict(kept.module, inputs, [UNKNOWN] * len(rows), "x")
+    plain, embeddings = predict(kept.module, inputs, [PLAIN] * len(rows), "x")
+    texts = [row.example for row in rows]
+    np.testing.assert_allclose(embeddings, kept.learner.encode(texts), atol=1e-5)
+    by_text = {}
+    for row, *logits in zip(rows, unknown, plain, strict=True):
+        by_text.setdefault(row.example, []).append(np.concatenate(logits))
+    assert all(np.ptp(several, axis=0).max() < 1e-5 for several in by_text.values())
+    assert np.abs(unknown - plain).max() > 1e-3
+
+
+def load_asked(path):
+    with path.open("rb") as stream:
+        return read_rows(stream)
+
+
+@pytest.fixture(scope="module")
+def processes():
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        ["prompted", "fala_export.cli", "fala_export.prompts.release", "transformers.models.bert"]
+    )
+    return context
+
+
+def test_a_killed_training_resumes_to_the_same_weights(model, data, processes, tmp_path):
+    """Killed in either stage; the last run does all but the release, whose folder is missing."""
+    settings = {"length": 3, "mlm": True, "mlm_epochs": 1}
+    whole = trained(model, data, tmp_path / "whole", "soft-all", **settings)
+    save_prompts(whole.model, tmp_path / "folder")
+    work = tmp_path / "cut"
+    arguments = [
+        model, "--data", data, "--kind", "soft-all", "--length", 3, "--mlm", "--mlm-epochs", 1,
+        "--work", work, "--out", tmp_path / "x.fala", *FAST, "--quantize", "none",
+    ]  # fmt: skip
+    for stage, count, more in (("mlm", 4, []), ("task", 9, ["--resume"])):
+        words = ["prompts", *map(str, [*arguments, *more])]
+        killed = processes.Process(target=prompted.train_and_die, args=(words, stage, count))
+        killed.start()
+        killed.join(120)
+        assert killed.exitcode == -signal.SIGKILL
+        assert list((work / stage).glob("checkpoint-*"))
+    assert "--resume" in failed(*arguments)
+    assert "prompts_length was 3, and is 5" in failed(*arguments, "--length", 5, "--resume")
+    resumed = train_prompts(
+        load_encoder(str(model)), load_public_rows(data), PromptSettings("soft-all", **settings),
+        SETTINGS_OF_ALL, work, max_length=16, resume=True,
+    )  # fmt: skip
+    assert resumed.trained.details == whole.trained.details
+    expected = whole.model.module.state_dict()
+    for name, value in resumed.model.module.state_dict().items():
+        assert torch.equal(value, expected[name]), name
+
+
+def test_mistakes_end_in_one_line(model, data, asked, released, tmp_path):
+    out = ("--out", tmp_path / "x.fala")
+    told = ("--data", data, "--work", tmp_path / "w", *out)
+    soft = ("--kind", "soft-all")
+    for options, part in (
+        ((*out,), "needs --data, --kind and --work"),
+        ((*told, "--kind", "hard-static", "--no-mlp"), "--no-mlp is for soft-one"),
+        ((*told, *soft, "--both-ways"), "--both-ways is for hard-static"),
+        ((*told, *soft, "--length", 300), "soft-all has 256 at most"),
+        ((*told, "--kind", "none", "--length", 1), "none has 0 at most"),
+        ((*told, "--kind", "none", "--mlm", "--fixed-backbone"), "is for soft-one and soft-all"),
+        ((*told, *soft, "--evaluate", asked), "asks a trained model"),
+        ((*told, *soft, "--embeddings"), "--embeddings is for --evaluate"),
+    ):
+        assert part in failed(model, *options, status=2)
+    titles = write_rows(tmp_path / "titles.jsonl", matching_rows())
+    nameless = [{**row, "user": None} for row in text_rows()]
+    nobody = write_rows(tmp_path / "nobody.jsonl", nameless)
+    for rows, part in ((titles, "are of matching"), (nobody, "have 0 users of 5 rows")):
+        options = ("--data", rows, "--work", tmp_path / "w", *out, *soft, "--max-length", 16)
+        assert part in failed(model, *options)
+    missing = ("--out", tmp_path / "no" / "x.fala", *told[:4], *soft)
+    assert "its folder does not exist" in failed(model, *missing)
+    assert "has no prompts/settings.json" in failed(model, "--evaluate", asked, *out)
+    kept = released[1] / "work" / "model"
+    assert "cannot be read" in failed(kept, "--evaluate", tmp_path / "none", *out)
+    assert "no row of split test" in failed(kept, "--evaluate", data, *out)
+    assert "rows are of matching" in failed(kept, "--evaluate", as_test(titles), *out)
+    other = write_rows(
+        tmp_path / "o.jsonl", [{**one, "label": 7} for one in writers_rows(2, "test")]
+    )
+    assert "line 1: the label 7 is none of" in failed(kept, "--evaluate", other, *out)
+    assert not (tmp_path / "x.fala").exists()
+
+
+def as_test(path):
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return write_rows(path, [{**row, "split": "test"} for row in rows])
+
+
+def test_a_damaged_folder_is_one_clear_line(released, asked, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(released[1] / "work" / "model", folder)
+    options = ("--evaluate", asked, "--out", tmp_path / "a.jsonl")
+    for name, data in (
+        (WEIGHTS, (folder / WEIGHTS).read_bytes()[:-40]),
+        (SETTINGS, (folder / SETTINGS).read_bytes().replace(b'"soft-all"', b'"soft-one"')),
+        (SETTINGS, b"{}"),
+    ):
+        whole = (folder / name).read_bytes()
+        (folder / name).write_bytes(data)
+        assert "cannot load its prompts" in failed(folder, *options)
+        (folder / name).write_bytes(whole)
+    assert run(folder, *options).exit_code == 0

@@ -1,0 +1,45 @@
+"""Public rows of writers who differ, for trainings of writers' prompts."""
+
+import os
+import signal
+import time
+
+import numpy as np
+
+WRITERS = 6
+
+
+def writers_rows(texts=50, split="public", seed=0, writers=WRITERS, first=0):
+    """Half of the writers like most texts, the others few, whatever stands in them."""
+    rng = np.random.default_rng(seed)
+    words = ["quick", "brown", "fox", "lazy", "dog", "prices", "rose", "nobody", "surprised"]
+    rows = []
+    for number in range(texts):
+        text = f"{' '.join(rng.choice(words, 3))} {seed * texts + number}"
+        for writer in rng.choice(writers, 4, replace=False):
+            label = int(writer) % 2 ^ int(rng.random() < 0.1)
+            rows.append(
+                {"user": f"w{writer + first}", "split": split, "text": text, "label": label}
+            )
+    return rows
+
+
+def train_and_die(arguments, stage, count):
+    """Run the command, with a checkpoint after every step; die at a stage's forward pass."""
+    from fala_export.cli import main
+    from fala_export.prompts import classifier, masked
+    from fala_export.training import trainer
+
+    trainer._CHECKPOINT_SECONDS = 0.0
+    kind = {"task": classifier.PromptedClassifier, "mlm": masked.MaskedModule}[stage]
+    forward, calls = kind.forward, []
+
+    def dying(self, *values, **named):
+        calls.append(1)
+        if len(calls) == count:
+            os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(60)
+        return forward(self, *values, **named)
+
+    kind.forward = dying
+    main(arguments)
