@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,3 +21,18 @@ class EncoderState:
 
     inputs: Mapping[str, NDArray[np.float32]]
     digest: str
+
+
+def provenance(backbone: str, state: EncoderState | None = None) -> str:
+    """The digest that stored embeddings and logits carry.
+
+    Args:
+        backbone: The backbone's digest.
+        state: What it was fed beside the texts.
+
+    Returns:
+        The backbone's own digest where that is nothing; else one of both.
+    """
+    if state is None:
+        return backbone
+    return hashlib.sha256(f"{backbone}\n{state.digest}".encode()).hexdigest()

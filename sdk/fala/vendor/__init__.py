@@ -8,7 +8,7 @@ from fala.backbones import OnnxEncoder, WordVectors
 from fala.backbones.words import words
 from fala.bundle.arrays import array_bytes, read_array
 from fala.bundle.files import temporary_folder, write_atomically
-from fala.examples import CLASSIFICATION, MATCHING, Example, unique_texts
+from fala.examples import CLASSIFICATION, MATCHING, Example, segments, unique_texts
 from fala.lexical.lexicon import Lexicon
 from fala.lexical.ngrams import BUCKETS, ngrams
 from fala.model.heads import Vectors
@@ -57,6 +57,7 @@ __all__ = [
     "read_array",
     "read_rows",
     "scores",
+    "segments",
     "temporary_folder",
     "unique_texts",
     "unit_vectors",
