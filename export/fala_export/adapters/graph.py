@@ -28,10 +28,9 @@ class Fed:
 
     def encode(self, texts: Sequence[str], state: EncoderState | None = None) -> Vectors:
         """Embed texts with the adapter; shape (n, dimension)."""
-        return self._encoder.encode(texts, self._state)  # type: ignore[call-arg]
+        return self._encoder.encode(texts, self._state)
 
 
 def takes(encoder: OnnxEncoder, inputs: Mapping[str, Vectors]) -> bool:
     """Whether a graph has inputs for an adapter."""
-    optional: Mapping[str, object] = getattr(encoder, "optional_inputs", {})
-    return inputs.keys() <= optional.keys()
+    return inputs.keys() <= encoder.optional_inputs.keys()
