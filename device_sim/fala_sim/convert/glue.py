@@ -23,7 +23,8 @@ from fala_sim.convert.conversion import Conversion, TextRow, check_public, folde
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.tables import read_lines
 
-USER = "glue"
+#: Whose rows they are.
+USER, PUBLIC = "glue", "public"
 COLA = ("train.tsv", "val.tsv", "dev.tsv")
 MRPC = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt")
 
@@ -96,8 +97,9 @@ def convert(
     known: set[str] = set()
     kept: dict[str, list[TextRow]] = {}
     # The tested ones first: what is in two splits stays where it weighs most.
-    for split, rows in (("test", benchmark.test), ("train", validation), ("public", training)):
-        own = [TextRow(USER, split, text, label) for text, label in rows]
+    for split, part in (("test", benchmark.test), ("train", validation), ("public", training)):
+        user = PUBLIC if split == "public" else USER
+        own = [TextRow(user, split, text, label) for text, label in part]
         kept[split] = [row for row in own if folded(row.text) not in known]
         left_out.add("rows of what is in another split", count=len(own) - len(kept[split]))
         known.update(folded(row.text) for row in own)

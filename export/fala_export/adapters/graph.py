@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fala.vendor import OnnxEncoder, Vectors
-from fala.vendor.adapters import EncoderState
+from fala.vendor import EncoderState, OnnxEncoder, Vectors
 
 
 class Fed:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from fala import Backbone, Head
-from fala.vendor import OnnxEncoder, Row, Vectors
-from fala.vendor.adapters import EncoderState, stored_inputs
+from fala.vendor import EncoderState, OnnxEncoder, Row, Vectors
+from fala.vendor.adapters import stored_inputs
 from fala_export.adapters.graph import Fed, takes
 from fala_export.adapters.methods import (
     Method,

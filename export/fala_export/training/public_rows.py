@@ -93,7 +93,7 @@ def load_own_splits(path: Path) -> tuple[PublicRows, Division]:
         if strange := {str(row.label) for row in part} - set(public.labels):
             raise DataError(f"{path}: label {min(strange)!r:.60} is in no public row")
         parts.append(part)
-    return public, Division(public.rows, *parts, "the file's own splits")
+    return public, Division(public.rows, parts[0], parts[1], "the file's own splits")
 
 
 def _read(path: Path) -> list[Row]:
