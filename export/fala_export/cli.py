@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from fala.vendor.commands import Group
+from fala_export.commands.adapter import adapter
 from fala_export.commands.backbone import backbone
 from fala_export.commands.bridge import bridge
 from fala_export.commands.distill import distill
@@ -25,7 +26,8 @@ def main() -> None:
 
 
 for command in (
-    backbone, word_vectors, train, release, prompts, distill, bridge, prior, inspect, publish,
+    backbone, word_vectors, train, adapter, release, prompts, distill, bridge, prior, inspect,
+    publish,
     repository, key, sign,
 ):  # fmt: skip
     main.add_command(command)

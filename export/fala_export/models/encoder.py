@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import ExportError
+from fala.vendor import tokenizer_inputs
 from fala_export.models.folder import (
     MODULES,
     read_modules,
@@ -102,7 +103,7 @@ class Encoder:
 
         tokenizer = Tokenizer.from_str(self.tokenizer.decode())
         tokenizer.enable_truncation(max_length)
-        encodings = tokenizer.encode_batch(list(texts))
+        encodings = tokenizer.encode_batch(tokenizer_inputs(texts))
         order = sorted(range(len(texts)), key=lambda index: len(encodings[index].ids))
         for start in range(0, len(order), _BATCH):
             chosen = order[start : start + _BATCH]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fala import Bundle, ExportError
-from fala.vendor import EncoderState, words
+from fala.vendor import EncoderState, tokenizer_inputs, words
 from fala_export.models.encoder import Encoder
 from fala_export.models.sentence_encoder import AttentionPooling, SentenceEncoder
 from fala_export.progress import progress
@@ -134,7 +134,8 @@ class TransformerLearner(Learner):
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each text; a padding token for one without any."""
-        return [row.ids or [self.pad_id] for row in self._tokenizer.encode_batch(list(texts))]
+        read = self._tokenizer.encode_batch(tokenizer_inputs(texts))
+        return [row.ids or [self.pad_id] for row in read]
 
 
 def attentive(encoder: Encoder, seed: int) -> Encoder:

@@ -38,7 +38,7 @@ def open_release(
 
     Raises:
         BundleSignatureError: It was not signed by the key.
-        BundleMismatchError: It is a backbone only.
+        BundleMismatchError: It is a backbone only, or an adapter.
         BundleError: It cannot be trusted.
     """
     # First: what nobody signed is not looked into.
@@ -46,6 +46,11 @@ def open_release(
     bundle = Bundle.open(path, hold=hold)
     if signed is not None and bundle.contents()[MANIFEST] != signed:
         raise BundleSignatureError(f"{bundle.path}: it was changed while it was read")
+    if bundle.base is not None:
+        raise BundleMismatchError(
+            f"{bundle.path}: an adapter for the backbone {bundle.base[:12]}, and no release; a "
+            "device takes it beside a release with that backbone"
+        )
     head = bundle.head()
     if head is None:
         raise BundleMismatchError(
