@@ -7,10 +7,18 @@ from pathlib import Path
 import click
 
 from fala import ExportError
-from fala_export.commands.options import JSON, NO_LEXICAL, OUT, show
+from fala_export.commands.options import (
+    JSON,
+    NO_LEXICAL,
+    OUT,
+    RESUME,
+    REVISION,
+    SEED,
+    schedule,
+    show,
+)
 from fala_export.training.settings import TrainingSettings
 
-_DEFAULTS = TrainingSettings()
 _METHODS = ("adapters", "full", "top-k", "norms")
 
 
@@ -28,7 +36,7 @@ _METHODS = ("adapters", "full", "top-k", "norms")
     metavar="DIR_OR_NAME",
     help="The model that the base was exported from: a bundle has its graph alone.",
 )
-@click.option("--revision", help="Branch, tag or commit of a model on the hub.")
+@REVISION
 @click.option(
     "--data",
     required=True,
@@ -43,7 +51,7 @@ _METHODS = ("adapters", "full", "top-k", "norms")
     required=True,
     help="Folder of the checkpoints.",
 )
-@click.option("--resume", is_flag=True, help="Continue from the last whole checkpoint in --work.")
+@RESUME
 @click.option(
     "--method",
     type=click.Choice(_METHODS),
@@ -69,17 +77,8 @@ _METHODS = ("adapters", "full", "top-k", "norms")
     show_default=True,
     help="Deviation of the adapters' first weights.",
 )
-@click.option("--epochs", type=click.IntRange(min=1), help="Passes over the rows.")
-@click.option("--batch", type=click.IntRange(min=1), default=_DEFAULTS.batch, show_default=True)
-@click.option("--learning-rate", type=click.FloatRange(min=0, min_open=True), help="At its peak.")
-@click.option(
-    "--warm-up",
-    type=click.FloatRange(0, 1),
-    default=_DEFAULTS.warm_up,
-    show_default=True,
-    help="Share of the steps in which the rate rises.",
-)
-@click.option("--seed", type=click.IntRange(min=0), default=_DEFAULTS.seed, show_default=True)
+@schedule
+@SEED
 @click.option(
     "--own-splits",
     is_flag=True,

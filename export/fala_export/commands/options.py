@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
+from fala_export.training.settings import TrainingSettings
+
+_DEFAULTS = TrainingSettings()
 _MODELS = {"frozen": "frozen backbone", "trained": "trained"}
 _METRICS = ("auc", "f1", "accuracy")
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 OUT = click.option(
     "--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="Bundle to write."
@@ -61,7 +66,33 @@ NO_LEXICAL = click.option(
     is_flag=True,
     help="Leave out the head's weights of words, about 130 kB for two labels.",
 )
+REVISION = click.option("--revision", help="Branch, tag or commit of a model on the hub.")
+RESUME = click.option(
+    "--resume", is_flag=True, help="Continue from the last whole checkpoint in --work."
+)
+_SCHEDULE = (
+    click.option("--epochs", type=click.IntRange(min=1), help="Most passes over the rows."),
+    click.option("--batch", type=click.IntRange(min=1), default=_DEFAULTS.batch, show_default=True),
+    click.option(
+        "--learning-rate", type=click.FloatRange(min=0, min_open=True), help="At its peak."
+    ),
+    click.option(
+        "--warm-up",
+        type=click.FloatRange(0, 1),
+        default=_DEFAULTS.warm_up,
+        show_default=True,
+        help="Share of the steps in which the rate rises.",
+    ),
+)
+SEED = click.option("--seed", type=click.IntRange(min=0), default=_DEFAULTS.seed, show_default=True)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+
+
+def schedule(command: Command) -> Command:
+    """Add the options of a training's length and pace."""
+    for option in reversed(_SCHEDULE):  # the first that is added is the last of the help
+        command = option(command)
+    return command
 
 
 def name_of(source: str) -> str:

@@ -18,7 +18,11 @@ from fala_export.commands.options import (
     NAME,
     ORT,
     QUANTIZE,
+    RESUME,
+    REVISION,
+    SEED,
     name_of,
+    schedule,
     show,
 )
 from fala_export.prompts.settings import (
@@ -31,7 +35,7 @@ from fala_export.prompts.settings import (
 )
 from fala_export.training.settings import TrainingSettings
 
-_DEFAULTS, _PROMPTS = TrainingSettings(), PromptSettings("none")
+_PROMPTS = PromptSettings("none")
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -89,21 +93,12 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     show_default=True,
     help="Prompts that a release of soft-all brings, at most.",
 )
-@click.option("--resume", is_flag=True, help="Continue from the last whole checkpoint in --work.")
-@click.option("--epochs", type=click.IntRange(min=1), help="Most passes over the rows.")
-@click.option("--batch", type=click.IntRange(min=1), default=_DEFAULTS.batch, show_default=True)
-@click.option("--learning-rate", type=click.FloatRange(min=0, min_open=True), help="At its peak.")
-@click.option(
-    "--warm-up",
-    type=click.FloatRange(0, 1),
-    default=_DEFAULTS.warm_up,
-    show_default=True,
-    help="Share of the steps in which the rate rises.",
-)
-@click.option("--seed", type=click.IntRange(min=0), default=_DEFAULTS.seed, show_default=True)
+@RESUME
+@schedule
+@SEED
 @MAX_LENGTH
 @click.option("--pooling", type=click.Choice(["mean", "cls"]), help="Default: the model's own.")
-@click.option("--revision", help="Branch, tag or commit of a model on the hub.")
+@REVISION
 @QUANTIZE
 @MIN_COSINE
 @ORT

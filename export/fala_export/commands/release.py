@@ -22,7 +22,7 @@ from fala_export.commands.options import JSON, NO_LEXICAL, show
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder of a training's checkpoints (default: beside the recipe).",
 )
-@click.option("--resume", is_flag=True, help="Continue from the last whole checkpoint in --work.")
+@RESUME
 @NO_LEXICAL
 @JSON
 def release(

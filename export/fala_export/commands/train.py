@@ -18,7 +18,11 @@ from fala_export.commands.options import (
     ORT,
     OUT,
     QUANTIZE,
+    RESUME,
+    REVISION,
+    SEED,
     name_of,
+    schedule,
     show,
 )
 from fala_export.training.settings import TrainingSettings
@@ -26,7 +30,6 @@ from fala_export.training.settings import TrainingSettings
 if TYPE_CHECKING:
     from fala_export.models.encoder import Encoder
 
-_DEFAULTS = TrainingSettings()
 _FOR_MODELS = ("pooling", "revision", "max_length", "precision", "min_cosine", "ort")
 
 
@@ -45,31 +48,22 @@ _FOR_MODELS = ("pooling", "revision", "max_length", "precision", "min_cosine", "
     help="Folder of the checkpoints, and of the trained model.",
 )
 @click.option("--frozen", is_flag=True, help="Keep the backbone; fit the head in closed form.")
-@click.option("--resume", is_flag=True, help="Continue from the last whole checkpoint in --work.")
-@click.option("--epochs", type=click.IntRange(min=1), help="Most passes over the rows.")
-@click.option("--batch", type=click.IntRange(min=1), default=_DEFAULTS.batch, show_default=True)
-@click.option("--learning-rate", type=click.FloatRange(min=0, min_open=True), help="At its peak.")
-@click.option(
-    "--warm-up",
-    type=click.FloatRange(0, 1),
-    default=_DEFAULTS.warm_up,
-    show_default=True,
-    help="Share of the steps in which the rate rises.",
-)
+@RESUME
+@schedule
 @click.option(
     "--annotators/--no-annotators",
     default=None,
     help="Train a head for each user of five rows or more beside the shared one, at half of the "
     "loss; only the shared one is released. Default: where a classifier has two such users.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=_DEFAULTS.seed, show_default=True)
+@SEED
 @MAX_LENGTH
 @click.option(
     "--pooling",
     type=click.Choice(["mean", "cls", "attention"]),
     help="Default: as the model's sentence-transformers files say, or the mean.",
 )
-@click.option("--revision", help="Branch, tag or commit of a model on the hub.")
+@REVISION
 @QUANTIZE
 @MIN_COSINE
 @ORT
