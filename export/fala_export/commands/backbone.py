@@ -17,6 +17,7 @@ from fala_export.commands.options import (
     OUT,
     PROMPTS,
     QUANTIZE,
+    REVISION,
     name_of,
     show,
 )
@@ -38,7 +39,7 @@ from fala_export.commands.options import (
     type=click.Choice(["mean", "cls"]),
     help="Default: as the model's sentence-transformers files say, or the mean.",
 )
-@click.option("--revision", help="Branch, tag or commit of a model on the hub.")
+@REVISION
 @click.option(
     "--parity-text",
     type=click.Path(path_type=Path),

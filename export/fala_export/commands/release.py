@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from fala import ExportError
-from fala_export.commands.options import JSON, NO_LEXICAL, show
+from fala_export.commands.options import JSON, NO_LEXICAL, RESUME, show
 
 
 @click.command()
