@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.backbones.protocol import Backbone
+from fala.backbones.state import EncoderState
 
 
 class LazyBackbone:
@@ -39,6 +40,9 @@ class LazyBackbone:
         """Length of an embedding."""
         return self.loaded.dimension
 
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def encode(
+        self, texts: Sequence[str], state: EncoderState | None = None
+    ) -> NDArray[np.float32]:
         """Embed texts; see ``Backbone``."""
-        return self.loaded.encode(texts)
+        # Most backbones know no states, and need not.
+        return self.loaded.encode(texts) if state is None else self.loaded.encode(texts, state)

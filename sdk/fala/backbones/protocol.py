@@ -8,6 +8,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.backbones.state import EncoderState
+
 
 class Backbone(Protocol):
     """A frozen text encoder."""
@@ -20,11 +22,14 @@ class Backbone(Protocol):
     def is_transformer(self) -> bool:
         """Whether encoding a text is a forward pass, the currency of every budget."""
 
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def encode(
+        self, texts: Sequence[str], state: EncoderState | None = None
+    ) -> NDArray[np.float32]:
         """Embed texts.
 
         Args:
             texts: n texts.
+            state: A task's adapter or a writer's prompt, for a backbone that takes one.
 
         Returns:
             The embeddings, shape (n, dimension).

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.backbones import Backbone, WordVectors
+from fala.backbones.state import EncoderState
 from fala.bundle import format as layout
 from fala.bundle.archive import read_file, read_index
 from fala.bundle.arrays import read_array
@@ -230,6 +231,18 @@ class Bundle:
         if not isinstance(told, list) or not told:
             return None
         return tuple(float(scale) for scale in told)
+
+    @property
+    def base(self) -> str | None:
+        """The digest of the backbone that an adapter was made for; None of other bundles."""
+        return None
+
+    def state(self) -> EncoderState:
+        """What an adapter feeds to its backbone."""
+        raise BundleFormatError("no adapter")
+
+    def check_base(self, backbone: Bundle) -> None:
+        """Check that an adapter was made for a backbone."""
 
     @property
     def backbone_digest(self) -> str:

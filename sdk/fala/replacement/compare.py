@@ -16,8 +16,8 @@ from fala.replacement.memory import Memory, Recalled, Target, recall
 from fala.replacement.prepare import Prepared
 from fala.report import Difference
 from fala.solver.judge import can_judge
-from fala.store.installed import Installed
 from fala.store.open_slot import OpenSlot
+from fala.store.task import Task
 
 #: What a new model must not be proven worse than, to be installed.
 Accept: TypeAlias = Literal["always", "better-than-old", "better-than-vendor"]
@@ -45,7 +45,7 @@ class Compared:
     to_vendor: Difference | None = None
 
 
-def compare(installed: Installed, prepared: Prepared, positive: Callable[[Head], int]) -> Compared:
+def compare(installed: Task, prepared: Prepared, positive: Callable[[Head], int]) -> Compared:
     """Compare on the examples that have a label and a row on both backbones.
 
     The old model is fitted once more: its losses by example are not kept.
@@ -105,7 +105,7 @@ def refuse_worse(compared: Compared, accept: Accept, release: object) -> None:
 
 
 def _old_losses(
-    installed: Installed, memory: Memory, now: OpenSlot, positive: Callable[[Head], int]
+    installed: Task, memory: Memory, now: OpenSlot, positive: Callable[[Head], int]
 ) -> dict[int, float] | None:
     """Loss of what answers on every labelled example, left out, by id."""
     with installed.expecting(now):

@@ -26,12 +26,12 @@ from fala.solver.fit import LARGEST, resume
 from fala.solver.judge import Decision
 from fala.solver.state import State
 from fala.solver.training import Inputs, TrainingSet
+from fala.store.active import Version
 from fala.store.erasing import scrub
-from fala.store.installed import Answer, Change, Installed
 from fala.store.keeping import NOT_KEPT
 from fala.store.open_slot import OpenSlot
 from fala.store.records import FitRecord
-from fala.store.store import Version
+from fala.store.task import Answer, Change, Task
 
 _log = logging.getLogger("fala.learn")
 
@@ -75,7 +75,7 @@ class Learner:
         installed: The device.
     """
 
-    def __init__(self, installed: Installed) -> None:
+    def __init__(self, installed: Task) -> None:
         self._installed = installed
         self._last: Learned | None = None
 

@@ -21,7 +21,7 @@ from fala.replacement.prepare import Preparation, Release, preparing
 from fala.replacement.refine import Refined, Refinement, same_release
 from fala.replacement.stages import Stages
 from fala.solver.judge import decisions
-from fala.store.installed import Installed
+from fala.store.installed import Installed, Move
 from fala.store.open_slot import OpenSlot
 
 
@@ -134,7 +134,7 @@ def _once(
         if not now.model.is_vendor and taught is not None:
             logits = taught.logits, taught.vendor
         change = fitted.change(prepared.memory.data, prepared.encoded)
-        installed.commit(now, release.bundle, backbone, change, logits)
+        installed.commit([Move(installed, now, release.bundle, change, logits)], backbone)
     follower.tell("commit", 1, 1)
     return Replaced(
         release, recalled, fitted, prepared.first,

@@ -26,7 +26,7 @@ from fala.store.records import (
 #: The setting that tells how long a backbone's embeddings are; its digest follows.
 DIMENSION = "dimension "
 #: What of an example's row ``example_of`` takes, in this order.
-EXAMPLE_COLUMNS = "id, document, history, label, added, labelled"
+EXAMPLE_COLUMNS = "id, document, history, label, added, labelled, adapter"
 #: What of a slot's row ``slot_of`` takes, in this order.
 SLOT_COLUMNS = (
     "name, bundle, backbone, weight, bias, model, teacher, teacher_vendor, threshold, labels,"
@@ -80,7 +80,7 @@ def example_of(
         texts: All texts, by id.
         task: The device's; None takes an example of either kind.
     """
-    identity, document, history, label, added, labelled = row
+    identity, document, history, label, added, labelled, adapter = row
     kind = text(history)
     if task is not None and bool(kind) != (task == MATCHING):
         raise ValueError("an example of another task")
@@ -94,6 +94,7 @@ def example_of(
         None if label is None else text(label),
         None if added is None else number(added),
         None if labelled is None else number(labelled),
+        text(adapter),
     )
 
 
