@@ -39,7 +39,7 @@ from fala.errors import (
     UpdateError,
     WorseModelError,
 )
-from fala.examples import Example, Match
+from fala.examples import Example, Match, Pair
 from fala.model.bridge import Bridge
 from fala.model.heads import Head, PersonalModel
 from fala.model.prior import PopulationPrior
@@ -90,6 +90,7 @@ __all__ = [
     "Match",
     "MissingExtraError",
     "OlderReleaseError",
+    "Pair",
     "PersonalModel",
     "PopulationPrior",
     "Preview",

@@ -7,6 +7,72 @@ from dataclasses import dataclass
 
 from fala.errors import DataError, shown
 
+#: What parts the two segments of a pair: ASCII's record separator. To whatever splits a text into
+#: words it is white space.
+PARTING = "\x1e"
+
+
+class Pair(str):
+    """A text of two segments: a sentence and its paraphrase, a question and an answer.
+
+    It stands wherever a text may stand. A transformer reads it as it was trained to read pairs,
+    with its separator between the segments and, where its graph has token types, with those of a
+    first and a second text. Word vectors and n-grams take the words of both.
+
+    It is the text of both with ASCII's record separator, U+001E, between them, and any text with
+    that character is read as a pair: so a store, a file or a digest that knows texts knows pairs.
+
+    Args:
+        a: The first segment.
+        b: The second.
+
+    Raises:
+        DataError: A segment is not a text, or has the character that parts them.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, a: str, b: str) -> Pair:
+        """See the class."""
+        for name, segment in (("a", a), ("b", b)):
+            if why := fault(segment):
+                raise DataError(f"the pair's {name} {why}")
+            if PARTING in segment:
+                raise DataError(
+                    f"the pair's {name} has the character U+001E, which parts a pair's segments; "
+                    "replace it by a space"
+                )
+        return super().__new__(cls, f"{a}{PARTING}{b}")
+
+    @property
+    def a(self) -> str:
+        """The first segment."""
+        return self.partition(PARTING)[0]
+
+    @property
+    def b(self) -> str:
+        """The second segment."""
+        return self.partition(PARTING)[2]
+
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]  # a text has one
+        return self.a, self.b
+
+    def __repr__(self) -> str:
+        return f"Pair({self.a!r}, {self.b!r})"
+
+
+def as_text(text: str) -> str:
+    """A text as an app gave it: a pair as a ``Pair``, wherever it was kept as a text."""
+    if isinstance(text, Pair) or text.count(PARTING) != 1:
+        return text
+    return Pair(*segments(text))
+
+
+def segments(text: str) -> tuple[str, ...]:
+    """The two segments of a pair; of any other text the text alone."""
+    first, parting, second = text.partition(PARTING)
+    return (first, second) if parting else (str(text),)
+
 
 @dataclass(frozen=True, slots=True)
 class Match:

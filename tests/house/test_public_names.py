@@ -36,6 +36,7 @@ def test_the_public_door():
         "Match",
         "MissingExtraError",
         "OlderReleaseError",
+        "Pair",
         "PersonalModel",
         "PopulationPrior",
         "Preview",

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import BundleFormatError, DimensionError, safe_line
-from fala.examples import check_texts
+from fala.errors import BundleFormatError, DataError, DimensionError, safe_line
+from fala.examples import check_texts, segments
 
 #: Tokens a run, padding included, where more than one text is in it: some eight short texts.
 #: Measured on int8 transformers of 4 and 6 layers: from 130 to 400 a run costs the least processor
@@ -98,11 +98,15 @@ class OnnxEncoder:
             else:
                 self._tokenizer.enable_truncation(max_length)
             special = self._tokenizer.num_special_tokens_to_add(False)
+            beside = self._tokenizer.num_special_tokens_to_add(True)
         if max_length is not None and max_length <= special:
             # The tokenizers library would not truncate at all.
             raise BundleFormatError(
                 f"texts of at most {max_length} tokens have no room beside {special} special ones"
             )
+        self._no_pairs = None
+        if max_length is not None and max_length <= beside + 1:
+            self._no_pairs = f"{max_length} tokens have no room for it beside {beside} of theirs"
         self._pad_id = pad_id
         enough = _CHARACTERS_A_TOKEN * (max_length or 0)
         self._longest = min(max(LONGEST, enough), _MOST_CHARACTERS)
@@ -129,31 +133,41 @@ class OnnxEncoder:
         """Length of an embedding."""
         return self._dimension
 
+    @property
+    def tells_segments(self) -> bool:
+        """Whether the graph tells a pair's segments apart by token types."""
+        return "token_type_ids" in self._inputs
+
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts, a few of similar length at a time, on every core.
 
-        Of a text the first ``LONGEST`` characters are read, or eight a token where that is more,
-        but no more than a million.
+        Of a text, or of either segment of a pair, the first ``LONGEST`` characters are read, or
+        eight a token where that is more, but no more than a million. A pair that is too long
+        loses tokens of its longer segment.
 
         Args:
-            texts: n texts.
+            texts: n texts; see ``fala.Pair`` for those of two segments.
 
         Returns:
             The embeddings, shape (n, dimension).
 
         Raises:
-            DataError: An item is not a text; names its position.
+            DataError: An item is not a text, or a pair for which there is no room; names its
+                position.
             BundleFormatError: The tokenizer or the model fails on a text, or the model gives NaN,
                 infinity or another shape than its graph says: the vendor's mistake.
         """
         texts = check_texts(texts)
-        ids = self._tokenized(texts)
+        ids, types = self._tokenized(texts)
         result = np.empty((len(ids), self._dimension), dtype=np.float32)
 
         def embed(positions: list[int]) -> None:
-            result[positions] = self._run([ids[position] for position in positions])
+            result[positions] = self._run(
+                [ids[position] for position in positions],
+                [types[position] for position in positions],
+            )
 
-        runs = _runs(ids)
+        runs = _runs(ids, types)
         threads = min(self._threads, len(runs))
         if threads < 2:
             for positions in runs:
@@ -166,14 +180,23 @@ class OnnxEncoder:
                 pass
         return result
 
-    def _tokenized(self, texts: Sequence[str]) -> list[list[int]]:
+    def _tokenized(self, texts: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
+        """Token ids of every text; and token types of every pair, none of another text."""
         ids: list[list[int]] = []
+        types: list[list[int]] = []
+        read = [tuple(part[: self._longest] for part in segments(text)) for text in texts]
+        for position, parts in enumerate(read):
+            if len(parts) > 1 and self._no_pairs is not None:
+                raise DataError(f"text {position} is a pair, and {self._no_pairs}")
         with _wrapped("the tokenizer fails"):
-            for part in _parts([text[: self._longest] for text in texts]):
-                ids += [encoding.ids for encoding in self._tokenizer.encode_batch(part)]
-        return ids
+            for some in _parts(read):
+                inputs = [parts if len(parts) > 1 else parts[0] for parts in some]
+                for parts, encoding in zip(some, self._tokenizer.encode_batch(inputs), strict=True):
+                    ids.append(encoding.ids)
+                    types.append(encoding.type_ids if len(parts) > 1 else [])
+        return ids, types
 
-    def _run(self, ids: list[list[int]]) -> NDArray[np.float32]:
+    def _run(self, ids: list[list[int]], types: list[list[int]]) -> NDArray[np.float32]:
         # A text without tokens (no special tokens either) is one masked-in padding token.
         ids = [row or [self._pad_id] for row in ids]
         length = max(len(row) for row in ids)
@@ -185,6 +208,8 @@ class OnnxEncoder:
         feeds = {"input_ids": input_ids, "attention_mask": mask}
         if "token_type_ids" in self._inputs:
             feeds["token_type_ids"] = np.zeros_like(mask)
+            for position, row in enumerate(types):
+                feeds["token_type_ids"][position, : len(row)] = row
         with _wrapped("the model fails"):
             embeddings: NDArray[np.float32] = self._session.run(None, feeds)[0]
         if embeddings.shape != (len(ids), self._dimension):
@@ -197,14 +222,15 @@ class OnnxEncoder:
         return embeddings
 
 
-def _parts(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+def _parts(texts: Sequence[tuple[str, ...]]) -> Iterator[Sequence[tuple[str, ...]]]:
     """Texts in parts of so many characters that what a tokenizer notes of them fits any memory."""
     start = characters = 0
     for position, text in enumerate(texts):
-        if position > start and characters + len(text) > _TOKENIZED:
+        size = sum(map(len, text))
+        if position > start and characters + size > _TOKENIZED:
             yield texts[start:position]
             start, characters = position, 0
-        characters += len(text)
+        characters += size
     yield texts[start:]
 
 
@@ -215,12 +241,12 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _runs(ids: Sequence[list[int]]) -> list[list[int]]:
+def _runs(ids: Sequence[list[int]], types: Sequence[list[int]]) -> list[list[int]]:
     """Positions of texts in runs of similar length, whatever order the texts came in."""
     # The longest run first: at the end the cores wait for each other the least.
     runs: list[list[int]] = []
     longest = 0  # tokens of the last run's first text
-    for position in sorted(range(len(ids)), key=lambda at: (-len(ids[at]), ids[at])):
+    for position in sorted(range(len(ids)), key=lambda at: (-len(ids[at]), ids[at], types[at])):
         if not runs or (len(runs[-1]) + 1) * longest > RUN_TOKENS:
             runs.append([])
             longest = max(len(ids[position]), 1)

@@ -46,12 +46,41 @@ ONNX = "onnx"
 ORT = "ort"
 WORD_VECTORS = "word-vectors"
 
-#: Files that a backbone of each kind must have.
+#: The kind of a bundle that is a task's adapter on the backbone of another bundle. An SDK that does
+#: not know the kind refuses it.
+ADAPTER = "adapter"
+ADAPTER_CONFIG = "adapter/adapter_config.json"
+ADAPTER_WEIGHTS = "adapter/weights/"
+#: What an adapter has at every site; matrices are stored in bytes, with steps.
+ADAPTER_MATRICES = ("down.weight", "up.weight")
+ADAPTER_PARTS = (*ADAPTER_MATRICES, "down.bias", "up.bias", "norm.weight", "norm.bias")
+
+
+def adapter_file(part: str, *, scales: bool = False) -> str:
+    """The name of the file with one of an adapter's parts, or with the steps of a matrix."""
+    return f"{ADAPTER_WEIGHTS}{part.partition('.')[0]}.scales.npy" if scales else (
+        f"{ADAPTER_WEIGHTS}{part}.npy"
+    )  # fmt: skip
+
+
+#: All files of an adapter.
+ADAPTER_FILES = (
+    ADAPTER_CONFIG,
+    *(adapter_file(part) for part in ADAPTER_PARTS),
+    *(adapter_file(part, scales=True) for part in ADAPTER_MATRICES),
+)
+
+#: Files that a bundle of each kind must have.
 BACKBONE_FILES = {
     ONNX: (ONNX_MODEL, TOKENIZER),
     ORT: (ORT_MODEL, TOKENIZER),
     WORD_VECTORS: (VOCABULARY, VECTORS),
+    ADAPTER: ADAPTER_FILES,
 }
+
+#: The most layers and the largest bottleneck of an adapter.
+MAX_LAYERS = 128
+MAX_BOTTLENECK = 256
 
 #: Bytes of the largest manifest that is read: real ones are a few kilobytes.
 MAX_MANIFEST_BYTES = 1 << 20

@@ -22,6 +22,7 @@ MAX_VERSION = 10**15
 
 #: Characters of the longest name and label that a manifest may have.
 _LONGEST_NAME, _LONGEST_LABEL = 256, 1_024
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 # Control characters, lines and paragraphs that end, and what turns the direction of writing.
 _HIDDEN = {"Cc", "Zl", "Zp"}
 _TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -33,7 +34,8 @@ class Manifest:
 
     Attributes:
         name: The vendor's name of the backbone, for people.
-        kind: ``"onnx"``, ``"ort"`` (ONNX Runtime's own format) or ``"word-vectors"``.
+        kind: ``"onnx"``, ``"ort"`` (ONNX Runtime's own format) or ``"word-vectors"``; or
+            ``"adapter"``, a task's on the backbone of another bundle.
         dimension: Length of an embedding.
         precision: How weights are stored: ``"fp32"``, ``"fp16"``, ``"int8"`` or ``"int4"`` for a
             graph, ``"float16"`` or ``"int8"`` for word vectors.
@@ -42,7 +44,8 @@ class Manifest:
         labels: The classes' names in the order of the logits; two for a binary head and a
             matcher, whose one logit is the second's. Empty for a backbone without a head.
         details: Anything else worth keeping (the padding token's id, parity, provenance; the
-            release's ``"product"`` and ``"version"``).
+            release's ``"product"`` and ``"version"``; an adapter's ``"base"``, the digest of its
+            backbone).
         files: SHA-256 of every file but the manifest, by name.
         format_version: Version of the layout, see ``fala.bundle_format``.
     """
@@ -180,6 +183,8 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
          product is None or (isinstance(product, str) and bool(PRODUCT.fullmatch(product)))),
         (f"the release's version is not a whole number from 1 to {MAX_VERSION}",
          counted is None or _whole(counted, 1, MAX_VERSION)),
+        ("an adapter's base is no digest, or it has no head",
+         raw.get("kind") != layout.ADAPTER or (task is not None and _digest(told.get("base")))),
         ("files are not an object of texts",
          isinstance(files, dict) and _texts(list(files.values()))
          and all(_printable(name) for name in files)),
@@ -199,6 +204,10 @@ def _printable(value: object, longest: int = _LONGEST_NAME) -> bool:
         and not any(unicodedata.category(character) in _HIDDEN for character in value)
         and _TURNING.isdisjoint(value)
     )
+
+
+def _digest(value: object) -> bool:
+    return isinstance(value, str) and bool(_DIGEST.fullmatch(value))
 
 
 def _scales(details: object) -> bool:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from fala.backbones import Backbone, WordVectors
 from fala.backbones.state import EncoderState
 from fala.bundle import format as layout
+from fala.bundle.adapter import check_base, read_state
 from fala.bundle.archive import read_file, read_index
 from fala.bundle.arrays import read_array
 from fala.bundle.checks import check_digest, check_file_list, digest_of, digest_over, read_verified
@@ -33,6 +34,7 @@ from fala.errors import (
     BundleError,
     BundleFilesError,
     BundleFormatError,
+    BundleMismatchError,
     DimensionError,
     ExternalDataError,
     safe_line,
@@ -118,6 +120,8 @@ class Bundle:
                 "the ONNX model keeps weights outside its own file; export it as a single file"
             )
         bundle._check_scales(bundle._head())
+        if bundle.base is not None:
+            read_state(manifest, bundle._read)
         bundle._bridges()
         bundle._prior()
         return bundle if hold else cls(path, manifest)
@@ -157,10 +161,31 @@ class Bundle:
         Raises:
             BundleFormatError: A file cannot be read as what it should be.
             DimensionError: Its embeddings are not of the manifest's dimension.
+            BundleMismatchError: It is an adapter, and has none.
             BundleError: The bundle changed since it was opened, or is gone.
         """
         with blaming(self.path):
             return self._backbone()
+
+    def state(self) -> EncoderState:
+        """What an adapter feeds to its backbone.
+
+        Raises:
+            BundleMismatchError: The bundle is no adapter.
+            BundleFormatError: A file cannot be read, or does not fit the others.
+            BundleError: The bundle changed since it was opened, or is gone.
+        """
+        with blaming(self.path):
+            return read_state(self.manifest, self._read)
+
+    def check_base(self, backbone: Bundle) -> None:
+        """Check that an adapter was made for another bundle's backbone.
+
+        Raises:
+            BundleMismatchError: It was made for another one, or the bundle is no adapter.
+        """
+        with blaming(self.path):
+            check_base(self.base, backbone.backbone_digest, backbone.manifest.name)
 
     def examine(self) -> None:
         """Look at the backbone's files without loading them.
@@ -170,7 +195,7 @@ class Bundle:
                 encoder's.
             BundleError: The bundle changed since it was opened, or is gone.
         """
-        if self.manifest.kind != layout.WORD_VECTORS:
+        if self.manifest.kind in (layout.ONNX, layout.ORT):
             with blaming(self.path):
                 examine(self.manifest, self._read)
 
@@ -222,6 +247,7 @@ class Bundle:
     def __repr__(self) -> str:
         manifest = self.manifest
         kind = "backbone" if manifest.task is None else f"{manifest.task} release"
+        kind = kind if self.base is None else f"adapter for {self.base[:12]}"
         return f"<Bundle {manifest.name}: {kind}, {manifest.dimension} dimensions, {self.path}>"
 
     @property
@@ -235,19 +261,18 @@ class Bundle:
     @property
     def base(self) -> str | None:
         """The digest of the backbone that an adapter was made for; None of other bundles."""
-        return None
-
-    def state(self) -> EncoderState:
-        """What an adapter feeds to its backbone."""
-        raise BundleFormatError("no adapter")
-
-    def check_base(self, backbone: Bundle) -> None:
-        """Check that an adapter was made for a backbone."""
+        adapter = self.manifest.kind == layout.ADAPTER
+        return str(self.manifest.details["base"]) if adapter else None
 
     @property
     def backbone_digest(self) -> str:
-        """SHA-256 over the backbone's files and how they are read; the embeddings' provenance."""
+        """SHA-256 over the backbone's files and how they are read; the embeddings' provenance.
+
+        Of an adapter it is over its base's digest and its own files.
+        """
         manifest = self.manifest
+        if self.base is not None:
+            return digest_over([self.base], manifest.files, layout.ADAPTER_WEIGHTS)
         parts = [manifest.kind, str(manifest.max_length), str(manifest.details.get("pad_id"))]
         return digest_over(parts, manifest.files, "backbone/")
 
@@ -270,6 +295,10 @@ class Bundle:
 
     def _backbone(self) -> Backbone:
         manifest = self.manifest
+        if self.base is not None:
+            raise BundleMismatchError(
+                f"an adapter, which has no backbone of its own; it is for {self.base[:12]}"
+            )
         backbone: Backbone
         if manifest.kind in (layout.ONNX, layout.ORT):
             backbone = load_encoder(manifest, self._read)

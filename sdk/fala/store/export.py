@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from fala.bundle.files import write_atomically
 from fala.errors import DataError, shown
-from fala.examples import Match, texts_of
+from fala.examples import Match, Pair, segments, texts_of
 from fala.store.records import StoredExample
 
 # What ``fala-replace --data`` takes for a label that is a number.
@@ -57,11 +57,13 @@ def _lines(rows: list[StoredExample], labels: list[str], user: str) -> Iterator[
     names = {*labels, *(row.label for row in rows if row.label is not None)}
     numbers = all(_is_number(name) for name in names)
     for row in rows:
-        if not all(text.strip() for text in texts_of(row.known)):
+        if not all(part.strip() for text in texts_of(row.known) for part in segments(text)):
             continue  # says nothing, and is no row
         fields: dict[str, Any] = {"user": user, "split": "train"}
         if isinstance(row.known, Match):
             fields |= {"history": list(row.known.history), "candidate": row.known.candidate}
+        elif isinstance(row.known, Pair):
+            fields["pair"] = [row.known.a, row.known.b]
         else:
             fields["text"] = row.known
         if row.label is not None:

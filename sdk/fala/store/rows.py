@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.examples import MATCHING, Example, Match, texts_of
+from fala.examples import MATCHING, Example, Match, as_text, texts_of
 from fala.store.records import (
     OMEGA,
     THETA,
@@ -207,7 +207,7 @@ def _lexical(buckets: object, weight: object, logits: int) -> LexicalRecord | No
 def _text_of(texts: Mapping[int, object], identity: object) -> str:
     if identity not in texts:
         raise ValueError("an example whose text is missing")
-    return text(texts[whole(identity)])
+    return as_text(text(texts[whole(identity)]))
 
 
 def _bytes(array: NDArray[np.float32]) -> bytes:

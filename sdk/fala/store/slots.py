@@ -50,8 +50,8 @@ def open_release(
     bundle, head = open_any(path, hold=hold, trust=trust)
     if bundle.base is not None:
         raise BundleMismatchError(
-            f"{bundle.path}: an adapter for another release's backbone, and no release; load it "
-            "with Device.load_adapter"
+            f"{bundle.path}: an adapter for the backbone {bundle.base[:12]}, and no release; a "
+            "device takes it beside a release with that backbone (Device.load_adapter)"
         )
     return bundle, head
 

@@ -4,6 +4,10 @@ Classification::
 
     {"user": "u1", "split": "train", "text": "...", "label": 0}
 
+Classification of pairs (sentence and paraphrase, question and answer)::
+
+    {"user": "u1", "split": "train", "pair": ["...", "..."], "label": 0}
+
 Matching (news, films)::
 
     {"user": "u1", "split": "test", "history": ["...", "..."], "candidate": "...", "label": 1}
@@ -31,7 +35,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from fala.errors import DataError, RowError
-from fala.examples import Example, Match
+from fala.examples import Example, Match, Pair
 
 Task: TypeAlias = Literal["classification", "matching"]
 Split: TypeAlias = Literal["public", "train", "test"]
@@ -269,12 +273,15 @@ def _user(number: int, fields: dict[str, object], split: Split) -> str | None:
 
 def _example(number: int, fields: dict[str, object]) -> Example:
     matching = "history" in fields or "candidate" in fields
-    if "text" in fields:
+    if "text" in fields or "pair" in fields:
+        key = "text" if "text" in fields else "pair"
         if matching:
-            raise RowError(number, "has text as well as history or candidate; which task is it?")
-        return _text(number, "text", fields["text"])
+            raise RowError(number, f"has {key} as well as history or candidate; which task is it?")
+        if key == "text" and "pair" in fields:
+            raise RowError(number, "has text as well as pair; which is it?")
+        return _pair(number, fields["pair"]) if key == "pair" else _text(number, key, fields[key])
     if not matching:
-        raise RowError(number, "has no text (classification), and no history and candidate")
+        raise RowError(number, "has no text or pair (classification), and no history and candidate")
     for key in ("history", "candidate"):
         if key not in fields:
             raise RowError(number, f"has no {key}; matching needs history and candidate")
@@ -285,6 +292,17 @@ def _example(number: int, fields: dict[str, object]) -> Example:
         history=tuple(_text(number, f"history[{i}]", text) for i, text in enumerate(history)),
         candidate=_text(number, "candidate", fields["candidate"]),
     )
+
+
+def _pair(number: int, value: object) -> Pair:
+    if not isinstance(value, list) or len(value) != 2:
+        raise RowError(number, f"pair must be a list of two texts; got {_show(value)}")
+    try:
+        return Pair(*(_text(number, f"pair[{place}]", text) for place, text in enumerate(value)))
+    except RowError:
+        raise
+    except DataError as error:
+        raise RowError(number, str(error)) from error
 
 
 def _label(number: int, fields: dict[str, object], split: Split) -> int | str | None:

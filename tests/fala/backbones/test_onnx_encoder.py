@@ -36,7 +36,7 @@ def test_runs_hold_texts_of_similar_length(encoder, monkeypatch):
     shapes = []
     run = encoder._run
     monkeypatch.setattr(
-        encoder, "_run", lambda ids: shapes.append([len(r) for r in ids]) or run(ids)
+        encoder, "_run", lambda ids, *rest: shapes.append([len(r) for r in ids]) or run(ids, *rest)
     )
     lengths = [number % 10 + 2 for number in range(100)]  # with the two special tokens
     encoder.encode([" ".join(["good"] * (length - 2)) for length in lengths])
@@ -52,7 +52,9 @@ def test_fifty_texts_are_padded_to_little_more_than_their_tokens(encoder, monkey
     padded = []
     run = encoder._run
     monkeypatch.setattr(
-        encoder, "_run", lambda ids: padded.append(len(ids) * max(map(len, ids))) or run(ids)
+        encoder,
+        "_run",
+        lambda ids, *rest: padded.append(len(ids) * max(map(len, ids))) or run(ids, *rest),
     )
     encoder.encode([" ".join(["film"] * length) for length in lengths])
     assert sum(padded) < 1.25 * (lengths + 2).sum()
@@ -83,7 +85,7 @@ def test_embeddings_are_in_the_order_of_their_texts_on_any_number_of_threads(enc
 def test_a_failing_run_ends_the_others(encoder, monkeypatch):
     begun = []
 
-    def fail(ids):
+    def fail(ids, *_):
         begun.append(ids)
         time.sleep(0.002)  # a run takes a while, in which the others are called off
         raise BundleFormatError("the model fails")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fala.errors import DataError, RowError
-from fala.examples import Match
+from fala.examples import Match, Pair
 from fala.vendor.rows import Row, Rows, gather_rows, load_rows, read_rows
 
 
@@ -39,6 +39,16 @@ def whole(**changes):
 
 def test_a_classification_row():
     assert read_rows(lines(text_row(label="cat"))) == [Row("u1", "train", "a text", "cat", 1)]
+
+
+def pair_row(pair, **fields):
+    return {"user": "u1", "split": "train", "pair": pair, "label": 0, **fields}
+
+
+def test_a_row_of_a_pair():
+    [row] = read_rows(lines(pair_row(["a text", "another"])))
+    assert row == Row("u1", "train", Pair("a text", "another"), 0, 1)
+    assert isinstance(row.example, Pair)
 
 
 def test_a_matching_row():
@@ -89,6 +99,13 @@ def test_public_rows_may_lack_a_user_and_train_rows_a_label():
         (text_row(user=7), "user must be a string; got 7"),
         (text_row(user=" "), "user is empty"),
         ({"user": "u1", "split": "train", "label": 0}, "has no text"),
+        (pair_row(["a", "b"], text="c"), "has text as well as pair"),
+        (pair_row(["a", "b"], candidate="c"), "has pair as well as history or candidate"),
+        (pair_row("ab"), 'pair must be a list of two texts; got "ab"'),
+        (pair_row(["a"]), "pair must be a list of two texts; got a list"),
+        (pair_row(["a", 1]), "pair[1] must be a string; got 1"),
+        (pair_row(["a", " "]), "pair[1] is empty"),
+        (pair_row(["a\x1eb", "c"]), "the pair's a has the character U+001E"),
         (text_row(text=None), "text must be a string; got null"),
         (text_row(text="\t\n"), "text is empty"),
         (text_row(text="half \ud83d"), "text has half of a surrogate pair"),

@@ -1,0 +1,221 @@
+"""The files of an adapter: a byte a weight, and a step for each of its columns.
+
+All sites have one size, and each file holds those of all of them, one below the other, layer by
+layer and in a layer the attention's before the output's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.backbones.state import EncoderState
+from fala.bundle import format as layout
+from fala.bundle.arrays import array_bytes, read_array
+from fala.bundle.checks import digest_over
+from fala.bundle.manifest import Manifest
+from fala.errors import BundleFormatError, BundleMismatchError
+
+Floats = NDArray[np.float32]
+
+#: Sub-layers of a layer, in the order of the files.
+PLACES = ("attention", "output")
+
+_MOST_SITES = len(PLACES) * layout.MAX_LAYERS
+_CODES = 127  # the largest code of a weight
+# What of the configuration decides how an adapter is run, and the values that this SDK runs.
+_FORM: Mapping[str, tuple[object, ...]] = {
+    "mh_adapter": (True,),
+    "output_adapter": (True,),
+    "non_linearity": ("swish", "silu"),
+    "is_parallel": (False,),
+    "scaling": (1, 1.0),
+    "use_gating": (False,),
+    "ln_before": (False,),
+    "ln_after": (False,),
+    "original_ln_before": (False,),
+    "original_ln_after": (True,),
+    "residual_before_ln": (True,),
+    "adapter_residual_before_ln": (False,),
+    "phm_layer": (False,),
+}
+
+
+def read_state(manifest: Manifest, read: Callable[[str], bytes]) -> EncoderState:
+    """What an adapter's bundle feeds to its backbone.
+
+    Args:
+        manifest: The bundle's manifest.
+        read: Gives a file's verified bytes.
+
+    Raises:
+        BundleMismatchError: The bundle is no adapter.
+        BundleFormatError: A file cannot be read, or does not fit the others.
+    """
+    if manifest.kind != layout.ADAPTER:
+        raise BundleMismatchError("no adapter, but a backbone of its own")
+    check_config(read(layout.ADAPTER_CONFIG))
+    arrays = {}
+    for name in layout.ADAPTER_FILES:
+        if name != layout.ADAPTER_CONFIG:
+            try:
+                arrays[name] = read_array(read(name))
+            except BundleFormatError as error:
+                raise BundleFormatError(f"{name}: {error}") from error
+    inputs = read_inputs(arrays, manifest.dimension)
+    return EncoderState(inputs, digest_over([], manifest.files, layout.ADAPTER_WEIGHTS))
+
+
+def check_base(base: str | None, digest: str, name: str) -> None:
+    """Check that an adapter was made for a backbone.
+
+    Args:
+        base: The digest of the adapter's own; None of a bundle that is no adapter.
+        digest: The backbone's.
+        name: The backbone's name.
+
+    Raises:
+        BundleMismatchError: It was not.
+    """
+    if base is None:
+        raise BundleMismatchError("no adapter, but a backbone of its own")
+    if base != digest:
+        raise BundleMismatchError(
+            f"an adapter for the backbone {base[:12]}, and that of {name} is {digest[:12]}; ask "
+            "the vendor for the task's adapter to this one"
+        )
+
+
+def adapter_files(inputs: Mapping[str, NDArray[Any]]) -> dict[str, bytes]:
+    """The files of an adapter; ``read_inputs`` gives back what they hold.
+
+    Args:
+        inputs: Of L layers, for every ``adapter.{l}.{attention,output}``: ``.down.weight`` (d, m),
+            ``.down.bias`` (m,), ``.up.weight`` (m, d), ``.up.bias``, ``.norm.weight`` and
+            ``.norm.bias`` (d,).
+
+    Raises:
+        BundleFormatError: One is missing or too many, or of another shape than its like.
+    """
+    layers = len(inputs) // (len(PLACES) * len(layout.ADAPTER_PARTS))
+    names = _names(layers)
+    if set(inputs) != {f"{site}.{part}" for site in names for part in layout.ADAPTER_PARTS}:
+        raise BundleFormatError(
+            "an adapter has down, up and norm, each with weight and bias, at both sub-layers of "
+            "every layer, and nothing else"
+        )
+    files: dict[str, bytes] = {}
+    for part in layout.ADAPTER_PARTS:
+        arrays = [np.asarray(inputs[f"{site}.{part}"], dtype=np.float32) for site in names]
+        if len({array.shape for array in arrays}) != 1:
+            raise BundleFormatError(f"the sites' {part} are of different shapes")
+        if part in layout.ADAPTER_MATRICES:
+            codes, scales = zip(*(_coded(array) for array in arrays), strict=True)
+            files[layout.adapter_file(part)] = array_bytes(np.concatenate(codes))
+            files[layout.adapter_file(part, scales=True)] = array_bytes(np.stack(scales))
+        else:
+            files[layout.adapter_file(part)] = array_bytes(np.stack(arrays))
+    return files
+
+
+def read_inputs(arrays: Mapping[str, NDArray[Any]], dimension: int) -> dict[str, Floats]:
+    """What is fed to a backbone, from the arrays in an adapter's files.
+
+    Args:
+        arrays: By the files' names.
+        dimension: d.
+
+    Returns:
+        See ``adapter_files``.
+
+    Raises:
+        BundleFormatError: An array is of another type or shape, or a number is not finite.
+    """
+    norm, bias = (arrays[layout.adapter_file(part)] for part in ("norm.weight", "down.bias"))
+    sites = len(norm)
+    if norm.ndim != 2 or bias.ndim != 2 or sites % len(PLACES) or not 0 < sites <= _MOST_SITES:
+        raise BundleFormatError(
+            f"an adapter of {sites} sites; two a layer are expected, of at most "
+            f"{layout.MAX_LAYERS} layers"
+        )
+    size = bias.shape[1]
+    if not 0 < size <= layout.MAX_BOTTLENECK:
+        raise BundleFormatError(
+            f"a bottleneck of {size}; 1 to {layout.MAX_BOTTLENECK} are expected"
+        )
+    rows = {"down.weight": dimension, "up.weight": size}
+    columns = {"down.weight": size, "down.bias": size}
+    names = _names(sites // len(PLACES))
+    found: dict[str, Floats] = {}
+    for part in layout.ADAPTER_PARTS:
+        width = columns.get(part, dimension)
+        stacked = _checked(arrays, layout.adapter_file(part), sites * rows.get(part, 1), width,
+                           np.int8 if part in rows else np.float32)  # fmt: skip
+        if part not in rows:
+            found |= {f"{site}.{part}": row for site, row in zip(names, stacked, strict=True)}
+            continue
+        name = layout.adapter_file(part, scales=True)
+        scales = _checked(arrays, name, sites, width, np.float32)
+        if (scales < 0).any():
+            raise BundleFormatError(f"{name}: a step is negative")
+        blocks = stacked.reshape(sites, rows[part], width)
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, which is refused
+            weights = blocks.astype(np.float32) * scales[:, None, :]
+        if not np.isfinite(weights).all():
+            raise BundleFormatError(f"{name}: a step is too large")
+        found |= {f"{site}.{part}": row for site, row in zip(names, weights, strict=True)}
+    return found
+
+
+def check_config(data: bytes) -> dict[str, Any]:
+    """Read an adapter's configuration, whose keys are those of the ``adapters`` library.
+
+    Raises:
+        BundleFormatError: Not JSON, or of an adapter that this SDK would run wrongly.
+    """
+    if len(data) > layout.MAX_MANIFEST_BYTES:
+        raise BundleFormatError("the adapter's configuration is larger than any real one")
+    try:
+        read = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise BundleFormatError(f"the adapter's configuration is not JSON: {error}") from error
+    config = read.get("config") if isinstance(read, dict) else None
+    if not isinstance(config, dict):
+        raise BundleFormatError("the adapter's configuration has no config")
+    for key, known in _FORM.items():
+        value = config.get(key)
+        if not any(type(value) is type(one) and value == one for one in known):
+            raise BundleFormatError(
+                f"an adapter whose {key} is {value!r:.40}; this SDK runs {known[0]!r}"
+            )
+    return dict(read)
+
+
+def _names(layers: int) -> list[str]:
+    return [f"adapter.{layer}.{place}" for layer in range(layers) for place in PLACES]
+
+
+def _coded(weight: Floats) -> tuple[NDArray[np.int8], Floats]:
+    """A matrix in bytes, and the step of each of its columns."""
+    if weight.ndim != 2 or not np.isfinite(weight).all():
+        raise BundleFormatError("an adapter's weights are finite matrices")
+    scales = (np.abs(weight).max(axis=0, initial=0.0) / _CODES).astype(np.float32)
+    return np.rint(weight / np.where(scales > 0, scales, 1)).astype(np.int8), scales
+
+
+def _checked(
+    arrays: Mapping[str, NDArray[Any]], name: str, rows: int, columns: int, dtype: type
+) -> NDArray[Any]:
+    array = arrays[name]
+    if array.dtype != dtype or array.shape != (rows, columns):
+        raise BundleFormatError(
+            f"{name}: {np.dtype(dtype)} of shape {(rows, columns)} expected, not {array.dtype} of "
+            f"shape {array.shape}"
+        )
+    if dtype is np.float32 and not np.isfinite(array).all():
+        raise BundleFormatError(f"{name}: NaN or infinity")
+    return array

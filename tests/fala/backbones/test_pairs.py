@@ -1,0 +1,122 @@
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+from bundles import DIMENSION, MAX_LENGTH, WORDS, onnx_model, tokenizer_json, word_vector_files
+from fala import DataError, Pair
+from fala.backbones import OnnxEncoder, WordVectors
+from fala.bundle import format as layout
+from fala.bundle.arrays import read_array
+from fala.examples import as_text, check_examples, segments
+from fala.lexical.ngrams import ngrams
+
+
+def paired_tokenizer():
+    """As BERT's: [CLS] a [SEP] b [SEP], of two token types."""
+    from tokenizers import Tokenizer, processors
+
+    tokenizer = Tokenizer.from_str(tokenizer_json().decode())
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    return tokenizer.to_str().encode()
+
+
+def typed_model():
+    """The tiny graph with a table of two token types."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    model = onnx_model()
+    graph = model.graph
+    kinds = np.array([np.zeros(DIMENSION), np.arange(DIMENSION)], dtype=np.float32)
+    graph.initializer.append(numpy_helper.from_array(kinds, "kinds"))
+    graph.input.append(
+        helper.make_tensor_value_info("token_type_ids", TensorProto.INT64, ["n", "tokens_"])
+    )
+    first = graph.node[0]
+    first.output[0] = "plain"
+    graph.node.insert(1, helper.make_node("Gather", ["kinds", "token_type_ids"], ["kind"]))
+    graph.node.insert(2, helper.make_node("Add", ["plain", "kind"], ["embedded"]))
+    return model.SerializeToString()
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return OnnxEncoder(onnx_model().SerializeToString(), paired_tokenizer(), max_length=MAX_LENGTH)
+
+
+@pytest.fixture(scope="module")
+def typed():
+    return OnnxEncoder(typed_model(), paired_tokenizer(), max_length=MAX_LENGTH)
+
+
+def test_a_pair_is_a_text_of_two():
+    pair = Pair("a good film", "it is great")
+    assert (pair.a, pair.b) == ("a good film", "it is great")
+    assert pair == Pair("a good film", "it is great") != Pair("a good", "film it is great")
+    assert repr(pair) == "Pair('a good film', 'it is great')"
+    for other in (pickle.loads(pickle.dumps(pair)), copy.deepcopy(pair), as_text(str(pair))):
+        assert isinstance(other, Pair) and other == pair
+    assert check_examples([pair, "alone"], "classification") == [pair, "alone"]
+    assert segments(pair) == ("a good film", "it is great") and segments("alone") == ("alone",)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "message"),
+    [
+        (1, "b", "the pair's a is a int, not a text"),
+        ("a", "\ud800", "the pair's b has a lone surrogate"),
+        ("a", "b\x1ec", r"the pair's b has the character U\+001E"),
+    ],
+    ids=["number", "surrogate", "three"],
+)
+def test_what_is_no_pair_is_refused(a, b, message):
+    with pytest.raises(DataError, match=message):
+        Pair(a, b)
+
+
+def test_a_graph_without_token_types_reads_both_segments(plain):
+    table = np.random.default_rng(1).normal(size=(len(WORDS) + 3, DIMENSION)).astype(np.float32)
+    ids = [2, *(3 + WORDS.index(word) for word in ("good", "film")), 3, 3 + WORDS.index("bad"), 3]
+    expected = np.tanh(table[ids].mean(axis=0))
+    np.testing.assert_allclose(plain.encode([Pair("good film", "bad")])[0], expected, rtol=1e-5)
+    assert not plain.tells_segments
+
+
+def test_token_types_tell_the_second_segment(typed):
+    assert typed.tells_segments
+    table = np.random.default_rng(1).normal(size=(len(WORDS) + 3, DIMENSION)).astype(np.float32)
+    ids = [2, *(3 + WORDS.index(word) for word in ("good", "film")), 3, 3 + WORDS.index("bad"), 3]
+    kinds = np.array([0, 0, 0, 0, 1, 1])[:, None] * np.arange(DIMENSION)
+    expected = np.tanh((table[ids] + kinds).mean(axis=0))
+    texts = ["alone", Pair("good film", "bad"), "good film bad", Pair("bad", "good film")]
+    together = typed.encode(texts)
+    np.testing.assert_allclose(together[1], expected, rtol=1e-5)
+    for row, text in zip(together, texts, strict=True):
+        np.testing.assert_allclose(typed.encode([text])[0], row, rtol=1e-6)
+
+
+def test_the_longer_segment_of_a_long_pair_is_cut(plain):
+    room = MAX_LENGTH - 3 - 1
+    whole, cut = Pair("good " * 40, "bad"), Pair("good " * room, "bad")
+    np.testing.assert_array_equal(plain.encode([whole]), plain.encode([cut]))
+
+
+def test_a_pair_without_room_is_refused_by_name():
+    narrow = OnnxEncoder(onnx_model().SerializeToString(), paired_tokenizer(), max_length=4)
+    assert narrow.encode(["good film bad"]).shape == (1, DIMENSION)
+    with pytest.raises(DataError, match="text 1 is a pair, and 4 tokens have no room"):
+        narrow.encode(["good", Pair("good", "bad")])
+
+
+def test_words_and_n_grams_are_those_of_both_segments():
+    files = word_vector_files()
+    vectors = WordVectors(WORDS, read_array(files[layout.VECTORS]))
+    pair, joined = Pair("A good film.", "It is bad"), "A good film. It is bad"
+    np.testing.assert_array_equal(vectors.encode([pair]), vectors.encode([joined]))
+    for ours, theirs in zip(ngrams([pair]), ngrams([joined]), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
