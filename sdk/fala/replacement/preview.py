@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from fala.bundle.signature import Trust
 from fala.lexical.ngrams import LastNgrams
-from fala.model.heads import Head
 from fala.replacement.budget import Budget, Follower
 from fala.replacement.compare import compare
 from fala.replacement.prepare import Prepared, Release, preparing
@@ -23,7 +21,6 @@ def preview(
     installed: Installed,
     path: str,
     budget: Budget,
-    positive: Callable[[Head], int],
     trust: Trust | None = None,
 ) -> Preview:
     """Prepare a replacement, compare, and throw it away.
@@ -32,13 +29,12 @@ def preview(
         installed: The device.
         path: The release's file.
         budget: What the replacement may cost.
-        positive: Gives the label whose F1 thresholds are for, by head.
         trust: See ``Device.replace``.
     """
     started = time.perf_counter()
     now, stages = installed.now, Stages()
     with preparing(
-        installed, path, budget, stages, Follower(None), positive, now,
+        installed, path, budget, stages, Follower(None), now,
         LastNgrams(installed.store.ngrams),
         trust=trust, allow_older=True,  # to look at one does no harm
     ) as preparation:  # fmt: skip
@@ -46,7 +42,7 @@ def preview(
         release = preparation.release
         _, probes = preparation.check(prepared)
         spent = time.perf_counter() - started
-        compared = compare(installed, prepared, positive)
+        compared = compare(installed, prepared)
     further = _further(release, prepared, budget)
     pace = stages.seconds.get("check", 0.0) / max(probes, 1)
     # Texts that the replacement encodes before it answers are encoded by now.

@@ -36,7 +36,7 @@ from fala.store.slots import (
     sweep,
 )
 from fala.store.store import Store
-from fala.store.task import Change, Task
+from fala.store.task import POSITIVE, Change, Task
 from fala.store.trial import ODD, TRIES, Trials, answer_probes, is_proof
 from fala.store.versions import note_version
 
@@ -93,6 +93,10 @@ class Installed(Task):
             if name not in self._adapted:
                 self._adapted[name] = Adapted(self, name)
             return self._adapted[name]
+
+    def task(self, name: str) -> Task:
+        """A task, by its adapter's name; empty for the device's own."""
+        return self.adapted(name) if name else self
 
     def further(self) -> list[Adapted]:
         """The further tasks."""
@@ -199,7 +203,7 @@ class Installed(Task):
             self.sweep()
         return self._now
 
-    def load(self, bundle: Bundle, head: Head, name: str) -> Adapted:
+    def load(self, bundle: Bundle, head: Head, name: str, positive: str | None = None) -> Adapted:
         """Install an adapter beside what answers, for a task of its own.
 
         Examples that are kept of an adapter of this name, which was damaged, are taken up. A
@@ -209,6 +213,7 @@ class Installed(Task):
             bundle: The adapter's.
             head: Its head.
             name: What the task is called.
+            positive: The label, of two, whose F1 thresholds are for; None takes the second.
 
         Raises:
             DataError: There is one of this name already.
@@ -232,6 +237,8 @@ class Installed(Task):
                 slot = slots_of(name)[0]
                 view.put_slot(slot_record(slot, installed, head.vendor_model()))
                 view.activate(slot, None)
+                if positive is not None:
+                    view.set_own(POSITIVE, positive)
                 self.confirm()
         except OSError as error:
             raise DeviceError(f"{self.path}: {error.strerror or error}") from error

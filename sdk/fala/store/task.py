@@ -17,13 +17,16 @@ from numpy.typing import NDArray
 from fala.errors import BundleError, DeviceChangedError, DeviceError
 from fala.examples import Example
 from fala.model.answering import Answering
-from fala.model.heads import PersonalModel
+from fala.model.heads import Head, PersonalModel
 from fala.store.open_slot import OpenSlot
 from fala.store.records import FitRecord, SlotRecord
 from fala.store.slots import slot_record
 from fala.store.store import Store
 
 _log = logging.getLogger("fala.store")
+
+#: The setting of a task that names that label, where it is not the release's second.
+POSITIVE = "positive"
 
 Answer = TypeVar("Answer")
 
@@ -82,6 +85,16 @@ class Task(ABC):
                 if now is None or self.store.version().generation != now.generation:
                     self._now = now = self._open()
         return now
+
+    def positive(self, head: Head | None = None) -> int:
+        """Position of the label, of two, whose F1 thresholds are for.
+
+        Args:
+            head: Whose labels; None takes what answers.
+        """
+        labels = self.now.model.head.labels if head is None else head.labels
+        named = self.store.get_own(POSITIVE)
+        return labels.index(named) if named in labels else len(labels) - 1
 
     @abstractmethod
     def ready(self, examples: Sequence[Example] = ()) -> OpenSlot:
