@@ -17,6 +17,7 @@ from fala.vendor.answers import expected_answers
 from fala.vendor.layout import ONNX, ONNX_MODEL, ORT, ORT_MODEL, ORT_OPERATORS, TOKENIZER
 from fala_export.cost import cost
 from fala_export.models.encoder import Encoder, load_encoder
+from fala_export.optional.surgery import add_optional_inputs
 from fala_export.ort_format import to_ort
 from fala_export.parity import compare, compare_logits, speed
 from fala_export.parity_texts import parity_texts
@@ -40,6 +41,8 @@ class ExportOptions:
         ort: Whether the model is stored in ONNX Runtime's own format.
         keep_speed: Whether the manifest keeps the measured speed, which no two runs agree on.
         details: More to note in the manifest.
+        adapters: Whether the graph takes tasks' adapters; see ``fala_export.optional.surgery``.
+        prompts: Whether it takes writers' prompts.
     """
 
     name: str
@@ -49,6 +52,14 @@ class ExportOptions:
     ort: bool = False
     keep_speed: bool = True
     details: Mapping[str, Any] = field(default_factory=dict)
+    adapters: bool = False
+    prompts: bool = False
+
+    @property
+    def optional(self) -> list[str]:
+        """What the graph takes beside texts."""
+        wanted = {"adapters": self.adapters, "prompts": self.prompts}
+        return [name for name, asked in wanted.items() if asked]
 
 
 @dataclass(frozen=True)
@@ -121,7 +132,11 @@ def convert(encoder: Encoder, options: ExportOptions, examples: Sequence[Example
     wanted = reversed(PRECISIONS) if options.precision == "auto" else (options.precision,)
     cosines = {}
     for precision in wanted:
-        model = quantize(float_model, precision, sequences)
+        model = add_optional_inputs(
+            quantize(float_model, precision, sequences),
+            adapters=options.adapters,
+            prompts=options.prompts,
+        )
         backbone = OnnxEncoder(
             model, encoder.tokenizer, max_length=max_length, pad_id=encoder.pad_id
         )
@@ -206,6 +221,7 @@ def pack(
             "parity": {**parity, "speed": timing} if options.keep_speed else parity,
             "cost": cost(export.float_model, encoder.longest),
             "versions": versions("torch", "transformers", "optimum-onnx", "onnx", "onnxruntime"),
+            **({"optional_inputs": options.optional} if options.optional else {}),
             **options.details,
             **(details or {}),
             **({} if head is None else {"probes": expected_answers(export.backbone, head)}),

@@ -31,6 +31,8 @@ class BackboneTable(_Table, frozen=True, kw_only=True):
         precision: One of ``PRECISIONS``, or ``"auto"``.
         min_cosine: Mean cosine to float32 below which the release fails.
         ort: Whether the model is stored in ONNX Runtime's own format.
+        adapters: Whether its graph takes tasks' adapters.
+        prompts: Whether its graph takes writers' prompts.
     """
 
     source: str
@@ -40,6 +42,8 @@ class BackboneTable(_Table, frozen=True, kw_only=True):
     precision: Literal["auto", "none", "fp16", "int8", "int4"] = "int8"
     min_cosine: Annotated[float, msgspec.Meta(ge=-1, le=1)] = 0.98
     ort: bool = False
+    adapters: bool = False
+    prompts: bool = False
 
 
 class WordVectorsTable(_Table, frozen=True, kw_only=True):
@@ -88,7 +92,11 @@ class Recipe(_Table, frozen=True, kw_only=True, rename="kebab"):
         counted = {"product": self.product, "version": self.version}
         told = {name: value for name, value in counted.items() if value is not None}
         noted = msgspec.to_builtins(self)
-        # A recipe that counts nothing gives the bytes that it gave before recipes could count.
+        # A recipe without a newer key gives the bytes that it gave before there was such a key.
+        if noted["backbone"] is not None:
+            for name in ("adapters", "prompts"):
+                if not noted["backbone"][name]:
+                    del noted["backbone"][name]
         return {"recipe": {k: v for k, v in noted.items() if k not in counted or k in told}, **told}
 
     @property

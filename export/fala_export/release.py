@@ -84,6 +84,8 @@ def _options(recipe: Recipe) -> ExportOptions:
         ort=table.ort,
         keep_speed=False,
         details=recipe.details,
+        adapters=table.adapters,
+        prompts=table.prompts,
     )
 
 

@@ -4,6 +4,7 @@ from math import prod
 import numpy as np
 import pytest
 
+from adapted import random_state
 from checkout import real_data
 
 pytest.importorskip("torch")
@@ -14,9 +15,11 @@ pytest.importorskip("optimum")
 import onnx
 
 from fala import ExportError
-from fala.vendor import OnnxEncoder
+from fala.audit.model import audit_model
+from fala.vendor import EncoderState, OnnxEncoder
 from fala_export.backbone import load
 from fala_export.onnx_graph import encoder_graph
+from fala_export.optional.surgery import add_optional_inputs
 from fala_export.parity import speed
 from fala_export.parity_texts import parity_texts
 from fala_export.precision import four_bits
@@ -76,6 +79,26 @@ def test_every_family_keeps_its_embeddings_in_fewer_bits(family, graph_of):
         assert not large_floats(model), precision
         sizes.append(len(model))
     assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_optional_inputs_of_every_family_change_nothing_until_they_are_used(family, graph_of):
+    graph, tokenizer, sequences = graph_of(family)
+    prompts = family != "deberta-v2"
+    for precision in ("none", "int8"):
+        model = quantize(graph, precision, sequences[::8])
+        given = add_optional_inputs(model, adapters=True, prompts=prompts)
+        backbone = OnnxEncoder(given, tokenizer, max_length=LENGTH)
+        assert len(backbone.optional_inputs) == 2 * (12 + 2 * prompts)
+        audit_model(given, LENGTH)
+        expected = encode(model, tokenizer)
+        np.testing.assert_array_equal(backbone.encode(TEXTS), expected)
+        state = EncoderState.of(random_state(backbone.optional_inputs))
+        assert np.abs(backbone.encode(TEXTS, state) - expected).max(axis=1).min() > 0.01
+        np.testing.assert_array_equal(backbone.encode(TEXTS), expected)
+    if not prompts:
+        with pytest.raises(ExportError, match="no place for prompts"):
+            add_optional_inputs(graph, adapters=False, prompts=True)
 
 
 def test_float32_stays_as_it_is(graph_of):

@@ -37,7 +37,7 @@ ROOMS = {
     "errors": set(),
     "examples": {"errors"},
     "lexical": GROUND,
-    "backbones": GROUND,
+    "backbones": GROUND | {"audit"},  # what a graph may be fed, and how much of it
     "audit": {"errors"},  # bytes in, nothing or an error out
     "model": GROUND | {"lexical", "backbones"},
     "bundle": MODELS | {"audit"},

@@ -7,12 +7,14 @@ from pathlib import Path
 import click
 
 from fala_export.commands.options import (
+    ADAPTERS,
     JSON,
     MAX_LENGTH,
     MIN_COSINE,
     NAME,
     ORT,
     OUT,
+    PROMPTS,
     QUANTIZE,
     name_of,
     show,
@@ -25,6 +27,8 @@ from fala_export.commands.options import (
 @QUANTIZE
 @MIN_COSINE
 @ORT
+@ADAPTERS
+@PROMPTS
 @NAME
 @MAX_LENGTH
 @click.option(
@@ -45,6 +49,8 @@ def backbone(
     precision: str,
     min_cosine: float,
     ort: bool,
+    adapters: bool,
+    prompts: bool,
     name: str | None,
     max_length: int | None,
     pooling: str | None,
@@ -62,5 +68,7 @@ def backbone(
         min_cosine=min_cosine,
         max_length=max_length,
         ort=ort,
+        adapters=adapters,
+        prompts=prompts,
     )
     show(export_encoder(encoder, out, options, parity_text), as_json)

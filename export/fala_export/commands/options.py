@@ -40,6 +40,16 @@ ORT = click.option(
     help="Store the model in ONNX Runtime's format, with its operators; "
     "fp16 and int4 save little there.",
 )
+ADAPTERS = click.option(
+    "--adapters",
+    is_flag=True,
+    help="Give the graph optional inputs for tasks' adapters, and for the norms behind them.",
+)
+PROMPTS = click.option(
+    "--prompts",
+    is_flag=True,
+    help="Give the graph optional inputs for writers' prompts: keys and values in front of a text.",
+)
 NO_LEXICAL = click.option(
     "--no-lexical",
     is_flag=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +35,8 @@ class GraphEdit:
         self._tensors = {tensor.name: tensor for tensor in graph.initializer}
         self.source: list[NodeProto] = _without_aliases(list(graph.node), set(self._tensors))
         self._nodes: list[NodeProto] = []
+        # A graph that was edited before has names of this kind already.
+        self._taken = {*self._tensors, *(name for node in self.source for name in node.output)}
         self._names = 0
         self._known: dict[tuple[str, tuple[int, ...], bytes] | None, str] = {}
 
@@ -60,6 +63,24 @@ class GraphEdit:
             self._known[key] = name
         return name
 
+    def optional(
+        self, name: str, default: NDArray[np.float32], shape: Sequence[int | str] | None = None
+    ) -> str:
+        """Add an input that a run may leave out, and give its name.
+
+        Args:
+            name: Of the input; the finished graph keeps it.
+            default: What stands for it then.
+            shape: Lengths of its axes, or names where they are free; None for the default's own.
+        """
+        from onnx import TensorProto, helper, numpy_helper
+
+        self._tensors[name] = numpy_helper.from_array(np.ascontiguousarray(default), name)
+        self._model.graph.input.append(
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape or default.shape)
+        )
+        return name
+
     def varying(self) -> set[str]:
         """Give the names of the values that depend on the graph's inputs."""
         names = {value.name for value in self._model.graph.input}
@@ -77,13 +98,21 @@ class GraphEdit:
         self._nodes.append(node)
 
     def add(
-        self, operator: str, inputs: list[str], output: str | None = None, **attributes: int | str
+        self,
+        operator: str,
+        inputs: list[str],
+        output: str | None = None,
+        **attributes: int | str | list[int],
     ) -> str:
         """Put a node with one output in, and give the output's name."""
         return self.add_many(operator, inputs, [output or self._name()], **attributes)[0]
 
     def add_many(
-        self, operator: str, inputs: list[str], outputs: list[str], **attributes: int | str
+        self,
+        operator: str,
+        inputs: list[str],
+        outputs: list[str],
+        **attributes: int | str | list[int],
     ) -> list[str]:
         """Put a node with named outputs in, and give their names."""
         from onnx import helper
@@ -104,8 +133,10 @@ class GraphEdit:
         return compact(self._model)
 
     def _name(self) -> str:
-        self._names += 1
-        return f"edit_{self._names}"
+        while True:
+            self._names += 1
+            if (name := f"edit_{self._names}") not in self._taken:
+                return name
 
 
 def compact(model: ModelProto) -> bytes:

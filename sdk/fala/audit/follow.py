@@ -43,7 +43,7 @@ class Cost:
     ids: set[str] = field(default_factory=lambda: {_IDS})
 
 
-def follow(graph: Graph, texts: int, length: int, elements: int) -> Cost:
+def follow(graph: Graph, texts: int, length: int, elements: int, *, state: bool = False) -> Cost:
     """Follow a run.
 
     Args:
@@ -51,6 +51,7 @@ def follow(graph: Graph, texts: int, length: int, elements: int) -> Cost:
         texts: How many texts are in it.
         length: Tokens of each.
         elements: Numbers of the largest tensor that is allowed, beside what is a constant's size.
+        state: Whether its optional inputs are fed the largest that they take, or nothing.
 
     Raises:
         UnsoundError: An operator is none of an encoder's, tensors are larger, or their size cannot
@@ -60,6 +61,8 @@ def follow(graph: Graph, texts: int, length: int, elements: int) -> Cost:
     # Constants in four bits are two in a byte before they are unpacked.
     cost = Cost(max(elements, 2 * max(sizes, default=0)), sum(sizes))
     given = {name: Value((texts, length)) for name in graph.inputs}
+    for name, largest in graph.optional.items():
+        given[name] = Value(largest if state else graph.constants[name].dims)
     _run(graph, given, set(), cost)
     return cost
 
@@ -69,8 +72,9 @@ def _run(
 ) -> dict[str, Value]:
     """Follow a graph; ``fixed`` are the names around it that depend on constants alone."""
     values = dict(outer)
-    constant = {name for name in outer if name in fixed} | set(graph.constants)
-    for name, tensor in graph.constants.items():
+    own = {name: one for name, one in graph.constants.items() if name not in graph.optional}
+    constant = {name for name in outer if name in fixed} | set(own)
+    for name, tensor in own.items():
         values[name] = Value(tensor.dims, tensor.values())
     last = {name: place for place, node in enumerate(graph.nodes) for name in needed(node)}
     alive = cost.held

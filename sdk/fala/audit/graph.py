@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.audit.limits import GRAPH
+from fala.audit.optional import form_of
 
 #: NumPy's types of ONNX's numbers (TensorProto.DataType); of the others only sizes matter.
 DTYPES: dict[int, type[np.generic]] = {
@@ -22,6 +23,9 @@ BITS = {
     **{kind: 8 * np.dtype(dtype).itemsize for kind, dtype in DTYPES.items()},
     16: 16, 17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4,
 }  # fmt: skip
+
+
+_FLOAT = 1
 
 
 class UnsoundError(ValueError):
@@ -95,6 +99,19 @@ class Node:
     attributes: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What a file says of a graph's input.
+
+    Attributes:
+        kind: Type of its numbers, one of ``BITS``; 0 where it is no tensor.
+        shape: Its lengths, None where one is free; None where it has none, or several.
+    """
+
+    kind: int
+    shape: tuple[int | None, ...] | None
+
+
 @dataclass(slots=True)
 class Graph:
     """Operators and constants.
@@ -104,12 +121,41 @@ class Graph:
         constants: The constants by name.
         inputs: Names of what it takes.
         outputs: Names of what it gives.
+        declared: What the file says of its inputs, by name.
+        optional: Names of constants that a run may feed others in place of, with the largest shape
+            of those; see ``part``.
     """
 
     nodes: list[Node] = field(default_factory=list)
     constants: dict[str, Tensor] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
+    declared: dict[str, Declared] = field(default_factory=dict)
+    optional: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def part(self) -> None:
+        """Part what it must be given from what it may be given: constants that are inputs too.
+
+        Raises:
+            UnsoundError: One that a state is fed through has another type or shape than it should.
+        """
+        # Before ONNX's fourth version all constants were inputs too.
+        self.inputs = [name for name in self.inputs if name not in self.constants]
+        for name, declared in self.declared.items():
+            form = form_of(name)
+            default = self.constants.get(name)
+            if form is None or default is None:
+                continue
+            largest = None if declared.shape is None else form.largest(declared.shape)
+            if {declared.kind, default.kind} != {_FLOAT} or largest is None:
+                raise UnsoundError(f"the optional input {name!r} has another type or shape")
+            smallest = [0 if axis == form.free else one for axis, one in enumerate(largest)]
+            if len(default.dims) != len(largest) or not all(
+                low <= one <= high
+                for low, one, high in zip(smallest, default.dims, largest, strict=True)
+            ):
+                raise UnsoundError(f"the optional input {name!r} has another default")
+            self.optional[name] = largest
 
     def branches(self) -> Iterable[Graph]:
         """The graphs inside its operators."""

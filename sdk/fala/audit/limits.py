@@ -31,6 +31,19 @@ class GraphLimits:
 
 
 @dataclass(frozen=True)
+class StateLimits:
+    """Bounds on what may be fed to a graph's optional inputs.
+
+    Attributes:
+        bottleneck: Columns of an adapter.
+        prefix: Tokens in front of a text's own.
+    """
+
+    bottleneck: int = 256
+    prefix: int = 512
+
+
+@dataclass(frozen=True)
 class TokenizerLimits:
     """Bounds on a tokenizer.
 
@@ -66,4 +79,5 @@ class TokenizerLimits:
 
 
 GRAPH = GraphLimits()
+STATE = StateLimits()
 TOKENIZER = TokenizerLimits()

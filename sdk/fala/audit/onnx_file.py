@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fala.audit.graph import Graph, Node, Tensor, UnsoundError
+from fala.audit.graph import Declared, Graph, Node, Tensor, UnsoundError
 from fala.audit.limits import GRAPH
 from fala.audit.wire import BYTES, FIXED32, VARINT, Wire, signed, varints
 
@@ -37,7 +37,9 @@ def read_onnx(model: bytes) -> Graph:
             graphs.append(value)
     if len(graphs) != 1 or not isinstance(graphs[0], memoryview):
         raise ValueError(f"not an ONNX model: it holds {len(graphs)} graphs")
-    return _graph(graphs[0], reader, [0, 0], 0)
+    graph = _graph(graphs[0], reader, [0, 0], 0)
+    graph.part()
+    return graph
 
 
 def _graph(data: memoryview, reader: Wire, counted: list[int], depth: int) -> Graph:
@@ -59,12 +61,13 @@ def _graph(data: memoryview, reader: Wire, counted: list[int], depth: int) -> Gr
             tensor.check(f"the constant {name!r:.60}")
             graph.constants[name] = tensor
         elif number == 11:
-            graph.inputs.append(_name(value, reader))
+            name = _name(value, reader)
+            graph.inputs.append(name)
+            graph.declared[name] = _declared(value, reader)
         elif number == 12:
             graph.outputs.append(_name(value, reader))
         elif number == 15:
             raise UnsoundError("the model holds sparse constants")
-    # Before ONNX's fourth version constants were inputs too.
     graph.inputs = [name for name in graph.inputs if name not in graph.constants]
     return graph
 
@@ -81,6 +84,35 @@ def _name(data: memoryview, reader: Wire) -> str:
         if number == 1 and wire == BYTES:
             name = _text(value)
     return name
+
+
+def _declared(data: memoryview, reader: Wire) -> Declared:
+    """The type and shape of an input: messages in messages."""
+    kinds, shapes = [], []
+    for tensor in _inner(_inner([data], 2, reader), 1, reader):
+        for number, _, value in reader.fields(tensor):
+            if number == 1 and isinstance(value, int):
+                kinds.append(value)
+            elif number == 2 and isinstance(value, memoryview):
+                shapes.append(value)
+    if len(kinds) != 1 or len(shapes) != 1:  # other readers would merge several
+        return Declared(0, None)
+    lengths: list[int | None] = []
+    for axis in _inner(shapes, 1, reader):
+        length = None
+        for number, _, value in reader.fields(axis):
+            if number in (1, 2):
+                length = signed(value) if number == 1 and isinstance(value, int) else None
+        lengths.append(length)
+    return Declared(kinds[0], tuple(lengths))
+
+
+def _inner(messages: Sequence[memoryview], wanted: int, reader: Wire) -> list[memoryview]:
+    """The messages in a field of some messages."""
+    return [
+        value for message in messages for number, _, value in reader.fields(message)
+        if number == wanted and isinstance(value, memoryview)
+    ]  # fmt: skip
 
 
 def _node(data: memoryview, reader: Wire, counted: list[int], depth: int) -> Node:

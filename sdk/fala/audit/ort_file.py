@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import struct
 
-from fala.audit.graph import Graph, Node, Tensor, UnsoundError
+from fala.audit.graph import Declared, Graph, Node, Tensor, UnsoundError
 from fala.audit.limits import GRAPH
 
 _IDENTIFIER = b"ORTM"
+_TENSOR = 1  # of the kinds of types
+_FIXED = 1  # of the kinds of lengths
 _MOST_TABLES = 500_000  # of one file; offsets may lead to one table many times
 
 
@@ -114,7 +116,17 @@ def read_ort(model: bytes) -> Graph:
         graph = None if stored is None else stored.table(7)
         if graph is None:
             raise ValueError("it holds no graph")
-        return _graph(graph, [0], 0)
+        read = _graph(graph, [0], 0)
+        for argument in graph.tables(1):
+            if (name := argument.text(0)) in read.constants:
+                # Of a name that stands twice nobody can tell which counts.
+                again = name in read.declared
+                read.declared[name] = Declared(0, None) if again else _declared(argument)
+        # Only what the graph takes; the table is of all its values.
+        taken = set(graph.texts(5))
+        read.declared = {name: one for name, one in read.declared.items() if name in taken}
+        read.part()
+        return read
     except struct.error as error:
         raise ValueError("an offset leads out of the file") from error
 
@@ -143,6 +155,21 @@ def _graph(table: _Table, counted: list[int], depth: int) -> Graph:
         graph.nodes.append(_node(stored, counted, depth))
     graph.inputs = [name for name in graph.inputs if name not in graph.constants]
     return graph
+
+
+def _declared(argument: _Table) -> Declared:
+    """The type and shape of a value."""
+    told = argument.table(2)
+    tensor = told.table(2) if told is not None and told.scalar(1, "<B") == _TENSOR else None
+    shape = None if tensor is None else tensor.table(1)
+    if tensor is None or shape is None:
+        return Declared(0, None)
+    lengths: list[int | None] = []
+    for axis in shape.tables(0):
+        value = axis.table(0)
+        fixed = value is not None and value.scalar(0, "<b") == _FIXED
+        lengths.append(int(value.scalar(1, "<q")) if value is not None and fixed else None)
+    return Declared(int(tensor.scalar(0, "<i")), tuple(lengths))
 
 
 def _node(table: _Table, counted: list[int], depth: int) -> Node:

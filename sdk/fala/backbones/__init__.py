@@ -3,6 +3,7 @@
 from fala.backbones.lazy import LazyBackbone
 from fala.backbones.onnx_encoder import OnnxEncoder
 from fala.backbones.protocol import Backbone
+from fala.backbones.state import EncoderState
 from fala.backbones.word_vectors import WordVectors
 
-__all__ = ["Backbone", "LazyBackbone", "OnnxEncoder", "WordVectors"]
+__all__ = ["Backbone", "EncoderState", "LazyBackbone", "OnnxEncoder", "WordVectors"]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.audit.optional import form_of
+from fala.backbones.state import EncoderState, Shape, check_inputs, fed
 from fala.errors import BundleFormatError, DataError, DimensionError, safe_line
 from fala.examples import check_texts, segments
 
@@ -90,6 +94,7 @@ class OnnxEncoder:
             )
             inputs = {entry.name: entry.type for entry in self._session.get_inputs()}
             outputs = [(entry.type, entry.shape) for entry in self._session.get_outputs()]
+            self._optional = _optional(self._session.get_overridable_initializers())
         with _wrapped("the tokenizer cannot be loaded"):
             self._tokenizer = Tokenizer.from_str(tokenizer.decode())
             self._tokenizer.no_padding()
@@ -127,6 +132,7 @@ class OnnxEncoder:
                 f"the graph's output has shape {safe_line(shape)}; expected (n, dimension)"
             )
         self._dimension = shape[1]
+        self._fitting: WeakSet[EncoderState] = WeakSet()
 
     @property
     def dimension(self) -> int:
@@ -138,7 +144,24 @@ class OnnxEncoder:
         """Whether the graph tells a pair's segments apart by token types."""
         return "token_type_ids" in self._inputs
 
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    @property
+    def optional_inputs(self) -> Mapping[str, Shape]:
+        """What the graph takes of a state: inputs by name, with their shapes."""
+        return MappingProxyType(self._optional)
+
+    def check_state(self, state: EncoderState) -> None:
+        """Check that a state fits this graph; ``encode`` does so, too, once for each state.
+
+        Raises:
+            BundleFormatError: It does not; says which input is wrong, and how.
+        """
+        if state not in self._fitting:
+            check_inputs(state, self._optional)
+            self._fitting.add(state)
+
+    def encode(
+        self, texts: Sequence[str], state: EncoderState | None = None
+    ) -> NDArray[np.float32]:
         """Embed texts, a few of similar length at a time, on every core.
 
         Of a text, or of either segment of a pair, the first ``LONGEST`` characters are read, or
@@ -147,6 +170,8 @@ class OnnxEncoder:
 
         Args:
             texts: n texts; see ``fala.Pair`` for those of two segments.
+            state: A task's adapter, a writer's prompt, or both; None for the backbone as it is.
+                It counts for this call alone, so that threads may use several.
 
         Returns:
             The embeddings, shape (n, dimension).
@@ -154,10 +179,13 @@ class OnnxEncoder:
         Raises:
             DataError: An item is not a text, or a pair for which there is no room; names its
                 position.
-            BundleFormatError: The tokenizer or the model fails on a text, or the model gives NaN,
-                infinity or another shape than its graph says: the vendor's mistake.
+            BundleFormatError: The state does not fit the graph; the tokenizer or the model fails on
+                a text; or the model gives NaN, infinity or another shape than its graph says: the
+                vendor's mistakes.
         """
         texts = check_texts(texts)
+        if state is not None:
+            self.check_state(state)
         ids, types = self._tokenized(texts)
         result = np.empty((len(ids), self._dimension), dtype=np.float32)
 
@@ -165,6 +193,7 @@ class OnnxEncoder:
             result[positions] = self._run(
                 [ids[position] for position in positions],
                 [types[position] for position in positions],
+                state,
             )
 
         runs = _runs(ids, types)
@@ -196,7 +225,9 @@ class OnnxEncoder:
                     types.append(encoding.type_ids if len(parts) > 1 else [])
         return ids, types
 
-    def _run(self, ids: list[list[int]], types: list[list[int]]) -> NDArray[np.float32]:
+    def _run(
+        self, ids: list[list[int]], types: list[list[int]], state: EncoderState | None
+    ) -> NDArray[np.float32]:
         # A text without tokens (no special tokens either) is one masked-in padding token.
         ids = [row or [self._pad_id] for row in ids]
         length = max(len(row) for row in ids)
@@ -205,11 +236,12 @@ class OnnxEncoder:
         for position, row in enumerate(ids):
             input_ids[position, : len(row)] = row
             mask[position, : len(row)] = 1
-        feeds = {"input_ids": input_ids, "attention_mask": mask}
+        feeds: dict[str, NDArray[Any]] = {"input_ids": input_ids, "attention_mask": mask}
         if "token_type_ids" in self._inputs:
             feeds["token_type_ids"] = np.zeros_like(mask)
             for position, row in enumerate(types):
                 feeds["token_type_ids"][position, : len(row)] = row
+        feeds.update(fed(state))
         with _wrapped("the model fails"):
             embeddings: NDArray[np.float32] = self._session.run(None, feeds)[0]
         if embeddings.shape != (len(ids), self._dimension):
@@ -220,6 +252,22 @@ class OnnxEncoder:
         if not np.isfinite(embeddings).all():
             raise BundleFormatError("the model gave an embedding with NaN or infinity")
         return embeddings
+
+
+def _optional(entries: Sequence[Any]) -> dict[str, Shape]:
+    """The inputs that a state is fed through, of those that a run may leave out."""
+    found: dict[str, Shape] = {}
+    for entry in entries:
+        if (form := form_of(entry.name)) is None:
+            continue  # a constant that nobody feeds
+        shape = tuple(one if isinstance(one, int) else None for one in entry.shape)
+        if entry.type != "tensor(float)" or form.largest(shape) is None:
+            raise BundleFormatError(
+                f"the graph's optional input {entry.name} is a {entry.type} of "
+                f"{safe_line(entry.shape)}; expected another type or shape"
+            )
+        found[entry.name] = shape
+    return found
 
 
 def _parts(texts: Sequence[tuple[str, ...]]) -> Iterator[Sequence[tuple[str, ...]]]:

@@ -36,4 +36,5 @@ class Backbone(Protocol):
 
         Raises:
             DataError: An item is not a text; names its position.
+            BundleFormatError: The backbone takes no state, or not this one.
         """

@@ -1,22 +1,162 @@
-"""What is fed to a backbone's optional inputs: a task's adapter, a writer's prompt."""
+"""What a task's adapter or a writer's prompt feeds to a backbone, beside the texts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.audit.optional import form_of
+from fala.errors import BundleFormatError, safe_line
 
+Shape = tuple["int | None", ...]
+"""Lengths of an input's axes; None for one that a state chooses."""
+
+
+# Two states are the same one or are not: arrays have no hash, and none is asked for.
 @dataclass(frozen=True, eq=False)
 class EncoderState:
-    """What is fed beside every text.
+    """Arrays for a backbone's optional inputs; see ``OnnxEncoder.encode``.
 
     Attributes:
-        inputs: Float32 arrays by the names of the graph's inputs.
-        digest: SHA-256 of what they are; with the backbone's it is the provenance of embeddings.
+        inputs: Float32 arrays by the inputs' names; they are copied where anybody could change
+            them. What is left out is as if there were no adapter, or no prompt.
+        digest: Of what they were made from, hexadecimal; part of the provenance of every
+            embedding, see ``provenance``.
+
+    Raises:
+        BundleFormatError: An input's name is none of an adapter's or a prompt's, or its array is
+            none of finite float32 numbers, or is larger than any state's.
     """
 
     inputs: Mapping[str, NDArray[np.float32]]
     digest: str
+
+    def __post_init__(self) -> None:
+        kept = {name: _checked(name, array) for name, array in self.inputs.items()}
+        object.__setattr__(self, "inputs", MappingProxyType(kept))
+
+    @classmethod
+    def of(cls, inputs: Mapping[str, NDArray[np.float32]]) -> EncoderState:
+        """A state whose digest is that of its own numbers.
+
+        Args:
+            inputs: As in the class.
+
+        Raises:
+            BundleFormatError: As in the class.
+        """
+        state = cls(inputs, "")
+        digest = hashlib.sha256()
+        for name, array in sorted(state.inputs.items()):
+            digest.update(f"{name} {array.shape}\n".encode())
+            digest.update(array.astype("<f4").tobytes())
+        object.__setattr__(state, "digest", digest.hexdigest())
+        return state
+
+    def joined(self, other: EncoderState) -> EncoderState:
+        """This state and another one together: a task's adapter and a writer's prompt.
+
+        Args:
+            other: Has none of this one's inputs.
+
+        Returns:
+            Their inputs, and the digest of both digests, in this order.
+
+        Raises:
+            BundleFormatError: Both feed the same input.
+        """
+        if twice := sorted(self.inputs.keys() & other.inputs.keys()):
+            raise BundleFormatError(f"two states feed the same input, {twice[0]}")
+        digest = hashlib.sha256(f"{self.digest}\n{other.digest}".encode()).hexdigest()
+        return EncoderState({**self.inputs, **other.inputs}, digest)
+
+
+def provenance(backbone: str, state: EncoderState | None = None) -> str:
+    """The digest that stored embeddings and logits carry.
+
+    Args:
+        backbone: The backbone's digest.
+        state: What it was fed beside the texts.
+
+    Returns:
+        The backbone's own digest where that is nothing; else one of both.
+    """
+    if state is None:
+        return backbone
+    return hashlib.sha256(f"{backbone}\n{state.digest}".encode()).hexdigest()
+
+
+def check_inputs(state: EncoderState, shapes: Mapping[str, Shape]) -> None:
+    """Check that a state fits a graph.
+
+    Args:
+        state: The state.
+        shapes: The graph's optional inputs.
+
+    Raises:
+        BundleFormatError: The graph lacks an input, or one has another shape.
+    """
+    for name, array in state.inputs.items():
+        shape = shapes.get(name)
+        if shape is None:
+            has = "others" if shapes else "none"
+            raise BundleFormatError(
+                f"the backbone has no optional input {name}, it has {has}: the adapter or prompt "
+                "is not for this backbone"
+            )
+        if len(shape) != array.ndim or any(
+            length not in (None, given) for length, given in zip(shape, array.shape, strict=True)
+        ):
+            expected = ", ".join("any" if length is None else str(length) for length in shape)
+            raise BundleFormatError(
+                f"{name} has the shape {array.shape}; the backbone takes ({expected})"
+            )
+    lengths: dict[str, set[int]] = {}
+    for name in shapes:
+        form = form_of(name)
+        if form is not None and form.free is not None:
+            given = state.inputs.get(name)
+            length = 0 if given is None else given.shape[form.free]
+            lengths.setdefault(form.group, set()).add(length)
+    for group, found in lengths.items():
+        if len(found) > 1:
+            raise BundleFormatError(
+                f"the parts of {group} do not fit each other: they have "
+                f"{' and '.join(map(str, sorted(found)))} columns or tokens"
+            )
+
+
+def fed(state: EncoderState | None) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """What a run is fed of a state: nothing that is empty, which is the same as left out."""
+    if state is not None:
+        # onnxruntime 1.17 leaves what a product over no columns gives as it finds it.
+        yield from ((name, array) for name, array in state.inputs.items() if array.size)
+
+
+def _checked(name: str, array: NDArray[np.float32]) -> NDArray[np.float32]:
+    form = form_of(name) if isinstance(name, str) else None
+    if form is None:
+        raise BundleFormatError(
+            f"{safe_line(name, 80)!r} is no input of an adapter or a prompt (adapter.0.output."
+            "down.weight, past_key_values.0.key, and their like)"
+        )
+    if not isinstance(array, np.ndarray) or array.dtype != np.float32:
+        kind = getattr(array, "dtype", type(array).__name__)
+        raise BundleFormatError(f"{name} is of {kind}; it should be an array of float32")
+    if array.ndim != form.axes:
+        raise BundleFormatError(f"{name} has {array.ndim} axes; it should have {form.axes}")
+    if form.free is not None and array.shape[form.free] > form.most:
+        raise BundleFormatError(
+            f"{name} has the shape {array.shape}: its axis {form.free} may be {form.most} long"
+        )
+    if not np.isfinite(array).all():
+        raise BundleFormatError(f"{name} holds NaN or infinity")
+    if array.flags.writeable or array.base is not None or not array.flags.c_contiguous:
+        array = np.array(array, order="C")
+        array.flags.writeable = False
+    return array

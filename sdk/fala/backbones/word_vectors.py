@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.backbones.state import EncoderState
 from fala.backbones.words import words
 from fala.errors import BundleFormatError
 from fala.examples import check_texts
@@ -74,18 +75,24 @@ class WordVectors:
         """Length of an embedding."""
         return int(self._vectors.shape[1])
 
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def encode(
+        self, texts: Sequence[str], state: EncoderState | None = None
+    ) -> NDArray[np.float32]:
         """Embed texts as means of their words' vectors; of a text ``LONGEST`` characters count.
 
         Args:
             texts: n texts.
+            state: None: there is nothing that it could be fed to.
 
         Returns:
             The embeddings, shape (n, dimension).
 
         Raises:
             DataError: An item is not a text; names its position.
+            BundleFormatError: A state is given.
         """
+        if state is not None:
+            raise BundleFormatError("word vectors take no adapter and no prompt; a transformer may")
         texts = check_texts(texts)
         result = np.zeros((len(texts), self.dimension), dtype=np.float32)
         for position, text in enumerate(texts):

@@ -5,6 +5,7 @@ and from nothing else of ``fala``.
 """
 
 from fala.backbones import OnnxEncoder, WordVectors
+from fala.backbones.state import EncoderState, provenance
 from fala.backbones.words import words
 from fala.bundle.arrays import array_bytes, read_array
 from fala.bundle.files import temporary_folder, write_atomically
@@ -32,6 +33,7 @@ __all__ = [
     "CLASSIFICATION",
     "GRID",
     "MATCHING",
+    "EncoderState",
     "Evidence",
     "Example",
     "Lexicon",
@@ -54,6 +56,7 @@ __all__ = [
     "load_rows",
     "ngrams",
     "probabilities",
+    "provenance",
     "read_array",
     "read_rows",
     "scores",

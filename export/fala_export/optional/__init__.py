@@ -1,0 +1,1 @@
+"""Optional inputs of an exported graph: adapters of tasks, prompts of writers."""

@@ -1,0 +1,158 @@
+"""Give a graph optional inputs: initializers that a run may feed others in place of.
+
+Their defaults change nothing, to the last bit: adapters of zeros, and prefixes without
+tokens. So one graph on a device serves every task and every writer, and what a task or a writer
+adds is a handful of arrays a run, see ``fala.backbones.state``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fala import ExportError
+from fala_export.optional.structure import Attention, Scale, Site, Structure
+from fala_export.precision.graph_edit import GraphEdit
+
+#: Where products are computed, whatever a graph's weights are stored in.
+_FLOAT = np.float32
+
+
+def add_optional_inputs(model: bytes, *, adapters: bool, prompts: bool) -> bytes:
+    """Add optional inputs to a graph.
+
+    With ``adapters``, for each layer l and for ``attention`` and ``output`` (Houlsby et al., ICML
+    2019, figure 2; y = LayerNormalization(x + a), a = z + silu(z D + b) U + c, z the sub-layer's
+    dense layer):
+
+    - ``adapter.{l}.{site}.down.weight`` D, shape (d, m), and ``.down.bias`` b, (m,);
+    - ``adapter.{l}.{site}.up.weight`` U, (m, d), and ``.up.bias`` c, (d,); every site may have an m
+      of its own, and by default all four are 0;
+    - ``adapter.{l}.{site}.norm.weight`` and ``.norm.bias``, (d,): by default the graph's own.
+
+    With ``prompts``, for each layer ``past_key_values.{l}.key`` and ``.value``, shape (1, heads,
+    length, width of a head): tokens that every text of the run attends to as well, in front of its
+    own; by default of length 0, and every layer may have a length of its own. They carry no mask,
+    no place (the text's own tokens keep theirs) and no distance to others.
+
+    Args:
+        model: A serialized ONNX model, quantized or not, as ``quantize`` gives it.
+        adapters: Whether to add the first.
+        prompts: Whether to add the second.
+
+    Returns:
+        The serialized model.
+
+    Raises:
+        ExportError: The graph has no place for them, or none that is known.
+    """
+    if not adapters and not prompts:
+        return model
+    edit = GraphEdit(model)
+    structure = Structure(edit)
+    surgeon = _Surgeon(
+        edit,
+        structure.sites() if adapters else [],
+        structure.attentions() if prompts else [],
+    )
+    return surgeon.operate()
+
+
+class _Surgeon:
+    """Puts a graph's nodes back, with new ones between.
+
+    Args:
+        edit: The graph.
+        sites: Where adapters go.
+        attentions: Where prompts go.
+    """
+
+    def __init__(self, edit: GraphEdit, sites: list[Site], attentions: list[Attention]) -> None:
+        self._edit = edit
+        self._totals = {site.total.output[0]: site for site in sites}
+        self._norms = {site.norm.output[0]: site for site in sites}
+        self._softmaxes = {one.softmax.output[0]: one for one in attentions}
+        self._averages = {one.average.output[0]: one for one in attentions}
+        self._texts = ""  # name of the shape (number of texts, 1, 1, 1)
+
+    def operate(self) -> bytes:
+        """Put all nodes back; gives the new model."""
+        for node in self._edit.source:
+            name = node.output[0] if node.output else ""
+            if site := self._totals.get(name):
+                adapted = self._adapter(site)
+                places = [place for place, one in enumerate(node.input) if one == site.dense]
+                node.input[places[-1]] = adapted
+            elif site := self._norms.get(name):
+                self._norm(site)
+            elif attention := self._softmaxes.get(name):
+                node.input[0] = self._scores(attention)
+            elif attention := self._averages.get(name):
+                node.input[1] = self._values(attention)
+            self._edit.keep(node)
+        return self._edit.finish()
+
+    def _adapter(self, site: Site) -> str:
+        edit, name = self._edit, f"adapter.{site.layer}.{site.name}"
+        width = len(self._array(site.norm.input[1]))
+        # One column of zeros, and not none: onnxruntime 1.17 leaves what a product over no
+        # columns gives as it finds it.
+        size = f"{name}.size"
+        shapes: dict[str, tuple[int | str, ...]] = {
+            "down.weight": (width, size), "down.bias": (size,), "up.weight": (size, width),
+            "up.bias": (width,),
+        }  # fmt: skip
+        inputs = {part: self._zeros(f"{name}.{part}", shape, 1) for part, shape in shapes.items()}
+        down = edit.add("MatMul", [site.dense, inputs["down.weight"]])
+        down = edit.add("Add", [down, inputs["down.bias"]])
+        hidden = edit.add("Mul", [down, edit.add("Sigmoid", [down])])  # silu
+        up = edit.add("MatMul", [hidden, inputs["up.weight"]])
+        return edit.add("Add", [site.dense, edit.add("Add", [up, inputs["up.bias"]])])
+
+    def _zeros(self, name: str, shape: Sequence[int | str], free: int) -> str:
+        """An input whose default is 0, and of a length where it may have any."""
+        default = np.zeros([free if isinstance(one, str) else one for one in shape], _FLOAT)
+        return self._edit.optional(name, default, shape)
+
+    def _norm(self, site: Site) -> None:
+        for place, part in ((1, "weight"), (2, "bias")):
+            name = f"adapter.{site.layer}.{site.name}.norm.{part}"
+            # Layers may share their norm; each has inputs of its own.
+            site.norm.input[place] = self._edit.optional(name, self._array(site.norm.input[place]))
+
+    def _array(self, name: str) -> np.ndarray:
+        array = self._edit.array(name)
+        if array is None or array.dtype != _FLOAT:
+            raise ExportError("no place for adapters: a LayerNormalization's weights vary")
+        return array
+
+    def _scores(self, attention: Attention) -> str:
+        """What a softmax takes: the scores of the prefix in front of the text's own."""
+        edit, name = self._edit, f"past_key_values.{attention.layer}"
+        shape = (1, attention.heads, f"{name}.length", attention.width)
+        key = self._zeros(f"{name}.key", shape, 0)
+        # Scaled first: onnxruntime multiplies with what is turned last without turning it.
+        for scale in attention.key_scales:
+            key = self._scaled(key, scale)
+        turned = edit.add("Transpose", [key], perm=[0, 1, 3, 2])
+        scores = edit.add("MatMul", [attention.product.input[0], turned])
+        for scale in attention.score_scales:
+            scores = self._scaled(scores, scale)
+        return edit.add("Concat", [scores, attention.softmax.input[0]], axis=3)
+
+    def _scaled(self, name: str, scale: Scale) -> str:
+        return self._edit.add(scale.operator, [name, scale.number])
+
+    def _values(self, attention: Attention) -> str:
+        """The prefix's values, the same for all texts of a run, in front of the text's own."""
+        edit, name = self._edit, f"past_key_values.{attention.layer}"
+        shape = (1, attention.heads, f"{name}.length", attention.width)
+        value = self._zeros(f"{name}.value", shape, 0)
+        own = attention.average.input[1]
+        if not self._texts:
+            # Expand takes a length of 1 as any: only the number of texts counts.
+            texts = edit.add("Shape", [own], start=0, end=1)
+            ones = edit.constant(np.ones(3, np.int64))
+            self._texts = edit.add("Concat", [texts, ones], axis=0)
+        return edit.add("Concat", [edit.add("Expand", [value, self._texts]), own], axis=2)

@@ -1,0 +1,72 @@
+"""Optional inputs of a graph: what a task's adapter and a writer's prompt are fed through.
+
+They are inputs that are constants too, so that a run may leave them out. Their names are those of
+the field: ``adapter.{l}.{attention,output}.{down,up,norm}.{weight,bias}`` for a bottleneck behind a
+sub-layer and the norm that follows it, ``past_key_values.{l}.{key,value}`` for tokens in front of
+a text's own. Constants of other names are constants, wherever else they stand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fala.audit.limits import STATE
+
+_ADAPTER = re.compile(r"(adapter\.\d{1,3}\.(?:attention|output))\.(down|up|norm)\.(weight|bias)")
+_PREFIX = re.compile(r"(past_key_values\.\d{1,3})\.(?:key|value)")
+
+#: Of an adapter's parts: how many axes they have, and which of them is the bottleneck.
+_PARTS = {
+    ("down", "weight"): (2, 1), ("down", "bias"): (1, 0), ("up", "weight"): (2, 0),
+    ("up", "bias"): (1, None), ("norm", "weight"): (1, None), ("norm", "bias"): (1, None),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Form:
+    """What an optional input is like.
+
+    Attributes:
+        group: Inputs of one group have the same length along their free axes.
+        axes: How many it has.
+        free: The axis whose length a state chooses; None where there is none.
+        most: The largest such length.
+    """
+
+    group: str
+    axes: int
+    free: int | None
+    most: int
+
+    def largest(self, shape: Sequence[int | None]) -> tuple[int, ...] | None:
+        """The largest shape that may be fed.
+
+        Args:
+            shape: As the graph declares it; None for what is free.
+
+        Returns:
+            None where the graph declares another form than this.
+        """
+        if len(shape) != self.axes:
+            return None
+        for axis, length in enumerate(shape):
+            if (length is None) != (axis == self.free) or (length is not None and length < 1):
+                return None
+        if self.axes == _PREFIX_AXES and shape[0] != 1:
+            return None
+        return tuple(self.most if length is None else length for length in shape)
+
+
+_PREFIX_AXES = 4  # (1, heads, length, width of a head)
+
+
+def form_of(name: str) -> Form | None:
+    """What an optional input of a name is like; None where the name is none of one."""
+    if found := _ADAPTER.fullmatch(name):
+        axes, free = _PARTS[found[2], found[3]]
+        return Form(found[1], axes, free, STATE.bottleneck)
+    if found := _PREFIX.fullmatch(name):
+        return Form(found[1], _PREFIX_AXES, 2, STATE.prefix)
+    return None

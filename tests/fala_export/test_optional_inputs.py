@@ -1,0 +1,221 @@
+"""Adapters and prompts as optional inputs of an exported graph."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("optimum")
+
+from click.testing import CliRunner
+
+from adapted import adapt, constant, prefixed, random_state
+from fala import Bundle, BundleFormatError, ExportError
+from fala.audit.model import audit_model
+from fala.vendor import EncoderState, OnnxEncoder
+from fala_export.backbone import load
+from fala_export.cli import main
+from fala_export.onnx_graph import encoder_graph
+from fala_export.optional.surgery import add_optional_inputs
+from fala_export.ort_format import to_ort
+from fala_export.precision.calibration import token_sequences
+from fala_export.precision.weights import quantize
+from families import CORPUS, LENGTH, write_model
+
+TEXTS = [*CORPUS[:6], "", "one two three " * 20]
+WIDE = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
+
+
+def opened(model, tokenizer, **settings):
+    return OnnxEncoder(model, tokenizer, max_length=LENGTH, **settings)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("bert"), **WIDE)
+
+
+@pytest.fixture(scope="module")
+def encoder(folder):
+    return load(str(folder))
+
+
+@pytest.fixture(scope="module")
+def graphs(encoder):
+    """Plain graphs by precision."""
+    graph = encoder_graph(encoder.module)
+    sequences = token_sequences(encoder.tokenizer, LENGTH)[::4]
+    return {name: quantize(graph, name, sequences) for name in ("none", "fp16", "int8", "int4")}
+
+
+@pytest.fixture(scope="module")
+def models(graphs):
+    return {
+        name: add_optional_inputs(model, adapters=True, prompts=True)
+        for name, model in graphs.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def backbones(models, encoder):
+    return {name: opened(model, encoder.tokenizer) for name, model in models.items()}
+
+
+@pytest.fixture(scope="module")
+def backbone(backbones):
+    return backbones["none"]
+
+
+@pytest.mark.parametrize("precision", ["none", "fp16", "int8", "int4"])
+def test_a_used_state_is_a_separate_export_with_constants(precision, graphs, backbones, encoder):
+    backbone = backbones[precision]
+    plain = opened(graphs[precision], encoder.tokenizer)
+    np.testing.assert_array_equal(backbone.encode(TEXTS), plain.encode(TEXTS))
+    inputs = random_state(backbone.optional_inputs)
+    model = add_optional_inputs(graphs[precision], adapters=True, prompts=True)
+    apart = opened(constant(model, inputs), encoder.tokenizer)
+    assert not apart.optional_inputs
+    used = backbone.encode(TEXTS, EncoderState.of(inputs))
+    np.testing.assert_allclose(used, apart.encode(TEXTS), atol=1e-6)
+    assert np.abs(used - plain.encode(TEXTS)).max() > 0.1
+
+
+def test_adapters_are_the_bottlenecks_of_the_paper(folder, backbone):
+    inputs = random_state(backbone.optional_inputs, kind="adapter.")
+    encoder = load(str(folder))
+    adapt(encoder.module.transformer, inputs)
+    used = backbone.encode(TEXTS, EncoderState.of(inputs))
+    np.testing.assert_allclose(used, encoder.encode(TEXTS, LENGTH), atol=2e-5)
+    # The same through an export of its own: only products are summed in another order.
+    apart = opened(encoder_graph(encoder.module), encoder.tokenizer)
+    np.testing.assert_allclose(used, apart.encode(TEXTS), atol=2e-6)
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "albert"])
+def test_prefixes_are_keys_and_values_in_front_of_a_texts_own(family, tmp_path):
+    encoder = load(str(write_model(tmp_path / family, family)))
+    model = add_optional_inputs(encoder_graph(encoder.module), adapters=False, prompts=True)
+    backbone = opened(model, encoder.tokenizer)
+    inputs = random_state(backbone.optional_inputs, scale=1)
+    used = backbone.encode(TEXTS, EncoderState.of(inputs))
+    expected = []
+    for text in TEXTS:  # alone: a pass of torch is one batch, and so is the patch
+        with prefixed(inputs):
+            expected.append(encoder.encode([text], LENGTH))
+    np.testing.assert_allclose(used, np.concatenate(expected), atol=2e-5)
+    assert np.abs(used - backbone.encode(TEXTS)).max() > 0.1
+
+
+def test_prefixes_of_mpnet_have_no_distance(tmp_path):
+    """Its attention adds a bias by distance to the scores of a text's own tokens alone."""
+    import torch
+
+    encoder = load(str(write_model(tmp_path / "mpnet", "mpnet")))
+    model = add_optional_inputs(encoder_graph(encoder.module), adapters=False, prompts=True)
+    backbone = opened(model, encoder.tokenizer)
+    inputs = random_state(backbone.optional_inputs, scale=1)
+
+    def forward(self, hidden, attention_mask=None, head_mask=None, position_bias=None, *_, **__):
+        shape = (*hidden.shape[:2], self.num_attention_heads, -1)
+        q, k, v = (part(hidden).view(shape).transpose(1, 2) for part in (self.q, self.k, self.v))
+        start = f"past_key_values.{self.number}."
+        key, value = (torch.tensor(inputs[start + part]) for part in ("key", "value"))
+        width = q.shape[-1] ** 0.5
+        scores = q @ k.transpose(2, 3) / width + position_bias + attention_mask
+        before = (q @ key.transpose(2, 3)) / width
+        weights = torch.cat([before, scores], dim=3).softmax(dim=3)
+        context = weights @ torch.cat([value.expand(len(v), -1, -1, -1), v], dim=2)
+        return (self.o(context.transpose(1, 2).flatten(2)),)
+
+    for number, layer in enumerate(encoder.module.transformer.encoder.layer):
+        attention = layer.attention.attn
+        attention.number = number
+        attention.forward = forward.__get__(attention)
+    used = backbone.encode(TEXTS, EncoderState.of(inputs))
+    np.testing.assert_allclose(used, encoder.encode(TEXTS, LENGTH), atol=2e-5)
+
+
+def test_one_session_takes_bottlenecks_of_every_size_and_another_task_each_time(backbone):
+    shapes = backbone.optional_inputs
+    plain = backbone.encode(TEXTS)
+    sizes = (0, 1, 2, 64, 256)
+    states = [EncoderState.of(random_state(shapes, size, 2 * size, seed=size)) for size in sizes]
+    first = [backbone.encode(TEXTS, state) for state in states]
+    for number in (3, 0, 4, 1, 2, 0, 3):
+        np.testing.assert_array_equal(backbone.encode(TEXTS, states[number]), first[number])
+        np.testing.assert_array_equal(backbone.encode(TEXTS), plain)
+    apart = [np.abs(one - other).max() for one, other in pairwise(first)]
+    assert min(apart) > 0.1
+
+
+def test_sites_may_have_sizes_of_their_own_and_be_left_out(backbone):
+    shapes = backbone.optional_inputs
+    large, small = (random_state(shapes, size, size) for size in (7, 3))
+    mixed = {name: (large if ".1." in name else small)[name] for name in shapes}
+    used = backbone.encode(TEXTS, EncoderState.of(mixed))
+    assert np.isfinite(used).all()
+    span = {name: part for name, part in large.items() if name.startswith("adapter.1.output")}
+    one = backbone.encode(TEXTS, EncoderState.of(span))
+    assert np.abs(one - backbone.encode(TEXTS)).max() > 0.01
+    # A bottleneck without columns is none, whatever the runtime makes of empty products.
+    empty = random_state(shapes, 0, 0, kind="past")
+    np.testing.assert_array_equal(backbone.encode(TEXTS, EncoderState.of({**empty, **span})), one)
+
+
+def test_texts_of_a_run_share_a_prefix(backbone):
+    state = EncoderState.of(random_state(backbone.optional_inputs))
+    together = backbone.encode(TEXTS, state)
+    alone = np.concatenate([backbone.encode([text], state) for text in TEXTS])
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+
+
+def test_onnxruntimes_own_format_keeps_them(models, backbones, encoder):
+    converted = to_ort(models["int8"]).model
+    stored = opened(converted, encoder.tokenizer, ort_format=True)
+    assert stored.optional_inputs == backbones["int8"].optional_inputs
+    audit_model(converted, LENGTH, ort_format=True)
+    state = EncoderState.of(random_state(stored.optional_inputs))
+    for given in (None, state):
+        expected = backbones["int8"].encode(TEXTS, given)
+        np.testing.assert_allclose(stored.encode(TEXTS, given), expected, atol=1e-5)
+
+
+def test_a_state_for_another_backbone_is_refused(backbone, graphs, encoder):
+    inputs = random_state(backbone.optional_inputs)
+    plain = opened(graphs["none"], encoder.tokenizer)
+    with pytest.raises(BundleFormatError, match="no optional input adapter"):
+        plain.encode(TEXTS, EncoderState.of(inputs))
+    wide = {**inputs, "adapter.0.output.up.bias": np.zeros(65, np.float32)}
+    with pytest.raises(BundleFormatError, match=r"shape \(65,\); the backbone takes \(64\)"):
+        backbone.encode(TEXTS, EncoderState.of(wide))
+    uneven = {**inputs, "adapter.0.output.down.bias": np.zeros(6, np.float32)}
+    with pytest.raises(BundleFormatError, match=r"parts of adapter\.0\.output .* 5 and 6"):
+        backbone.check_state(EncoderState.of(uneven))
+    deep = {**inputs, "adapter.2.output.up.bias": np.zeros(64, np.float32)}
+    with pytest.raises(BundleFormatError, match=r"has no optional input adapter\.2"):
+        backbone.check_state(EncoderState.of(deep))
+
+
+def test_the_command_adds_them_and_the_manifest_says_so(folder, tmp_path):
+    arguments = ["backbone", str(folder), "--quantize", "none", "--max-length", "32"]
+    out = tmp_path / "x.fala"
+    done = CliRunner().invoke(main, [*arguments, "--out", str(out), "--adapters", "--prompts"])
+    assert done.exit_code == 0, done.output
+    bundle = Bundle.open(out)
+    assert bundle.manifest.details["optional_inputs"] == ["adapters", "prompts"]
+    backbone = bundle.backbone()
+    state = EncoderState.of(random_state(backbone.optional_inputs))
+    assert backbone.encode(TEXTS, state).shape == (len(TEXTS), 64)
+
+
+def test_a_graph_without_a_place_is_refused():
+    from test_precision import lone_product
+
+    model, _ = lone_product(np.ones((64, 48), np.float32))
+    with pytest.raises(ExportError, match="no place for adapters"):
+        add_optional_inputs(model, adapters=True, prompts=False)
+    with pytest.raises(ExportError, match="no attention"):
+        add_optional_inputs(model, adapters=False, prompts=True)
+    assert add_optional_inputs(model, adapters=False, prompts=False) == model

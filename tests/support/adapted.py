@@ -1,0 +1,92 @@
+"""Adapters and prompts in torch, beside which a graph's optional inputs are held."""
+
+from contextlib import contextmanager
+
+import numpy as np
+
+SITES = ("attention", "output")
+
+
+def random_state(shapes, columns=5, tokens=4, seed=0, kind="", scale=0.3):
+    """Arrays for optional inputs whose names begin with ``kind``; norms stay near 1."""
+    draw = np.random.default_rng(seed)
+    found = {}
+    for name, shape in sorted(shapes.items()):
+        free = columns if name.startswith("adapter.") else tokens
+        lengths = [free if length is None else length for length in shape]
+        numbers = draw.normal(size=lengths).astype(np.float32) * np.float32(scale)
+        if name.startswith(kind):
+            found[name] = numbers + np.float32(name.endswith("norm.weight"))
+    return found
+
+
+def adapt(transformer, inputs):
+    """Put adapters into a BERT for good: a bottleneck behind a sub-layer's dense, and its norm."""
+    import torch
+
+    class Bottleneck(torch.nn.Module):
+        def __init__(self, parts):
+            super().__init__()
+            for name, part in parts.items():
+                self.register_buffer(name.replace(".", "_"), torch.tensor(part))
+
+        def forward(self, z):
+            hidden = torch.nn.functional.silu(z @ self.down_weight + self.down_bias)
+            return z + hidden @ self.up_weight + self.up_bias
+
+    for number, layer in enumerate(transformer.encoder.layer):
+        for site, module in zip(SITES, (layer.attention.output, layer.output), strict=True):
+            start = f"adapter.{number}.{site}."
+            parts = {
+                name.removeprefix(start): part
+                for name, part in inputs.items()
+                if name.startswith(start)
+            }
+            module.dense = torch.nn.Sequential(module.dense, Bottleneck(parts))
+            module.LayerNorm.weight.data = torch.tensor(parts["norm.weight"])
+            module.LayerNorm.bias.data = torch.tensor(parts["norm.bias"])
+
+
+@contextmanager
+def prefixed(inputs):
+    """Let attention in torch see keys and values in front of a text's own, layer by layer."""
+    import torch
+
+    plain = torch.nn.functional.scaled_dot_product_attention
+    layers = iter(range(len(inputs) // 2))
+
+    def attention(query, key, value, attn_mask=None, **settings):
+        layer = next(layers)
+        own = [
+            torch.tensor(inputs[f"past_key_values.{layer}.{part}"]).expand(len(key), -1, -1, -1)
+            for part in ("key", "value")
+        ]
+        key, value = torch.cat([own[0], key], dim=2), torch.cat([own[1], value], dim=2)
+        if attn_mask is not None:
+            attn_mask = attn_mask.expand(len(key), 1, query.shape[2], -1)
+            seen = torch.full(
+                (*attn_mask.shape[:3], own[0].shape[2]), attn_mask.dtype == torch.bool
+            )
+            attn_mask = torch.cat([seen.to(attn_mask.dtype), attn_mask], dim=3)
+        return plain(query, key, value, attn_mask=attn_mask, **settings)
+
+    torch.nn.functional.scaled_dot_product_attention = attention
+    try:
+        yield
+    finally:
+        torch.nn.functional.scaled_dot_product_attention = plain
+
+
+def constant(model, inputs):
+    """A graph whose optional inputs are constants: a task's own separate export."""
+    import onnx
+
+    graph = onnx.load_from_string(model)
+    for tensor in graph.graph.initializer:
+        if tensor.name in inputs:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(inputs[tensor.name], tensor.name))
+    names = {tensor.name for tensor in graph.graph.initializer}
+    needed = [entry for entry in graph.graph.input if entry.name not in names]
+    del graph.graph.input[:]
+    graph.graph.input.extend(needed)
+    return graph.SerializeToString()
