@@ -85,3 +85,55 @@ def _model(seed):
     output = helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["n", d])
     graph = helper.make_graph(nodes, "tiny", inputs, [output], weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+#: What tests ask every task.
+PROBES = TEXTS[::3]
+#: The further tasks' adapters: the seeds of their weights, and of their heads.
+NAMES = {"one": (4, 2), "two": (4, 7), "three": (8, 9)}
+
+
+def write_ages(folder):
+    """An old and a new release, each with three adapters, of which two have the same weights."""
+    made = {}
+    for age, seed in (("old", 1), ("new", 9)):
+        path = folder / f"{age}.fala"
+        base = write_release_for_adapters(path, seed, make_head(seed=seed), f"{age} encoder")
+        for name, (weights, head) in NAMES.items():
+            write_adapter_for(folder / f"{age}-{name}.fala", base, name, weights + seed, head)
+        made[age] = path
+        made[f"{age} adapters"] = [folder / f"{age}-{name}.fala" for name in NAMES]
+    return made
+
+
+def labels_of(name):
+    """A label for every text, by task."""
+    at = ["", *NAMES].index(name)
+    return [str((number >> at) % 2) for number in range(len(TEXTS))]
+
+
+def answers(device):
+    """What every task answers."""
+    return {
+        name: device.predict(PROBES, adapter=name or None) for name in ("", *device.adapters)
+    }  # fmt: skip
+
+
+def equal(first, second):
+    """Whether the same tasks answer the same, to the bit."""
+    return first.keys() == second.keys() and all(
+        np.array_equal(first[name], second[name]) for name in first
+    )
+
+
+def learned_device(folder, releases, names=NAMES, **options):
+    """Make a device of which every task knows labels for some of the same texts."""
+    from fala import Device
+
+    device = Device.create(folder, releases["old"], **options)
+    for path in releases["old adapters"]:
+        if path.stem.removeprefix("old-") in names:
+            device.load_adapter(path)
+    for at, name in enumerate(("", *device.adapters)):
+        device.learn(TEXTS[at : at + 40], labels_of(name)[at : at + 40], adapter=name or None)
+    return device

@@ -35,9 +35,14 @@ class Adapted(Task):
 
     def ready(self, examples: Sequence[Example] = ()) -> OpenSlot:
         """See ``Task``. It is on trial with the release."""
-        self.store.version()
-        self._base.ready()
-        return self.now
+        while True:
+            self.store.version()
+            base = self._base.ready()
+            try:
+                return self.now
+            except BundleError as error:
+                if base.trial is None or not self._base.gave_way(base, error):
+                    raise
 
     def slot(self, name: str) -> OpenSlot:
         """See ``Task``."""

@@ -1,0 +1,421 @@
+"""Several tasks in one backbone: adapters at the door of a device."""
+
+import contextlib
+import json
+import shutil
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from adaptable import (
+    NAMES,
+    PROBES,
+    TEXTS,
+    answers,
+    equal,
+    labels_of,
+    learned_device,
+    write_adapter_for,
+    write_ages,
+)
+from bundles import make_head, write_word_vector_release
+from fala import (
+    Budget,
+    Bundle,
+    BundleMismatchError,
+    DataError,
+    Device,
+    DeviceError,
+    MissingAdapterError,
+    Pair,
+    UnknownAdapterError,
+    WorseModelError,
+    write_release,
+)
+from fala.backbones import OnnxEncoder
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory):
+    return write_ages(tmp_path_factory.mktemp("releases"))
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory, releases):
+    folder = tmp_path_factory.mktemp("learned") / "device"
+    learned_device(folder, releases).close()
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path, learned):
+    return shutil.copytree(learned, tmp_path / "device")
+
+
+@pytest.fixture
+def device(folder):
+    with Device.open(folder) as device:
+        yield device
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """The texts that pass through any backbone."""
+    seen = []
+    encode = OnnxEncoder.encode
+    monkeypatch.setattr(
+        OnnxEncoder, "encode",
+        lambda self, texts, state=None: seen.extend(texts) or encode(self, texts, state),
+    )  # fmt: skip
+    return seen
+
+
+def test_earlier_tasks_answer_to_the_bit_as_before(tmp_path, releases):
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        device.learn(TEXTS, labels_of(""))
+        said = {"": device.predict(PROBES)}
+        for name, path in zip(NAMES, releases["old adapters"], strict=True):
+            assert device.load_adapter(path) == name
+            assert equal({each: answers(device)[each] for each in said}, said)
+            device.learn(TEXTS, labels_of(name), adapter=name)
+            assert equal({each: answers(device)[each] for each in said}, said)
+            said = answers(device)
+        assert device.adapters == ("one", "three", "two")
+        device.delete_adapter("two")
+        del said["two"]
+        assert equal(answers(device), said)
+    with Device.open(tmp_path / "device") as device:
+        assert equal(answers(device), said)
+
+
+def test_an_adapter_answers_as_its_vendors_model_in_its_backbone(tmp_path, releases):
+    base, adapter = Bundle.open(releases["old"]), Bundle.open(releases["old adapters"][0])
+    embeddings = base.backbone().encode(PROBES, adapter.state())
+    expected = adapter.head().vendor_model().probabilities(embeddings)
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        name = device.load_adapter(adapter.path, name="my-task", positive="0")
+        assert name == "my-task"
+        np.testing.assert_array_equal(device.predict(PROBES, adapter=name), expected)
+        assert np.abs(device.predict(PROBES) - expected).max() > 0.01
+        info = device.adapter(name)
+        assert (info.labels, info.positive, info.is_vendor) == (("0", "1"), "0", True)
+        report = device.learn([Pair("good film", "a bad film")], ["1"], adapter=name)
+        assert (report.examples, report.labelled) == (1, 1)
+        (row,) = device.examples(adapter=name)
+        assert (row.example, row.adapter) == (Pair("good film", "a bad film"), name)
+        assert list(device.examples()) == []
+
+
+def test_mistakes_are_told(device, releases, tmp_path):
+    before = answers(device)
+    old, new = releases["old adapters"], releases["new adapters"]
+    for call in (
+        lambda: device.predict(["a"], adapter="four"),
+        lambda: device.learn(["a"], ["1"], adapter="four"),
+        lambda: device.decide(["a"], adapter="four"),
+        lambda: device.refine(adapter="four"),
+        lambda: device.forget([1], adapter="four"),
+        lambda: device.examples(adapter="four"),
+        lambda: device.delete_adapter("four"),
+        lambda: device.adapter("four"),
+    ):
+        with pytest.raises(UnknownAdapterError, match="no adapter four"):
+            call()
+    with pytest.raises(DataError, match="an adapter's name is of a-z"):
+        device.predict(["a"], adapter="../one")
+    with pytest.raises(DataError, match="an adapter's name is of a-z"):
+        device.load_adapter(old[0], name="a/b")
+    with pytest.raises(DataError, match="there is an adapter one already"):
+        device.load_adapter(old[0])
+    with pytest.raises(DataError, match="positive is one of 0, 1"):
+        device.load_adapter(old[0], name="other", positive="2")
+    with pytest.raises(BundleMismatchError, match="an adapter for the backbone"):
+        device.load_adapter(new[0], name="other")
+    with pytest.raises(BundleMismatchError, match="a release, and no adapter"):
+        device.load_adapter(releases["new"])
+    with pytest.raises(MissingAdapterError, match=r"no adapter for three, two; .*delete it first"):
+        device.replace(releases["new"], adapters=new[:1])
+    with pytest.raises(BundleMismatchError, match="an adapter for the backbone"):
+        device.replace(releases["new"], adapters=old)
+    with pytest.raises(UnknownAdapterError, match="no adapter four on this device"):
+        device.replace(releases["new"], adapters={"four": new[0]})
+    with pytest.raises(DataError, match="a second adapter for one"):
+        device.replace(releases["new"], adapters=[new[0], new[0]])
+    with pytest.raises(DataError, match="adapters"):
+        device.replace(releases["new"], adapters=5)
+    words = write_word_vector_release(tmp_path / "words.fala")
+    with pytest.raises(MissingAdapterError):
+        device.replace(words.path)
+    assert equal(answers(device), before)
+    assert len(list((tmp_path / "device" / "bundles").iterdir())) == 4
+
+
+def test_tasks_learn_and_answer_from_threads(folder, releases):
+    calm = shutil.copytree(folder, folder.with_name("calm"))
+
+    def work(device, name):
+        adapter = name or None
+        for text, label in zip(TEXTS[50:53], labels_of(name)[50:53], strict=True):
+            device.learn([text], [label], adapter=adapter)
+            assert np.isfinite(device.predict(PROBES[:4], adapter=adapter)).all()
+            assert len(device.decide(PROBES[:4], adapter=adapter)) == 4
+
+    with Device.open(calm) as one_by_one:
+        for name in ("", *NAMES):
+            work(one_by_one, name)
+        expected = answers(one_by_one)
+    with Device.open(folder) as device:
+        with ThreadPoolExecutor(4) as pool:
+            for done in [pool.submit(work, device, name) for name in ("", *NAMES)]:
+                done.result()
+        for name, found in answers(device).items():
+            np.testing.assert_allclose(found, expected[name], atol=1e-6)
+
+
+def test_all_tasks_have_one_session(folder, releases, monkeypatch):
+    made = []
+    first = OnnxEncoder.__init__
+    monkeypatch.setattr(
+        OnnxEncoder, "__init__", lambda self, *a, **k: made.append(1) or first(self, *a, **k)
+    )
+    with Device.open(folder) as device, Device.open(folder) as other:
+        before = answers(device)
+        for name in ("", *NAMES):  # elsewhere something is learned
+            other.learn(["a new text"], ["1"], adapter=name or None)
+        assert not any(np.array_equal(before[name], p) for name, p in answers(device).items())
+    assert len(made) == 2
+
+
+def test_processes_see_each_others_tasks(folder, releases):
+    with Device.open(folder) as device, Device.open(folder) as other:
+        answers(other)
+        device.delete_adapter("two")
+        with pytest.raises(UnknownAdapterError):
+            other.predict(PROBES, adapter="two")
+        device.load_adapter(releases["old adapters"][1])
+        assert other.adapter("two").examples == 0
+        assert equal(answers(other), answers(device))
+        device.replace(releases["new"], adapters=releases["new adapters"])
+        assert other.name == "new encoder" and equal(answers(other), answers(device))
+        other.rollback()
+        assert device.name == "old encoder" and equal(answers(other), answers(device))
+
+
+def test_examples_are_a_tasks_own(device, folder, tmp_path):
+    count = len(list(device.examples()))
+    own = list(device.examples(adapter="one"))
+    assert len(own) == 40 and {row.adapter for row in own} == {"one"}
+    assert device.forget([row.id for row in own]) == 0  # of another task
+    before = answers(device)
+    target = tmp_path / "one.jsonl"
+    assert device.export_data(target, adapter="one") == 40
+    first = json.loads(target.read_text().splitlines()[0])
+    assert (first["text"], first["label"]) == (TEXTS[1], int(labels_of("one")[1]))
+    assert device.forget(where=lambda row: row.example == TEXTS[5], adapter="one") == 1
+    after = answers(device)
+    assert [name for name in before if not np.array_equal(before[name], after[name])] == ["one"]
+    assert len(list(device.examples())) == count
+    assert TEXTS[5] in [row.example for row in device.examples(adapter="two")]
+
+
+def test_what_is_forgotten_was_never_learned_by_the_task(folder, device, releases, tmp_path):
+    device.forget([row.id for row in device.examples(adapter="one")][5:], adapter="one")
+    with Device.create(tmp_path / "other", releases["old"]) as other:
+        other.load_adapter(releases["old adapters"][0])
+        other.learn(TEXTS[1:6], labels_of("one")[1:6], adapter="one")
+        expected = other.predict(PROBES, adapter="one")
+    np.testing.assert_allclose(device.predict(PROBES, adapter="one"), expected, atol=1e-6)
+    device.forget(where=lambda row: True, adapter="one")
+    assert device.adapter("one").is_vendor
+
+
+def test_nothing_is_left_of_a_deleted_task(folder, releases):
+    private = "a very private text"
+    with Device.open(folder) as device:
+        device.learn([private], ["1"], adapter="three")
+        device.delete_adapter("three")
+        assert not any(private.encode() in file.read_bytes() for file in folder.glob("store*"))
+    kept = {Bundle.open(releases[key]).digest for key in ("old",)}
+    kept |= {Bundle.open(path).digest for path in releases["old adapters"][:2]}
+    assert {file.stem for file in (folder / "bundles").iterdir()} == kept
+    assert not any(private.encode() in file.read_bytes() for file in folder.glob("store*"))
+
+
+@pytest.mark.parametrize("options", [{"key": lambda: bytes(32)}, {"keep_text": "never"}])
+def test_no_tasks_text_is_written_where_none_is(tmp_path, releases, options):
+    folder = tmp_path / "device"
+    learned_device(folder, releases, ["one"], **options).close()
+    key = {name: value for name, value in options.items() if name == "key"}
+    with Device.open(folder, **key) as device:
+        before = answers(device)
+        device.replace(releases["new"], adapters=releases["new adapters"][:1])
+        device.rollback()
+        assert equal(answers(device), before)
+        if key:
+            device.rotate_key(lambda: bytes(31) + b"1")
+            assert equal(answers(device), before)
+            device.learn(["one more"], ["1"], adapter="one")
+        for file in folder.glob("store*"):
+            data = file.read_bytes()
+            assert not any(text.encode() in data for text in TEXTS[:50])
+
+
+def test_a_replacement_shares_passes_and_goes_back(device, releases, passes):
+    before = answers(device)
+    passes.clear()
+    report = device.replace(releases["new"], Budget(400), adapters=releases["new adapters"])
+    assert set(report.adapters) == set(NAMES)
+    # Each knows 40 texts; 38 are both of one and two, which have the same weights.
+    one, two, three = (report.adapters[name] for name in NAMES)
+    assert (report.forward_passes, three.forward_passes) == (40, 40)
+    assert (one.forward_passes, two.forward_passes) == (40, 2)
+    assert (one.representatives, two.representatives) == (40, 40)
+    assert one.new == "one on new encoder" and one.decision != "vendor"
+    assert json.dumps(report.to_dict())
+    after = answers(device)
+    assert device.name == "new encoder" and device.on_trial
+    assert not any(np.array_equal(before[name], after[name]) for name in before)
+    device.rollback()
+    assert equal(answers(device), before)
+    device.rollback()
+    assert equal(answers(device), after)
+
+
+def test_the_budget_is_for_all_tasks(device, releases, passes):
+    report = device.replace(releases["new"], Budget(20), adapters=releases["new adapters"])
+    spent = [report, *report.adapters.values()]
+    assert sum(one.forward_passes for one in spent) == 20
+    assert all(one.representatives > 0 for one in spent)
+    refined = device.refine(Budget(10), adapter="three")
+    assert refined.forward_passes == 10 and device.adapter("three").examples == 40
+
+
+def test_a_worse_model_of_any_task_is_refused(device, releases, tmp_path):
+    new = Bundle.open(releases["new"])
+    device.learn(TEXTS, device.decide(TEXTS, adapter="one"), adapter="one")  # easy for the old one
+    before = answers(device)
+    for accept in ("better-than-old", "better-than-vendor"):
+        with contextlib.suppress(WorseModelError):
+            device.replace(new.path, Budget(8), adapters=releases["new adapters"], accept=accept)
+            assert accept == "better-than-vendor"
+            device.rollback()
+    assert equal(answers(device), before)
+
+
+def test_an_adapter_may_bring_more_labels(device, releases, tmp_path):
+    new = Bundle.open(releases["new"])
+    more = write_adapter_for(tmp_path / "more.fala", new, "one", labels=("1", "0", "2"))
+    device.replace(new.path, adapters=[more.path, *releases["new adapters"][1:]])
+    assert device.adapter("one").labels == ("0", "1", "2")
+    device.learn(["good film"], ["2"], adapter="one")
+    assert device.predict(PROBES, adapter="one").shape == (len(PROBES), 3)
+    device.rollback()
+    assert device.adapter("one").labels == ("0", "1")
+
+
+def test_an_adapter_that_fits_the_new_release_needs_no_other(device, releases, tmp_path):
+    base = Bundle.open(releases["old"])
+    write_release(tmp_path / "head.fala", base, make_head(seed=77), {"head": "other"})
+    before = answers(device)
+    device.replace(tmp_path / "head.fala", Budget(0))
+    after = answers(device)
+    assert not np.array_equal(before[""], after[""])
+    for name in NAMES:
+        np.testing.assert_allclose(after[name], before[name], atol=0.05)
+
+
+def test_who_loaded_an_adapter_since_cannot_go_back_with_it(folder, device, releases, tmp_path):
+    for name in ("two", "three"):
+        device.delete_adapter(name)
+    device.replace(releases["new"], adapters=releases["new adapters"][:1])
+    device.load_adapter(releases["new adapters"][2])
+    assert not device.on_trial
+    before = answers(device)
+    with pytest.raises(DeviceError, match="the adapter three was loaded after the last replacem"):
+        device.rollback()
+    assert equal(answers(device), before)
+    device.delete_adapter("three")
+    device.learn(["good film"], ["1"], adapter="one")
+    device.rollback()
+    assert device.name == "old encoder" and device.adapter("one").examples == 41
+
+
+def test_all_tasks_fall_back_with_an_adapter_that_cannot_answer(folder, releases):
+    with Device.open(folder) as device:
+        before = answers(device)
+        device.replace(releases["new"], adapters=releases["new adapters"])
+        device.learn(["said on trial"], ["1"], adapter="three")
+    new = Bundle.open(releases["new adapters"][0]).digest
+    (folder / "bundles" / f"{new}.fala").write_bytes(b"damaged")
+    with Device.open(folder) as device:
+        after = answers(device)
+        assert device.name == "old encoder" and new in device.fell_back
+        assert equal({n: after[n] for n in ("", "one", "two")},
+                     {n: before[n] for n in ("", "one", "two")})  # fmt: skip
+        # What was said on trial is there, and counts once the old backbone has seen it.
+        assert device.adapter("three").examples == 41
+        assert device.refine(adapter="three").forward_passes == 1
+        assert not device.can_roll_back
+
+
+class TestRepair:
+    """A damaged task costs no other task anything, and its own examples stay."""
+
+    def repaired(self, folder):
+        report = Device.repair(folder)
+        assert report.whole
+        return report, Device.open(folder)
+
+    def test_a_damaged_slot_falls_back_or_is_fitted_again(self, folder):
+        with Device.open(folder) as device:
+            before = answers(device)
+        db = sqlite3.connect(folder / "store.sqlite3")
+        with db:
+            db.execute("UPDATE slots SET weight = x'00' WHERE name = 'one/a'")
+        db.close()
+        assert Device.examine(folder).slots["one/a"] != "whole"
+        report, device = self.repaired(folder)
+        with device:
+            assert (report.fit, report.fit_adapters) == (False, ("one",))
+            assert report.adapters["one"] == "one/a"
+            after = answers(device)
+            np.testing.assert_allclose(after.pop("one"), before.pop("one"), atol=1e-5)
+            assert equal(after, before)
+
+    def test_examples_wait_for_an_adapter_that_is_gone(self, folder, releases):
+        with Device.open(folder) as device:
+            before = answers(device)
+        digest = Bundle.open(releases["old adapters"][0]).digest
+        (folder / "bundles" / f"{digest}.fala").unlink()
+        with Device.open(folder) as device:
+            after = {name: device.predict(PROBES, adapter=name or None) for name in ("", "three")}
+            assert equal(after, {name: before[name] for name in after})
+        report, device = self.repaired(folder)
+        with device:
+            assert report.adapters["one"] is None and device.adapters == ("three", "two")
+            assert equal(answers(device), {n: before[n] for n in before if n != "one"})
+            device.load_adapter(releases["old adapters"][0])
+            assert device.adapter("one").examples == 40
+            np.testing.assert_allclose(
+                device.predict(PROBES, adapter="one"), before["one"], atol=1e-5
+            )
+
+    def test_a_damaged_file_gives_every_task_what_can_be_read(self, folder):
+        with Device.open(folder) as device:
+            before = answers(device)
+            kept = {
+                name: [row.id for row in device.examples(adapter=name or None)] for name in before
+            }
+        file = folder / "store.sqlite3"
+        data = bytearray(file.read_bytes())
+        data[20:2000] = bytes(1980)  # the header and the schema
+        file.write_bytes(data)
+        report, device = self.repaired(folder)
+        with device:
+            assert report.aside and report.examples == 160
+            for name, ids in kept.items():
+                assert [row.id for row in device.examples(adapter=name or None)] == ids
+            for name, found in answers(device).items():
+                np.testing.assert_allclose(found, before[name], atol=1e-5)
