@@ -31,7 +31,7 @@ class Adapted(Task):
 
     def __init__(self, base: Task, name: str) -> None:
         super().__init__(base.path, base.store.of(name), base.work, base.swap)
-        self._base = base
+        self._base, self.left_behind = base, base.left_behind
 
     def ready(self, examples: Sequence[Example] = ()) -> OpenSlot:
         """See ``Task``. It is on trial with the release."""

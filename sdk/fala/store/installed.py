@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock, RLock
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,7 +76,8 @@ class Installed(Task):
         super().__init__(path, store, RLock(), RLock())
         self.trials = Trials(path, store)
         self._proving = Lock()
-        self._adapted: dict[str, Adapted] = {}
+        # They know this one: known here as well, none of them would go when its device does.
+        self._adapted: WeakValueDictionary[str, Adapted] = WeakValueDictionary()
         try:
             self._now = self._open()
         except BundleError as error:
@@ -90,9 +92,7 @@ class Installed(Task):
     def adapted(self, name: str) -> Adapted:
         """A further task, by its adapter's name; it need not be there."""
         with self.swap:
-            if name not in self._adapted:
-                self._adapted[name] = Adapted(self, name)
-            return self._adapted[name]
+            return self._adapted.setdefault(name, Adapted(self, name))
 
     def task(self, name: str) -> Task:
         """A task, by its adapter's name; empty for the device's own."""

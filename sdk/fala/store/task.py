@@ -58,7 +58,7 @@ class Task(ABC):
         store: Its store, open, seen for the task.
         work: Held by whoever reads, fits and writes; never while texts are encoded for long.
         swap: Held by whoever changes what answers.
-        behind: Whether the device fell back here to a model that lacks what was said since.
+        left_behind: The tasks that are ``behind``, by their adapters; the same for all of them.
 
     Args:
         path: See above.
@@ -71,7 +71,7 @@ class Task(ABC):
         self.path = path
         self.store = store
         self.work = work
-        self.behind = False
+        self.left_behind: set[str] = set()
         self.swap = swap
         self._now: OpenSlot | None = None
 
@@ -85,6 +85,15 @@ class Task(ABC):
                 if now is None or self.store.version().generation != now.generation:
                     self._now = now = self._open()
         return now
+
+    @property
+    def behind(self) -> bool:
+        """Whether the device fell back here to a model that lacks what was said since."""
+        return self.store.adapter in self.left_behind
+
+    @behind.setter
+    def behind(self, value: bool) -> None:
+        (self.left_behind.add if value else self.left_behind.discard)(self.store.adapter)
 
     def positive(self, head: Head | None = None) -> int:
         """Position of the label, of two, whose F1 thresholds are for.
