@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from fala.vendor.commands import Group
+from fala_export.commands.adapter import adapter
 from fala_export.commands.backbone import backbone
 from fala_export.commands.bridge import bridge
 from fala_export.commands.distill import distill
@@ -24,7 +25,7 @@ def main() -> None:
 
 
 for command in (
-    backbone, word_vectors, train, release, distill, bridge, prior, inspect, publish, repository,
-    key, sign,
+    backbone, word_vectors, train, adapter, release, distill, bridge, prior, inspect, publish,
+    repository, key, sign,
 ):  # fmt: skip
     main.add_command(command)

@@ -11,6 +11,7 @@ import numpy as np
 
 from fala import Bundle, BundleFormatError, ExportError
 from fala.vendor import words
+from fala.vendor.adapters import config_of
 from fala.vendor.layout import LEXICAL, ONNX, ONNX_MODEL, TOKENIZER, VOCABULARY, WORD_VECTORS
 from fala_export.footprint import measure
 
@@ -29,10 +30,12 @@ def inspect(path: Path) -> dict[str, Any]:
 
     Returns:
         What the manifest says; of a ``lexical`` view its ``n_grams`` and ``bytes``, or None;
+        of an ``adapter`` its base's digest, sites, size, parameters and configuration, or None;
         ``digests``; ``bytes`` in all and ``parts`` with theirs;
         ``parity``, ``versions`` and other ``details`` as they were stored at export; ``cost``
         (parameters, and FLOPs of a forward pass by length; None, with ``cost_unknown`` to say
-        why); and ``measured`` as ``fala_export.footprint.measure`` gives it.
+        why); and ``measured`` as ``fala_export.footprint.measure`` gives it, None of an adapter,
+        which costs nothing by itself.
 
     Raises:
         BundleError: Not a bundle, or a damaged one.
@@ -49,6 +52,7 @@ def inspect(path: Path) -> dict[str, Any]:
         "task": manifest.task,
         "labels": list(manifest.labels),
         "lexical": _lexical(bundle),
+        "adapter": _adapter(bundle),
         "precision": manifest.precision,
         "dimension": manifest.dimension,
         "max_length": manifest.max_length,
@@ -63,7 +67,21 @@ def inspect(path: Path) -> dict[str, Any]:
         "versions": manifest.details.get("versions"),
         "details": {key: value for key, value in manifest.details.items() if key not in _APART},
         **_cost(bundle),
-        "measured": measure(bundle, _texts(bundle, lengths)),
+        "measured": None if bundle.base else measure(bundle, _texts(bundle, lengths)),
+    }
+
+
+def _adapter(bundle: Bundle) -> dict[str, Any] | None:
+    """What an adapter is; None of a bundle that is none."""
+    if bundle.base is None:
+        return None
+    inputs = bundle.state().inputs
+    return {
+        "base": bundle.base,
+        "sites": sum(name.endswith(".up.bias") for name in inputs),
+        "size": len(inputs["adapter.0.attention.down.bias"]),
+        "parameters": sum(array.size for array in inputs.values()),
+        "config": config_of(bundle),
     }
 
 
@@ -94,6 +112,8 @@ def _cost(bundle: Bundle) -> dict[str, Any]:
     stored = bundle.manifest.details.get("cost")
     if _is_cost(stored):
         return {"cost": stored}
+    if bundle.base is not None:
+        return _unknown("it is its base's, with two small products more a sub-layer")
     if bundle.manifest.kind == WORD_VECTORS:
         return {"cost": _cost_of_word_vectors(bundle)}
     if bundle.manifest.kind != ONNX:

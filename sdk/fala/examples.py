@@ -69,7 +69,7 @@ def as_text(text: str) -> str:
 
 
 def segments(text: str) -> tuple[str, ...]:
-    """The two segments of a pair; of any other text the text alone."""
+    """The two segments of a pair; of any other text the text alone. As a tokenizer takes them."""
     first, parting, second = text.partition(PARTING)
     return (first, second) if parting else (str(text),)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from fala import DataError
+from fala import DataError, Pair
 from fala_sim.convert.left_out import LeftOut
 
 TEST_SHARE = 0.3  # of each user's documents; the paper's 70:30
@@ -23,7 +23,7 @@ class TextRow:
     Attributes:
         user: Who labelled it.
         split: ``"public"``, ``"train"`` or ``"test"``.
-        text: The document.
+        text: The document; a ``fala.Pair`` where it is two.
         label: Its class.
     """
 
@@ -39,7 +39,9 @@ class TextRow:
 
     def fields(self) -> dict[str, Any]:
         """The row as the file has it."""
-        return {"user": self.user, "split": self.split, "text": self.text, "label": self.label}
+        text = self.text
+        said = {"pair": [text.a, text.b]} if isinstance(text, Pair) else {"text": text}
+        return {"user": self.user, "split": self.split, **said, "label": self.label}
 
 
 @dataclass(frozen=True, slots=True)

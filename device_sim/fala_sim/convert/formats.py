@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fala import DataError
-from fala_sim.convert import annotators, detox, lewidi, matching, mind, movielens, rows
+from fala_sim.convert import annotators, detox, glue, lewidi, matching, mind, movielens, rows
 from fala_sim.convert import scale_reviews as reviews
 from fala_sim.convert.conversion import Conversion
 from fala_sim.convert.left_out import LeftOut
@@ -134,6 +134,21 @@ def _open_mind(folder: Path, left_out: LeftOut) -> Opened:
     return Opened(convert, lambda: mind.count_people(folder))
 
 
+def _open_benchmark(benchmark: glue.Benchmark, left_out: LeftOut) -> Opened:
+    def convert(*, users: int, seed: int, **options: int) -> Conversion:
+        return glue.convert(benchmark, users=users, seed=seed, left_out=left_out.copy(), **options)
+
+    return Opened(convert, lambda: 2)  # the one user, and the public
+
+
+def _open_cola(folder: Path, left_out: LeftOut) -> Opened:
+    return _open_benchmark(glue.read_cola(folder, left_out), left_out)
+
+
+def _open_mrpc(folder: Path, left_out: LeftOut) -> Opened:
+    return _open_benchmark(glue.read_mrpc(folder, left_out), left_out)
+
+
 def _open_rows(path: Path, left_out: LeftOut) -> Opened:
     loaded = rows.load(path, left_out)
 
@@ -207,6 +222,25 @@ FORMATS: dict[str, Format] = {
             mind.NEGATIVES,
             "Candidates not opened, for each that was, of the same impression.",
         ),
+    ),
+    "cola": Format(
+        _open_cola,
+        glue.COLA,
+        """Convert CoLA: train.tsv, val.tsv and dev.tsv of DIR; label 1 is acceptable.
+
+        The training rows are the public; one user has the validation rows as train rows, and the
+        official development set as test rows: fala-export adapter --own-splits takes them so.
+        """,
+        users=1,
+    ),
+    "mrpc": Format(
+        _open_mrpc,
+        glue.MRPC,
+        """Convert MRPC: the two files of the corpus in DIR, pairs; label 1 is a paraphrase.
+
+        As by `cola`; a tenth of the training pairs, drawn at random, is for validation.
+        """,
+        users=1,
     ),
     "rows": Format(_open_rows, ()),
 }

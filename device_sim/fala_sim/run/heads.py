@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fala import Backbone, DataError, Head, Match, fit_head
-from fala.vendor import MATCHING
+from fala.vendor import MATCHING, EncoderState
 from fala.vendor.added_words import add_words
 from fala_sim.convert.conversion import folded
 from fala_sim.data_sets import Division
@@ -21,7 +21,7 @@ class Nothing:
     dimension = 1
     is_transformer = False
 
-    def encode(self, texts: Sequence[str]) -> Vectors:
+    def encode(self, texts: Sequence[str], state: EncoderState | None = None) -> Vectors:
         """Zeros, shape (n, 1)."""
         return np.zeros((len(texts), self.dimension), dtype=np.float32)
 

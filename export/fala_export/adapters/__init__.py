@@ -1,1 +1,1 @@
-"""Adapters: small layers of a task's own in a backbone that stays as it is (Houlsby et al., 2019)."""
+"""A task's own small layers in a backbone that stays as it is (Houlsby et al., ICML 2019)."""

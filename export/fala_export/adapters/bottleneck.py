@@ -38,9 +38,7 @@ class Bottleneck(nn.Module):
         generator: Draws them.
     """
 
-    def __init__(
-        self, dimension: int, size: int, scale: float, generator: torch.Generator
-    ) -> None:
+    def __init__(self, dimension: int, size: int, scale: float, generator: torch.Generator) -> None:
         super().__init__()
         self.down = nn.Linear(dimension, size)
         self.up = nn.Linear(size, dimension)

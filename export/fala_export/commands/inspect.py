@@ -35,7 +35,9 @@ def inspect(bundle: Path, as_json: bool) -> None:
 
 
 def _shown(report: Mapping[str, Any]) -> str:
-    lines = [*_identity(report), "", *_parts(report), "", *_cost(report)]
+    lines = [*_identity(report), "", *_parts(report)]
+    if report["measured"] is not None:
+        lines += ["", *_cost(report)]
     for title, key in {
         "parity with the fp32 model": "parity",
         "other details": "details",
@@ -58,6 +60,8 @@ def _identity(report: Mapping[str, Any]) -> Iterator[str]:
         "reads": reads,
         "task": f"{report['task']}: {labels}" if report["task"] else "none: it has no head",
         "words": _words(report["lexical"]),
+        "adapter": _adapter(report["adapter"]),
+        "base digest": None if report["adapter"] is None else report["adapter"]["base"],
         "format version": report["format_version"],
         "backbone digest": report["digests"]["backbone"],
         "head digest": report["digests"]["head"],
@@ -70,6 +74,15 @@ def _words(lexical: Mapping[str, int] | None) -> str | None:
     if lexical is None:
         return None
     return f"{lexical['n_grams']} n-grams have a weight, {lexical['bytes'] / _MEGABYTE:.2f} MB"
+
+
+def _adapter(adapter: Mapping[str, Any] | None) -> str | None:
+    if adapter is None:
+        return None
+    return (
+        f"{adapter['sites']} bottlenecks of {adapter['size']}, {adapter['parameters']} parameters "
+        f"with their norms, {adapter['config']['config']['non_linearity']}"
+    )
 
 
 def _parts(report: Mapping[str, Any]) -> Iterator[str]:

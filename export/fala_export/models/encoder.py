@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import ExportError
+from fala.vendor import segments
 from fala_export.models.folder import (
     MODULES,
     read_modules,
@@ -102,7 +103,7 @@ class Encoder:
 
         tokenizer = Tokenizer.from_str(self.tokenizer.decode())
         tokenizer.enable_truncation(max_length)
-        encodings = tokenizer.encode_batch(list(texts))
+        encodings = tokenizer.encode_batch(tokenizer_inputs(texts))
         order = sorted(range(len(texts)), key=lambda index: len(encodings[index].ids))
         for start in range(0, len(order), _BATCH):
             chosen = order[start : start + _BATCH]
@@ -132,6 +133,12 @@ class Encoder:
             for chosen, ids, mask in self.batches(texts, max_length):
                 result[chosen] = self.module(ids, mask).numpy()
         return result
+
+
+def tokenizer_inputs(texts: Sequence[str]) -> list[str | tuple[str, ...]]:
+    """Texts as a tokenizer takes them: a pair as its two segments."""
+    parts = [segments(text) for text in texts]
+    return [part if len(part) > 1 else part[0] for part in parts]
 
 
 def load_encoder(source: str, pooling: str | None = None, revision: str | None = None) -> Encoder:

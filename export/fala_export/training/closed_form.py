@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from fala import Backbone, Head, fit_head
-from fala.vendor import Row, Vectors, cross_entropy, unique_texts
+from fala.vendor import EncoderState, Row, Vectors, cross_entropy, unique_texts
 from fala.vendor.added_words import add_words
 from fala.vendor.fitting import fit_joint_head
 from fala.vendor.joint import MOST_STEPS
@@ -112,6 +112,6 @@ class _Silent:
     dimension = 1
     is_transformer = False
 
-    def encode(self, texts: Sequence[str]) -> Vectors:
+    def encode(self, texts: Sequence[str], state: EncoderState | None = None) -> Vectors:
         """Zeros, shape (n, 1)."""
         return np.zeros((len(texts), 1), dtype=np.float32)

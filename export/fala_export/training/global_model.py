@@ -92,18 +92,18 @@ def train(
         "annotators": len(annotators),
     }
     open_work(loop, work, seed=settings.seed, recipe=recipe, resume=resume)
-    before = _embed(learner, [*division.training, *division.held_out])
+    before = embed_rows(learner, [*division.training, *division.held_out])
     frozen, _ = closed_form(learner, division.training, rows.labels, before, lexical=lexical)
     start = frozen  # the training's own head is of the embeddings alone
     if lexical:
         start, _ = closed_form(learner, division.training, rows.labels, before, lexical=False)
-    module, batches, validation = _objective(learner, division, rows, start, settings, annotators)
+    module, batches, validation = objective_of(learner, division, rows, start, settings, annotators)
     history = train_module(
         module, batches, loop, work,
         seed=settings.seed, recipe=recipe, resume=resume, validation=validation,
     )  # fmt: skip
     known = division.training if lexical else []
-    after = _embed(learner, [*known, *division.held_out, *division.validation])
+    after = embed_rows(learner, [*known, *division.held_out, *division.validation])
     head = module.head(division.validation, after)
     words: dict[str, Any] = {}
     if lexical:
@@ -112,14 +112,14 @@ def train(
         "frozen": measure(frozen, division.held_out, before),
         "trained": measure(head, division.held_out, after),
     }
-    details = _details("backbone and head", rows, division, figures)
+    details = details_of("backbone and head", rows, division, figures)
     details["training"] |= {
         "recipe": {**recipe, **asdict(loop), "seed": settings.seed},
-        "history": _history(history),
+        "history": history_of(history),
     }
     details["training"] |= words
     trained = learner.encoder if isinstance(learner, TransformerLearner) else learner
-    return Trained(trained, head, _examples(division), details)
+    return Trained(trained, head, parity_examples(division), details)
 
 
 def fit_frozen(
@@ -149,13 +149,13 @@ def fit_frozen(
     else:
         backbone = _learner(source, rows, max_length)
     division = divide(rows.rows, seed, validation=False)
-    embeddings = _embed(backbone, rows.rows)
+    embeddings = embed_rows(backbone, rows.rows)
     head, words = closed_form(backbone, division.training, rows.labels, embeddings, lexical=lexical)
     figures = {"frozen": measure(head, division.held_out, embeddings)} if division.held_out else {}
-    details = _details("head in closed form", rows, division, figures)
+    details = details_of("head in closed form", rows, division, figures)
     details["training"]["recipe"] = {"task": rows.task, "data": rows.digest, "seed": seed}
     details["training"] |= words
-    return Trained(source, head, _examples(division), details)
+    return Trained(source, head, parity_examples(division), details)
 
 
 def _learner(
@@ -194,7 +194,7 @@ def _annotators(
     return users if asked is not False and len(users) >= _FEWEST_ANNOTATORS else ()
 
 
-def _objective(
+def objective_of(
     learner: Learner,
     division: Division,
     rows: PublicRows,
@@ -231,7 +231,7 @@ def _loop_settings(own: LoopSettings, asked: TrainingSettings) -> LoopSettings:
     )
 
 
-def _embed(backbone: Backbone, rows: Sequence[Row]) -> dict[str, Vectors]:
+def embed_rows(backbone: Backbone, rows: Sequence[Row]) -> dict[str, Vectors]:
     """Embed all texts of some rows, by text; a learner shows its progress itself."""
     texts = unique_texts(row.example for row in rows)
     if isinstance(backbone, Learner):
@@ -239,12 +239,13 @@ def _embed(backbone: Backbone, rows: Sequence[Row]) -> dict[str, Vectors]:
     return dict(zip(texts, embed(backbone, texts, "embedding texts"), strict=True))
 
 
-def _examples(division: Division) -> list[Example]:
+def parity_examples(division: Division) -> list[Example]:
+    """Some examples that were not trained on, if any, to measure an export's parity on."""
     examples = list(dict.fromkeys(row.example for row in division.held_out or division.training))
     return examples[:: -(-len(examples) // _MOST_EXAMPLES)]
 
 
-def _details(
+def details_of(
     method: str, rows: PublicRows, division: Division, figures: dict[str, Any]
 ) -> dict[str, Any]:
     """What the manifest says of a training: neither times nor dates, so that it can be repeated."""
@@ -272,6 +273,7 @@ def _details(
     }
 
 
-def _history(history: History) -> dict[str, Any]:
+def history_of(history: History) -> dict[str, Any]:
+    """What the manifest says of how a training went."""
     losses = {str(step): round(loss, _LOSS_DIGITS) for step, loss in history.validation.items()}
     return {"steps": history.steps, "best_step": history.best_step, "validation_loss": losses}

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fala import Bundle
-from fala.vendor import words
-from fala_export.models.encoder import Encoder
+from fala import Bundle, ExportError
+from fala.vendor import EncoderState, words
+from fala_export.models.encoder import Encoder, tokenizer_inputs
 from fala_export.models.sentence_encoder import AttentionPooling, SentenceEncoder
 from fala_export.progress import progress
 from fala_export.training.settings import LoopSettings
@@ -61,8 +61,10 @@ class Learner(ABC):
             digest.update(value.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
-    def encode(self, texts: Sequence[str]) -> Floats:
-        """Embed texts, with a progress bar; shape (n, dim)."""
+    def encode(self, texts: Sequence[str], state: EncoderState | None = None) -> Floats:
+        """Embed texts, with a progress bar; shape (n, dim). There is no state to take."""
+        if state is not None:
+            raise ExportError("a model that is being trained takes no adapter or prompt")
         ids = self.token_ids(texts)
         order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
         result = np.empty((len(ids), self.dimension), dtype=np.float32)
@@ -123,7 +125,8 @@ class TransformerLearner(Learner):
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each text; a padding token for one without any."""
-        return [row.ids or [self.pad_id] for row in self._tokenizer.encode_batch(list(texts))]
+        read = self._tokenizer.encode_batch(tokenizer_inputs(texts))
+        return [row.ids or [self.pad_id] for row in read]
 
 
 def attentive(encoder: Encoder, seed: int) -> Encoder:

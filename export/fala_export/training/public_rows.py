@@ -71,12 +71,37 @@ def load_public_rows(path: Path) -> PublicRows:
         DataError: The file cannot be read, or ``PublicRows.of`` refuses its rows.
         RowError: For the first bad row.
     """
+    return PublicRows.of(_read(path))
+
+
+def load_own_splits(path: Path) -> tuple[PublicRows, Division]:
+    """Read a file whose train rows are for validation, and whose test rows are for the report.
+
+    Public benchmarks are divided so: by their makers, and nobody's device has a part of it.
+
+    Raises:
+        DataError: See ``load_public_rows``; or a split is empty, or has a label of its own.
+        RowError: For the first bad row.
+    """
+    rows = _read(path)
+    public = PublicRows.of(rows)
+    parts = []
+    for split in ("train", "test"):
+        part = [row for row in rows if row.split == split and row.label is not None]
+        if not part:
+            raise DataError(f'{path}: no labelled rows of split "{split}"')
+        if strange := {str(row.label) for row in part} - set(public.labels):
+            raise DataError(f"{path}: label {min(strange)!r:.60} is in no public row")
+        parts.append(part)
+    return public, Division(public.rows, parts[0], parts[1], "the file's own splits")
+
+
+def _read(path: Path) -> list[Row]:
     try:
         with path.open("rb") as stream:
-            rows = read_rows(stream)
+            return read_rows(stream)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-    return PublicRows.of(rows)
 
 
 @dataclass(frozen=True)

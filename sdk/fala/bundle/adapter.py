@@ -67,7 +67,12 @@ def read_state(manifest: Manifest, read: Callable[[str], bytes]) -> EncoderState
             except BundleFormatError as error:
                 raise BundleFormatError(f"{name}: {error}") from error
     inputs = read_inputs(arrays, manifest.dimension)
-    return EncoderState(inputs, digest_over([], manifest.files, layout.ADAPTER_WEIGHTS))
+    return EncoderState(inputs, state_digest(manifest))
+
+
+def state_digest(manifest: Manifest) -> str:
+    """SHA-256 over the files of an adapter's weights."""
+    return digest_over([], manifest.files, layout.ADAPTER_WEIGHTS)
 
 
 def check_base(base: str | None, digest: str, name: str) -> None:

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.backbones import Backbone, WordVectors
-from fala.backbones.state import EncoderState
+from fala.backbones.state import EncoderState, provenance
 from fala.bundle import format as layout
-from fala.bundle.adapter import check_base, read_state
+from fala.bundle.adapter import check_base, read_state, state_digest
 from fala.bundle.archive import read_file, read_index
 from fala.bundle.arrays import read_array
 from fala.bundle.checks import check_digest, check_file_list, digest_of, digest_over, read_verified
@@ -268,11 +268,11 @@ class Bundle:
     def backbone_digest(self) -> str:
         """SHA-256 over the backbone's files and how they are read; the embeddings' provenance.
 
-        Of an adapter it is over its base's digest and its own files.
+        Of an adapter it is that of its base when the adapter is fed to it.
         """
         manifest = self.manifest
         if self.base is not None:
-            return digest_over([self.base], manifest.files, layout.ADAPTER_WEIGHTS)
+            return provenance(self.base, EncoderState({}, state_digest(manifest)))
         parts = [manifest.kind, str(manifest.max_length), str(manifest.details.get("pad_id"))]
         return digest_over(parts, manifest.files, "backbone/")
 

@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.backbones.state import EncoderState
 from fala.bundle import format as layout
-from fala.bundle.adapter import adapter_files, read_inputs
+from fala.bundle.adapter import adapter_files, check_config, read_inputs
 from fala.bundle.arrays import read_array
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_bundle
 from fala.model.heads import Head
 
-__all__ = ["EncoderState", "stored_inputs", "write_adapter"]
+__all__ = ["config_of", "stored_inputs", "write_adapter"]
 
 
 def write_adapter(
@@ -62,6 +61,15 @@ def write_adapter(
     return write_bundle(
         path, manifest, {**adapter_files(inputs), layout.ADAPTER_CONFIG: written}, head
     )
+
+
+def config_of(bundle: Bundle) -> dict[str, Any]:
+    """An adapter's ``adapter_config.json``.
+
+    Raises:
+        BundleError: The bundle is no adapter, or changed since it was opened.
+    """
+    return check_config(bundle.read(layout.ADAPTER_CONFIG))
 
 
 def stored_inputs(

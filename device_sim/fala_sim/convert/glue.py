@@ -1,0 +1,131 @@
+"""Two tasks of GLUE (Wang et al., ICLR 2019): acceptable sentences, and paraphrases.
+
+- CoLA (Warstadt et al., 2018): ``train.tsv`` and ``val.tsv``, the official training set in two, and
+  ``dev.tsv``, the official development set: source, label, mark and sentence, without a header.
+- MRPC (Dolan and Brockett, 2005): ``msr_paraphrase_train.txt`` and ``msr_paraphrase_test.txt``, the
+  corpus's own files: label, two ids and two sentences. A tenth of the training pairs, drawn at
+  random, is for validation: which ones GLUE took is in a file of its own.
+
+A benchmark has no people. Its training rows are the public; one user has the validation rows as
+train rows, and the official development (CoLA) or test rows (MRPC) as test rows, which
+``fala-export adapter --own-splits`` takes so.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fala import DataError, Pair
+from fala_sim.convert.conversion import Conversion, TextRow, check_public, folded
+from fala_sim.convert.left_out import LeftOut
+from fala_sim.convert.tables import read_lines
+
+#: Whose rows they are.
+USER, PUBLIC = "glue", "public"
+COLA = ("train.tsv", "val.tsv", "dev.tsv")
+MRPC = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt")
+
+_VALIDATION = 0.1  # of MRPC's training pairs; GLUE's own share
+_COLUMNS = {"cola": 4, "mrpc": 5}
+_LABELS = ("0", "1")
+
+_Labelled = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A task's rows, a text (or ``fala.Pair``) with its label each.
+
+    Attributes:
+        training: To train on.
+        validation: To choose by; empty where they are drawn from those above.
+        test: To report on.
+    """
+
+    training: Sequence[_Labelled]
+    validation: Sequence[_Labelled]
+    test: Sequence[_Labelled]
+
+
+def read_cola(folder: Path, left_out: LeftOut) -> Benchmark:
+    """Read CoLA.
+
+    Raises:
+        DataError: A file cannot be read.
+    """
+    return Benchmark(*(_read(folder / name, "cola", left_out) for name in COLA))
+
+
+def read_mrpc(folder: Path, left_out: LeftOut) -> Benchmark:
+    """Read MRPC.
+
+    Raises:
+        DataError: A file cannot be read.
+    """
+    training, test = (_read(folder / name, "mrpc", left_out) for name in MRPC)
+    return Benchmark(training, (), test)
+
+
+def convert(
+    benchmark: Benchmark, *, users: int, seed: int, public: int | None = None, left_out: LeftOut
+) -> Conversion:
+    """Make rows of a benchmark.
+
+    A text that is tested on is in no other row, and one that is validated on in no public row.
+
+    Args:
+        benchmark: The task.
+        users: 1.
+        seed: Of the draw of validation rows where the task has none, and of public rows.
+        public: At most so many public rows; None takes all.
+        left_out: What the reader left out; what is left out here is added.
+
+    Raises:
+        DataError: There are not so many users, or a split is empty.
+    """
+    if users != 1:
+        raise DataError(f"a benchmark has no people: it has 1 user, not {users}")
+    training, validation = list(benchmark.training), list(benchmark.validation)
+    if not validation:
+        size = round(_VALIDATION * len(training))
+        drawn = set(random.Random(f"validation {seed}").sample(range(len(training)), size))
+        validation = [row for place, row in enumerate(training) if place in drawn]
+        training = [row for place, row in enumerate(training) if place not in drawn]
+    known: set[str] = set()
+    kept: dict[str, list[TextRow]] = {}
+    # The tested ones first: what is in two splits stays where it weighs most.
+    for split, part in (("test", benchmark.test), ("train", validation), ("public", training)):
+        user = PUBLIC if split == "public" else USER
+        own = [TextRow(user, split, text, label) for text, label in part]
+        kept[split] = [row for row in own if folded(row.text) not in known]
+        left_out.add("rows of what is in another split", count=len(own) - len(kept[split]))
+        known.update(folded(row.text) for row in own)
+    if public is not None and public < len(kept["public"]):
+        left_out.add("public rows beyond --public", count=len(kept["public"]) - public)
+        drawn = set(random.Random(f"public {seed}").sample(range(len(kept["public"])), public))
+        kept["public"] = [row for place, row in enumerate(kept["public"]) if place in drawn]
+    if not kept["train"] or not kept["test"]:
+        raise DataError("a benchmark needs rows to validate and to test on; there are none")
+    rows = [*kept["public"], *kept["train"], *kept["test"]]
+    check_public(rows, users)
+    return Conversion(rows, left_out)
+
+
+def _read(path: Path, task: str, left_out: LeftOut) -> list[_Labelled]:
+    rows: list[_Labelled] = []
+    for number, line in read_lines(path, left_out):
+        if line is None or not line.strip():
+            continue
+        cells = line.split("\t")
+        label = cells[1] if task == "cola" and len(cells) > 1 else cells[0]
+        if number == 1 and label not in _LABELS:
+            continue  # a header, which some copies have
+        texts = [cell.strip() for cell in cells[3:]]
+        if len(cells) != _COLUMNS[task] or label not in _LABELS or not all(texts):
+            left_out.add(f"damaged lines of {path.name}", f"line {number}")
+            continue
+        rows.append((texts[0] if task == "cola" else Pair(*texts), int(label)))
+    return rows

@@ -1,0 +1,193 @@
+"""What of a model a task trains: its adapters, or what the paper compares them with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from fala import ExportError
+from fala_export.adapters.bottleneck import INIT_SCALE, Site, insert, site_norms
+from fala_export.training.settings import LoopSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+#: The paper's adapters, and its baselines: all weights, the top layers', the norms'.
+METHODS = ("adapters", "full", "top-k", "norms")
+
+#: How each is trained unless the vendor says otherwise. Every epoch is run: the rate falls to zero
+#: in the last, and of all the best is taken (the paper, section 3.1).
+_LOOPS = {
+    "adapters": LoopSettings(epochs=10, learning_rate=1e-3, patience=10),
+    "full": LoopSettings(epochs=5, learning_rate=5e-5, patience=5),
+    "top-k": LoopSettings(epochs=5, learning_rate=5e-5, patience=5),
+    "norms": LoopSettings(epochs=10, learning_rate=1e-3, patience=10),
+}
+
+
+@dataclass(frozen=True)
+class Method:
+    """How much of a model a task trains.
+
+    Attributes:
+        name: One of ``METHODS``.
+        size: Of the adapters' bottlenecks.
+        layers: K of the top-k method.
+        init_scale: Deviation of the adapters' first weights.
+    """
+
+    name: str = "adapters"
+    size: int = 64
+    layers: int = 1
+    init_scale: float = INIT_SCALE
+
+    @property
+    def loop(self) -> LoopSettings:
+        """How it is trained by default."""
+        return _LOOPS[self.name]
+
+    def told(self) -> dict[str, Any]:
+        """Itself and the settings that it uses, for a manifest."""
+        if self.name == "adapters":
+            return {"name": self.name, "size": self.size, "init_scale": self.init_scale}
+        return {"name": self.name, **({"layers": self.layers} if self.name == "top-k" else {})}
+
+
+def prepare(transformer: PreTrainedModel, method: Method, seed: int) -> list[Site]:
+    """Freeze what a method does not train, and put its adapters in.
+
+    Returns:
+        The adapters' sites; none for other methods.
+
+    Raises:
+        ExportError: The model has no places for adapters, or fewer layers than are to be trained.
+    """
+    sites: list[Site] = []
+    transformer.requires_grad_(method.name == "full")
+    if method.name == "adapters":
+        sites = insert(transformer, method.size, scale=method.init_scale, seed=seed)
+        for site in sites:
+            site.bottleneck.requires_grad_(True)
+            site.norm.requires_grad_(True)
+    elif method.name == "norms":
+        for module in transformer.modules():
+            if isinstance(module, nn.LayerNorm):
+                module.requires_grad_(True)
+    elif method.name == "top-k":
+        layers = _layers(transformer)
+        if method.layers > len(layers):
+            raise ExportError(f"the model has {len(layers)} layers, not {method.layers}")
+        for layer in layers[len(layers) - method.layers :]:
+            layer.requires_grad_(True)
+    return sites
+
+
+def parameters(module: nn.Module) -> dict[str, int]:
+    """How many numbers a module has, and how many of them are trained."""
+    counts = [(one.numel(), one.requires_grad) for one in module.parameters()]
+    return {
+        "all": sum(count for count, _ in counts),
+        "trained": sum(count for count, trained in counts if trained),
+    }
+
+
+def inputs_of(sites: Sequence[Site]) -> dict[str, NDArray[np.float32]]:
+    """What a backbone's graph is fed in the place of adapters, by name."""
+    inputs: dict[str, NDArray[np.float32]] = {}
+    for site in sites:
+        down, up = site.bottleneck.down, site.bottleneck.up
+        tensors = {
+            "down.weight": down.weight.T,
+            "down.bias": down.bias,
+            "up.weight": up.weight.T,
+            "up.bias": up.bias,
+            "norm.weight": site.norm.weight,
+            "norm.bias": site.norm.bias,
+        }
+        inputs |= {
+            f"{site.name}.{part}": np.ascontiguousarray(tensor.detach().cpu().numpy())
+            for part, tensor in tensors.items()
+        }
+    return inputs
+
+
+def set_inputs(sites: Sequence[Site], inputs: Mapping[str, NDArray[np.float32]]) -> None:
+    """Give adapters the numbers that a graph would be fed; see ``inputs_of``."""
+    with torch.no_grad():
+        for site in sites:
+            down, up = site.bottleneck.down, site.bottleneck.up
+            for part, tensor in {
+                "down.weight": down.weight.T,
+                "down.bias": down.bias,
+                "up.weight": up.weight.T,
+                "up.bias": up.bias,
+                "norm.weight": site.norm.weight,
+                "norm.bias": site.norm.bias,
+            }.items():
+                tensor.copy_(torch.from_numpy(inputs[f"{site.name}.{part}"].copy()))
+
+
+def configuration(transformer: PreTrainedModel, method: Method, task: str) -> dict[str, Any]:
+    """``adapter_config.json`` of adapters, in the keys of the ``adapters`` library.
+
+    Args:
+        transformer: The model.
+        method: Of adapters.
+        task: The task's name.
+    """
+    config = transformer.config
+    dimension = int(config.hidden_size)
+    return {
+        "name": task,
+        "model_type": config.model_type,
+        "model_class": type(transformer).__name__,
+        "hidden_size": dimension,
+        "task_type": "SEQ_CLS",
+        "config": {**_DOUBLE_SEQUENTIAL, "reduction_factor": dimension / method.size},
+    }
+
+
+# DoubleSeqBnConfig(init_weights="houlsby") of adapters 1.3.
+_DOUBLE_SEQUENTIAL: Mapping[str, Any] = {
+    "mh_adapter": True,
+    "output_adapter": True,
+    "non_linearity": "swish",
+    "original_ln_before": False,
+    "original_ln_after": True,
+    "ln_before": False,
+    "ln_after": False,
+    "init_weights": "houlsby",
+    "is_parallel": False,
+    "scaling": 1.0,
+    "use_gating": False,
+    "residual_before_ln": True,
+    "adapter_residual_before_ln": False,
+    "inv_adapter": None,
+    "inv_adapter_reduction_factor": None,
+    "cross_adapter": False,
+    "leave_out": [],
+    "dropout": 0.0,
+    "phm_layer": False,
+}
+
+
+def _layers(transformer: PreTrainedModel) -> list[nn.Module]:
+    """The layers, from the bottom: whatever holds both norms of a layer."""
+    norms = site_norms(transformer)
+    modules = [module for module in transformer.modules() if module is not transformer]
+    layers = []
+    for first, second in zip(norms[::2], norms[1::2], strict=True):
+        # Modules come before their parts, so the last that holds both is the smallest.
+        holding = [
+            module
+            for module in modules
+            if {id(first), id(second)} <= {id(part) for part in module.modules()}
+        ]
+        layers.append(holding[-1])
+    return layers

@@ -1,0 +1,177 @@
+"""A task on a backbone that serves others too: trained by adapters, or as the paper's baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fala import Backbone, Head
+from fala.vendor import EncoderState, OnnxEncoder, Row, Vectors
+from fala.vendor.adapters import stored_inputs
+from fala_export.adapters.graph import Fed, takes
+from fala_export.adapters.methods import (
+    Method,
+    configuration,
+    inputs_of,
+    parameters,
+    prepare,
+    set_inputs,
+)
+from fala_export.models.encoder import Encoder
+from fala_export.training.closed_form import closed_form, with_words
+from fala_export.training.figures import measure
+from fala_export.training.global_model import (
+    Trained,
+    details_of,
+    embed_rows,
+    history_of,
+    objective_of,
+    parity_examples,
+)
+from fala_export.training.learners import TransformerLearner
+from fala_export.training.loop import open_work, train_module
+from fala_export.training.public_rows import Division, PublicRows
+from fala_export.training.settings import TrainingSettings
+
+_DIGITS = 4
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task that was trained.
+
+    Attributes:
+        trained: The model as it is now, with its head; what a release of its own is written from.
+        inputs: What adapters feed to the backbone's graph, rounded as a bundle has them; empty for
+            the other methods.
+        config: ``adapter_config.json``; empty for the other methods.
+        backbone: What embedded the rows for the figures.
+    """
+
+    trained: Trained
+    inputs: Mapping[str, Vectors]
+    config: Mapping[str, Any]
+    backbone: Backbone
+
+
+def train_task(
+    encoder: Encoder,
+    max_length: int,
+    rows: PublicRows,
+    division: Division,
+    method: Method,
+    settings: TrainingSettings,
+    work: Path,
+    *,
+    task: str,
+    graph: OnnxEncoder | None = None,
+    resume: bool = False,
+    lexical: bool = True,
+) -> Task:
+    """Train a task's own part of a model, and its head.
+
+    The head starts from the closed form on the backbone as it is, which new adapters leave nearly
+    as it is. AdamW, a rate that rises in the first tenth of the steps and falls linearly, and of
+    all epochs that of the lowest loss on the validation rows: the paper's recipe (section 3.1).
+
+    Args:
+        encoder: A loaded encoder, which is trained in place.
+        max_length: Tokens of a text that it reads.
+        rows: The public rows.
+        division: Of the rows.
+        method: What is trained.
+        settings: How; annotators are not looked at.
+        work: Folder of the checkpoints.
+        task: The task's name.
+        graph: The base's backbone. Where it takes adapters as inputs the figures of adapters are
+            of what a device answers; else they are of the torch model.
+        resume: Continue from the last whole checkpoint in ``work``, if there is one.
+        lexical: Whether the head has a lexical view.
+
+    Raises:
+        DataError: The rows are too few, or nothing can be learned from them.
+        ExportError: The model has no places for adapters, or see ``train_module``.
+    """
+    learner = TransformerLearner(encoder, max_length)
+    sites = prepare(encoder.module.transformer, method, settings.seed)
+    loop = replace(
+        method.loop,
+        epochs=method.loop.epochs if settings.epochs is None else settings.epochs,
+        learning_rate=settings.learning_rate or method.loop.learning_rate,
+        warm_up=settings.warm_up,
+    )
+    loop = replace(loop, patience=loop.epochs)
+    recipe = {
+        "task": rows.task,
+        "data": rows.digest,
+        "divided_by": division.by,
+        "backbone": learner.digest,
+        "max_length": max_length,
+        "batch": settings.batch,
+        "method": method.told(),
+    }
+    open_work(loop, work, seed=settings.seed, recipe=recipe, resume=resume)
+    before = embed_rows(learner, [*division.training, *division.held_out])
+    frozen, _ = closed_form(learner, division.training, rows.labels, before, lexical=lexical)
+    start = frozen
+    if lexical:
+        start, _ = closed_form(learner, division.training, rows.labels, before, lexical=False)
+    module, batches, validation = objective_of(learner, division, rows, start, settings, ())
+    counts = parameters(module)
+    history = train_module(
+        module, batches, loop, work,
+        seed=settings.seed, recipe=recipe, resume=resume, validation=validation,
+    )  # fmt: skip
+    inputs: dict[str, Vectors] = {}
+    backbone: Backbone = learner
+    if sites:
+        # What ships is rounded, so that is what is measured, and what the head is finished on.
+        inputs = stored_inputs(inputs_of(sites), learner.dimension)
+        set_inputs(sites, inputs)
+        if graph is not None and takes(graph, inputs):
+            backbone = Fed(graph, EncoderState(inputs, ""))
+    known = division.training if lexical else []
+    after = embed_rows(backbone, [*known, *division.held_out, *division.validation])
+    head = module.head(division.validation, after)
+    words: dict[str, Any] = {}
+    if lexical:
+        head, words = with_words(head, backbone, division, rows.labels, after)
+    figures = {
+        "frozen": _figures(frozen, division.held_out, before),
+        "trained": _figures(head, division.held_out, after),
+    }
+    details = details_of(f"{method.name} and head", rows, division, figures)
+    details["training"] |= {
+        "recipe": {**recipe, **asdict(loop), "seed": settings.seed},
+        "history": history_of(history),
+        "parameters": counts,
+        "measured_on": "the torch model" if backbone is learner else "the base's graph",
+        **words,
+    }
+    trained = Trained(learner.encoder, head, parity_examples(division), details)
+    config = configuration(encoder.module.transformer, method, task) if sites else {}
+    return Task(trained, inputs, config, backbone)
+
+
+def _figures(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) -> dict[str, Any]:
+    """As ``measure``, with Matthews' coefficient of two labels (GLUE's figure of CoLA)."""
+    figures = measure(head, rows, embeddings)
+    if len(head.labels) != 2:
+        return figures
+    examples = [row.example for row in rows]
+    logits = head.vendor_model().logits(head.inputs(examples, embeddings), head.words(examples))
+    decided = logits[:, 0] > 0
+    truth = np.array([str(row.label) == head.labels[1] for row in rows])
+    figures["pooled"]["matthews"] = round(matthews(truth, decided), _DIGITS)
+    return figures
+
+
+def matthews(truth: np.ndarray, decided: np.ndarray) -> float:
+    """Matthews' correlation coefficient of two vectors of truth values; 0 where one is constant."""
+    if truth.all() or decided.all() or not truth.any() or not decided.any():
+        return 0.0
+    return float(np.corrcoef(truth, decided)[0, 1])

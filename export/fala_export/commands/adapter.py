@@ -1,0 +1,163 @@
+"""``fala-export adapter``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fala import ExportError
+from fala_export.commands.options import JSON, NO_LEXICAL, OUT, show
+from fala_export.training.settings import TrainingSettings
+
+_DEFAULTS = TrainingSettings()
+_METHODS = ("adapters", "full", "top-k", "norms")
+
+
+@click.command()
+@click.option(
+    "--base",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Bundle with the backbone that the task is for.",
+)
+@click.option(
+    "--model",
+    "source",
+    required=True,
+    metavar="DIR_OR_NAME",
+    help="The model that the base was exported from: a bundle has its graph alone.",
+)
+@click.option("--revision", help="Branch, tag or commit of a model on the hub.")
+@click.option(
+    "--data",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Rows as of fala-replace --data; the public ones are read.",
+)
+@click.option("--task", required=True, help="The task's name, in the manifest.")
+@OUT
+@click.option(
+    "--work",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    help="Folder of the checkpoints.",
+)
+@click.option("--resume", is_flag=True, help="Continue from the last whole checkpoint in --work.")
+@click.option(
+    "--method",
+    type=click.Choice(_METHODS),
+    default="adapters",
+    show_default=True,
+    help="What is trained: adapters with their norms, all, the top layers, or norms alone. All but "
+    "adapters write a whole release.",
+)
+@click.option(
+    "--size",
+    type=click.IntRange(1, 256),
+    default=64,
+    show_default=True,
+    help="Of the adapters' bottlenecks.",
+)
+@click.option(
+    "--layers", type=click.IntRange(min=1), default=1, show_default=True, help="K of top-k."
+)
+@click.option(
+    "--init-scale",
+    type=click.FloatRange(0, 10, min_open=True),
+    default=1e-2,
+    show_default=True,
+    help="Deviation of the adapters' first weights.",
+)
+@click.option("--epochs", type=click.IntRange(min=1), help="Passes over the rows.")
+@click.option("--batch", type=click.IntRange(min=1), default=_DEFAULTS.batch, show_default=True)
+@click.option("--learning-rate", type=click.FloatRange(min=0, min_open=True), help="At its peak.")
+@click.option(
+    "--warm-up",
+    type=click.FloatRange(0, 1),
+    default=_DEFAULTS.warm_up,
+    show_default=True,
+    help="Share of the steps in which the rate rises.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=_DEFAULTS.seed, show_default=True)
+@click.option(
+    "--own-splits",
+    is_flag=True,
+    help="Validate on the file's train rows, and measure on its test rows, in place of a tenth of "
+    "the public rows each.",
+)
+@click.option(
+    "--min-cosine",
+    type=click.FloatRange(-1, 1),
+    default=0.98,
+    show_default=True,
+    help="Mean cosine of the model's embeddings to the base's below which it is another model.",
+)
+@NO_LEXICAL
+@JSON
+def adapter(
+    base: Path,
+    source: str,
+    revision: str | None,
+    data: Path,
+    task: str,
+    out: Path,
+    work: Path,
+    resume: bool,
+    method: str,
+    size: int,
+    layers: int,
+    init_scale: float,
+    epochs: int | None,
+    batch: int,
+    learning_rate: float | None,
+    warm_up: float,
+    seed: int,
+    own_splits: bool,
+    min_cosine: float,
+    no_lexical: bool,
+    as_json: bool,
+) -> None:
+    """Train a task's adapter on a backbone that stays as it is, and write it as a bundle.
+
+    Of the model the adapters, the norms behind them and the task's head are trained (Houlsby et
+    al., "Parameter-Efficient Transfer Learning for NLP", ICML 2019).
+    """
+    if not out.parent.is_dir():
+        raise ExportError(f"{out}: its folder does not exist")
+    if not task.strip():
+        raise click.UsageError("--task is blank")
+    try:
+        from fala_export.adapters.methods import Method
+        from fala_export.adapters.release import write_task
+        from fala_export.adapters.source import model_of, open_base
+        from fala_export.adapters.training import train_task
+        from fala_export.training.public_rows import divide, load_own_splits, load_public_rows
+    except ImportError as error:
+        raise ExportError(f"install fala-sdk[export] to train an adapter ({error})") from error
+
+    if own_splits:
+        rows, division = load_own_splits(data)
+    else:
+        rows = load_public_rows(data)
+        division = divide(rows.rows, seed, validation=True)
+    bundle, backbone = open_base(base)
+    encoder, parity = model_of(bundle, backbone, source, revision, min_cosine)
+    settings = TrainingSettings(epochs, batch, learning_rate, warm_up, seed)
+    try:
+        trained = train_task(
+            encoder,
+            encoder.length(bundle.manifest.max_length),
+            rows,
+            division,
+            Method(method, size, layers, init_scale),
+            settings,
+            work,
+            task=task,
+            graph=backbone,
+            resume=resume,
+            lexical=not no_lexical,
+        )
+    except KeyboardInterrupt as error:
+        raise ExportError("interrupted; the same command with --resume continues") from error
+    show(write_task(trained, bundle, task, out, parity), as_json)

@@ -1,0 +1,196 @@
+import json
+import multiprocessing
+import signal
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+pytest.importorskip("optimum")
+
+from click.testing import CliRunner
+
+import kill_training
+from bundles import write_word_vectors
+from encoders import make_encoder, write_encoder
+from fala import Bundle, Pair
+from fala_export.cli import main
+from fala_export.models.encoder import load_encoder
+from public_data import FILLERS, text_rows, write_rows
+
+FAST = ("--epochs", 3, "--learning-rate", 1e-2, "--size", 6, "--no-lexical")
+
+
+def pair_rows():
+    """What was said first says nothing; nobody's rows have a user."""
+    rng = np.random.default_rng(2)
+    return [
+        {
+            "split": "public",
+            "pair": [" ".join(rng.choice(FILLERS, 3)), row["text"]],
+            "label": row["label"],
+        }
+        for row in text_rows()
+    ]
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    return write_rows(tmp_path_factory.mktemp("data") / "pairs.jsonl", pair_rows())
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    encoder = make_encoder(texts=[row["text"] for row in text_rows()], pieces=200)
+    encoder.module.transformer.config.hidden_dropout_prob = 0.1
+    return write_encoder(tmp_path_factory.mktemp("model") / "tiny", encoder)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory, model):
+    """A backbone in int8 that takes adapters."""
+    path = tmp_path_factory.mktemp("base") / "base.fala"
+    options = ("--adapters", "--max-length", "32", "--out", str(path))
+    result = CliRunner().invoke(main, ["backbone", str(model), *options])
+    assert result.exit_code == 0, result.output
+    return path
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory, model, base, pairs):
+    """A task that was trained, and what the command said."""
+    folder = tmp_path_factory.mktemp("task")
+    common = ("--base", base, "--model", model, "--data", pairs, "--task", "kind")
+    summary = done(*common, "--work", folder / "work", "--out", folder / "task.fala", *FAST)
+    return folder / "task.fala", summary
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["adapter", *map(str, arguments)], prog_name="fala-export")
+
+
+def done(*arguments):
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def failed(*arguments):
+    result = run(*arguments)
+    assert result.exit_code == 1, result.output
+    return result.stderr.strip().splitlines()[-1]
+
+
+def test_an_adapter_is_trained_on_a_backbone_that_stays(task, model, base):
+    path, summary = task
+    bundle, backbone = Bundle.open(path), Bundle.open(base)
+    bundle.check_base(backbone)
+    assert bundle.manifest.name == "kind"
+    training = summary["training"]
+    assert bundle.manifest.details["training"] == training
+    assert training["measured_on"] == "the base's graph"
+    figures = training["figures"]
+    assert figures["trained"]["pooled"]["auc"] > figures["frozen"]["pooled"]["auc"]
+    assert -1 <= figures["trained"]["pooled"]["matthews"] <= 1
+    assert training["recipe"]["method"] == {"name": "adapters", "size": 6, "init_scale": 0.01}
+    assert training["parameters"]["trained"] < 0.25 * training["parameters"]["all"]
+    # What a device runs answers as the vendor measured.
+    state, head = bundle.state(), bundle.head()
+    graph = backbone.backbone()
+    probes = bundle.manifest.details["probes"]
+    embedded = graph.encode(probes["texts"], state)
+    z = head.vendor_model().logits(
+        head.inputs(probes["texts"], dict(zip(probes["texts"], embedded, strict=True)))
+    )
+    np.testing.assert_allclose(z, probes["logits"], atol=1e-3)
+    assert not np.allclose(embedded, graph.encode(probes["texts"]), atol=1e-2)
+
+
+def test_the_graph_and_torch_agree_on_an_adapter(task, model, base):
+    from fala_export.adapters.bottleneck import insert
+    from fala_export.adapters.methods import set_inputs
+
+    state = Bundle.open(task[0]).state()
+    encoder = load_encoder(str(model))
+    set_inputs(insert(encoder.module.transformer, 6), state.inputs)
+    texts = ["a great film", Pair("you do it", "the boring film was awful"), "i"]
+    torch_says, graph_says = (
+        encoder.encode(texts, 32),
+        Bundle.open(base).backbone().encode(texts, state),
+    )
+    cosines = (torch_says * graph_says).sum(axis=1)  # of unit length
+    assert cosines.min() > 0.99, cosines
+
+
+def test_a_killed_training_goes_on_to_the_same_bundle(task, model, base, pairs, tmp_path):
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["kill_training", "fala_export.adapters.release"])
+    arguments = [
+        *("--base", base, "--model", model, "--data", pairs, "--task", "kind", *FAST),
+        *("--work", tmp_path / "cut", "--out", tmp_path / "cut.fala"),
+    ]
+    killed = context.Process(
+        target=kill_training.command_and_die,
+        args=(["adapter", *map(str, arguments)], "ClassifierModule", 14),
+    )
+    killed.start()
+    killed.join(120)
+    assert killed.exitcode == -signal.SIGKILL
+    assert not (tmp_path / "cut.fala").exists()
+    assert "--resume" in failed(*arguments)
+    assert "method was" in failed(*arguments, "--resume", "--method", "norms")
+    done(*arguments, "--resume")
+    assert (tmp_path / "cut.fala").read_bytes() == task[0].read_bytes()
+
+
+def test_the_baselines_write_whole_releases_and_own_splits_are_used(model, base, pairs, tmp_path):
+    rows = pair_rows()
+    own = [
+        {**row, "user": "glue", "split": split}
+        for row, split in zip(rows[:60], ["train"] * 30 + ["test"] * 30, strict=True)
+    ]
+    data = write_rows(tmp_path / "own.jsonl", [*rows[60:200], *own])
+    out = tmp_path / "norms.fala"
+    summary = done(
+        *("--base", base, "--model", model, "--data", data, "--task", "norms", "--out", out),
+        *("--work", tmp_path / "work", "--method", "norms", "--epochs", 1, "--own-splits"),
+    )
+    training = summary["training"]
+    assert training["divided_by"] == "the file's own splits"
+    assert [training["data"][part]["rows"] for part in ("training", "validation", "held_out")] == [
+        140, 30, 30,
+    ]  # fmt: skip
+    assert training["method"] == "norms and head"
+    release = Bundle.open(out)
+    assert release.base is None and release.head() is not None
+    assert release.backbone_digest != Bundle.open(base).backbone_digest
+    assert release.manifest.max_length == 32
+    assert "no labelled rows" in failed(
+        *("--base", base, "--model", model, "--data", pairs, "--task", "x"),
+        *("--out", tmp_path / "x.fala", "--work", tmp_path / "w", "--own-splits"),
+    )
+
+
+def test_another_model_or_no_transformer_is_refused(model, base, pairs, tmp_path):
+    other = make_encoder(texts=["other words entirely", "nothing of this"], pieces=60)
+    other.module.transformer.embeddings.word_embeddings.weight.data.normal_(std=3.0)
+    folder = write_encoder(tmp_path / "other", other)
+    common = ("--data", pairs, "--task", "x", "--work", tmp_path / "w", "--out", tmp_path / "x")
+    line = failed("--base", base, "--model", folder, *common)
+    assert "not the model that" in line or "cannot be read" in line or "token" in line
+    words = write_word_vectors(tmp_path / "words.fala").path
+    line = failed("--base", words, "--model", model, *common)
+    assert "trained on a transformer, and this holds word-vectors" in line
+    assert not (tmp_path / "x").exists()
+
+
+def test_inspect_shows_an_adapter(task):
+    result = CliRunner().invoke(main, ["inspect", str(task[0])])
+    assert result.exit_code == 0, result.output
+    assert "4 bottlenecks of 6" in result.output
+    assert "swish" in result.output and "base digest" in result.output
+    told = json.loads(CliRunner().invoke(main, ["inspect", str(task[0]), "--json"]).stdout)
+    assert told["kind"] == "adapter" and told["measured"] is None
+    assert told["adapter"]["config"]["config"]["init_weights"] == "houlsby"

@@ -1,0 +1,163 @@
+import math
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import torch
+
+from encoders import make_encoder
+from fala import ExportError
+from fala.vendor.adapters import stored_inputs
+from fala_export.adapters.bottleneck import Bottleneck, insert
+from fala_export.adapters.methods import (
+    Method,
+    configuration,
+    inputs_of,
+    parameters,
+    prepare,
+    set_inputs,
+)
+from fala_export.adapters.training import matthews
+from families import write_model
+
+D = 16  # of make_encoder
+
+
+def tiny():
+    return make_encoder().module.transformer
+
+
+def states(model, ids=((2, 5, 9, 11, 3), (2, 7, 3, 0, 0))):
+    ids = torch.tensor(ids)
+    with torch.no_grad():
+        return model.eval()(input_ids=ids, attention_mask=(ids > 0).long()).last_hidden_state
+
+
+def test_adapters_are_those_of_the_field():
+    """Bit by bit, with the same weights: DoubleSeqBnConfig of the adapters library."""
+    adapters = pytest.importorskip("adapters")
+    ours, theirs = tiny(), tiny()
+    adapters.init(theirs)
+    config = adapters.DoubleSeqBnConfig(reduction_factor=6, init_weights="houlsby")
+    theirs.add_adapter("task", config=config)
+    theirs.set_active_adapters("task")
+    sites = insert(ours, D // 6)
+    for site in sites:
+        layer = theirs.encoder.layer[site.layer]
+        block = layer.attention.output if site.place == "attention" else layer.output
+        their = block.adapters["task"]
+        with torch.no_grad():
+            for linear in (their.adapter_down[0], their.adapter_up):
+                linear.weight.normal_()
+                linear.bias.normal_()
+            site.bottleneck.down.load_state_dict(their.adapter_down[0].state_dict())
+            site.bottleneck.up.load_state_dict(their.adapter_up.state_dict())
+        assert sum(p.numel() for p in their.parameters()) == sum(
+            p.numel() for p in site.bottleneck.parameters()
+        )
+    assert torch.equal(states(ours), states(theirs))
+    assert not torch.allclose(states(ours), states(tiny()))
+    told = configuration(ours, Method(size=D // 6), "task")["config"]
+    known = config.to_dict()
+    for key, value in told.items():
+        assert key == "reduction_factor" or known[key] == value, key
+
+
+def test_an_adapter_has_so_many_parameters_and_starts_near_the_identity():
+    d, m, scale = 48, 7, 0.01
+    one = Bottleneck(d, m, scale, torch.Generator().manual_seed(0))
+    assert sum(p.numel() for p in one.parameters()) == 2 * m * d + d + m
+    weights = torch.cat([one.down.weight.flatten(), one.up.weight.flatten()])
+    assert weights.abs().max() <= 2 * scale
+    # A normal distribution cut off at two deviations has .88 of its deviation.
+    assert abs(float(weights.detach().std()) - 0.88 * scale) < 0.1 * scale
+    assert not one.down.bias.any() and not one.up.bias.any()
+    z = torch.randn(5, d, generator=torch.Generator().manual_seed(1))
+    assert (one(z) - z).abs().max() < 0.01
+    wild = Bottleneck(d, m, 1.0, torch.Generator().manual_seed(0))
+    assert (wild(z) - z).abs().max() > 1
+
+
+@pytest.mark.parametrize("family", ["distilbert", "mpnet"])
+def test_families_have_two_sites_a_layer(family, tmp_path):
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(write_model(tmp_path / "model", family))
+    ids = ((4, 9, 5, 7),)
+    before = states(model, ids)
+    sites = insert(model, 4, scale=1e-6)
+    assert [site.name for site in sites] == [
+        f"adapter.{layer}.{place}" for layer in range(2) for place in ("attention", "output")
+    ]
+    assert torch.allclose(states(model, ids), before, atol=1e-5)
+    seen = before
+    for site in sites:  # each of them is on the way
+        with torch.no_grad():
+            site.bottleneck.up.bias.normal_()
+        now = states(model, ids)
+        assert not torch.allclose(now, seen, atol=1e-3)
+        seen = now
+
+
+def test_a_model_that_shares_its_layers_is_refused(tmp_path):
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(write_model(tmp_path / "model", "albert"))
+    with pytest.raises(ExportError, match="places for adapters, not 4"):
+        insert(model, 4)
+
+
+def test_what_a_graph_is_fed_is_what_the_model_has():
+    model = tiny()
+    sites = insert(model, 3, scale=0.3, seed=1)
+    inputs = inputs_of(sites)
+    assert len(inputs) == 2 * 2 * 6
+    assert inputs["adapter.1.output.down.weight"].shape == (D, 3)
+    rounded = stored_inputs(inputs, D)
+    set_inputs(sites, rounded)
+    again = inputs_of(sites)
+    assert all(np.array_equal(again[name], rounded[name]) for name in rounded)
+    # As a graph computes it, in NumPy.
+    name, z = "adapter.0.attention", np.linspace(-1, 1, D, dtype=np.float32)
+    hidden = z @ rounded[f"{name}.down.weight"] + rounded[f"{name}.down.bias"]
+    passed = (hidden / (1 + np.exp(-hidden))) @ rounded[f"{name}.up.weight"]
+    expected = z + passed + rounded[f"{name}.up.bias"]
+    with torch.no_grad():
+        given = sites[0].bottleneck(torch.from_numpy(z)).numpy()
+    np.testing.assert_allclose(given, expected, rtol=1e-5)
+
+
+def test_methods_train_what_they_say():
+    def trained(method, **options):
+        model = tiny()
+        prepare(model, Method(method, **options), 0)
+        names = {name for name, one in model.named_parameters() if one.requires_grad}
+        return names, parameters(model)
+
+    names, counts = trained("adapters", size=3)
+    assert counts["trained"] == 4 * (2 * 3 * D + D + 3 + 2 * D)
+    assert all("LayerNorm" in name or ".dropout.1." in name for name in names)
+    assert not any(name.startswith("embeddings") for name in names)
+    names, counts = trained("full")
+    assert counts["trained"] == counts["all"]
+    names, _ = trained("top-k", layers=1)
+    assert names and all(name.startswith("encoder.layer.1.") for name in names)
+    names, _ = trained("top-k", layers=2)
+    assert {name.split(".")[2] for name in names} == {"0", "1"}
+    names, counts = trained("norms")
+    assert all("LayerNorm" in name for name in names)
+    assert counts["trained"] == 5 * 2 * D  # the embeddings' too
+    with pytest.raises(ExportError, match="has 2 layers, not 3"):
+        trained("top-k", layers=3)
+
+
+def test_matthews_coefficient():
+    truth = np.array([1, 1, 1, 0, 0, 1, 0, 1], dtype=bool)
+    decided = np.array([1, 0, 1, 0, 1, 1, 0, 1], dtype=bool)
+    hits, misses, false, right = 4, 1, 1, 2
+    expected = (hits * right - false * misses) / math.sqrt(5 * 5 * 3 * 3)
+    assert matthews(truth, decided) == pytest.approx(expected)
+    assert matthews(truth, np.ones(8, dtype=bool)) == 0.0

@@ -1,0 +1,100 @@
+import json
+
+import pytest
+
+from checkout import real_data
+from conversions import fails, run
+from fala import Pair
+from fala.errors import DataError
+from fala_sim.convert.glue import convert, read_cola, read_mrpc
+from fala_sim.convert.left_out import LeftOut
+
+
+def write_cola(folder):
+    (folder / "train.tsv").write_text(
+        "gj04\t1\t\tOne sentence.\ngj04\t0\t*\tSentence another.\nbad line\n"
+        "gj04\t1\t\tthe  CAR honked.\ngj04\t2\t\tNo label.\n"
+    )
+    (folder / "val.tsv").write_text("gj04\t1\t\tTo validate.\ngj04\t0\t*\tValidate to.\n")
+    (folder / "dev.tsv").write_text("gj04\t1\t\tThe car honked.\ngj04\t1\t\tThe car honked.\n")
+    return folder
+
+
+def write_mrpc(folder, pairs=20):
+    def lines(start, count):
+        return "".join(
+            f"{n % 2}\t{n}\t{n + 1}\tFirst {n}.\tSecond {n}.\n" for n in range(start, start + count)
+        )
+
+    header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+    (folder / "msr_paraphrase_train.txt").write_bytes(
+        b"\xef\xbb\xbf" + (header + lines(0, pairs)).encode()
+    )
+    (folder / "msr_paraphrase_test.txt").write_text("\ufeff" + lines(100, 5))
+    return folder
+
+
+def test_splits_stay_and_what_is_tested_on_is_in_no_other(tmp_path):
+    left_out = LeftOut()
+    benchmark = read_cola(write_cola(tmp_path), left_out)
+    made = convert(benchmark, users=1, seed=0, left_out=left_out)
+    assert [(row.split, row.text, row.label) for row in made.rows] == [
+        ("public", "One sentence.", 1),
+        ("public", "Sentence another.", 0),
+        ("train", "To validate.", 1),
+        ("train", "Validate to.", 0),
+        ("test", "The car honked.", 1),
+        ("test", "The car honked.", 1),  # the official set, as it is
+    ]
+    assert left_out.counts() == {
+        "damaged lines of train.tsv": 2, "rows of what is in another split": 1,
+    }  # fmt: skip
+
+
+def test_pairs_become_rows_of_pairs(tmp_path):
+    left_out = LeftOut()
+    benchmark = read_mrpc(write_mrpc(tmp_path), left_out)
+    made = convert(benchmark, users=1, seed=0, left_out=left_out)
+    assert benchmark.test[0] == (Pair("First 100.", "Second 100."), 0)
+    splits = [row.split for row in made.rows]
+    assert [splits.count(split) for split in ("public", "train", "test")] == [18, 2, 5]
+    assert json.loads(next(iter(made.lines())))["pair"][0].startswith("First ")
+    drawn = [
+        {row.text for row in convert(benchmark, users=1, seed=seed, left_out=left_out).rows
+         if row.split == "train"}
+        for seed in (0, 0, 1)
+    ]  # fmt: skip
+    assert drawn[0] == drawn[1] != drawn[2]
+    few = convert(benchmark, users=1, seed=0, public=12, left_out=left_out)
+    assert sum(row.split == "public" for row in few.rows) == 12
+
+
+def test_mistakes_are_said(tmp_path):
+    with pytest.raises(DataError, match="cannot read"):
+        read_cola(tmp_path, LeftOut())
+    benchmark = read_mrpc(write_mrpc(tmp_path), LeftOut())
+    with pytest.raises(DataError, match="no people: it has 1 user, not 5"):
+        convert(benchmark, users=5, seed=0, left_out=LeftOut())
+    with pytest.raises(DataError, match="there are none"):
+        convert(read_mrpc(write_mrpc(tmp_path, 3), LeftOut()), users=1, seed=0, left_out=LeftOut())
+
+
+def test_the_commands_write_files_that_are_data_sets(tmp_path):
+    fails(run("cola", tmp_path), "cannot read")
+    for name, write in {"cola": write_cola, "mrpc": write_mrpc}.items():
+        (tmp_path / name).mkdir()
+        lines = run(name, write(tmp_path / name)).stdout.splitlines()
+        assert json.loads(lines[0])["split"] == "public"
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(
+    ("name", "rows"), [("cola", [7235, 1296, 1043]), ("mrpc", [3668, 408, 1725])]
+)
+def test_the_real_files(name, rows):
+    folder, left_out = real_data(name), LeftOut()
+    benchmark = {"cola": read_cola, "mrpc": read_mrpc}[name](folder, left_out)
+    made = convert(benchmark, users=1, seed=0, left_out=left_out)
+    splits = [row.split for row in made.rows]
+    assert [splits.count(split) for split in ("public", "train", "test")] == rows
+    assert not any(reason.startswith("damaged") for reason in left_out.counts())
