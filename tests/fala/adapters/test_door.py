@@ -1,9 +1,7 @@
 """Several tasks in one backbone: adapters at the door of a device."""
 
-import contextlib
 import json
 import shutil
-import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -17,59 +15,18 @@ from adaptable import (
     equal,
     labels_of,
     learned_device,
-    write_adapter_for,
-    write_ages,
 )
-from bundles import make_head, write_word_vector_release
+from bundles import write_word_vector_release
 from fala import (
-    Budget,
     Bundle,
     BundleMismatchError,
     DataError,
     Device,
-    DeviceError,
     MissingAdapterError,
     Pair,
     UnknownAdapterError,
-    WorseModelError,
-    write_release,
 )
 from fala.backbones import OnnxEncoder
-
-
-@pytest.fixture(scope="module")
-def releases(tmp_path_factory):
-    return write_ages(tmp_path_factory.mktemp("releases"))
-
-
-@pytest.fixture(scope="module")
-def learned(tmp_path_factory, releases):
-    folder = tmp_path_factory.mktemp("learned") / "device"
-    learned_device(folder, releases).close()
-    return folder
-
-
-@pytest.fixture
-def folder(tmp_path, learned):
-    return shutil.copytree(learned, tmp_path / "device")
-
-
-@pytest.fixture
-def device(folder):
-    with Device.open(folder) as device:
-        yield device
-
-
-@pytest.fixture
-def passes(monkeypatch):
-    """The texts that pass through any backbone."""
-    seen = []
-    encode = OnnxEncoder.encode
-    monkeypatch.setattr(
-        OnnxEncoder, "encode",
-        lambda self, texts, state=None: seen.extend(texts) or encode(self, texts, state),
-    )  # fmt: skip
-    return seen
 
 
 def test_earlier_tasks_answer_to_the_bit_as_before(tmp_path, releases):
@@ -260,162 +217,3 @@ def test_no_tasks_text_is_written_where_none_is(tmp_path, releases, options):
         for file in folder.glob("store*"):
             data = file.read_bytes()
             assert not any(text.encode() in data for text in TEXTS[:50])
-
-
-def test_a_replacement_shares_passes_and_goes_back(device, releases, passes):
-    before = answers(device)
-    passes.clear()
-    report = device.replace(releases["new"], Budget(400), adapters=releases["new adapters"])
-    assert set(report.adapters) == set(NAMES)
-    # Each knows 40 texts; 38 are both of one and two, which have the same weights.
-    one, two, three = (report.adapters[name] for name in NAMES)
-    assert (report.forward_passes, three.forward_passes) == (40, 40)
-    assert (one.forward_passes, two.forward_passes) == (40, 2)
-    assert (one.representatives, two.representatives) == (40, 40)
-    assert one.new == "one on new encoder" and one.decision != "vendor"
-    assert json.dumps(report.to_dict())
-    after = answers(device)
-    assert device.name == "new encoder" and device.on_trial
-    assert not any(np.array_equal(before[name], after[name]) for name in before)
-    device.rollback()
-    assert equal(answers(device), before)
-    device.rollback()
-    assert equal(answers(device), after)
-
-
-def test_the_budget_is_for_all_tasks(device, releases, passes):
-    report = device.replace(releases["new"], Budget(20), adapters=releases["new adapters"])
-    spent = [report, *report.adapters.values()]
-    assert sum(one.forward_passes for one in spent) == 20
-    assert all(one.representatives > 0 for one in spent)
-    refined = device.refine(Budget(10), adapter="three")
-    assert refined.forward_passes == 10 and device.adapter("three").examples == 40
-
-
-def test_a_worse_model_of_any_task_is_refused(device, releases, tmp_path):
-    new = Bundle.open(releases["new"])
-    device.learn(TEXTS, device.decide(TEXTS, adapter="one"), adapter="one")  # easy for the old one
-    before = answers(device)
-    for accept in ("better-than-old", "better-than-vendor"):
-        with contextlib.suppress(WorseModelError):
-            device.replace(new.path, Budget(8), adapters=releases["new adapters"], accept=accept)
-            assert accept == "better-than-vendor"
-            device.rollback()
-    assert equal(answers(device), before)
-
-
-def test_an_adapter_may_bring_more_labels(device, releases, tmp_path):
-    new = Bundle.open(releases["new"])
-    more = write_adapter_for(tmp_path / "more.fala", new, "one", labels=("1", "0", "2"))
-    device.replace(new.path, adapters=[more.path, *releases["new adapters"][1:]])
-    assert device.adapter("one").labels == ("0", "1", "2")
-    device.learn(["good film"], ["2"], adapter="one")
-    assert device.predict(PROBES, adapter="one").shape == (len(PROBES), 3)
-    device.rollback()
-    assert device.adapter("one").labels == ("0", "1")
-
-
-def test_an_adapter_that_fits_the_new_release_needs_no_other(device, releases, tmp_path):
-    base = Bundle.open(releases["old"])
-    write_release(tmp_path / "head.fala", base, make_head(seed=77), {"head": "other"})
-    before = answers(device)
-    device.replace(tmp_path / "head.fala", Budget(0))
-    after = answers(device)
-    assert not np.array_equal(before[""], after[""])
-    for name in NAMES:
-        np.testing.assert_allclose(after[name], before[name], atol=0.05)
-
-
-def test_who_loaded_an_adapter_since_cannot_go_back_with_it(folder, device, releases, tmp_path):
-    for name in ("two", "three"):
-        device.delete_adapter(name)
-    device.replace(releases["new"], adapters=releases["new adapters"][:1])
-    device.load_adapter(releases["new adapters"][2])
-    assert not device.on_trial
-    before = answers(device)
-    with pytest.raises(DeviceError, match="the adapter three was loaded after the last replacem"):
-        device.rollback()
-    assert equal(answers(device), before)
-    device.delete_adapter("three")
-    device.learn(["good film"], ["1"], adapter="one")
-    device.rollback()
-    assert device.name == "old encoder" and device.adapter("one").examples == 41
-
-
-def test_all_tasks_fall_back_with_an_adapter_that_cannot_answer(folder, releases):
-    with Device.open(folder) as device:
-        before = answers(device)
-        device.replace(releases["new"], adapters=releases["new adapters"])
-        device.learn(["said on trial"], ["1"], adapter="three")
-    new = Bundle.open(releases["new adapters"][0]).digest
-    (folder / "bundles" / f"{new}.fala").write_bytes(b"damaged")
-    with Device.open(folder) as device:
-        after = answers(device)
-        assert device.name == "old encoder" and new in device.fell_back
-        assert equal({n: after[n] for n in ("", "one", "two")},
-                     {n: before[n] for n in ("", "one", "two")})  # fmt: skip
-        # What was said on trial is there, and counts once the old backbone has seen it.
-        assert device.adapter("three").examples == 41
-        assert device.refine(adapter="three").forward_passes == 1
-        assert not device.can_roll_back
-
-
-class TestRepair:
-    """A damaged task costs no other task anything, and its own examples stay."""
-
-    def repaired(self, folder):
-        report = Device.repair(folder)
-        assert report.whole
-        return report, Device.open(folder)
-
-    def test_a_damaged_slot_falls_back_or_is_fitted_again(self, folder):
-        with Device.open(folder) as device:
-            before = answers(device)
-        db = sqlite3.connect(folder / "store.sqlite3")
-        with db:
-            db.execute("UPDATE slots SET weight = x'00' WHERE name = 'one/a'")
-        db.close()
-        assert Device.examine(folder).slots["one/a"] != "whole"
-        report, device = self.repaired(folder)
-        with device:
-            assert (report.fit, report.fit_adapters) == (False, ("one",))
-            assert report.adapters["one"] == "one/a"
-            after = answers(device)
-            np.testing.assert_allclose(after.pop("one"), before.pop("one"), atol=1e-5)
-            assert equal(after, before)
-
-    def test_examples_wait_for_an_adapter_that_is_gone(self, folder, releases):
-        with Device.open(folder) as device:
-            before = answers(device)
-        digest = Bundle.open(releases["old adapters"][0]).digest
-        (folder / "bundles" / f"{digest}.fala").unlink()
-        with Device.open(folder) as device:
-            after = {name: device.predict(PROBES, adapter=name or None) for name in ("", "three")}
-            assert equal(after, {name: before[name] for name in after})
-        report, device = self.repaired(folder)
-        with device:
-            assert report.adapters["one"] is None and device.adapters == ("three", "two")
-            assert equal(answers(device), {n: before[n] for n in before if n != "one"})
-            device.load_adapter(releases["old adapters"][0])
-            assert device.adapter("one").examples == 40
-            np.testing.assert_allclose(
-                device.predict(PROBES, adapter="one"), before["one"], atol=1e-5
-            )
-
-    def test_a_damaged_file_gives_every_task_what_can_be_read(self, folder):
-        with Device.open(folder) as device:
-            before = answers(device)
-            kept = {
-                name: [row.id for row in device.examples(adapter=name or None)] for name in before
-            }
-        file = folder / "store.sqlite3"
-        data = bytearray(file.read_bytes())
-        data[20:2000] = bytes(1980)  # the header and the schema
-        file.write_bytes(data)
-        report, device = self.repaired(folder)
-        with device:
-            assert report.aside and report.examples == 160
-            for name, ids in kept.items():
-                assert [row.id for row in device.examples(adapter=name or None)] == ids
-            for name, found in answers(device).items():
-                np.testing.assert_allclose(found, before[name], atol=1e-5)
