@@ -3,6 +3,7 @@
 import sqlite3
 
 import numpy as np
+from click.testing import CliRunner
 
 from adaptable import (
     PROBES,
@@ -13,6 +14,7 @@ from fala import (
     Bundle,
     Device,
 )
+from fala.command.main import command
 
 
 class TestRepair:
@@ -48,6 +50,9 @@ class TestRepair:
             after = {name: device.predict(PROBES, adapter=name or None) for name in ("", "three")}
             assert equal(after, {name: before[name] for name in after})
         report, device = self.repaired(folder)
+        told = CliRunner().invoke(command, ["doctor", str(folder)]).output
+        assert "adapter one: is to be loaded again; its examples are kept" in told
+        assert "slot three/a (answers): whole" in told
         with device:
             assert report.adapters["one"] is None and device.adapters == ("three", "two")
             assert equal(answers(device), {n: before[n] for n in before if n != "one"})

@@ -20,9 +20,12 @@ from fala import (
     Device,
     DeviceError,
     WorseModelError,
+    add_bridge,
+    fit_bridge,
     write_release,
 )
 from fala.backbones import OnnxEncoder
+from fala.proving.odd import ODD
 from fala.vendor.adapters import write_adapter
 from tasks import FORM, make_inputs
 
@@ -136,3 +139,30 @@ def test_all_tasks_fall_back_with_an_adapter_that_cannot_answer(folder, releases
         assert device.adapter("three").examples == 41
         assert device.refine(adapter="three").forward_passes == 1
         assert not device.can_roll_back
+
+
+def test_over_bridges_all_tasks_are_carried_over_without_a_pass(device, releases, tmp_path, passes):
+    old, new = Bundle.open(releases["old"]), Bundle.open(releases["new"])
+    texts = [f"{one} {other}" for one in TEXTS[:16] for other in TEXTS[20:36]]
+    bridged = []
+    for path, target in zip(
+        (releases["old"], *releases["old adapters"]),
+        (releases["new"], *releases["new adapters"]), strict=True,
+    ):  # fmt: skip
+        before, after = Bundle.open(path), Bundle.open(target)
+        spaces = []
+        for base, one in ((old, before), (new, after)):
+            state = () if one.base is None else (one.state(),)
+            spaces.append(base.backbone().encode(texts, *state))
+        bridged.append(tmp_path / target.name)
+        add_bridge(bridged[-1], after, fit_bridge(before.backbone_digest, *spaces), {})
+    passes.clear()
+    report = device.replace(bridged[0], Budget(0), adapters=bridged[1:])
+    assert set(passes) <= {*ODD, *TEXTS} and len(set(passes) & set(TEXTS)) <= 16  # probes
+    for one in (report, *report.adapters.values()):
+        assert (one.forward_passes, one.representatives, one.bridged) == (0, 0, 40)
+        assert one.instant is not None and one.decision != "vendor"
+    refined = device.refine(Budget(5), adapter="two")
+    assert (refined.forward_passes, refined.representatives) == (5, 5)
+    # One has the same adapter: what passed for two counts for it.
+    assert device.refine(Budget(0), adapter="one").representatives >= 3
