@@ -125,9 +125,12 @@ class Installed(Task):
     def prune(self) -> None:
         """See ``Task``."""
         sources: set[str] = set()
+        now = self.now.bundle
         for digest in self.store.bundles():
             with contextlib.suppress(BundleError):  # nobody can go back to a damaged one
-                sources.update(Bundle.open(bundle_path(self.path, digest)).bridges())
+                path = bundle_path(self.path, digest)
+                bundle = now if digest == now.path.stem else Bundle.open(path)
+                sources.update(bundle.bridges())
         self.store.prune(sources)
 
     def earlier(self) -> OpenSlot | None:

@@ -12,7 +12,7 @@ from fala.backbones import Backbone, LazyBackbone
 from fala.backbones.adapted import AdaptedBackbone
 from fala.bundle.format import WORD_VECTORS
 from fala.bundle.reading import Bundle
-from fala.errors import DataError, DeviceError
+from fala.errors import DataError, DeviceError, DimensionError
 from fala.model.answering import Answering
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.prior import PopulationPrior
@@ -157,8 +157,14 @@ def adapted(bundle: Bundle, release: Bundle, backbone: LazyBackbone) -> LazyBack
 
     Raises:
         BundleMismatchError: The adapter is for another backbone.
+        DimensionError: Its head is for embeddings of another length.
     """
     bundle.check_base(release)
+    if bundle.manifest.dimension != release.manifest.dimension:
+        raise DimensionError(
+            f"{bundle.path}: for embeddings of {bundle.manifest.dimension} dimensions; its "
+            f"backbone gives {release.manifest.dimension}"
+        )
 
     def load() -> Backbone:
         return AdaptedBackbone(backbone.loaded, bundle.state())

@@ -16,12 +16,15 @@ from adaptable import (
     labels_of,
     learned_device,
 )
-from bundles import write_word_vector_release
+from bundles import repacked, write_word_vector_release
 from fala import (
     Bundle,
+    BundleFormatError,
     BundleMismatchError,
+    BundleSignatureError,
     DataError,
     Device,
+    DimensionError,
     MissingAdapterError,
     Pair,
     UnknownAdapterError,
@@ -90,6 +93,16 @@ def test_mistakes_are_told(device, releases, tmp_path):
         device.load_adapter(old[0], name="other", positive="2")
     with pytest.raises(BundleMismatchError, match="an adapter for the backbone"):
         device.load_adapter(new[0], name="other")
+    lying = tmp_path / "lying.fala"
+    lying.write_bytes(repacked(old[0], dimension=16))
+    with pytest.raises(DimensionError):
+        device.load_adapter(lying, name="other")
+    broken = tmp_path / "broken.fala"
+    broken.write_bytes(old[0].read_bytes()[:-100])
+    with pytest.raises(BundleFormatError):
+        device.load_adapter(broken, name="other")
+    with pytest.raises(BundleSignatureError):
+        device.load_adapter(old[0], name="other", trust=bytes(32))
     with pytest.raises(BundleMismatchError, match="a release, and no adapter"):
         device.load_adapter(releases["new"])
     with pytest.raises(MissingAdapterError, match=r"no adapter for three, two; .*delete it first"):
