@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.bundle.manifest import PRODUCT
 from fala.examples import MATCHING, Example, Match, as_text, texts_of
 from fala.store.records import (
     OMEGA,
@@ -39,6 +40,13 @@ def text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"a text expected, not {_kind(value)}")
     return value
+
+
+def adapter_named(value: object) -> str:
+    """The name of a task's adapter; empty for the device's own task."""
+    if value != "" and not PRODUCT.fullmatch(text(value)):
+        raise ValueError("a name that no adapter has")
+    return text(value)
 
 
 def whole(value: object) -> int:
@@ -94,7 +102,7 @@ def example_of(
         None if label is None else text(label),
         None if added is None else number(added),
         None if labelled is None else number(labelled),
-        text(adapter),
+        adapter_named(adapter),
     )
 
 

@@ -19,6 +19,7 @@ from fala.store.rows import (
     DIMENSION,
     EXAMPLE_COLUMNS,
     SLOT_COLUMNS,
+    adapter_named,
     blob,
     dimension_of,
     example_of,
@@ -301,8 +302,9 @@ class _Reading:
                 adapter, slot, previous, generation, data = row
                 counts = whole(generation), whole(data)
                 active = text(slot), None if previous is None else text(previous)
-                if found.answering.setdefault(text(adapter), active) is active:
-                    found.changes[text(adapter)] = counts
+                name = adapter_named(adapter)
+                if found.answering.setdefault(name, active) is active:
+                    found.changes[name] = counts
 
     def _check_keeping(self) -> None:
         """A store that has lost the key of its texts' digests must not begin to keep texts."""
@@ -353,6 +355,11 @@ class _Reading:
 
     def _read_slot(self, row: Row) -> None:
         if row[0] in self._found.slots:
+            return
+        try:
+            adapter_named(adapter_of(text(row[0])))
+        except ValueError as error:
+            self._problem("a slot", error)
             return
         try:
             record = slot_of(slot_row_of(self._seal, row, SLOT_COLUMNS))
