@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from adaptable import write_release_for_adapters
 from checkout import ROOT
 
 BENCHMARKS = ROOT / "benchmarks"
@@ -28,6 +29,7 @@ SMALL = {
     "solve.py": (
         "clock_ratio", "--examples", 20, "--dimension", 30, "--repeats", 2, "--labels", 60,
     ),
+    "tasks.py": ("disk_in_releases", "adaptable.fala", "--tasks", 2, "--repeats", 3),
     "threads.py": ("answers", "--seconds", 0.3, "--readers", 2),
     "word_vectors.py": ("processor_ratio", ".", "--words", 500, "--dimension", 20),
 }  # fmt: skip
@@ -42,9 +44,18 @@ def test_every_benchmark_is_here():
     assert {file.name for file in BENCHMARKS.glob("*.py")} == set(SMALL)
 
 
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory):
+    """A folder of what some benchmarks are given."""
+    folder = tmp_path_factory.mktemp("bundles")
+    write_release_for_adapters(folder / "adaptable.fala")
+    return folder
+
+
 @pytest.mark.parametrize("name", SMALL)
-def test_a_benchmark_measures(name, tmp_path):
+def test_a_benchmark_measures(name, tmp_path, bundles):
     ratio, *small = SMALL[name]
+    small = [bundles / one if str(one).endswith(".fala") else one for one in small]
     done = run(name, *small, "--json", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)[ratio] > 0
