@@ -59,6 +59,9 @@ class Device(DeviceFolder):
     Use ``Device.create`` once and ``Device.open`` afterwards; it is a context manager. Threads may
     share an object, and processes a folder: every answer is of one model, whole, and whatever was
     learned counts.
+
+    Beside its own task it may have others (``load_adapter``): each is an adapter in the same
+    backbone, with examples and a personal model of its own, and is asked by its name.
     """
 
     def __init__(self, path: Path, store: Store) -> None:
