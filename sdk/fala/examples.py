@@ -69,7 +69,7 @@ def as_text(text: str) -> str:
 
 
 def segments(text: str) -> tuple[str, ...]:
-    """The two segments of a pair; of any other text the text alone. As a tokenizer takes them."""
+    """The two segments of a pair; of any other text the text alone."""
     first, parting, second = text.partition(PARTING)
     return (first, second) if parting else (str(text),)
 
@@ -101,6 +101,12 @@ Example = str | Match
 
 CLASSIFICATION = "classification"
 MATCHING = "matching"
+
+
+def tokenizer_inputs(texts: Sequence[str]) -> list[str | tuple[str, ...]]:
+    """Texts as a tokenizer takes them: pairs as their two segments."""
+    parts = [segments(text) for text in texts]
+    return [part if len(part) > 1 else part[0] for part in parts]
 
 
 def texts_of(example: Example) -> tuple[str, ...]:

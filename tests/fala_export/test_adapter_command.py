@@ -20,20 +20,20 @@ from fala_export.cli import main
 from fala_export.models.encoder import load_encoder
 from public_data import FILLERS, text_rows, write_rows
 
-FAST = ("--epochs", 3, "--learning-rate", 1e-2, "--size", 6, "--no-lexical")
+FAST = ("--epochs", 3, "--learning-rate", 3e-2, "--batch", 16, "--size", 6, "--no-lexical")
 
 
 def pair_rows():
-    """What was said first says nothing; nobody's rows have a user."""
+    """Whether both segments are good, or both bad: no sum of words tells it."""
     rng = np.random.default_rng(2)
-    return [
-        {
-            "split": "public",
-            "pair": [" ".join(rng.choice(FILLERS, 3)), row["text"]],
-            "label": row["label"],
-        }
-        for row in text_rows()
-    ]
+    rows = []
+    for number in range(300):
+        first, second = (bool(value) for value in rng.integers(2, size=2))
+        a = "good great" if first else "bad awful"
+        b = "love well" if second else "hate boring"
+        pair = [f"{a} {rng.choice(FILLERS)} {number}", f"{b} {rng.choice(FILLERS)}"]
+        rows.append({"split": "public", "pair": pair, "label": int(first == second)})
+    return rows
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_an_adapter_is_trained_on_a_backbone_that_stays(task, model, base):
     assert bundle.manifest.details["training"] == training
     assert training["measured_on"] == "the base's graph"
     figures = training["figures"]
-    assert figures["trained"]["pooled"]["auc"] > figures["frozen"]["pooled"]["auc"]
+    assert figures["trained"]["pooled"]["auc"] > figures["frozen"]["pooled"]["auc"] + 0.1
     assert -1 <= figures["trained"]["pooled"]["matthews"] <= 1
     assert training["recipe"]["method"] == {"name": "adapters", "size": 6, "init_scale": 0.01}
     assert training["parameters"]["trained"] < 0.25 * training["parameters"]["all"]
@@ -179,7 +179,11 @@ def test_another_model_or_no_transformer_is_refused(model, base, pairs, tmp_path
     folder = write_encoder(tmp_path / "other", other)
     common = ("--data", pairs, "--task", "x", "--work", tmp_path / "w", "--out", tmp_path / "x")
     line = failed("--base", base, "--model", folder, *common)
-    assert "not the model that" in line or "cannot be read" in line or "token" in line
+    assert "not the model that" in line and "it has 60 tokens" in line
+    shuffled = make_encoder(texts=[row["text"] for row in text_rows()], pieces=200)
+    shuffled.module.transformer.embeddings.word_embeddings.weight.data.normal_(std=3.0)
+    line = failed("--base", base, "--model", write_encoder(tmp_path / "b", shuffled), *common)
+    assert "not the model that" in line and "mean cosine" in line
     words = write_word_vectors(tmp_path / "words.fala").path
     line = failed("--base", words, "--model", model, *common)
     assert "trained on a transformer, and this holds word-vectors" in line

@@ -11,6 +11,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from fala import Backbone, Bundle
+from fala.vendor import tokenizer_inputs
 from fala_sim.run.vendor import Say
 from fala_sim.situation import Vectors
 
@@ -66,4 +67,4 @@ def _lengths(bundle: Bundle, texts: Sequence[str]) -> list[int]:
     tokenizer = Tokenizer.from_str(bundle.read(TOKENIZER).decode("utf-8"))
     tokenizer.no_padding()
     tokenizer.enable_truncation(bundle.manifest.max_length or 512)
-    return [len(encoded.ids) for encoded in tokenizer.encode_batch(list(texts))]
+    return [len(encoded.ids) for encoded in tokenizer.encode_batch(tokenizer_inputs(texts))]

@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from fala import Bundle, DataError
+from fala.vendor import tokenizer_inputs
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -91,7 +92,10 @@ class Transformer(nn.Module):
         if not texts:
             return []
         ids: list[list[int]] = self._tokenizer(
-            list(texts), truncation=True, max_length=self.longest, return_attention_mask=False
+            tokenizer_inputs(texts),
+            truncation=True,
+            max_length=self.longest,
+            return_attention_mask=False,
         )["input_ids"]
         return ids
 

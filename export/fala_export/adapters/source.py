@@ -54,6 +54,8 @@ def model_of(
     Raises:
         ExportError: It cannot be loaded, or is another model.
     """
+    from tokenizers import Tokenizer
+
     details = base.manifest.details
     pooling = details.get("pooling")
     named = pooling if pooling in POOLINGS and pooling != "attention" else None
@@ -64,11 +66,17 @@ def model_of(
     if length is None:
         raise ExportError(f"{base.path}: does not say how many tokens of a text it reads")
     encoder = replace(encoder, tokenizer=base.read(TOKENIZER), pad_id=base.manifest.pad_id)
-    if encoder.module.dimension != backbone.dimension:
-        raise ExportError(
-            f"{source}: gives embeddings of {encoder.module.dimension} dimensions, and "
-            f"{base.path} of {backbone.dimension}: not the model that it was exported from"
-        )
+    tokens = Tokenizer.from_str(encoder.tokenizer.decode()).get_vocab(with_added_tokens=True)
+    known = int(encoder.module.transformer.config.vocab_size)
+    for what, own, wanted in (
+        ("dimensions", encoder.module.dimension, backbone.dimension),
+        ("tokens", known, max(tokens.values()) + 1),
+    ):
+        if own < wanted or (own > wanted and what == "dimensions"):
+            raise ExportError(
+                f"{source}: not the model that {base.path} was exported from: it has {own} {what}, "
+                f"and the bundle {wanted}"
+            )
     alone = parity_texts(None)[:_TEXTS]
     pairs = [Pair(a, b) for a, b in pairwise(alone)]
     texts = [*alone, *pairs]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tokenizers import Tokenizer
 
+from fala.vendor import tokenizer_inputs
 from fala_export.distillation.trimming import trim_vocabulary
 from fala_export.distillation.wordpiece import PAD, train_wordpiece
 
@@ -47,7 +48,10 @@ class Vocabulary:
         """
         cutter = Tokenizer.from_str(self.tokenizer.decode())
         cutter.enable_truncation(longest)
-        return [encoding.ids or [self.pad_id] for encoding in cutter.encode_batch(list(texts))]
+        return [
+            encoding.ids or [self.pad_id]
+            for encoding in cutter.encode_batch(tokenizer_inputs(texts))
+        ]
 
 
 def choose_vocabulary(

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import ExportError
-from fala.vendor import segments
+from fala.vendor import tokenizer_inputs
 from fala_export.models.folder import (
     MODULES,
     read_modules,
@@ -133,12 +133,6 @@ class Encoder:
             for chosen, ids, mask in self.batches(texts, max_length):
                 result[chosen] = self.module(ids, mask).numpy()
         return result
-
-
-def tokenizer_inputs(texts: Sequence[str]) -> list[str | tuple[str, ...]]:
-    """Texts as a tokenizer takes them: a pair as its two segments."""
-    parts = [segments(text) for text in texts]
-    return [part if len(part) > 1 else part[0] for part in parts]
 
 
 def load_encoder(source: str, pooling: str | None = None, revision: str | None = None) -> Encoder:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fala import Bundle, ExportError
-from fala.vendor import EncoderState, words
-from fala_export.models.encoder import Encoder, tokenizer_inputs
+from fala.vendor import EncoderState, tokenizer_inputs, words
+from fala_export.models.encoder import Encoder
 from fala_export.models.sentence_encoder import AttentionPooling, SentenceEncoder
 from fala_export.progress import progress
 from fala_export.training.settings import LoopSettings

@@ -9,7 +9,7 @@ from fala.backbones.state import EncoderState, provenance
 from fala.backbones.words import words
 from fala.bundle.arrays import array_bytes, read_array
 from fala.bundle.files import temporary_folder, write_atomically
-from fala.examples import CLASSIFICATION, MATCHING, Example, segments, unique_texts
+from fala.examples import CLASSIFICATION, MATCHING, Example, tokenizer_inputs, unique_texts
 from fala.lexical.lexicon import Lexicon
 from fala.lexical.ngrams import BUCKETS, ngrams
 from fala.model.heads import Vectors
@@ -60,8 +60,8 @@ __all__ = [
     "read_array",
     "read_rows",
     "scores",
-    "segments",
     "temporary_folder",
+    "tokenizer_inputs",
     "unique_texts",
     "unit_vectors",
     "words",

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from bundles import DIMENSION, entries_of, make_head, repacked
 from fala import (
+    Bridge,
     Bundle,
     BundleError,
     BundleFilesError,
@@ -14,6 +15,9 @@ from fala import (
     BundleMismatchError,
     Device,
     DimensionError,
+    PopulationPrior,
+    add_bridge,
+    add_prior,
 )
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, read_array
@@ -74,6 +78,28 @@ def test_an_adapter_is_no_release(task, encoder, tmp_path):
         task.backbone()
     with pytest.raises(BundleMismatchError, match="no adapter, but a backbone"):
         encoder.state()
+
+
+def test_an_adapter_may_have_a_prior_and_bridges(task, encoder, tmp_path):
+    path = tmp_path / "more.fala"
+    path.write_bytes(task.path.read_bytes())
+    size = DIMENSION + 1
+    prior = PopulationPrior(
+        np.zeros(size, np.float32), np.ones(size, np.float32), np.zeros((1, size), np.float32)
+    )
+    bridge = Bridge(
+        "a" * 64,
+        np.eye(DIMENSION, dtype=np.float32),
+        np.zeros(DIMENSION, np.float32),
+        np.ones(DIMENSION, np.float32),
+    )
+    add_prior(path, Bundle.open(path), prior, {"from": "nobody"})
+    add_bridge(path, Bundle.open(path), bridge, {})
+    bundle = Bundle.open(path)
+    assert bundle.prior().dimension == DIMENSION
+    assert set(bundle.bridges()) == {"a" * 64}
+    assert bundle.state().digest == task.state().digest
+    bundle.check_base(encoder)
 
 
 def array(task, name):
