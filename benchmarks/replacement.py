@@ -10,7 +10,10 @@ as the budget has forward passes, of the same user, with a session of the same b
 loaded already. The two take turns; the figures are medians. Chosen texts are longer than texts at
 random, so a second ratio is to encoding, with that session and at once, the very texts that the
 replacement encoded. With --bridge the new release has a bridge from the old one's backbone,
-learned on other made-up texts.
+learned on other made-up texts. Both read n-grams. On a busy machine the clock tells
+what else ran, so processor time of all threads stands beside it: of the replacement, and of its
+first answer, from the call to the commit (the release opened and checked, its session loaded in a
+thread beside). A prediction of one text is compared with its encoding alone.
 
 Documents are made up, of 8 to 26 words on ten topics; with --data they are the classification
 texts of all rows, one user's or not: only how many and how long they are matters.
@@ -27,6 +30,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 from unittest import mock
 
 import click
@@ -48,6 +52,8 @@ TOPICS = (
     "garden tree flower rain winter river mountain bird forest field",
     "house street window kitchen door roof neighbour rent stairs lamp",
 )
+#: Texts that are predicted, one at a time.
+PREDICTIONS = 60
 #: Made-up texts that a bridge is learned on.
 PUBLIC = 800
 UNWELCOME = "stupid awful hate garbage worst idiot liar disgusting fool shame"
@@ -120,11 +126,62 @@ def noted(encoded: list[str]) -> Iterator[None]:
         yield
 
 
-def seconds_of(call: Callable[[], object]) -> float:
-    """Seconds that a call takes."""
-    start = time.perf_counter()
+def seconds_of(call: Callable[[], object]) -> tuple[float, float]:
+    """Seconds that a call takes on the clock, and of processor time."""
+    start = time.perf_counter(), time.process_time()
     call()
-    return time.perf_counter() - start
+    return time.perf_counter() - start[0], time.process_time() - start[1]
+
+
+class Taken(NamedTuple):
+    """What a replacement took.
+
+    Attributes:
+        seconds: On the clock.
+        processor: Processor time.
+        first: That of its first answer.
+        first_alone: Of it, what the loading of the session beside did not take.
+        own: Encoding its own texts, on the clock and of processor time.
+    """
+
+    seconds: float
+    processor: float
+    first: float
+    first_alone: float
+    own: tuple[float, float]
+
+
+def replace(
+    device: fala.Device, release: Path, budget: int | None, peer: fala.Backbone, texts: list[str]
+) -> tuple[fala.Report, Taken]:
+    """Replace; with word vectors, all texts are its own."""
+    first: list[tuple[float, float]] = []
+
+    def following(stage: str, done: int, total: int) -> None:
+        if stage == "commit" and done == total and not first:
+            first.append((time.process_time() - began, time.thread_time() - alone))
+
+    encoded: list[str] = []
+    reports: list[fala.Report] = []
+    began, alone = time.process_time(), time.thread_time()
+    with noted(encoded):
+        seconds, processor = seconds_of(
+            lambda: reports.append(device.replace(release, fala.Budget(budget), progress=following))
+        )
+    distinct = list(dict.fromkeys(encoded)) or texts
+    own = seconds_of(lambda: peer.encode(distinct))
+    return reports[0], Taken(seconds, processor, *first[0], own)
+
+
+def prediction_ratio(device: fala.Device, peer: fala.Backbone, texts: Sequence[str]) -> float:
+    """Median over texts of a prediction's seconds by those of the backbone alone."""
+    ratios = []
+    for number, text in enumerate(texts):
+        calls = (lambda: device.predict([text]), lambda: peer.encode([text]))  # noqa: B023
+        order = (0, 1) if number % 2 else (1, 0)  # who comes second finds the text's memory warm
+        taken = {place: seconds_of(calls[place])[0] for place in order}
+        ratios.append(taken[0] / taken[1])
+    return statistics.median(ratios)
 
 
 @click.command()
@@ -150,9 +207,9 @@ def main(
 ) -> None:
     """Time a replacement beside encoding as many texts as its budget."""
     texts, labels = documents_of(data, documents, seed)
-    replacing: list[float] = []
+    taken: list[Taken] = []
     encoding: list[float] = []
-    own: list[float] = []
+    predicting: list[float] = []
     reports: list[fala.Report] = []
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
         folder = Path(temporary)
@@ -163,30 +220,37 @@ def main(
         peer.encode(texts[:50])
         for repeat in range(repeats):
             shutil.copytree(folder / "device", folder / f"copy{repeat}")
-            encoded: list[str] = []
-            with fala.Device.open(folder / f"copy{repeat}") as device, noted(encoded):
-                start = time.perf_counter()
-                reports.append(device.replace(releases[1], fala.Budget(budget)))
-                replacing.append(time.perf_counter() - start)
-            passes = reports[-1].forward_passes
+            with fala.Device.open(folder / f"copy{repeat}") as device:
+                report, one = replace(device, releases[1], budget, peer, texts)
+                predicting.append(prediction_ratio(device, peer, texts[:PREDICTIONS]))
+            reports.append(report)
+            taken.append(one)
+            passes = report.forward_passes
             chosen = random.Random(repeat).sample(texts, min(passes or len(texts), documents))
-            encoding.append(seconds_of(lambda: peer.encode(chosen)))  # noqa: B023
-            distinct = list(dict.fromkeys(encoded)) or texts
-            own.append(seconds_of(lambda: peer.encode(distinct)))  # noqa: B023
+            encoding.append(seconds_of(lambda: peer.encode(chosen))[0])  # noqa: B023
     middle = {
         name: statistics.median(r.seconds[name] for r in reports) for name in reports[0].seconds
     }
+    replacing = statistics.median(one.seconds for one in taken)
+    own = statistics.median(one.own[0] for one in taken)
     record = {
         "old": old,
         "new": new,
         "bridged": bridged,
         "documents": documents,
         "forward_passes": reports[0].forward_passes,
-        "replace_seconds": statistics.median(replacing),
+        "replace_seconds": replacing,
         "encode_seconds": statistics.median(encoding),
-        "ratio": statistics.median(replacing) / statistics.median(encoding),
-        "own_texts_seconds": statistics.median(own),
-        "ratio_to_own_texts": statistics.median(replacing) / statistics.median(own),
+        "ratio": replacing / statistics.median(encoding),
+        "own_texts_seconds": own,
+        "ratio_to_own_texts": replacing / own,
+        "processor_seconds": statistics.median(one.processor for one in taken),
+        "processor_ratio_to_own_texts": statistics.median(
+            one.processor / one.own[1] for one in taken
+        ),
+        "first_answer_processor_seconds": statistics.median(one.first for one in taken),
+        "first_answer_without_loading": statistics.median(one.first_alone for one in taken),
+        "prediction_ratio": statistics.median(predicting),
         "stages": middle,
         "repeats": repeats,
     }
@@ -197,8 +261,13 @@ def main(
     click.echo(f"replacement  {record['replace_seconds']:.3f} s")
     click.echo(f"encoding     {record['encode_seconds']:.3f} s of {len(chosen)} texts")
     click.echo(f"ratio        {record['ratio']:.2f}")
-    click.echo(f"own texts    {record['own_texts_seconds']:.3f} s")
-    click.echo(f"ratio        {record['ratio_to_own_texts']:.2f}")
+    click.echo(f"own texts    {own:.3f} s")
+    click.echo(f"ratio        {record['ratio_to_own_texts']:.2f}, of processor time "
+               f"{record['processor_seconds']:.3f} s: "
+               f"{record['processor_ratio_to_own_texts']:.2f}")  # fmt: skip
+    click.echo(f"first answer {record['first_answer_processor_seconds']:.3f} s of processor time, "
+               f"{record['first_answer_without_loading']:.3f} without loading")  # fmt: skip
+    click.echo(f"prediction   {record['prediction_ratio']:.2f} times its encoding")
     click.echo("stages       " + ", ".join(f"{n} {s:.3f}" for n, s in middle.items()))
 
 

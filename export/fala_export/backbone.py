@@ -43,6 +43,7 @@ class ExportOptions:
         details: More to note in the manifest.
         adapters: Whether the graph takes tasks' adapters; see ``fala_export.optional.surgery``.
         prompts: Whether it takes writers' prompts.
+        hard_prompts: Whether it also gives what a text is compiled to a prompt from.
     """
 
     name: str
@@ -54,11 +55,16 @@ class ExportOptions:
     details: Mapping[str, Any] = field(default_factory=dict)
     adapters: bool = False
     prompts: bool = False
+    hard_prompts: bool = False
 
     @property
     def optional(self) -> list[str]:
         """What the graph takes beside texts."""
-        wanted = {"adapters": self.adapters, "prompts": self.prompts}
+        wanted = {
+            "adapters": self.adapters,
+            "prompts": self.prompts,
+            "hard-prompts": self.hard_prompts,
+        }
         return [name for name, asked in wanted.items() if asked]
 
 
@@ -136,6 +142,7 @@ def convert(encoder: Encoder, options: ExportOptions, examples: Sequence[Example
             quantize(float_model, precision, sequences),
             adapters=options.adapters,
             prompts=options.prompts,
+            hard_prompts=options.hard_prompts,
         )
         backbone = OnnxEncoder(
             model, encoder.tokenizer, max_length=max_length, pad_id=encoder.pad_id

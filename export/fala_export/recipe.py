@@ -33,6 +33,7 @@ class BackboneTable(_Table, frozen=True, kw_only=True):
         ort: Whether the model is stored in ONNX Runtime's own format.
         adapters: Whether its graph takes tasks' adapters.
         prompts: Whether its graph takes writers' prompts.
+        hard_prompts: Whether it also gives what a text is compiled to a prompt from.
     """
 
     source: str
@@ -44,6 +45,7 @@ class BackboneTable(_Table, frozen=True, kw_only=True):
     ort: bool = False
     adapters: bool = False
     prompts: bool = False
+    hard_prompts: bool = False
 
 
 class WordVectorsTable(_Table, frozen=True, kw_only=True):
@@ -94,7 +96,7 @@ class Recipe(_Table, frozen=True, kw_only=True, rename="kebab"):
         noted = msgspec.to_builtins(self)
         # A recipe without a newer key gives the bytes that it gave before there was such a key.
         if noted["backbone"] is not None:
-            for name in ("adapters", "prompts"):
+            for name in ("adapters", "prompts", "hard_prompts"):
                 if not noted["backbone"][name]:
                     del noted["backbone"][name]
         return {"recipe": {k: v for k, v in noted.items() if k not in counted or k in told}, **told}

@@ -86,6 +86,7 @@ def _options(recipe: Recipe) -> ExportOptions:
         details=recipe.details,
         adapters=table.adapters,
         prompts=table.prompts,
+        hard_prompts=table.hard_prompts,
     )
 
 

@@ -6,6 +6,10 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
+from click.testing import CliRunner
+
+from fala.demo.command import command
+
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 GOOD, BAD = ("good", "great", "love", "well made"), ("bad", "awful", "hate", "boring")
 
@@ -19,6 +23,15 @@ def run(*arguments, program="fala-replace", stdin=None):
         encoding="utf-8",
         timeout=120,
     )
+
+
+def told(*arguments, stdin=None):
+    """What ``fala-replace`` says, and how it ends, called in this process: for mistakes."""
+    arguments = [str(argument) for argument in arguments]
+    done = CliRunner().invoke(
+        command, arguments, input=stdin, prog_name="fala-replace", catch_exceptions=False
+    )
+    return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
 
 
 def result_of(*arguments, stdin=None):

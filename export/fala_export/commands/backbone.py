@@ -8,6 +8,7 @@ import click
 
 from fala_export.commands.options import (
     ADAPTERS,
+    HARD_PROMPTS,
     JSON,
     MAX_LENGTH,
     MIN_COSINE,
@@ -29,6 +30,7 @@ from fala_export.commands.options import (
 @ORT
 @ADAPTERS
 @PROMPTS
+@HARD_PROMPTS
 @NAME
 @MAX_LENGTH
 @click.option(
@@ -51,6 +53,7 @@ def backbone(
     ort: bool,
     adapters: bool,
     prompts: bool,
+    hard_prompts: bool,
     name: str | None,
     max_length: int | None,
     pooling: str | None,
@@ -70,5 +73,6 @@ def backbone(
         ort=ort,
         adapters=adapters,
         prompts=prompts,
+        hard_prompts=hard_prompts,
     )
     show(export_encoder(encoder, out, options, parity_text), as_json)

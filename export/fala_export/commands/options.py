@@ -50,6 +50,12 @@ PROMPTS = click.option(
     is_flag=True,
     help="Give the graph optional inputs for writers' prompts: keys and values in front of a text.",
 )
+HARD_PROMPTS = click.option(
+    "--hard-prompts",
+    is_flag=True,
+    help="With --prompts: let the graph give keys and values, so that a device can make a prompt "
+    "of a writer's texts; some 3 % slower.",
+)
 NO_LEXICAL = click.option(
     "--no-lexical",
     is_flag=True,

@@ -55,7 +55,8 @@ class Attention:
         layer: Counted from 0.
         heads: Number of heads.
         width: Of one head.
-        product: The node that multiplies queries with keys, which lie as (n, heads, width, length).
+        keys: Name of the keys, turned: (n, heads, width, length).
+        product: The node that multiplies queries with them.
         key_scales: Multiplications and divisions that the keys go through before it.
         score_scales: The same of the scores, behind it.
         softmax: The node that weighs.
@@ -65,6 +66,7 @@ class Attention:
     layer: int
     heads: int
     width: int
+    keys: str
     product: NodeProto
     key_scales: Sequence[Scale]
     score_scales: Sequence[Scale]
@@ -240,7 +242,8 @@ class Structure:
         keys = self._keys(product.input[1], ())
         if keys is None or keys[0] != shape:
             return None
-        return Attention(layer, *shape, product, keys[1], score_scales, softmax, average)
+        _, turned, key_scales = keys
+        return Attention(layer, *shape, turned, product, key_scales, score_scales, softmax, average)
 
     def _scores(
         self, name: str, scales: tuple[Scale, ...]
@@ -259,8 +262,8 @@ class Structure:
 
     def _keys(
         self, name: str, scales: tuple[Scale, ...]
-    ) -> tuple[tuple[int, int], tuple[Scale, ...]] | None:
-        """From the product of queries and keys back to the keys, turned; their heads and width."""
+    ) -> tuple[tuple[int, int], str, tuple[Scale, ...]] | None:
+        """From the product of queries and keys back to the keys: heads and width, name, scales."""
         node = self._makers.get(name)
         if node is None:
             return None
@@ -270,7 +273,7 @@ class Structure:
                 shape = self._by_head(node.input[0], _HEADS_FIRST)
             else:
                 shape = self._by_head(name, [0, 2, 3, 1])
-            return None if shape is None else (shape, scales)
+            return None if shape is None else (shape, name, scales)
         for main, scale in self._ways(node, sums=False):
             if scale is not None and (found := self._keys(main, (scale, *scales))) is not None:
                 return found

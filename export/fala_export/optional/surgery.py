@@ -19,7 +19,9 @@ from fala_export.precision.graph_edit import GraphEdit
 _FLOAT = np.float32
 
 
-def add_optional_inputs(model: bytes, *, adapters: bool, prompts: bool) -> bytes:
+def add_optional_inputs(
+    model: bytes, *, adapters: bool, prompts: bool, hard_prompts: bool = False
+) -> bytes:
     """Add optional inputs to a graph.
 
     With ``adapters``, for each layer l and for ``attention`` and ``output`` (Houlsby et al., ICML
@@ -36,10 +38,16 @@ def add_optional_inputs(model: bytes, *, adapters: bool, prompts: bool) -> bytes
     own; by default of length 0, and every layer may have a length of its own. They carry no mask,
     no place (the text's own tokens keep theirs) and no distance to others.
 
+    With ``hard_prompts``, what such a prefix is made of is given as well, so that a device can make
+    one of a writer's own texts: the outputs ``keys.{l}``, shape (n, heads, width of a head,
+    length), and ``values.{l}``, (n, heads, length, width of a head). A pass takes some 3 % longer
+    for it, also where nobody asks for them: the runtime may not use their memory again.
+
     Args:
         model: A serialized ONNX model, quantized or not, as ``quantize`` gives it.
         adapters: Whether to add the first.
         prompts: Whether to add the second.
+        hard_prompts: Whether to give the third; only with ``prompts``.
 
     Returns:
         The serialized model.
@@ -47,6 +55,8 @@ def add_optional_inputs(model: bytes, *, adapters: bool, prompts: bool) -> bytes
     Raises:
         ExportError: The graph has no place for them, or none that is known.
     """
+    if hard_prompts and not prompts:
+        raise ExportError("hard prompts are compiled to prompts: ask for those, too")
     if not adapters and not prompts:
         return model
     edit = GraphEdit(model)
@@ -55,6 +65,7 @@ def add_optional_inputs(model: bytes, *, adapters: bool, prompts: bool) -> bytes
         edit,
         structure.sites() if adapters else [],
         structure.attentions() if prompts else [],
+        give=hard_prompts,
     )
     return surgeon.operate()
 
@@ -66,20 +77,25 @@ class _Surgeon:
         edit: The graph.
         sites: Where adapters go.
         attentions: Where prompts go.
+        give: Whether the graph gives its keys and values.
     """
 
-    def __init__(self, edit: GraphEdit, sites: list[Site], attentions: list[Attention]) -> None:
+    def __init__(
+        self, edit: GraphEdit, sites: list[Site], attentions: list[Attention], *, give: bool
+    ) -> None:
+        self._give = give
         self._edit = edit
         self._totals = {site.total.output[0]: site for site in sites}
         self._norms = {site.norm.output[0]: site for site in sites}
         self._softmaxes = {one.softmax.output[0]: one for one in attentions}
         self._averages = {one.average.output[0]: one for one in attentions}
+        self._own = {one.layer: one.average.input[1] for one in attentions}  # values
         self._texts = ""  # name of the shape (number of texts, 1, 1, 1)
 
     def operate(self) -> bytes:
         """Put all nodes back; gives the new model."""
         for node in self._edit.source:
-            name = node.output[0] if node.output else ""
+            name = node.output[0]
             if site := self._totals.get(name):
                 adapted = self._adapter(site)
                 places = [place for place, one in enumerate(node.input) if one == site.dense]
@@ -91,6 +107,10 @@ class _Surgeon:
             elif attention := self._averages.get(name):
                 node.input[1] = self._values(attention)
             self._edit.keep(node)
+        for attention in self._softmaxes.values() if self._give else ():
+            heads, width, layer = attention.heads, attention.width, attention.layer
+            self._edit.give(attention.keys, f"keys.{layer}", ["n", heads, width, "length"])
+            self._edit.give(self._own[layer], f"values.{layer}", ["n", heads, "length", width])
         return self._edit.finish()
 
     def _adapter(self, site: Site) -> str:
@@ -149,7 +169,7 @@ class _Surgeon:
         edit, name = self._edit, f"past_key_values.{attention.layer}"
         shape = (1, attention.heads, f"{name}.length", attention.width)
         value = self._zeros(f"{name}.value", shape, 0)
-        own = attention.average.input[1]
+        own = self._own[attention.layer]
         if not self._texts:
             # Expand takes a length of 1 as any: only the number of texts counts.
             texts = edit.add("Shape", [own], start=0, end=1)

@@ -81,6 +81,24 @@ class GraphEdit:
         )
         return name
 
+    def give(self, name: str, output: str, shape: Sequence[int | str]) -> None:
+        """Let the graph give a float value that is put back already, under a new name.
+
+        Args:
+            name: Of the value.
+            output: Its new name.
+            shape: Lengths of its axes, or names where they vary.
+        """
+        from onnx import TensorProto, helper
+
+        for node in self._nodes:
+            for names in (node.input, node.output):
+                for position, one in enumerate(names):
+                    if one == name:
+                        names[position] = output
+        given = helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)
+        self._model.graph.output.append(given)
+
     def varying(self) -> set[str]:
         """Give the names of the values that depend on the graph's inputs."""
         names = {value.name for value in self._model.graph.input}

@@ -4,12 +4,15 @@ They are inputs that are constants too, so that a run may leave them out. Their 
 the field: ``adapter.{l}.{attention,output}.{down,up,norm}.{weight,bias}`` for a bottleneck behind a
 sub-layer and the norm that follows it, ``past_key_values.{l}.{key,value}`` for tokens in front of
 a text's own. Constants of other names are constants, wherever else they stand.
+
+A graph with the second may give, beside the embedding, what they are made of: ``keys.{l}``, turned
+to (texts, heads, width, tokens), and ``values.{l}``, (texts, heads, tokens, width).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fala.audit.limits import STATE
@@ -60,6 +63,12 @@ class Form:
 
 
 _PREFIX_AXES = 4  # (1, heads, length, width of a head)
+
+
+def given_with(names: Iterable[str]) -> set[str]:
+    """What a graph with optional inputs of some names may give beside the embedding."""
+    layers = {name.split(".")[1] for name in names if _PREFIX.fullmatch(name)}
+    return {f"{part}.{layer}" for part in ("keys", "values") for layer in layers}
 
 
 def form_of(name: str) -> Form | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +14,16 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.audit.optional import form_of
-from fala.backbones.state import EncoderState, Shape, check_inputs, fed
+from fala.audit.limits import STATE
+from fala.audit.optional import given_with
+from fala.backbones.state import (
+    EncoderState,
+    Shape,
+    check_inputs,
+    fed,
+    optional_shapes,
+    prefix,
+)
 from fala.errors import BundleFormatError, DataError, DimensionError, safe_line
 from fala.examples import check_texts, segments
 
@@ -93,8 +102,12 @@ class OnnxEncoder:
                 model, options, providers=["CPUExecutionProvider"], enable_fallback=False
             )
             inputs = {entry.name: entry.type for entry in self._session.get_inputs()}
-            outputs = [(entry.type, entry.shape) for entry in self._session.get_outputs()]
-            self._optional = _optional(self._session.get_overridable_initializers())
+            entries = self._session.get_outputs()
+            self._optional = optional_shapes(self._session.get_overridable_initializers())
+        beside = given_with(self._optional)
+        outputs = [(one.type, one.shape) for one in entries if one.name not in beside]
+        self._output = next((one.name for one in entries if one.name not in beside), "")
+        self._beside = sorted(one.name for one in entries if one.name in beside)
         with _wrapped("the tokenizer cannot be loaded"):
             self._tokenizer = Tokenizer.from_str(tokenizer.decode())
             self._tokenizer.no_padding()
@@ -209,6 +222,43 @@ class OnnxEncoder:
                 pass
         return result
 
+    def compile_prompt(self, text: str, state: EncoderState | None = None) -> EncoderState:
+        """Turn a text into keys and values that others are read behind: a hard prompt, run once.
+
+        As a prefix it costs a fraction of its tokens. It is not quite the same: the text does not
+        see what is read behind it, and both count their tokens' places from 0.
+
+        Args:
+            text: What a writer wrote. Its tokens are cut as any text's, and to 512.
+            state: A task's adapter, with which the result is to be joined; or a prompt that stands
+                before the text.
+
+        Raises:
+            DataError: It is not a text.
+            BundleFormatError: The graph does not give what prompts are made of; or as ``encode``.
+        """
+        layers = given_with(self._optional)
+        if not layers or set(self._beside) != layers:
+            raise BundleFormatError(
+                "the backbone's graph compiles no prompts; export it with fala-export backbone "
+                "--prompts --hard-prompts"
+            )
+        if state is not None:
+            self.check_state(state)
+        (ids,), (types,) = self._tokenized(check_texts([text]))
+        ids, types = ids[: STATE.prefix], types[: STATE.prefix]
+        feeds = self._feeds([ids], [types], state)
+        with _wrapped("the model fails"):
+            given = self._session.run(self._beside, feeds)
+        made_from = hashlib.sha256(
+            f"{ids}{types or ''} {'' if state is None else state.digest}".encode()
+        )
+        compiled = EncoderState(
+            prefix(dict(zip(self._beside, given, strict=True))), made_from.hexdigest()
+        )
+        self.check_state(compiled)
+        return compiled
+
     def _tokenized(self, texts: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
         """Token ids of every text; and token types of every pair, none of another text."""
         ids: list[list[int]] = []
@@ -228,6 +278,21 @@ class OnnxEncoder:
     def _run(
         self, ids: list[list[int]], types: list[list[int]], state: EncoderState | None
     ) -> NDArray[np.float32]:
+        feeds = self._feeds(ids, types, state)
+        with _wrapped("the model fails"):
+            embeddings: NDArray[np.float32] = self._session.run([self._output], feeds)[0]
+        if embeddings.shape != (len(ids), self._dimension):
+            raise BundleFormatError(
+                f"the model gave embeddings of shape {embeddings.shape} for {len(ids)} texts; "
+                f"its graph says (n, {self._dimension})"
+            )
+        if not np.isfinite(embeddings).all():
+            raise BundleFormatError("the model gave an embedding with NaN or infinity")
+        return embeddings
+
+    def _feeds(
+        self, ids: list[list[int]], types: list[list[int]], state: EncoderState | None
+    ) -> dict[str, NDArray[Any]]:
         # A text without tokens (no special tokens either) is one masked-in padding token.
         ids = [row or [self._pad_id] for row in ids]
         length = max(len(row) for row in ids)
@@ -242,32 +307,7 @@ class OnnxEncoder:
             for position, row in enumerate(types):
                 feeds["token_type_ids"][position, : len(row)] = row
         feeds.update(fed(state))
-        with _wrapped("the model fails"):
-            embeddings: NDArray[np.float32] = self._session.run(None, feeds)[0]
-        if embeddings.shape != (len(ids), self._dimension):
-            raise BundleFormatError(
-                f"the model gave embeddings of shape {embeddings.shape} for {len(ids)} texts; "
-                f"its graph says (n, {self._dimension})"
-            )
-        if not np.isfinite(embeddings).all():
-            raise BundleFormatError("the model gave an embedding with NaN or infinity")
-        return embeddings
-
-
-def _optional(entries: Sequence[Any]) -> dict[str, Shape]:
-    """The inputs that a state is fed through, of those that a run may leave out."""
-    found: dict[str, Shape] = {}
-    for entry in entries:
-        if (form := form_of(entry.name)) is None:
-            continue  # a constant that nobody feeds
-        shape = tuple(one if isinstance(one, int) else None for one in entry.shape)
-        if entry.type != "tensor(float)" or form.largest(shape) is None:
-            raise BundleFormatError(
-                f"the graph's optional input {entry.name} is a {entry.type} of "
-                f"{safe_line(entry.shape)}; expected another type or shape"
-            )
-        found[entry.name] = shape
-    return found
+        return feeds
 
 
 def _parts(texts: Sequence[tuple[str, ...]]) -> Iterator[Sequence[tuple[str, ...]]]:

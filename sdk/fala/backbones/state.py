@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +92,29 @@ def provenance(backbone: str, state: EncoderState | None = None) -> str:
     return hashlib.sha256(f"{backbone}\n{state.digest}".encode()).hexdigest()
 
 
+def optional_shapes(entries: Sequence[Any]) -> dict[str, Shape]:
+    """The inputs that a state is fed through, of those that a run may leave out.
+
+    Args:
+        entries: onnxruntime's, with a name, a type and a shape.
+
+    Raises:
+        BundleFormatError: One has the name of such an input, but another form.
+    """
+    found: dict[str, Shape] = {}
+    for entry in entries:
+        if (form := form_of(entry.name)) is None:
+            continue  # a constant that nobody feeds
+        shape = tuple(one if isinstance(one, int) else None for one in entry.shape)
+        if entry.type != "tensor(float)" or form.largest(shape) is None:
+            raise BundleFormatError(
+                f"the graph's optional input {entry.name} is a {entry.type} of "
+                f"{safe_line(entry.shape)}; expected another type or shape"
+            )
+        found[entry.name] = shape
+    return found
+
+
 def check_inputs(state: EncoderState, shapes: Mapping[str, Shape]) -> None:
     """Check that a state fits a graph.
 
@@ -136,6 +160,18 @@ def fed(state: EncoderState | None) -> Iterator[tuple[str, NDArray[np.float32]]]
     if state is not None:
         # onnxruntime 1.17 leaves what a product over no columns gives as it finds it.
         yield from ((name, array) for name, array in state.inputs.items() if array.size)
+
+
+def prefix(given: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+    """Inputs of a prompt from what a graph gives of one text: ``keys.{l}`` and ``values.{l}``."""
+    inputs = {}
+    for name, array in given.items():
+        part, layer = name.split(".")
+        if part == "keys":
+            inputs[f"past_key_values.{layer}.key"] = array.swapaxes(2, 3)
+        else:
+            inputs[f"past_key_values.{layer}.value"] = array
+    return inputs
 
 
 def _checked(name: str, array: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,3 +78,28 @@ class Lexicon:
         return np.array_equal(self.idf, other.idf) if isinstance(other, Lexicon) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]  # its array can be written to
+
+
+class LastRows:
+    """The rows of the texts that were asked for last, where the same are asked for in turn.
+
+    Args:
+        how: Gives n-grams; by default ``ngrams``.
+    """
+
+    def __init__(self, how: Callable[[Sequence[str]], Ngrams] = ngrams) -> None:
+        self._how = how
+        self._texts: list[str] = []
+        self._found: Ngrams | None = None
+        self._rows: list[tuple[Lexicon, SparseRows]] = []
+
+    def of(self, lexicon: Lexicon, texts: list[str]) -> SparseRows:
+        """As ``Lexicon.rows``; the same object for the same texts and an equal lexicon."""
+        if self._found is None or texts != self._texts:
+            self._texts, self._found, self._rows = texts, self._how(texts), []
+        for known, rows in self._rows:
+            if known == lexicon:
+                return rows
+        rows = lexicon.rows(texts, self._found)
+        self._rows.append((lexicon, rows))
+        return rows

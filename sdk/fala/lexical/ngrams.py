@@ -7,7 +7,7 @@ marked with the kind of n-gram and mixed; all texts of a chunk are hashed togeth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +23,15 @@ LONGEST = 1 << 16
 
 #: What ``ngrams`` gives: starts (n + 1,) and buckets (nnz,).
 Ngrams = tuple[NDArray[np.int64], NDArray[np.int32]]
+#: Hashes of n-grams of one kind before they are mixed, and the number of each one's text * BUCKETS.
+Hashed = tuple[NDArray[np.uint64], NDArray[np.uint32]]
 
 _CHUNK = 1 << 15  # characters hashed at a time: the arrays stay in a processor's cache
 _MOST = BUCKETS - 1  # texts hashed at a time: a text's number and a bucket share 32 bits
 
 _BASE = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no character is lost; digits of the golden
 _INVERSE = np.uint64(pow(int(_BASE), -1, 1 << 64))  # ratio
-_TOKEN, _PAIR, _THREE, _FOUR, _FIVE = np.array(  # marks of the kinds: further odd numbers
+_MARKS = np.array(  # of tokens, pairs, runs of 3, 4 and 5 characters: further odd numbers
     [
         0xBF58476D1CE4E5B9,
         0x94D049BB133111EB,
@@ -39,6 +41,9 @@ _TOKEN, _PAIR, _THREE, _FOUR, _FIVE = np.array(  # marks of the kinds: further o
     ],
     dtype=np.uint64,
 )
+_PAIR = _MARKS[1]
+# B^0, B^1 and so on: no token of a chunk's texts is longer.
+_POWERS = np.multiply.accumulate(np.append(np.uint64(1), np.full(LONGEST - 1, _BASE)))
 _SHIFT, _TOP = np.uint64(32), np.uint64(48)
 _START, _END = np.uint64(ord("<")), np.uint64(ord(">"))
 
@@ -69,25 +74,6 @@ def ngrams(texts: Sequence[str]) -> Ngrams:
     return np.concatenate(starts), np.concatenate(buckets)
 
 
-class LastNgrams:
-    """The n-grams of the texts that were asked for last, where the same are asked for in turn.
-
-    Args:
-        how: Gives n-grams; by default ``ngrams``.
-    """
-
-    def __init__(self, how: Callable[[Sequence[str]], Ngrams] = ngrams) -> None:
-        self._how = how
-        self._texts: list[str] = []
-        self._found: Ngrams | None = None
-
-    def of(self, texts: list[str]) -> Ngrams:
-        """As ``ngrams``."""
-        if self._found is None or texts != self._texts:
-            self._texts, self._found = texts, self._how(texts)
-        return self._found
-
-
 def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
     """The texts in normal form, a chunk at a time."""
     chunk: list[str] = []
@@ -113,8 +99,13 @@ def _keys(texts: list[str]) -> NDArray[np.uint32]:
     numbers = np.arange(len(texts), dtype=np.uint32) * np.uint32(BUCKETS)
     text = np.repeat(numbers, [len(text) + 1 for text in texts])[:-1][visible]
 
-    keys = [*_of_tokens(codes, text, token), *_of_words(codes, text, word)]
-    found = np.concatenate(keys)
+    hashed, of = zip(*_of_tokens(codes, text, token), *_of_words(codes, text, word), strict=True)
+    mixed = np.concatenate(hashed)
+    mixed ^= mixed >> _SHIFT
+    mixed *= np.repeat(_MARKS, [len(kind) for kind in hashed])
+    mixed >>= _TOP
+    found = np.concatenate(of)
+    found += mixed.astype(np.uint32)
     found.sort()
     new = np.ones(len(found), dtype=np.bool_)
     np.not_equal(found[1:], found[:-1], out=new[1:])
@@ -128,39 +119,38 @@ def _boundaries(
     kind = classes(codes)
     first = np.ones(len(kind), dtype=np.bool_)
     mark = kind == JOINED
-    if mark.any():
+    marked = bool(mark.any())
+    if marked:
         before = np.maximum.accumulate(np.where(mark, 0, np.arange(len(kind))))
         kind = kind[before]
         kind[mark & ((kind == SPACE) | (kind == JOINED))] = WORD  # with nothing to belong to
     np.not_equal(kind[1:], kind[:-1], out=first[1:])
-    word = first | ((kind == SYMBOL) & ~mark)
-    token = word | ((kind == UNSPACED) & ~mark)
+    symbol, alone = kind == SYMBOL, kind == UNSPACED
+    if marked:
+        symbol &= ~mark
+        alone &= ~mark
+    word = first | symbol
     visible = kind != SPACE
-    return visible, word[visible], token[visible]
+    return visible, word[visible], (word | alone)[visible]
 
 
 def _of_tokens(
     codes: NDArray[np.uint64], text: NDArray[np.uint32], token: NDArray[np.bool_]
-) -> list[NDArray[np.uint32]]:
-    """Keys of the tokens and of their pairs."""
+) -> list[Hashed]:
+    """The tokens, and their pairs."""
     starts = np.flatnonzero(token)
     ends = np.append(starts[1:], len(codes))
-    lengths = ends - starts
-    powers = np.full(lengths.max(), _BASE)
-    powers[0] = 1
-    powers = np.multiply.accumulate(powers)
-    behind = np.repeat(ends - 1, lengths) - np.arange(len(codes))
-    hashed = np.add.reduceat(codes * powers[behind], starts)
+    behind = np.repeat(ends - 1, ends - starts) - np.arange(len(codes))
+    hashed = np.add.reduceat(codes * _POWERS[behind], starts)
     of = text[starts]
     pair = np.flatnonzero(of[1:] == of[:-1])
-    pairs = hashed[pair] * _PAIR + hashed[pair + 1]
-    return [of + _mixed(hashed, _TOKEN), of[pair] + _mixed(pairs, _PAIR)]
+    return [(hashed, of), (hashed[pair] * _PAIR + hashed[pair + 1], of[pair])]
 
 
 def _of_words(
     codes: NDArray[np.uint64], text: NDArray[np.uint32], word: NDArray[np.bool_]
-) -> list[NDArray[np.uint32]]:
-    """Keys of the runs of 3, 4 and 5 characters of "<word>": one run of 3 a character."""
+) -> list[Hashed]:
+    """The runs of 3, 4 and 5 characters of "<word>": one run of 3 a character."""
     last = np.append(word[1:], True)
     before = np.append(_START, codes[:-1])
     before[word] = _START
@@ -169,16 +159,7 @@ def _of_words(
     three = (before * _BASE + codes) * _BASE + after
     begin = np.flatnonzero(~last)
     four = three[begin] * _BASE + after[begin + 1]
-    inner = ~last[begin + 1]
+    inner = np.flatnonzero(~last[begin + 1])
     five = four[inner] * _BASE + after[begin[inner] + 2]
     of = text[begin]
-    return [
-        text + _mixed(three, _THREE),
-        of + _mixed(four, _FOUR),
-        of[inner] + _mixed(five, _FIVE),
-    ]
-
-
-def _mixed(hashed: NDArray[np.uint64], mark: np.uint64) -> NDArray[np.uint32]:
-    """Buckets of hashes."""
-    return (((hashed ^ (hashed >> _SHIFT)) * mark) >> _TOP).astype(np.uint32)
+    return [(three, text), (four, of), (five, of[inner])]

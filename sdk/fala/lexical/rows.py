@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 _MANY = 100_000  # numbers; with fewer a product takes less than importing SciPy's sparse arrays
-_SPARSE_COST = 200  # what one product in a sparse Gram matrix takes, in products of a dense one
+_SPARSE_COST = 600  # what one product in a sparse Gram matrix takes, in products of a dense one
 _BLOCK = 512  # rows whose products are held sparse at a time
 
 
@@ -70,42 +70,50 @@ class SparseRows:
             dtype=np.float64,  # bincount's of nothing are integers
         )
 
-    def gram(self, other: SparseRows | None = None) -> Floats:
+    def gram(self, other: SparseRows | None = None, *, single: bool = False) -> Floats:
         """Inner products with other rows, or with one another, shape (n, m).
 
         Texts of one language share a few hundred columns, which cost as little written out; the
         many others are in few texts each, and those in one text count on the diagonal only.
+
+        Args:
+            other: The other rows, m; None for these, m = n.
+            single: In float32, which is half the work.
         """
-        uses = self._uses()
-        pairs = uses * (uses if other is None else other._uses())
-        common = pairs * _SPARSE_COST > len(self) * len(self if other is None else other)
-        if other is None:
-            dense = self._columns(common).toarray()
-            gram: Floats = dense @ dense.T
-            alone = (uses == 1) & ~common
-            squares = np.where(alone[self.buckets], self.values, 0.0).astype(np.float64) ** 2
-            gram.flat[:: len(self) + 1] += self._sums(squares[None])[0]
-            rest = self._columns(~common & ~alone)
-            for start in range(0, len(self), _BLOCK):  # either half once
-                stop = start + _BLOCK
-                part = (rest[start:stop] @ rest[start:].T).toarray()
-                gram[start:stop, start:] += part
-                gram[stop:, start:stop] += part[:, _BLOCK:].T
-            return gram
-        gram = self._columns(common).toarray() @ other._columns(common).toarray().T
-        rare = ~common & (pairs > 0)
-        ours, theirs = self._columns(rare), other._columns(rare).T
+        if other is not None:
+            return self._products(other, np.float32 if single else np.float64)
+        return self._gram_in_single.copy() if single else self._products(self, np.float64)
+
+    @cached_property
+    def _gram_in_single(self) -> Floats:
+        """The Gram matrix in float32: a replacement fits more than once to the same texts."""
+        return self._products(self, np.float32)
+
+    def _products(self, other: SparseRows, kind: type[np.floating]) -> Floats:
+        """Inner products with other rows, or with these."""
+        same = other is self
+        met = self._uses() * other._uses()
+        common = met * _SPARSE_COST > len(self) * len(other)
+        rare = ~common & (met > same)
+        ours = self._columns(common, kind).toarray()
+        theirs = ours if same else other._columns(common, kind).toarray()
+        gram: Floats = ours @ theirs.T
+        few = self._columns(rare, kind)
+        turned = (few if same else other._columns(rare, kind)).T.tocsr()
         for start in range(0, len(self), _BLOCK):
-            gram[start : start + _BLOCK] += (ours[start : start + _BLOCK] @ theirs).toarray()
-        return np.asarray(gram)
+            gram[start : start + _BLOCK] += (few[start : start + _BLOCK] @ turned).toarray()
+        if same:
+            gram.flat[:: len(self) + 1] = self.squared_lengths()
+        return gram
 
     def _uses(self) -> NDArray[np.int64]:
         """In how many rows every column is used, shape (width,)."""
         return np.bincount(self.buckets, minlength=self.width)
 
-    def _columns(self, chosen: NDArray[np.bool_]) -> csr_array:
+    def _columns(self, chosen: NDArray[np.bool_], kind: type[np.floating]) -> csr_array:
         """Some of the columns."""
-        return self.matrix[:, np.flatnonzero(chosen)]
+        some: csr_array = self.matrix[:, np.flatnonzero(chosen)].astype(kind, copy=False)
+        return some
 
     def mean(self) -> Floats:
         """Mean row, shape (width,)."""
@@ -114,12 +122,12 @@ class SparseRows:
 
     def squared_lengths(self) -> Floats:
         """|x|^2 of every row, shape (n,)."""
-        return np.asarray(self._sums(self.values.astype(np.float64)[None] ** 2)[0])
+        return np.asarray(self._sums(np.square(self.values, dtype=np.float64)[None])[0])
 
     def _sums(self, numbers: Floats) -> Floats:
         """Sums over every row's entries of numbers (C, nnz), shape (C, n)."""
         sums = np.zeros((len(numbers), len(self)))
-        filled = np.flatnonzero(np.diff(self.starts))
+        filled = np.flatnonzero(self.starts[1:] != self.starts[:-1])
         if len(filled):
             sums[:, filled] = np.add.reduceat(numbers, self.starts[filled], axis=1)
         return sums

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fala.errors import BundleFormatError, DataError, DimensionError, shown
 from fala.examples import MATCHING, Example, Match
-from fala.lexical.ngrams import LastNgrams
+from fala.lexical.lexicon import LastRows
 from fala.lexical.rows import SparseRows
 from fala.model.lexical import Lexical
 from fala.model.losses import label_probabilities, softmax
@@ -103,19 +103,18 @@ class Head:
         candidate = len(self.parts) > 1
         return example_inputs(examples, embeddings, self.dimension, self.query, candidate=candidate)
 
-    def words(
-        self, examples: Sequence[Example], last: LastNgrams | None = None
-    ) -> SparseRows | None:
+    def words(self, examples: Sequence[Example], last: LastRows | None = None) -> SparseRows | None:
         """The n-grams of some texts, or of matches' candidates; None without a lexical view.
 
         Args:
             examples: The texts or matches.
-            last: Knows the n-grams that were asked for last.
+            last: Knows the rows that were asked for last.
         """
         if self.lexical is None:
             return None
         texts = [one.candidate if isinstance(one, Match) else one for one in examples]
-        return self.lexical.lexicon.rows(texts, None if last is None else last.of(texts))
+        lexicon = self.lexical.lexicon
+        return lexicon.rows(texts) if last is None else last.of(lexicon, texts)
 
     def features(self, inputs: Vectors) -> NDArray[np.float64]:
         """E = w * x, shape (n, C, D), in float64 for the solvers."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from fala.errors import BundleError, DeviceChangedError, DeviceError
 from fala.examples import Example, unique_texts
-from fala.lexical.ngrams import LastNgrams
+from fala.lexical.lexicon import LastRows
 from fala.model.answering import Answering
 from fala.model.heads import Head
 from fala.replacement.budget import Follower
@@ -310,6 +310,6 @@ class Learner:
         store = self._installed.store
         inputs = head.inputs(examples, store.embeddings(now.record.backbone, texts))
         shares = head.label_shares(labels)
-        words = head.words(examples, LastNgrams(store.ngrams))
+        words = head.words(examples, LastRows(store.ngrams))
         blocks = blocks_of(head, Inputs(inputs), words, None)
         return TrainingSet(blocks, head.bias, shares, np.full(shares.shape, np.nan))

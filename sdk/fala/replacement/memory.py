@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.examples import CLASSIFICATION, Example, texts_of, unique_texts
-from fala.lexical.ngrams import LastNgrams
+from fala.lexical.lexicon import LastRows
 from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head, Vectors
 from fala.model.prior import PopulationPrior
@@ -28,7 +28,7 @@ class Memory:
 
     Args:
         store: The store.
-        last: The n-grams of an earlier memory's texts, most of which are the same.
+        last: The words of an earlier memory's texts, most of which are the same.
         ids: The examples that it is about; None is about all.
         only: Those examples, where they are known already.
     """
@@ -36,14 +36,14 @@ class Memory:
     def __init__(
         self,
         store: Store,
-        last: LastNgrams | None = None,
+        last: LastRows | None = None,
         ids: Sequence[int] | None = None,
         only: list[StoredExample] | None = None,
     ) -> None:
         self.store = store
         self.data = store.version().data
         self._ids = ids
-        self.last = LastNgrams(store.ngrams) if last is None else last
+        self.last = LastRows(store.ngrams) if last is None else last
         self._examples = only
         self._embeddings: dict[str, dict[str, Vectors]] = {}
 

@@ -16,7 +16,7 @@ from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
 from fala.errors import BundleFormatError, BundleMismatchError, DimensionError, OlderReleaseError
 from fala.examples import unique_texts
-from fala.lexical.ngrams import LastNgrams
+from fala.lexical.lexicon import LastRows
 from fala.model.answering import Answering
 from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head, Vectors
@@ -167,7 +167,7 @@ class Preparation:
         budget: Budget,
         stages: Stages,
         follower: Follower,
-        last: LastNgrams,
+        last: LastRows,
         load: Callable[[], Backbone],
         encoded: dict[str, Vectors] | None = None,
     ) -> None:
@@ -307,7 +307,7 @@ def preparing(
     stages: Stages,
     follower: Follower,
     now: OpenSlot,
-    last: LastNgrams,
+    last: LastRows,
     *,
     trust: Trust | None,
     allow_older: bool,
@@ -321,7 +321,7 @@ def preparing(
         stages: Times what is done.
         follower: Told of every stage.
         now: What answers.
-        last: The n-grams of the device's texts, hashed once for all of this.
+        last: The words of the device's texts, hashed once for all of this.
         trust: See ``Device.replace``.
         allow_older: See ``Device.replace``.
     """

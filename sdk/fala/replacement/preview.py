@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from fala.bundle.signature import Trust
-from fala.lexical.ngrams import LastNgrams
+from fala.lexical.lexicon import LastRows
 from fala.replacement.budget import Budget, Follower
 from fala.replacement.compare import compare
 from fala.replacement.prepare import Prepared, Release, preparing
@@ -34,8 +34,7 @@ def preview(
     started = time.perf_counter()
     now, stages = installed.now, Stages()
     with preparing(
-        installed, path, budget, stages, Follower(None), now,
-        LastNgrams(installed.store.ngrams),
+        installed, path, budget, stages, Follower(None), now, LastRows(installed.store.ngrams),
         trust=trust, allow_older=True,  # to look at one does no harm
     ) as preparation:  # fmt: skip
         prepared = preparation.fit(now)

@@ -10,7 +10,7 @@ import numpy as np
 
 from fala.errors import DeviceChangedError
 from fala.examples import unique_texts
-from fala.lexical.ngrams import LastNgrams
+from fala.lexical.lexicon import LastRows
 from fala.model.heads import Vectors
 from fala.model.losses import Floats
 from fala.replacement.budget import Budget, Follower
@@ -62,7 +62,7 @@ class Refinement:
         stages: Times what is done.
         follower: Told of every batch.
         positive: See ``fit_recalled``.
-        last: The n-grams of texts, most of which are the device's.
+        last: The words of texts, most of which are the device's.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class Refinement:
         stages: Stages,
         follower: Follower,
         positive: int,
-        last: LastNgrams | None = None,
+        last: LastRows | None = None,
     ) -> None:
-        self._last = LastNgrams(installed.store.ngrams) if last is None else last
+        self._last = LastRows(installed.store.ngrams) if last is None else last
         self._installed, self._stages = installed, stages
         self._follower, self._positive = follower, positive
         self._passes = self._solves = self._columns = self._clusters = self._queries = 0

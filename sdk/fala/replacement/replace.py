@@ -10,7 +10,7 @@ import numpy as np
 
 from fala.bundle.signature import Trust
 from fala.errors import DeviceChangedError
-from fala.lexical.ngrams import LastNgrams
+from fala.lexical.lexicon import LastRows
 from fala.model.heads import Vectors
 from fala.replacement.adapters import Adapters, loader_of, open_new_adapters
 from fala.replacement.budget import Budget, Follower
@@ -94,7 +94,7 @@ def replace(
         allow_older: See ``Device.replace``.
         adapters: The further tasks' adapters for it.
     """
-    now, last = installed.now, LastNgrams(installed.store.ngrams)
+    now, last = installed.now, LastRows(installed.store.ngrams)
     with preparing(
         installed, path, budget, stages, follower, now, last, trust=trust, allow_older=allow_older
     ) as preparation:
@@ -179,7 +179,7 @@ def _refined(
     budget: Budget,
     stages: Stages,
     follower: Follower,
-    last: LastNgrams,
+    last: LastRows,
 ) -> Replaced:
     """Spend what is left of the budget on every task in turn."""
     spent, done = 0, list(replaced)

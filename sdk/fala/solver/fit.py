@@ -26,7 +26,7 @@ import numpy as np
 
 from fala.lexical.rows import SparseRows
 from fala.model.losses import Floats
-from fala.solver.dual import minimize_dual
+from fala.solver.dual import SINGLE, minimize_dual
 from fala.solver.gaussian import Candidate, Gaussian, calibrate, calibration, evidence_of
 from fala.solver.newton import (
     Minimum,
@@ -211,8 +211,10 @@ def _minimum(
     if count > LARGEST:
         return minimize_iteratively(problem, near), rows.size + 1
     several = problem.offset.shape[1] > 1
-    gram = rows.gram()
-    found = minimize_several(problem, gram) if several else minimize_dual(problem, gram)
+    if several:
+        found = minimize_several(problem, rows.gram())
+    else:
+        found = minimize_dual(problem, rows.gram(single=count > SINGLE))
     return found.costing(rows.gram_flops), count + 1
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import scipy.linalg
@@ -135,14 +135,20 @@ def one_plus(gram: Floats, roots: Floats) -> Floats:
 
 
 def cholesky(matrix: Floats) -> Floats:
-    """Lower factor of a symmetric matrix, of which the lower half is read; it is overwritten."""
+    """Lower factor of a symmetric matrix, of which the lower half is read; it is overwritten.
+
+    In the matrix's own precision, as all that is done with it.
+    """
+    potrf = _lapack("potrf", matrix)
     # In Fortran's order the lower half of what C's order holds is the upper one.
     if matrix.flags.c_contiguous:
-        matrix = matrix.T
-        upper = scipy.linalg.lapack.dpotrf(matrix, lower=0, overwrite_a=1)
-        return np.asarray(_checked(upper).T)
-    lower = scipy.linalg.lapack.dpotrf(matrix, lower=1, overwrite_a=1)
-    return _checked(lower)
+        return np.asarray(_checked(potrf(matrix.T, lower=0, overwrite_a=1)).T)
+    return _checked(potrf(matrix, lower=1, overwrite_a=1))
+
+
+def _lapack(name: str, matrix: Floats) -> Callable[..., Any]:
+    """LAPACK's routine for a matrix's precision."""
+    return cast(Callable[..., Any], scipy.linalg.lapack.get_lapack_funcs(name, (matrix,)))
 
 
 def _checked(found: tuple[Floats, int]) -> Floats:
@@ -154,21 +160,20 @@ def _checked(found: tuple[Floats, int]) -> Floats:
 
 def inverse_diagonal(lower: Floats) -> Floats:
     """Diagonal of (L L')^-1, shape (n,)."""
-    if lower.flags.c_contiguous:
-        upper, _ = scipy.linalg.lapack.dtrtri(lower.T, lower=0)
-        inverse = upper.T
-    else:
-        inverse, _ = scipy.linalg.lapack.dtrtri(lower, lower=1)
-    return np.asarray(np.einsum("ij,ij->j", inverse, inverse))
+    flipped = lower.flags.c_contiguous
+    inverse, _ = _lapack("trtri", lower)(lower.T if flipped else lower, lower=int(not flipped))
+    sums = "ij,ij->i" if flipped else "ij,ij->j"
+    return np.asarray(np.einsum(sums, inverse, inverse), dtype=np.float64)
 
 
 def cho_solve(lower: Floats, vector: Floats) -> Floats:
     """(L L')^-1 times a vector (n,) or a matrix (n, k)."""
+    potrs = _lapack("potrs", lower)
     if lower.flags.c_contiguous:
-        found, _ = scipy.linalg.lapack.dpotrs(lower.T, vector, lower=0)
+        found, _ = potrs(lower.T, vector, lower=0)
     else:
-        found, _ = scipy.linalg.lapack.dpotrs(lower, vector, lower=1)
-    return np.asarray(found)
+        found, _ = potrs(lower, vector, lower=1)
+    return np.asarray(found, dtype=np.float64)
 
 
 def positive(kept: Floats) -> Floats:

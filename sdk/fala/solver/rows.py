@@ -30,8 +30,8 @@ class Rows(Protocol):
     def gather(self, numbers: Floats) -> Floats:
         """(R' numbers)' for numbers (n, C), shape (C, p)."""
 
-    def gram(self) -> Floats:
-        """R R', shape (n, n)."""
+    def gram(self, *, single: bool = False) -> Floats:
+        """R R', shape (n, n); in float32 where that is precise enough."""
 
     def squares(self) -> Floats:
         """Squared length of every column, shape (p,)."""
@@ -77,8 +77,11 @@ class DenseRows:
         """(R' numbers)', shape (C, p)."""
         return product(self.matrix.T, numbers).T
 
-    def gram(self) -> Floats:
-        """R R', shape (n, n)."""
+    def gram(self, *, single: bool = False) -> Floats:
+        """R R', shape (n, n); in float32 where that is precise enough."""
+        if single:
+            matrix = self.matrix.astype(np.float32)
+            return np.asarray(matrix @ matrix.T)
         return product(self.matrix, self.matrix.T)
 
     def inner(self) -> Floats:
@@ -138,12 +141,13 @@ class CentredRows:
         """(R' numbers)', shape (C, p)."""
         return self.root * (self.rows.gather(numbers) - np.outer(numbers.sum(axis=0), self.centre))
 
-    def gram(self) -> Floats:
-        """R R', shape (n, n)."""
-        at_centre = self.rows.times(self.centre[None])
-        gram = self.rows.gram() - at_centre
+    def gram(self, *, single: bool = False) -> Floats:
+        """R R', shape (n, n); in float32 where that is precise enough."""
+        gram = self.rows.gram(single=single)
+        at_centre = self.rows.times(self.centre[None]).astype(gram.dtype)
+        gram -= at_centre
         gram -= at_centre.T
-        gram += self.centre @ self.centre
+        gram += float(self.centre @ self.centre)
         gram *= self.root**2
         return gram
 
@@ -215,12 +219,15 @@ class JointRows:
         ]
         return np.hstack([*parts, self.bias * numbers.sum(axis=0)[:, None]])
 
-    def gram(self) -> Floats:
-        """R R', shape (n, n)."""
-        total = np.full((len(self), len(self)), self.bias**2)
+    def gram(self, *, single: bool = False) -> Floats:
+        """R R', shape (n, n); in float32 where that is precise enough."""
+        kind = np.float32 if single else np.float64
+        total: Floats = np.full((len(self), len(self)), self.bias**2, dtype=kind)
         for part, root in zip(self.parts, self.roots, strict=True):
             if root:
-                total += root**2 * part.gram()
+                gram = part.gram(single=single)
+                gram *= root**2
+                total += gram
         return total
 
     def written(self) -> DenseRows | None:

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from bundles import make_head, write_onnx_release, write_word_vector_release, write_word_vectors
-from command_lines import SCRIPTS, data_rows, fails, jsonl, result_of, run
+from command_lines import SCRIPTS, data_rows, fails, jsonl, result_of, run, told
 
 METRICS = ("auc", "f1", "accuracy")
 MODELS = ["old_personal", "new_global", "instant", "fala"]
@@ -150,57 +150,57 @@ def test_a_bad_row_names_its_line(tiny, data, line):
     content = data.read_text() + line + "\n"
     number = content.count("\n")
     data.write_text(content)
-    fails(run(*tiny, "--data", data), f"line {number}: ")
-    fails(run(*tiny, "--data", "-", stdin=content), f"line {number}: ")
+    fails(told(*tiny, "--data", data), f"line {number}: ")
+    fails(told(*tiny, "--data", "-", stdin=content), f"line {number}: ")
 
 
 def test_no_rows(tiny):
-    fails(run(*tiny, "--data", "-", stdin=""), "no rows")
+    fails(told(*tiny, "--data", "-", stdin=""), "no rows")
 
 
 def test_missing_data(tiny, tmp_path):
-    fails(run(*tiny, "--data", tmp_path / "none.jsonl"), "none.jsonl", "No such file")
+    fails(told(*tiny, "--data", tmp_path / "none.jsonl"), "none.jsonl", "No such file")
 
 
 def test_data_that_is_a_folder(tiny, tmp_path):
-    fails(run(*tiny, "--data", tmp_path), tmp_path)
+    fails(told(*tiny, "--data", tmp_path), tmp_path)
 
 
 def test_more_users_than_the_data_has(tiny, data):
-    fails(run(*tiny, "--data", data, "--users", 3), "--users 3", "2 users")
+    fails(told(*tiny, "--data", data, "--users", 3), "--users 3", "2 users")
 
 
 def test_more_users_than_the_sample_has(tiny):
-    fails(run(*tiny, "--users", 1000), "1000")
+    fails(told(*tiny, "--users", 1000), "1000")
 
 
 @pytest.mark.parametrize("name", ["roberta", "missing/file.fala"])
 def test_an_unknown_backbone_lists_what_there_is(name):
     for command in (("--old", name, "--new", "bert"), ("--old", "glove", "--new", name)):
-        fails(run(*command), repr(name), "bert", "glove", "fala-export")
+        fails(told(*command), repr(name), "bert", "glove", "fala-export")
 
 
 def test_a_file_that_is_no_bundle(data):
-    fails(run("--old", data, "--new", "bert"), data)
+    fails(told("--old", data, "--new", "bert"), data)
 
 
 def test_usage_errors(tiny, data, tmp_path):
-    fails(run(), "--new", status=2)
-    fails(run("--new", "bert"), "--old", status=2)
-    fails(run("--old", "glove"), "--new", status=2)
-    fails(run(*tiny, "--refine"), "--refine", "--device", status=2)
-    fails(run("--device", tmp_path), "--new", "--refine", status=2)
-    fails(run("--device", tmp_path, *tiny[2:], "--refine"), "--refine", "--new", status=2)
-    fails(run(*tiny, "--budget", "-1"), "--budget", status=2)
-    fails(run(*tiny, "--budget", "many"), "--budget", status=2)
-    fails(run(*tiny, "--users", "0"), "--users", status=2)
+    fails(told(), "--new", status=2)
+    fails(told("--new", "bert"), "--old", status=2)
+    fails(told("--old", "glove"), "--new", status=2)
+    fails(told(*tiny, "--refine"), "--refine", "--device", status=2)
+    fails(told("--device", tmp_path), "--new", "--refine", status=2)
+    fails(told("--device", tmp_path, *tiny[2:], "--refine"), "--refine", "--new", status=2)
+    fails(told(*tiny, "--budget", "-1"), "--budget", status=2)
+    fails(told(*tiny, "--budget", "many"), "--budget", status=2)
+    fails(told(*tiny, "--users", "0"), "--users", status=2)
     for option in (("--data", data), ("--old", "glove"), ("--users", 2)):
-        done = run("--device", tmp_path, "--new", "bert", *option)
+        done = told("--device", tmp_path, "--new", "bert", *option)
         fails(done, option[0], "--device", status=2)
 
 
 def test_seconds_that_are_no_number(tiny, data):
-    fails(run(*tiny, "--data", data, "--seconds", "nan"), "seconds")
+    fails(told(*tiny, "--data", data, "--seconds", "nan"), "seconds")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends no SIGINT to one process")

@@ -8,7 +8,7 @@ import pytest
 
 from fala.errors import BundleFormatError
 from fala.lexical import lexicon as module
-from fala.lexical.lexicon import STEPS, Lexicon
+from fala.lexical.lexicon import STEPS, LastRows, Lexicon
 from fala.lexical.ngrams import BUCKETS, ngrams
 
 TEXTS = ["a good film", "an awful film", "a good day", "good good", "日本 film 👍", ""]
@@ -88,3 +88,20 @@ def test_answering_loads_no_sparse_arrays():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "False\n", done.stderr
+
+
+def test_the_last_rows_are_made_once():
+    asked = []
+
+    def counting(texts):
+        asked.append(list(texts))
+        return ngrams(texts)
+
+    last, one, other = LastRows(counting), Lexicon.fit(TEXTS), Lexicon.fit(TEXTS[:2])
+    rows = last.of(one, list(TEXTS))
+    assert last.of(Lexicon(one.idf.copy()), list(TEXTS)) is rows
+    np.testing.assert_array_equal(last.of(other, list(TEXTS)).values, other.rows(TEXTS).values)
+    assert asked == [TEXTS]
+    few = last.of(one, TEXTS[1:])
+    np.testing.assert_array_equal(few.values, one.rows(TEXTS[1:]).values)
+    assert asked == [TEXTS, TEXTS[1:]]

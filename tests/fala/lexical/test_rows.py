@@ -74,6 +74,11 @@ def test_gram_matrices(monkeypatch, n, cost, block):
     gram = rows.gram()
     np.testing.assert_allclose(gram, one @ one.T, atol=1e-12)
     np.testing.assert_array_equal(gram, gram.T)
+    single = rows.gram(single=True)
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, gram, rtol=1e-5, atol=1e-5)
+    single.fill(np.nan)  # whoever asks next is given a copy of what is kept
+    np.testing.assert_allclose(rows.gram(single=True), gram, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(rows.gram(others), one @ two.T, atol=1e-12)
     np.testing.assert_allclose(others.gram(rows), two @ one.T, atol=1e-12)
 

@@ -102,6 +102,23 @@ def test_primal_and_dual_agree(case):
     np.testing.assert_allclose(dual.full.weights[0][:, D:], blocks[0].weight[:, D:], atol=close)
 
 
+@pytest.mark.parametrize(
+    "case",
+    [{}, {"targets": "some"}, {"targets": "only"}, {"prior": True}, {"words": 600}, {"n": 1}],
+    ids=str,
+)
+def test_a_gram_matrix_in_single_precision_has_the_same_minimum(monkeypatch, case):
+    training = training_of({"n": 120, "d": D if "prior" in case else 200, **case})
+    if "prior" in case:
+        training = padded(training, 40 * D)
+    double = fit(training)
+    monkeypatch.setattr(module, "SINGLE", 0)
+    single = fit(training)
+    assert double.columns == single.columns == len(training) + 1
+    np.testing.assert_allclose(answers(training, single), answers(training, double), atol=1e-5)
+    np.testing.assert_allclose(single.full.left_out, double.full.left_out, atol=1e-3)
+
+
 # Leave-one-out
 
 

@@ -1,0 +1,162 @@
+"""What a backbone is fed beside texts."""
+
+import gc
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+
+from bundles import MAX_LENGTH, onnx_model, tokenizer_json
+from fala.backbones import EncoderState, LazyBackbone, OnnxEncoder
+from fala.backbones.state import provenance
+from fala.errors import BundleFormatError
+from optional_graphs import DOWN, KEY, UP, WIDTH, optional_model, stored
+
+TEXTS = ["good film", "", "the film was not good"]
+
+
+def numbers(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return OnnxEncoder(optional_model(), tokenizer_json(), max_length=MAX_LENGTH)
+
+
+@pytest.fixture
+def state():
+    return EncoderState.of({DOWN: numbers(WIDTH, 3), UP: numbers(3, WIDTH, seed=1)})
+
+
+def test_a_state_is_what_its_graph_makes_of_it(encoder, state):
+    plain = OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json(), max_length=MAX_LENGTH)
+    found = plain.encode(TEXTS)
+    np.testing.assert_array_equal(encoder.encode(TEXTS), found)
+    expected = found + found @ state.inputs[DOWN] @ state.inputs[UP]
+    np.testing.assert_allclose(encoder.encode(TEXTS, state), expected, rtol=1e-5)
+    keys = EncoderState.of({KEY: np.full((1, 2, 5, 4), 0.5, np.float32)})
+    np.testing.assert_allclose(encoder.encode(TEXTS, keys), found + 20, rtol=1e-5)
+    both = encoder.encode(TEXTS, state.joined(keys))
+    np.testing.assert_allclose(both, expected + 20, rtol=1e-5)
+
+
+def test_a_graph_tells_what_it_takes(encoder, tmp_path):
+    expected = {DOWN: (WIDTH, None), UP: (None, WIDTH), KEY: (1, 2, None, 4)}
+    assert encoder.optional_inputs == expected
+    written = stored(optional_model(), tmp_path / "model.ort")
+    again = OnnxEncoder(written, tokenizer_json(), max_length=MAX_LENGTH, ort_format=True)
+    assert again.optional_inputs == expected
+
+
+def test_only_a_graph_that_gives_keys_and_values_compiles_prompts(encoder):
+    with pytest.raises(BundleFormatError, match="compiles no prompts"):
+        encoder.compile_prompt("good film")
+
+
+def test_nobody_changes_a_state(state):
+    array = numbers(WIDTH, 2)
+    given = EncoderState.of({DOWN: array})
+    kept, digest = given.inputs[DOWN].copy(), given.digest
+    array[:] = 7
+    np.testing.assert_array_equal(given.inputs[DOWN], kept)
+    assert EncoderState.of({DOWN: array}).digest != digest
+    with pytest.raises(ValueError, match="read-only"):
+        given.inputs[DOWN][:] = 0
+    with pytest.raises(TypeError):
+        given.inputs[UP] = array
+    with pytest.raises(AttributeError):
+        given.digest = ""
+
+
+def test_provenance_is_of_backbone_adapter_and_prompt(state):
+    keys = EncoderState.of({KEY: numbers(1, 2, 5, 4)})
+    again = EncoderState.of(dict(reversed(state.inputs.items())))
+    assert again.digest == state.digest
+    assert provenance("backbone") == "backbone"
+    found = {
+        provenance("backbone"), provenance("other", state), provenance("backbone", state),
+        provenance("backbone", keys), provenance("backbone", state.joined(keys)),
+        provenance("backbone", keys.joined(state)),
+    }  # fmt: skip
+    assert len(found) == 6
+    with pytest.raises(BundleFormatError, match="feed the same input"):
+        state.joined(again)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "match"),
+    [
+        ({"input_ids": numbers(1, 2)}, "no input of an adapter or a prompt"),
+        ({"adapter.0.output.down.scale": numbers(1)}, "no input of an adapter"),
+        ({3: numbers(1)}, "no input of an adapter"),
+        ({"\x1b[2Jx": numbers(1)}, "no input of an adapter"),
+        ({DOWN: numbers(WIDTH, 2).astype(np.float64)}, "is of float64"),
+        ({DOWN: [[1.0]]}, "is of list"),
+        ({DOWN: numbers(WIDTH)}, "has 1 axes; it should have 2"),
+        ({DOWN: numbers(WIDTH, 257)}, "its axis 1 may be 256 long"),
+        ({KEY: numbers(1, 2, 513, 4)}, "its axis 2 may be 512 long"),
+        ({DOWN: np.full((WIDTH, 1), np.nan, np.float32)}, "NaN or infinity"),
+        ({DOWN: np.full((WIDTH, 1), np.inf, np.float32)}, "NaN or infinity"),
+    ],
+    ids=["other", "part", "number", "terminal", "double", "list", "axes", "columns", "tokens",
+         "nan", "infinity"],
+)  # fmt: skip
+def test_states_that_are_none(inputs, match):
+    with pytest.raises(BundleFormatError, match=match) as caught:
+        EncoderState.of(inputs)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "match"),
+    [
+        ({DOWN: numbers(WIDTH + 1, 2), UP: numbers(2, WIDTH)}, r"takes \(8, any\)"),
+        ({DOWN: numbers(WIDTH, 2), UP: numbers(3, WIDTH)}, "have 2 and 3 columns"),
+        ({DOWN: numbers(WIDTH, 2)}, "have 0 and 2 columns"),
+        ({KEY: numbers(2, 2, 3, 4)}, r"takes \(1, 2, any, 4\)"),
+        ({"past_key_values.0.value": numbers(1, 2, 3, 4)}, "it has others"),
+    ],
+    ids=["width", "uneven", "half", "texts", "absent"],
+)
+def test_states_for_another_graph(encoder, inputs, match):
+    state = EncoderState.of(inputs)
+    for ask in (lambda: encoder.check_state(state), lambda: encoder.encode(TEXTS, state)):
+        with pytest.raises(BundleFormatError, match=match):
+            ask()
+
+
+def test_a_backbone_without_optional_inputs_takes_no_state(state):
+    plain = OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json(), max_length=MAX_LENGTH)
+    assert plain.optional_inputs == {}
+    lazy = LazyBackbone(lambda: plain, transformer=True)
+    np.testing.assert_array_equal(lazy.encode(TEXTS), plain.encode(TEXTS))
+    with pytest.raises(BundleFormatError, match="it has none"):
+        lazy.encode(TEXTS, state)
+
+
+def test_word_vectors_take_no_state(tmp_path, state):
+    from bundles import write_word_vectors
+
+    backbone = write_word_vectors(tmp_path / "x.fala").backbone()
+    with pytest.raises(BundleFormatError, match="take no adapter"):
+        backbone.encode(TEXTS, state)
+
+
+def test_what_is_not_an_input_of_a_state_is_refused_as_before():
+    for change in ({"shape": [WIDTH, 1]}, {"shape": ["a", "b"]}):
+        with pytest.raises(BundleFormatError, match="optional input adapter"):
+            OnnxEncoder(optional_model(changed=(DOWN, change)), tokenizer_json())
+    # A constant that stands among the inputs, as in old files, is no input of a state.
+    old = OnnxEncoder(optional_model(renamed={DOWN: "weight"}), tokenizer_json())
+    assert DOWN not in old.optional_inputs
+
+
+def test_a_state_that_is_gone_is_forgotten(encoder):
+    state = EncoderState.of({KEY: numbers(1, 2, 1, 4)})
+    encoder.check_state(state)
+    before = len(encoder._fitting)
+    del state
+    gc.collect()
+    assert len(encoder._fitting) == before - 1
