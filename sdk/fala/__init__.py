@@ -30,11 +30,13 @@ from fala.errors import (
     ExportError,
     ExternalDataError,
     FalaError,
+    MissingAdapterError,
     MissingExtraError,
     OlderReleaseError,
     RolledBackError,
     RowError,
     SlowDownloadError,
+    UnknownAdapterError,
     UntrustedUpdateError,
     UpdateError,
     WorseModelError,
@@ -44,7 +46,7 @@ from fala.model.bridge import Bridge
 from fala.model.heads import Head, PersonalModel
 from fala.model.prior import PopulationPrior
 from fala.replacement.budget import Budget, Progress
-from fala.report import Difference, InstantReport, LearnReport, Preview, Report
+from fala.report import AdapterInfo, Difference, InstantReport, LearnReport, Preview, Report
 from fala.selection.representatives import Selection, select
 from fala.solver.personal import fit_personal
 from fala.store.records import StoredExample
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
 logging.getLogger("fala").addHandler(logging.NullHandler())
 
 __all__ = [
+    "AdapterInfo",
     "Backbone",
     "Bridge",
     "Budget",
@@ -88,6 +91,7 @@ __all__ = [
     "LearnReport",
     "Manifest",
     "Match",
+    "MissingAdapterError",
     "MissingExtraError",
     "OlderReleaseError",
     "Pair",
@@ -102,6 +106,7 @@ __all__ = [
     "Selection",
     "SlowDownloadError",
     "StoredExample",
+    "UnknownAdapterError",
     "UntrustedUpdateError",
     "UpdateError",
     "UpdateLimits",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from operator import index
 from typing import SupportsIndex, TypeVar
 
@@ -15,6 +15,9 @@ from fala.store.records import StoredExample
 from fala.updates.limits import UpdateLimits
 
 Item = TypeVar("Item")
+Path = str | os.PathLike[str]
+#: Files of adapters; by the names of their tasks, where those are not the bundles'.
+NewAdapters = Iterable[Path] | Mapping[str, Path]
 
 
 def path_of(value: str | os.PathLike[str], name: str) -> str:
@@ -67,6 +70,28 @@ def name_of(value: str, name: str) -> str:
     if (why := fault(value)) or not value.strip():
         raise DataError(f"{name} {why or 'is blank'}")
     return value
+
+
+def adapter_name(value: str) -> str:
+    """An adapter's name.
+
+    Raises:
+        DataError: It is none.
+    """
+    if not isinstance(value, str) or not PRODUCT.fullmatch(value):
+        raise DataError(f"an adapter's name is of a-z, 0-9, - and _, not {shown(value)}")
+    return value
+
+
+def adapters_of(values: NewAdapters) -> list[str] | dict[str, str]:
+    """Adapters' files, or files by the names of their tasks.
+
+    Raises:
+        DataError: They are none.
+    """
+    if isinstance(values, Mapping):
+        return {adapter_name(name): path_of(file, "adapters") for name, file in values.items()}
+    return [path_of(file, "adapters") for file in listed(values, "adapters")]
 
 
 def limits_of(value: UpdateLimits | None) -> UpdateLimits:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace as replace_fields
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.arguments import (
+    NewAdapters,
+    adapter_name,
+    adapters_of,
     budget_of,
     follower_of,
     ids_where,
@@ -28,10 +28,11 @@ from fala.arguments import (
 from fala.bundle.signature import Trust
 from fala.errors import DataError, DeviceError, MissingExtraError
 from fala.examples import Example, check_examples
+from fala.folder import DeviceFolder
 from fala.model.answering import Answering
-from fala.model.heads import Head, PersonalModel, label_name
+from fala.model.heads import PersonalModel, label_name
 from fala.model.losses import label_probabilities
-from fala.proving.prove import proven
+from fala.replacement.adapters import load
 from fala.replacement.budget import Budget, Progress
 from fala.replacement.compare import Accept, accept_of
 from fala.replacement.learn import Learner
@@ -40,217 +41,33 @@ from fala.replacement.refine import Refinement
 from fala.replacement.replace import replace
 from fala.replacement.reporting import refined_report, replaced_report
 from fala.replacement.stages import Stages
-from fala.report import LearnReport, Preview, Report
-from fala.store.database import doctor
-from fala.store.erasing import erase
+from fala.report import AdapterInfo, LearnReport, Preview, Report
+from fala.store.erasing import scrub
 from fala.store.export import write_rows
-from fala.store.health import REBUILT
-from fala.store.health import STORE as _STORE
-from fala.store.installed import Installed
-from fala.store.keeping import KeepText, keep_text_of
-from fala.store.private import keep_private
 from fala.store.records import StoredExample
-from fala.store.repair import RepairReport, look, repair
-from fala.store.sealing import Key, seal_of
-from fala.store.slots import BUNDLES, SLOTS, install, open_release, slot_record
 from fala.store.store import Store
-from fala.store.versions import newest_version, note_version
+from fala.store.versions import newest_version
 from fala.updates.layout import DEFAULT_PRODUCT
 from fala.updates.limits import UpdateLimits
-
-_POSITIVE = "positive"
 
 _log = logging.getLogger("fala")
 
 
-class Device:
+class Device(DeviceFolder):
     """A personal model on a device.
 
     Use ``Device.create`` once and ``Device.open`` afterwards; it is a context manager. Threads may
     share an object, and processes a folder: every answer is of one model, whole, and whatever was
     learned counts.
+
+    Beside its own task it may have others (``load_adapter``): each is an adapter in the same
+    backbone, with examples and a personal model of its own, and is asked by its name.
     """
 
     def __init__(self, path: Path, store: Store) -> None:
-        self._installed = Installed(path, store)
-        self._learner = Learner(self._installed)
+        super().__init__(path, store)
+        self._learners: dict[str, Learner] = {}
         self._task = self._installed.now.model.head.task  # no replacement changes it
-
-    @classmethod
-    def create(
-        cls,
-        path: str | os.PathLike[str],
-        bundle: str | os.PathLike[str],
-        *,
-        positive: str | int | None = None,
-        trust: Trust | None = None,
-        key: Key | None = None,
-        keep_text: KeepText = "always",
-    ) -> Device:
-        """Make a device folder with a release installed.
-
-        A creation that was killed on its way is finished by calling it again.
-
-        Args:
-            path: A folder that does not exist, is empty, or was never finished.
-            bundle: The release's file; it is copied.
-            positive: Of two labels, the one whose F1 ``decide`` is to be best at; None takes the
-                release's second.
-            trust: The vendor's key, which must have signed the release; see ``replace``.
-            key: Gives 32 bytes, by which texts, labels, embeddings, logits and weights are
-                encrypted on the disk (see ``fala.store.sealing``); the app keeps them, in the
-                system's key store. None does not encrypt. Needs the extra ``encryption``.
-            keep_text: ``"never"`` writes no text to the disk, but a keyed digest, embeddings and
-                logits (see ``fala.store.keeping``). A text is encoded when it is learned, and
-                never again: a replacement carries over what a bridge maps, or nothing, ``refine``
-                has nothing to do, and a rollback does not know what was learned since; and what a
-                release's words say of the user's texts is not known to a fit. ``"ngrams"`` keeps
-                their hashed n-grams, too, by which words are carried over, and against which who
-                has the device can try words. It stays so for the device's life.
-
-        Raises:
-            BundleError: The release cannot be trusted.
-            BundleMismatchError: It is a backbone without a head.
-            DataError: ``positive`` is not one of the release's labels, or ``keep_text`` none of
-                its words.
-            DeviceError: The folder is in use, or cannot be written.
-        """
-        path = Path(path_of(path, "path"))
-        seal, keeping = seal_of(key), keep_text_of(keep_text)
-        opened, head = open_release(path_of(bundle, "bundle"), hold=True, trust=trust)
-        if positive is not None and label_name(positive) not in head.labels:
-            raise DataError(
-                f"positive is one of {', '.join(head.labels)}, not {label_name(positive)!r:.60}"
-            )
-        proven(opened)  # a model that does not load, or answer, must not be installed
-        with contextlib.ExitStack() as undo:
-            try:
-                made = not path.exists()
-                path.mkdir(parents=True, exist_ok=True)
-                keep_private(path)
-                others = [file.name for file in path.iterdir() if not _own(file)]
-                if others:
-                    raise DeviceError(f"{path}: the folder is not empty; choose another")
-                store = Store(path / _STORE, create=True, seal=seal)
-                undo.callback(store.close)
-                # One transaction: a creation killed anywhere in it was never begun, and of two at
-                # once the second finds the first one's device.
-                with store.transaction():
-                    if store.finished:
-                        raise DeviceError(f"{path}: the folder is not empty; use Device.open")
-                    undo.callback(_empty, path, store, remove=made)
-                    store.mark()
-                    store.keep_text(keeping)
-                    shutil.rmtree(path / BUNDLES, ignore_errors=True)
-                    (path / BUNDLES).mkdir()
-                    keep_private(path / BUNDLES)
-                    install(opened, path)
-                    store.put_slot(slot_record(SLOTS[0], opened, head.vendor_model()))
-                    store.activate(SLOTS[0], None)
-                    note_version(store, opened.manifest)
-                    if positive is not None:
-                        store.set(_POSITIVE, str(positive))
-            except OSError as error:
-                raise DeviceError(f"{path}: {error.strerror or error}") from error
-            device = cls(path, store)
-            undo.pop_all()
-        _log.info("%s: created with %s", path, opened.manifest.name)
-        return device
-
-    @classmethod
-    def open(cls, path: str | os.PathLike[str], *, key: Key | None = None) -> Device:
-        """Open a device folder.
-
-        Args:
-            path: The folder.
-            key: See ``create``.
-
-        Raises:
-            DeviceError: There is none, it is damaged, or it was written under another key, or
-                none; nothing is changed then.
-            BundleError: The installed release is not what was installed.
-        """
-        path, seal = Path(path_of(path, "path")), seal_of(key)
-        try:
-            there = (path / _STORE).is_file()
-        except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
-            raise DeviceError(f"{path}: cannot be opened: {error}") from error
-        if not there and (path / REBUILT).exists():
-            raise DeviceError(f"{path}: a repair was interrupted; {doctor(path)}")
-        if not there:
-            raise DeviceError(f"{path}: not a device folder; make one with Device.create")
-        store = Store(path / _STORE, seal=seal)
-        try:
-            if not store.finished:
-                raise DeviceError(
-                    f"{path}: its creation was never finished; call Device.create again"
-                )
-            return cls(path, store)
-        except BaseException:
-            store.close()
-            raise
-
-    @classmethod
-    def examine(cls, path: str | os.PathLike[str], *, key: Key | None = None) -> RepairReport:
-        """Look what of a device folder is whole; nothing is changed.
-
-        Args:
-            path: The folder.
-            key: See ``create``.
-
-        Raises:
-            DeviceError: There is none, a newer FaLA wrote it, or it has another key.
-        """
-        return look(Path(path_of(path, "path")), seal_of(key))
-
-    @classmethod
-    def repair(
-        cls,
-        path: str | os.PathLike[str],
-        bundle: str | os.PathLike[str] | None = None,
-        *,
-        key: Key | None = None,
-    ) -> RepairReport:
-        """Mend a device folder that is damaged, with all of its examples that can be read.
-
-        A slot that is damaged gives way to the other one. Of a damaged store all that can be read
-        goes to a new one; the damaged file stays in the folder under another name, until
-        something is forgotten. Where no slot is whole the personal model is fitted again, on a
-        release of the folder. Close the device first, in every process.
-
-        Args:
-            path: The folder.
-            bundle: A release to go on with where none in the folder is whole.
-            key: See ``create``.
-
-        Raises:
-            DeviceError: There is none, it cannot be written, a newer FaLA wrote it, or it has
-                another key.
-            BundleError: ``bundle`` cannot be trusted.
-        """
-        folder = Path(path_of(path, "path"))
-        seal = seal_of(key)
-        report = repair(folder, None if bundle is None else path_of(bundle, "bundle"), seal)
-        if report.fit:
-            with cls.open(folder, key=key) as device:
-                device.fit()
-        _log.info("%s: %s", folder, "; ".join(report.actions) or "nothing to repair")
-        return report
-
-    def close(self) -> None:
-        """Close the store. What was learned is already on the disk."""
-        self._installed.close()
-
-    def __enter__(self) -> Device:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         try:
@@ -284,7 +101,7 @@ class Device:
     @property
     def positive(self) -> str:
         """Of two labels, the one whose F1 ``decide`` is to be best at."""
-        return self.labels[self._positive()]
+        return self.labels[self._installed.positive()]
 
     @property
     def model(self) -> PersonalModel:
@@ -311,22 +128,101 @@ class Device:
         """Why the device left its last release, which failed its trial; see ``replace``."""
         return self._installed.trials.fell_back
 
-    def predict(self, examples: Iterable[Example]) -> NDArray[np.float64]:
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """The names of the adapters that are loaded; see ``load_adapter``."""
+        return tuple(self._installed.store.adapters())
+
+    def adapter(self, name: str) -> AdapterInfo:
+        """What is known of a loaded adapter.
+
+        Raises:
+            UnknownAdapterError: None of this name is loaded.
+        """
+        learner = self._learner(name)
+        now, (count, labelled) = learner.task.now, learner.task.store.counts()
+        head = now.model.head
+        return AdapterInfo(
+            name, head.task, head.labels, head.labels[learner.task.positive()],
+            now.answering.threshold, count, labelled, now.model.is_vendor,
+        )  # fmt: skip
+
+    def load_adapter(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        positive: str | int | None = None,
+        trust: Trust | None = None,
+    ) -> str:
+        """Load a further task: an adapter in the installed release's backbone, with its head.
+
+        Its examples, labels and personal model are its own, and the other tasks answer as before,
+        to the bit. It is asked by its name (``adapter=``); no adapter is ever active for others. A
+        release on trial is confirmed by it; it lets nobody go back to the release before, which
+        the adapter is not made for, unless it is deleted first.
+
+        Args:
+            path: The adapter's file, as ``fala-export adapter`` writes it; it is copied.
+            name: What it is called here; None takes the bundle's own name.
+            positive: See ``create``.
+            trust: See ``replace``.
+
+        Returns:
+            Its name.
+
+        Raises:
+            BundleMismatchError: It is no adapter, or was made for another backbone.
+            BundleError: It cannot be trusted, or cannot answer.
+            DataError: There is one of this name already, or an argument is none of those above.
+            DeviceError: The device's folder cannot be written.
+        """
+        file, called = path_of(path, "path"), None if name is None else adapter_name(name)
+        self._learner().ready()
+        task = load(self._installed, file, called, positive, trust)
+        loaded = task.store.adapter
+        if task.store.counts()[0]:  # a repair has kept them
+            self._learner(loaded).fit()
+        _log.info("%s: adapter %s loaded", task.path, loaded)
+        return loaded
+
+    def delete_adapter(self, name: str) -> None:
+        """Delete a task: its adapter, its examples and labels, and all that was made of them.
+
+        What was deleted is overwritten on the disk; a text stays where another task has it.
+
+        Args:
+            name: The adapter's name.
+
+        Raises:
+            UnknownAdapterError: None of this name is loaded.
+        """
+        self._installed.unload(adapter_name(name))
+        self._learners.pop(name, None)
+        scrub(self._installed.path, self._installed.store)
+        _log.info("%s: adapter %s deleted", self._installed.path, name)
+
+    def predict(
+        self, examples: Iterable[Example], *, adapter: str | None = None
+    ) -> NDArray[np.float64]:
         """Probabilities of every label by the personal model.
 
         Args:
             examples: n texts for a classifier, ``Match`` objects for a matcher.
+            adapter: The task that is asked, by its adapter's name; None is the device's own.
 
         Returns:
             Shape (n, number of labels); rows add up to 1.
 
         Raises:
             DataError: If an example is not of the task's kind.
+            UnknownAdapterError: No adapter of this name is loaded.
         """
-        checked = check_examples(examples, self._task)
-        return label_probabilities(self._learner.ask(checked, Answering.logits, self._positive))
+        learner = self._learner(adapter)
+        checked = check_examples(examples, self._kind(learner))
+        return label_probabilities(learner.ask(checked, Answering.logits))
 
-    def decide(self, examples: Iterable[Example]) -> list[str]:
+    def decide(self, examples: Iterable[Example], *, adapter: str | None = None) -> list[str]:
         """The label of every example, by the user's own threshold.
 
         With two labels the threshold is the one that is expected to give the best F1 of
@@ -334,15 +230,22 @@ class Device:
 
         Args:
             examples: n texts for a classifier, ``Match`` objects for a matcher.
+            adapter: See ``predict``.
 
         Raises:
             DataError: If an example is not of the task's kind.
+            UnknownAdapterError: No adapter of this name is loaded.
         """
-        checked = check_examples(examples, self._task)
-        return self._learner.ask(checked, Answering.decide, self._positive)
+        learner = self._learner(adapter)
+        checked = check_examples(examples, self._kind(learner))
+        return learner.ask(checked, Answering.decide)
 
     def learn(
-        self, examples: Iterable[Example], labels: Iterable[str | int | None] | None = None
+        self,
+        examples: Iterable[Example],
+        labels: Iterable[str | int | None] | None = None,
+        *,
+        adapter: str | None = None,
     ) -> LearnReport:
         """Keep examples with their labels, and fit the personal model to all that is known.
 
@@ -356,21 +259,28 @@ class Device:
             labels: n labels (names, or integers that spell them), None for an example that the
                 user gave no label; None for all. Examples without a label are kept for the next
                 replacement.
+            adapter: The task that they are of; see ``predict``.
 
         Raises:
             DataError: If an example or a label cannot be used; nothing is kept then.
+            UnknownAdapterError: No adapter of this name is loaded.
         """
-        checked, named = self._checked(examples, labels)
-        return self._learner.learn(checked, named, self._positive())
+        learner = self._learner(adapter)
+        return learner.learn(*self._checked(learner, examples, labels))
 
     def remember(
-        self, examples: Iterable[Example], labels: Iterable[str | int | None] | None = None
+        self,
+        examples: Iterable[Example],
+        labels: Iterable[str | int | None] | None = None,
+        *,
+        adapter: str | None = None,
     ) -> list[int]:
         """Keep examples with their labels, and do nothing else: they count after ``fit``.
 
         Args:
             examples: See ``learn``.
             labels: See ``learn``.
+            adapter: See ``learn``.
 
         Returns:
             The examples' ids. They are on the disk. Where texts are not kept they are encoded.
@@ -378,22 +288,28 @@ class Device:
         Raises:
             DataError: If an example or a label cannot be used; nothing is kept then.
         """
-        return self._learner.remember(*self._checked(examples, labels))
+        learner = self._learner(adapter)
+        return learner.remember(*self._checked(learner, examples, labels))
 
-    def fit(self) -> LearnReport:
+    def fit(self, *, adapter: str | None = None) -> LearnReport:
         """Fit the personal model to all that is known, with the scales chosen anew.
 
         For the app's idle time. Texts that no backbone has seen are encoded where that is free
         (word vectors); a transformer sees them in ``refine``.
+
+        Args:
+            adapter: The task that is fitted; see ``predict``.
         """
-        self._learner.ready(self._positive)
-        return self._learner.fit(self._positive())
+        learner = self._learner(adapter)
+        learner.ready()
+        return learner.fit()
 
     def forget(
         self,
         ids: Iterable[int] | None = None,
         *,
         where: Callable[[StoredExample], object] | None = None,
+        adapter: str | None = None,
     ) -> int:
         """Delete examples, so that the device is as one that never saw them.
 
@@ -407,6 +323,8 @@ class Device:
         Args:
             ids: As ``examples`` gives them; unknown ones are passed over.
             where: In place of ids: a function of a ``StoredExample`` that says whether it goes.
+            adapter: The task that they are of; those of others are passed over. A text stays
+                where another task has it.
 
         Returns:
             How many were deleted.
@@ -415,11 +333,16 @@ class Device:
             DataError: If an id is not a whole number, or not one of both arguments is given;
                 nothing is deleted then.
         """
-        chosen = ids_where(ids, where, self.examples)
-        return self._learner.forget(chosen, self._positive)
+        learner = self._learner(adapter)
+        chosen = ids_where(ids, where, lambda: self.examples(adapter=adapter))
+        return learner.forget(chosen)
 
     def export_data(
-        self, target: str | os.PathLike[str] | IO[str] | IO[bytes], *, user: str = "me"
+        self,
+        target: str | os.PathLike[str] | IO[str] | IO[bytes],
+        *,
+        user: str = "me",
+        adapter: str | None = None,
     ) -> int:
         """Write all examples as JSON Lines, in the format that ``fala-replace --data`` reads.
 
@@ -430,6 +353,7 @@ class Device:
         Args:
             target: A file to make or replace, for its user alone (mode 0600); or a stream.
             user: The rows' user.
+            adapter: The task whose examples are written; see ``predict``.
 
         Returns:
             How many rows were written.
@@ -440,58 +364,32 @@ class Device:
         name = name_of(user, "user")
         if not self._installed.store.keeping.texts:
             raise DataError("there is no text to write: this device was made to keep none")
-        rows = self._installed.store.examples()
-        return write_rows(target, rows, self.labels, name)
-
-    def erase(self) -> None:
-        """Delete all that is the user's, and the device with it; it is closed then.
-
-        Texts, labels, embeddings and weights are overwritten before their files go. The folder
-        goes, too, where nothing else lies in it. Other processes that have it open can neither
-        answer nor write any more.
-
-        Raises:
-            DeviceError: Something cannot be deleted; what can be is gone.
-        """
-        with self._installed.work:
-            erase(self._installed.path, self._installed.store)
-        _log.info("%s: erased", self._installed.path)
-
-    def rotate_key(self, key: Key) -> None:
-        """Encrypt all that is kept anew, under another key; or for the first time.
-
-        One transaction: killed on its way, the device has the old key, or the new one. What was
-        written under the old one is overwritten. Other processes have to open it again.
-
-        Args:
-            key: Gives the new key; see ``create``.
-
-        Raises:
-            DataError: It does not give 32 bytes.
-            DeviceError: A record is damaged; nothing is changed then.
-        """
-        if key is None:
-            raise DataError("rotate_key needs a key")
-        with self._installed.work:
-            self._installed.store.rotate(seal_of(key))
+        task = self._learner(adapter).task
+        return write_rows(target, task.store.examples(), task.now.model.head.labels, name)
 
     def examples(
-        self, *, labelled: bool | None = None, label: str | int | None = None
+        self,
+        *,
+        labelled: bool | None = None,
+        label: str | int | None = None,
+        adapter: str | None = None,
     ) -> Iterator[StoredExample]:
         """What the device keeps, in the order in which it came.
 
         Args:
             labelled: Only those with a label, or only those without.
             label: Only those with this label.
+            adapter: The task whose they are; see ``predict``.
 
         Returns:
             Examples with their ids, labels and times; see ``StoredExample``.
         """
         wanted = None if label is None else label_name(label)
-        kept = self._installed.store.keeping.texts
+        store = self._learner(adapter).task.store
+        kept = store.keeping.texts
         return (
             row if kept else replace_fields(row, example=None)
-            for row in self._installed.store.examples()
+            for row in store.examples()
             if (labelled is None or (row.label is not None) == labelled)
             and (wanted is None or row.label == wanted)
         )
@@ -523,7 +421,7 @@ class Device:
             DataError: An argument is not one of those above.
         """
         path, limits = path_of(bundle, "bundle"), budget_of(budget)
-        return preview(self._installed, path, limits, self._positive, trust)
+        return preview(self._installed, path, limits, trust)
 
     def replace(
         self,
@@ -534,8 +432,9 @@ class Device:
         trust: Trust | None = None,
         allow_older: bool = False,
         progress: Progress | None = None,
+        adapters: NewAdapters = (),
     ) -> Report:
-        """Replace the backbone and carry the personal model over.
+        """Replace the backbone and carry the personal model over, and those of all adapters.
 
         Where the release has a bridge from the old backbone, a new personal model answers before
         any forward pass, and is then refined within the budget, as ``refine`` does. Without a
@@ -573,6 +472,11 @@ class Device:
             progress: Called with a stage's name, what is done and what there is to do; if it
                 gives False, the work ends: before the new model answers with ``CancelledError``
                 and nothing changed, afterwards with the report.
+            adapters: The vendor's adapters for the new backbone, one for every loaded one: files,
+                whose names are the tasks', or files by the tasks' names. All tasks move in one
+                transaction, and back alike; one whose adapter fits the new backbone already needs
+                none. The budget is for all together: a text that two tasks have in the same
+                adapter is encoded once.
 
         Returns:
             What was done, what was decided and what it cost.
@@ -582,20 +486,22 @@ class Device:
             OlderReleaseError: ``allow_older`` is False, and it is.
             DataError: An argument is not one of those above.
             MissingExtraError: ``trust`` is given, and pyca/cryptography is not installed.
+            MissingAdapterError: A loaded adapter has no successor; delete it first, or give one.
+            UnknownAdapterError: One is given that has no predecessor.
             WorseModelError: It would be worse, and ``accept`` refuses that; nothing changed.
             CancelledError: ``progress`` asked for an end.
             DeviceError: The device's folder cannot be written.
             DeviceChangedError: Another release was installed meanwhile.
         """
         path, accepted = path_of(bundle, "bundle"), accept_of(accept)
-        limits, follower = budget_of(budget), follower_of(progress)
-        self._learner.ready(self._positive)
+        limits, follower, files = budget_of(budget), follower_of(progress), adapters_of(adapters)
+        self._learner().ready()
         stages, before = Stages(), self.name
         replaced = replace(
-            self._installed, path, limits, stages, follower, self._positive, accepted,
-            trust=trust, allow_older=allow_older,
+            self._installed, path, limits, stages, follower, accepted,
+            trust=trust, allow_older=allow_older, adapters=files,
         )  # fmt: skip
-        report = replaced_report(before, replaced, self._installed.now, limits, stages)
+        report = replaced_report(before, replaced, self._installed, limits, stages)
         _log.info("%s -> %s: %s", report.old, report.new, report.sentence)
         return report
 
@@ -609,6 +515,7 @@ class Device:
         accept: Accept = "always",
         limits: UpdateLimits | None = None,
         progress: Progress | None = None,
+        adapters: NewAdapters = (),
     ) -> Report | None:
         """Install the newest release of the vendor's repository, if this device never had it.
 
@@ -629,6 +536,7 @@ class Device:
             accept: See ``replace``.
             limits: What is waited for, and how much is taken; None is ``UpdateLimits()``.
             progress: See ``replace``; during ``"download"`` it is told bytes.
+            adapters: See ``replace``.
 
         Returns:
             What ``replace`` did; None where there is nothing newer.
@@ -662,11 +570,17 @@ class Device:
             if release is None:
                 return None
             return self.replace(
-                release, budget, accept=accepted, progress=progress,
+                release, budget, accept=accepted, progress=progress, adapters=adapters,
                 allow_older=asked != installed,  # another product was asked for by its name
             )  # fmt: skip
 
-    def refine(self, budget: Budget | None = None, *, progress: Progress | None = None) -> Report:
+    def refine(
+        self,
+        budget: Budget | None = None,
+        *,
+        progress: Progress | None = None,
+        adapter: str | None = None,
+    ) -> Report:
         """Go on with the last replacement: encode more of the user's texts, and fit again.
 
         For the app's idle time. Every batch of texts is kept, with the model fitted to it, before
@@ -678,6 +592,7 @@ class Device:
             budget: Further forward passes and seconds; None is ``Budget()``.
             progress: Called with a stage's name, what is done and what there is to do; if it
                 gives False, the work ends there.
+            adapter: The task whose texts are encoded; see ``predict``.
 
         Returns:
             What was done. ``old`` and ``new`` are the same backbone.
@@ -687,11 +602,10 @@ class Device:
             DeviceError: The device's folder cannot be written.
         """
         limits, follower = budget_of(budget), follower_of(progress)
-        self._learner.ready(self._positive)
-        stages = Stages()
-        refinement = Refinement(self._installed, stages, follower, self._positive())
-        refined = refinement.run(limits)
-        return refined_report(refined, self._installed.now, stages)
+        learner, stages = self._learner(adapter), Stages()
+        learner.ready()
+        refined = Refinement(learner.task, stages, follower, learner.task.positive()).run(limits)
+        return refined_report(refined, learner.task.now, stages)
 
     def confirm(self) -> None:
         """End the trial of the release that answers: it has proved itself; see ``replace``.
@@ -706,27 +620,41 @@ class Device:
     def rollback(self) -> None:
         """Go back to the model before the last replacement; a second call comes back here.
 
-        What was learned since counts: the model is fitted to it where its backbone has seen it.
+        All tasks go back together. What was learned since counts: the models are fitted to it
+        where their backbones have seen it.
 
         Raises:
-            DeviceError: If no earlier model is kept.
+            DeviceError: If no earlier model is kept, or an adapter was loaded since.
             BundleError: The earlier release is damaged; the device stays as it is.
         """
-        said = self._installed.roll_back()
-        if said:
-            self._learner.fit(self._positive())
+        for task in self._installed.roll_back():
+            self._learner(task.store.adapter or None).fit()
         _log.info("rolled back to %s", self.name)
 
-    def _positive(self, head: Head | None = None) -> int:
-        """Position of the positive label, of two."""
-        labels = self.labels if head is None else head.labels
-        named = self._installed.store.get(_POSITIVE)
-        return labels.index(named) if named in labels else len(labels) - 1
+    def _learner(self, adapter: str | None = None) -> Learner:
+        """What fits a task's model.
+
+        Raises:
+            UnknownAdapterError: No adapter of this name is loaded.
+        """
+        name = "" if adapter is None else adapter_name(adapter)
+        if name:
+            self._installed.store.of(name).version()  # says so
+        # Of two threads that come first together one wins, for both.
+        return self._learners.setdefault(name, Learner(self._installed.task(name)))
+
+    def _kind(self, learner: Learner) -> str:
+        """What a task's examples are of."""
+        own = learner.task is self._installed
+        return self._task if own else learner.task.now.model.head.task
 
     def _checked(
-        self, examples: Iterable[Example], labels: Iterable[str | int | None] | None
+        self,
+        learner: Learner,
+        examples: Iterable[Example],
+        labels: Iterable[str | int | None] | None,
     ) -> tuple[list[Example], list[str | None]]:
-        head = self._installed.now.model.head
+        head = learner.task.now.model.head
         checked = check_examples(examples, head.task)
         given: Sequence[str | int | None] = [None] * len(checked)
         if labels is not None:
@@ -735,19 +663,3 @@ class Device:
             raise DataError(f"{len(checked)} examples, but {len(given)} labels")
         head.label_shares(given)
         return checked, [None if label is None else label_name(label) for label in given]
-
-
-def _own(file: Path) -> bool:
-    """Whether a file of a folder is one that ``Device.create`` makes."""
-    return file.name == BUNDLES or file.name.startswith(_STORE)
-
-
-def _empty(folder: Path, store: Store, *, remove: bool) -> None:
-    """Take back what ``Device.create`` began."""
-    store.close()
-    shutil.rmtree(folder / BUNDLES, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        for file in folder.glob(f"{_STORE}*"):
-            file.unlink()
-        if remove:
-            folder.rmdir()

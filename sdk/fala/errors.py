@@ -110,6 +110,14 @@ class DeviceChangedError(DeviceError):
     """What answers was changed meanwhile, by another thread or process; nothing was installed."""
 
 
+class UnknownAdapterError(DeviceError):
+    """No adapter of this name is installed on the device."""
+
+
+class MissingAdapterError(BundleError):
+    """A replacement would leave a task without an adapter for the new backbone."""
+
+
 class WorseModelError(FalaError):
     """The new model would be worse for this user than the one to compare with; nothing changed.
 

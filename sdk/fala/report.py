@@ -75,6 +75,8 @@ class Report:
         seconds: Wall time by stage, and ``"total"``.
         peak_memory: The process's high-water mark in bytes after each stage; empty where the
             operating system does not tell.
+        adapters: What a replacement did for every further task, by its adapter's name; texts that
+            passed for one of them are counted there.
     """
 
     old: str
@@ -104,6 +106,7 @@ class Report:
     stopped: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
     peak_memory: Mapping[str, int] = field(default_factory=dict)
+    adapters: Mapping[str, Report] = field(default_factory=dict)
 
     @property
     def worse(self) -> bool:
@@ -129,7 +132,9 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, for JSON."""
-        return {**asdict(self), "worse": self.worse, "sentence": self.sentence}
+        adapters = {name: report.to_dict() for name, report in self.adapters.items()}
+        told = {"worse": self.worse, "sentence": self.sentence}
+        return {**asdict(self), "adapters": adapters, **told}
 
 
 @dataclass(frozen=True)
@@ -153,6 +158,31 @@ class Difference:
     def better(self) -> bool:
         """Whether it is better beyond chance."""
         return -self.mean > self.error
+
+
+@dataclass(frozen=True)
+class AdapterInfo:
+    """A task that an adapter was loaded for.
+
+    Attributes:
+        name: The adapter's name.
+        task: ``"classification"`` or ``"matching"``.
+        labels: The labels' names, in the order of the probabilities.
+        positive: Of two labels, the one whose F1 ``decide`` is to be best at.
+        threshold: The logit above which ``decide`` decides for the second of two labels.
+        examples: How many examples the task has.
+        labelled: How many of them have a label.
+        is_vendor: Whether the vendor's own model answers.
+    """
+
+    name: str
+    task: str
+    labels: tuple[str, ...]
+    positive: str
+    threshold: float
+    examples: int
+    labelled: int
+    is_vendor: bool
 
 
 @dataclass(frozen=True)

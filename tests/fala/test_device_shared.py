@@ -160,11 +160,11 @@ def test_every_answer_is_of_one_model_whole(device, releases):
 def test_a_creation_that_was_killed_is_called_again(tmp_path, releases, monkeypatch, left):
     path = tmp_path / "device"
     with monkeypatch.context() as patch:
-        patch.setattr("fala.device._empty", lambda *_, **__: None)  # killed: nothing is taken back
+        patch.setattr("fala.folder._empty", lambda *_, **__: None)  # killed: nothing is taken back
         if left == "folder":
             path.mkdir()
         elif left == "store":
-            patch.setattr("fala.device.install", stop)
+            patch.setattr("fala.folder.install", stop)
         elif left == "bundles":
             patch.setattr("fala.store.slots.write_archive", lambda path, files: (
                 write_archive(path, files), stop()

@@ -153,8 +153,8 @@ def test_a_creation_that_was_killed_can_be_called_again(tmp_path, releases):
 
 def test_an_unfinished_folder_says_so(tmp_path, releases, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("fala.device.install", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        patch.setattr("fala.device._empty", lambda *_, **__: None)  # killed: nothing is taken back
+        patch.setattr("fala.folder.install", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("fala.folder._empty", lambda *_, **__: None)  # killed: nothing is taken back
         with pytest.raises(KeyboardInterrupt):
             Device.create(tmp_path / "device", releases["old"])
     with pytest.raises(DeviceError, match="never finished"):

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from adaptable import write_release_for_adapters
 from bundles import onnx_files, onnx_manifest, write_onnx
 from checkout import ROOT
 from fala.bundle.format import ONNX_MODEL
@@ -33,6 +34,7 @@ SMALL = {
         "clock_ratio", "--examples", 20, "--dimension", 30, "--repeats", 2, "--labels", 60,
     ),
     "switching.py": ("switched_ratio", "plain.fala", "optional.fala", "--repeats", 3),
+    "tasks.py": ("disk_in_releases", "adaptable.fala", "--tasks", 2, "--repeats", 3),
     "threads.py": ("answers", "--seconds", 0.3, "--readers", 2),
     "word_vectors.py": ("processor_ratio", ".", "--words", 500, "--dimension", 20),
 }  # fmt: skip
@@ -51,6 +53,7 @@ def test_every_benchmark_is_here():
 def bundles(tmp_path_factory):
     """A folder of what some benchmarks are given."""
     folder = tmp_path_factory.mktemp("bundles")
+    write_release_for_adapters(folder / "adaptable.fala")
     write_onnx(folder / "plain.fala")
     files = {**onnx_files(), ONNX_MODEL: optional_model()}
     write_bundle(folder / "optional.fala", onnx_manifest(), files)

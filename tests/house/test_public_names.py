@@ -4,6 +4,7 @@ import fala
 def test_the_public_door():
     """Apps are written against these names: a change here is a change for them."""
     assert fala.__all__ == [
+        "AdapterInfo",
         "Backbone",
         "Bridge",
         "Budget",
@@ -34,6 +35,7 @@ def test_the_public_door():
         "LearnReport",
         "Manifest",
         "Match",
+        "MissingAdapterError",
         "MissingExtraError",
         "OlderReleaseError",
         "Pair",
@@ -48,6 +50,7 @@ def test_the_public_door():
         "Selection",
         "SlowDownloadError",
         "StoredExample",
+        "UnknownAdapterError",
         "UntrustedUpdateError",
         "UpdateError",
         "UpdateLimits",
@@ -72,10 +75,11 @@ def test_every_public_name_is_there_and_documented():
 
 def test_the_door_of_a_device():
     """What the README shows of it."""
-    names = {name for name in vars(fala.Device) if not name.startswith("_")}
+    names = {name for name in dir(fala.Device) if not name.startswith("_")}
     assert names == {
-        "can_roll_back", "close", "confirm", "create", "decide", "erase", "examine", "examples",
-        "export_data", "fell_back", "fit", "forget", "labels", "learn", "model", "name",
+        "adapter", "adapters", "can_roll_back", "close", "confirm", "create", "decide",
+        "delete_adapter", "erase", "examine", "examples", "export_data", "fell_back", "fit",
+        "forget", "labels", "learn", "load_adapter", "model", "name",
         "on_trial", "open", "positive", "predict", "preview", "refine", "remember", "repair",
         "replace", "rollback", "rotate_key", "task", "threshold", "update",
     }  # fmt: skip

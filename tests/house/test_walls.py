@@ -49,7 +49,8 @@ ROOMS = {
     "report": PARTS,
     "replacement": PARTS | {"store", "report", "proving"},
     "arguments": GROUND | {"bundle", "updates", "store", "replacement"},
-    "device": PARTS | {"store", "report", "replacement", "arguments", "proving"},
+    "folder": PARTS | {"store", "report", "arguments", "proving"},  # a device's, as a whole
+    "device": PARTS | {"store", "report", "replacement", "arguments", "folder"},
     "vendor": PARTS,
     "": PARTS | {"store", "report", "replacement", "device", "vendor"},
     "command": GROUND | {"store", "report", "replacement", "device", "vendor", ""},

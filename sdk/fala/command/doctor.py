@@ -48,8 +48,14 @@ def doctor(
 def _lines(report: RepairReport) -> list[str]:
     lost = f", {report.lost} lost" if report.lost else ""
     lines = [f"examples: {report.examples}, {report.labelled} with a label{lost}"]
+    answering = {report.answers, *report.adapters.values()}
     for name, said in report.slots.items():
-        lines.append(f"slot {name}{' (answers)' if name == report.answers else ''}: {said}")
+        lines.append(f"slot {name}{' (answers)' if name in answering else ''}: {said}")
+    lines += [
+        f"adapter {name}: is to be loaded again; its examples are kept"
+        for name, slot in report.adapters.items()
+        if slot is None
+    ]
     lines += [f"bundle {name}: {said}" for name, said in report.bundles.items()]
     lines += [f"problem: {problem}" for problem in report.problems]
     done = "done" if report.whole and report.problems else "to do"

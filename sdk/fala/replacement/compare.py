@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
 from fala.errors import DataError, WorseModelError
-from fala.model.heads import Head
 from fala.model.losses import Floats, cross_entropy
 from fala.replacement.fitting import fit_recalled
 from fala.replacement.memory import Memory, Recalled, Target, recall
 from fala.replacement.prepare import Prepared
 from fala.report import Difference
 from fala.solver.judge import can_judge
-from fala.store.installed import Installed
 from fala.store.open_slot import OpenSlot
+from fala.store.task import Task
 
 #: What a new model must not be proven worse than, to be installed.
 Accept: TypeAlias = Literal["always", "better-than-old", "better-than-vendor"]
@@ -45,13 +43,13 @@ class Compared:
     to_vendor: Difference | None = None
 
 
-def compare(installed: Installed, prepared: Prepared, positive: Callable[[Head], int]) -> Compared:
+def compare(installed: Task, prepared: Prepared) -> Compared:
     """Compare on the examples that have a label and a row on both backbones.
 
     The old model is fitted once more: its losses by example are not kept.
     """
     fit = prepared.fitted.fit
-    before = _old_losses(installed, prepared.memory, prepared.now, positive)
+    before = _old_losses(installed, prepared.memory, prepared.now)
     if fit is None or before is None:
         return Compared()
     recalled = prepared.recalled
@@ -104,16 +102,14 @@ def refuse_worse(compared: Compared, accept: Accept, release: object) -> None:
     )
 
 
-def _old_losses(
-    installed: Installed, memory: Memory, now: OpenSlot, positive: Callable[[Head], int]
-) -> dict[int, float] | None:
+def _old_losses(installed: Task, memory: Memory, now: OpenSlot) -> dict[int, float] | None:
     """Loss of what answers on every labelled example, left out, by id."""
     with installed.expecting(now):
         target = Target.of_slot(installed.store, now, installed.earlier())
     recalled = recall(memory, target)
     if not recalled.training.labelled.any():
         return None
-    fitted = fit_recalled(target, recalled, positive(now.model.head))
+    fitted = fit_recalled(target, recalled, installed.positive(now.model.head))
     if fitted.fit is None:
         return None
     z = fitted.fit.vendor if now.model.is_vendor else fitted.left_out

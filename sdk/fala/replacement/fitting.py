@@ -13,8 +13,8 @@ from fala.replacement.memory import Recalled, Target
 from fala.solver.blocks import personal_of
 from fala.solver.fit import Fit, fit
 from fala.solver.judge import Decision, Verdict, judge
-from fala.store.installed import Change
 from fala.store.records import FitRecord
+from fala.store.task import Change
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from fala.model.heads import Head
 from fala.replacement.fitting import Fitted, fit_recalled
 from fala.replacement.memory import Memory, Target, recall, taught_by
-from fala.store.installed import Installed
 from fala.store.lineage import Replacement, replacements
 from fala.store.open_slot import OpenSlot
 from fala.store.slots import model_digest, slot_record
+from fala.store.task import Task
 
 #: Gives the label, by head, whose F1 thresholds are for.
 Positive = Callable[[Head], int]
@@ -45,7 +45,7 @@ class _Slots:
     replacement: Replacement
 
 
-def forget(installed: Installed, ids: Iterable[int], positive: Positive) -> int:
+def forget(installed: Task, ids: Iterable[int], positive: Positive) -> int:
     """Delete examples, and all that is left of them but in the model that answers.
 
     In ``Installed.changing``: what answers is fitted again in the same transaction.
@@ -72,7 +72,7 @@ def forget(installed: Installed, ids: Iterable[int], positive: Positive) -> int:
     return len(gone)
 
 
-def _by_age(installed: Installed) -> _Slots:
+def _by_age(installed: Task) -> _Slots:
     slots = {slot.record.name: slot for slot in (installed.now, installed.earlier()) if slot}
     known = replacements(installed.store)
     names = sorted(slots, key=lambda name: known[name].generation if name in known else -1)
@@ -90,7 +90,7 @@ def _by_age(installed: Installed) -> _Slots:
 
 
 def _forget_teacher(
-    installed: Installed,
+    installed: Task,
     slots: _Slots,
     slot: OpenSlot,
     gone: set[int],
@@ -108,7 +108,7 @@ def _forget_teacher(
         installed.rewrite(dataclasses.replace(record, teacher=None, teacher_vendor=None))
 
 
-def _teach(installed: Installed, older: str, slots: _Slots, positive: Positive) -> None:
+def _teach(installed: Task, older: str, slots: _Slots, positive: Positive) -> None:
     """Fit the older model to what it knew at the replacement, and let it say its logits again."""
     store, newer = installed.store, slots.newer
     slot = installed.slot(older)
@@ -139,7 +139,7 @@ def _teach(installed: Installed, older: str, slots: _Slots, positive: Positive) 
 
 
 def _refit(
-    installed: Installed,
+    installed: Task,
     slot: OpenSlot,
     memory: Memory,
     earlier: OpenSlot | None,
@@ -151,7 +151,7 @@ def _refit(
 
 
 def _fitted(
-    installed: Installed,
+    installed: Task,
     slot: OpenSlot,
     memory: Memory,
     earlier: OpenSlot | None,
@@ -165,7 +165,7 @@ def _fitted(
     return fit_recalled(target, recalled, positive(slot.model.head))
 
 
-def _write(installed: Installed, slot: OpenSlot, fitted: Fitted | None) -> None:
+def _write(installed: Task, slot: OpenSlot, fitted: Fitted | None) -> None:
     model = slot.model.head.vendor_model() if fitted is None else fitted.model
     record = slot.record
     threshold = 0.0 if fitted is None else fitted.threshold

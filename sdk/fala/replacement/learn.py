@@ -17,7 +17,7 @@ from fala.model.heads import Head
 from fala.replacement.budget import Follower
 from fala.replacement.encode import encode_missing
 from fala.replacement.fitting import fit_recalled
-from fala.replacement.forget import Positive, forget
+from fala.replacement.forget import forget
 from fala.replacement.memory import Memory, Target, recall
 from fala.replacement.refine import encode_free
 from fala.report import LearnReport
@@ -26,12 +26,12 @@ from fala.solver.fit import LARGEST, resume
 from fala.solver.judge import Decision
 from fala.solver.state import State
 from fala.solver.training import Inputs, TrainingSet
+from fala.store.active import Version
 from fala.store.erasing import scrub
-from fala.store.installed import Answer, Change, Installed
 from fala.store.keeping import NOT_KEPT
 from fala.store.open_slot import OpenSlot
 from fala.store.records import FitRecord
-from fala.store.store import Version
+from fala.store.task import Answer, Change, Task
 
 _log = logging.getLogger("fala.learn")
 
@@ -72,35 +72,34 @@ class Learner:
     """Fits what answers to what is known.
 
     Args:
-        installed: The device.
+        task: The device's own task, or a further one.
     """
 
-    def __init__(self, installed: Installed) -> None:
-        self._installed = installed
+    def __init__(self, task: Task) -> None:
+        self.task = self._installed = task
         self._last: Learned | None = None
 
     def ask(
         self,
         examples: Sequence[Example],
         how: Callable[[Answering, Sequence[Example]], Answer],
-        positive: Callable[[], int],
     ) -> Answer:
         """Ask what answers; again, where the device fell back in between and has caught up."""
         answer = self._installed.ask(examples, how)
-        return self._installed.ask(examples, how) if self._caught_up(positive) else answer
+        return self._installed.ask(examples, how) if self._caught_up() else answer
 
-    def ready(self, positive: Callable[[], int]) -> None:
+    def ready(self) -> None:
         """Let what is on trial answer first; it may give way."""
         self._installed.ready()
-        self._caught_up(positive)
+        self._caught_up()
 
-    def _caught_up(self, positive: Callable[[], int]) -> bool:
+    def _caught_up(self) -> bool:
         """Fit to what was said since, where the device fell back; gives whether it did."""
         if not self._installed.behind:
             return False
         self._installed.behind = False
         try:
-            self.fit(positive())
+            self.fit()
         except DeviceError as error:  # a full disk must not keep a device from answering
             _log.warning("what was said since the replacement waits for a fit: %s", error)
         return True
@@ -117,9 +116,7 @@ class Learner:
         with self._installed.store.transaction():
             return self._installed.store.remember(named, labels)
 
-    def learn(
-        self, examples: Sequence[Example], labels: Sequence[str | None], positive: int
-    ) -> LearnReport:
+    def learn(self, examples: Sequence[Example], labels: Sequence[str | None]) -> LearnReport:
         """Keep, encode, fit; see ``Device.learn``."""
         installed = self._installed
         with installed.work:
@@ -140,9 +137,9 @@ class Learner:
                 report = self._add(now, last, ids, named, labels)
                 if report is not None:
                     return report
-            return self.fit(positive)
+            return self.fit()
 
-    def fit(self, positive: int) -> LearnReport:
+    def fit(self) -> LearnReport:
         """Fit to all labels, and to what older logits say, and keep it; see ``Device.fit``."""
         installed = self._installed
         with installed.work:
@@ -164,7 +161,7 @@ class Learner:
                     if recalled.waiting and not installed.store.keeping.texts:
                         reason = f"{NOT_KEPT}: this backbone has seen none that tells anything"
                     return LearnReport(count, labelled, 0, decision, reason)
-                fitted = fit_recalled(target, recalled, positive)
+                fitted = fit_recalled(target, recalled, installed.positive(now.model.head))
                 try:
                     now = installed.keep(now, fitted.change(memory.data))
                 except DeviceChangedError:
@@ -187,7 +184,7 @@ class Learner:
                     fitted.scales, fitted.loss,
                 )  # fmt: skip
 
-    def forget(self, ids: Iterable[int], positive: Positive) -> int:
+    def forget(self, ids: Iterable[int]) -> int:
         """Delete examples, and fit to the others; gives how many there were.
 
         One transaction: killed on its way, the device knows all of them, or none.
@@ -196,9 +193,9 @@ class Learner:
         with installed.work:
             self._last = None
             with installed.changing():
-                gone = forget(installed, ids, positive)
+                gone = forget(installed, ids, installed.positive)
                 if gone:
-                    report = self.fit(positive(installed.now.model.head))
+                    report = self.fit()
                     if not report.fitted:
                         self._vendor()
             if gone:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -31,6 +31,7 @@ from fala.store.installed import Installed
 from fala.store.keeping import NOT_KEPT
 from fala.store.open_slot import OpenSlot, lazy, prior_of
 from fala.store.slots import open_release
+from fala.store.task import Task
 from fala.store.versions import check_version
 
 
@@ -106,6 +107,23 @@ def open_new(
             check_version(installed.store, now.bundle.manifest, bundle.manifest)
         except OlderReleaseError as error:
             raise OlderReleaseError(f"{bundle.path}: {error}") from error
+    return fitting(installed, now, bundle, head)
+
+
+def fitting(task: Task, now: OpenSlot, bundle: Bundle, head: Head) -> Release:
+    """A release, or an adapter, for a task that is to go on with it.
+
+    Args:
+        task: The task.
+        now: What answers for it.
+        bundle: What was opened.
+        head: Its head.
+
+    Raises:
+        BundleMismatchError: It is for another task, or lacks a label of the device's.
+        BundleError: It cannot be trusted.
+        DeviceChangedError: Another one was installed meanwhile.
+    """
     labels = now.model.head.labels
     if head.task != now.model.head.task or not set(labels) <= set(head.labels):
         raise BundleMismatchError(
@@ -113,7 +131,7 @@ def open_new(
             f"device does {now.model.head.task} with labels {', '.join(labels)}"
         )
     added = [label for label in head.labels if label not in labels]
-    with installed.expecting(now):
+    with task.expecting(now):
         before = now.bundle.bridges()
     new_bridges = bundle.bridges()
     direct = new_bridges.get(now.record.backbone)
@@ -127,31 +145,42 @@ def open_new(
     bridges = [
         one
         for one in reached
-        if one.source == now.record.backbone or installed.store.has_embeddings(one.source)
+        if one.source == now.record.backbone or task.store.has_embeddings(one.source)
     ]
     return Release(bundle, head.in_order([*labels, *added]), bridges)
 
 
 class Preparation:
-    """A replacement under way, before anything changes; see ``preparing``."""
+    """A replacement under way, before anything changes; see ``preparing``.
+
+    Attributes:
+        release: What is to be installed.
+        load: Gives its backbone, loaded.
+        passes: How many texts were encoded for it.
+        limit: How many may be; None for the budget's.
+    """
 
     def __init__(
         self,
-        installed: Installed,
+        installed: Task,
         release: Release,
         budget: Budget,
         stages: Stages,
         follower: Follower,
-        positive: int,
         last: LastRows,
-        loading: Future[Backbone],
+        load: Callable[[], Backbone],
+        encoded: dict[str, Vectors] | None = None,
     ) -> None:
-        self.release = release
+        self.release, self.load = release, load
         self._last = last
-        self._installed, self._budget, self._loading = installed, budget, loading
-        self._stages, self._follower, self._positive = stages, follower, positive
-        self._encoded: dict[str, Vectors] = {}
+        self._installed, self._budget = installed, budget
+        self._stages, self._follower = stages, follower
+        self._positive = installed.positive(release.head)
+        # What another task has encoded with the same backbone is not encoded again.
+        self._encoded: dict[str, Vectors] = {} if encoded is None else encoded
         self._first: Choice | None = None
+        self.passes = 0
+        self.limit: int | None = None
 
     def fit(self, now: OpenSlot) -> Prepared:
         """Fit a personal model on the release; what was encoded before is not encoded again."""
@@ -164,8 +193,10 @@ class Preparation:
             memory.add(target.backbone, self._encoded)
             recalled = recall(memory, target)
         if self._first is None:
+            known = len(self._encoded)
             self._first = self._encode(memory, recalled, taught, now)
-            if self._encoded:
+            self.passes = len(self._encoded) - known
+            if self.passes:
                 with stages.stage("read"):
                     memory.add(target.backbone, self._encoded)
                     recalled = recall(memory, target)
@@ -188,7 +219,7 @@ class Preparation:
         """
         bundle, fitted = self.release.bundle, prepared.fitted
         with self._stages.stage("load"):
-            backbone = self._loading.result()  # one that does not load must not be committed
+            backbone = self.load()  # one that does not load must not be committed
         self._follower.check("check")
         with self._stages.stage("check"):
             texts: list[str] = []
@@ -224,7 +255,7 @@ class Preparation:
         elif self.release.instant or not memory.examples():
             return Choice([])
         else:
-            limit = self._budget.passes(bridged=False)
+            limit = self._budget.passes(bridged=False) if self.limit is None else self.limit
 
             def old() -> OldSpace:
                 found = taught_by(memory, now) if taught is None else taught
@@ -235,10 +266,11 @@ class Preparation:
         seconds = self._budget.seconds
         with self._stages.stage("forward"):
             deadline = None if seconds is None else self._stages.started + seconds
-            self._encoded = forward(
-                choice.texts, lambda texts: self._loading.result().encode(texts),
+            encoded = forward(
+                choice.texts, lambda texts: self.load().encode(texts),
                 None if self.release.static else deadline, self._follower,
             )  # fmt: skip
+        self._encoded.update(encoded)
         return choice
 
     def _fit(self, now: OpenSlot, target: Target, recalled: Recalled) -> Fitted:
@@ -274,7 +306,6 @@ def preparing(
     budget: Budget,
     stages: Stages,
     follower: Follower,
-    positive: Callable[[Head], int],
     now: OpenSlot,
     last: LastRows,
     *,
@@ -289,7 +320,6 @@ def preparing(
         budget: What it may cost.
         stages: Times what is done.
         follower: Told of every stage.
-        positive: Gives the label whose F1 thresholds are for, by head.
         now: What answers.
         last: The words of the device's texts, hashed once for all of this.
         trust: See ``Device.replace``.
@@ -302,5 +332,4 @@ def preparing(
         # What was installed before has proved itself.
         again = release.bundle.digest in installed.store.bundles()
         loading = loader.submit(proven, release.bundle, known=again)
-        label = positive(release.head)
-        yield Preparation(installed, release, budget, stages, follower, label, last, loading)
+        yield Preparation(installed, release, budget, stages, follower, last, loading.result)

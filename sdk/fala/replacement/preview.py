@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from fala.bundle.signature import Trust
 from fala.lexical.lexicon import LastRows
-from fala.model.heads import Head
 from fala.replacement.budget import Budget, Follower
 from fala.replacement.compare import compare
 from fala.replacement.prepare import Prepared, Release, preparing
@@ -23,7 +21,6 @@ def preview(
     installed: Installed,
     path: str,
     budget: Budget,
-    positive: Callable[[Head], int],
     trust: Trust | None = None,
 ) -> Preview:
     """Prepare a replacement, compare, and throw it away.
@@ -32,21 +29,19 @@ def preview(
         installed: The device.
         path: The release's file.
         budget: What the replacement may cost.
-        positive: Gives the label whose F1 thresholds are for, by head.
         trust: See ``Device.replace``.
     """
     started = time.perf_counter()
     now, stages = installed.now, Stages()
     with preparing(
-        installed, path, budget, stages, Follower(None), positive, now,
-        LastRows(installed.store.ngrams),
+        installed, path, budget, stages, Follower(None), now, LastRows(installed.store.ngrams),
         trust=trust, allow_older=True,  # to look at one does no harm
     ) as preparation:  # fmt: skip
         prepared = preparation.fit(now)
         release = preparation.release
         _, probes = preparation.check(prepared)
         spent = time.perf_counter() - started
-        compared = compare(installed, prepared, positive)
+        compared = compare(installed, prepared)
     further = _further(release, prepared, budget)
     pace = stages.seconds.get("check", 0.0) / max(probes, 1)
     # Texts that the replacement encodes before it answers are encoded by now.

@@ -20,9 +20,9 @@ from fala.replacement.fitting import Fitted, fit_recalled
 from fala.replacement.memory import Memory, Recalled, Target, recall, taught_by
 from fala.replacement.stages import Stages
 from fala.selection.next_texts import BATCH, LARGEST_BATCH, LEAST_MOVE, move
-from fala.store.installed import Installed
 from fala.store.keeping import NOT_KEPT
 from fala.store.open_slot import OpenSlot
+from fala.store.task import Task
 
 _log = logging.getLogger("fala.refine")
 
@@ -67,7 +67,7 @@ class Refinement:
 
     def __init__(
         self,
-        installed: Installed,
+        installed: Task,
         stages: Stages,
         follower: Follower,
         positive: int,
@@ -255,7 +255,7 @@ class Refinement:
 _TAKEN = "another model answers now"
 
 
-def encode_free(installed: Installed, now: OpenSlot, memory: Memory, follower: Follower) -> None:
+def encode_free(installed: Task, now: OpenSlot, memory: Memory, follower: Follower) -> None:
     """Encode at once what costs no forward pass: word vectors."""
     backbone, digest = now.answering.backbone, now.record.backbone
     if backbone.is_transformer or not installed.store.keeping.texts:

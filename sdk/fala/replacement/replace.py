@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from fala.bundle.signature import Trust
 from fala.errors import DeviceChangedError
 from fala.lexical.lexicon import LastRows
-from fala.model.heads import Head
+from fala.model.heads import Vectors
+from fala.replacement.adapters import Adapters, loader_of, open_new_adapters
 from fala.replacement.budget import Budget, Follower
 from fala.replacement.choose import Choice
 from fala.replacement.compare import Accept, compare, refuse_worse
 from fala.replacement.fitting import Fitted
 from fala.replacement.memory import Recalled, Taught
-from fala.replacement.prepare import Preparation, Release, preparing
+from fala.replacement.prepare import Preparation, Prepared, Release, preparing
 from fala.replacement.refine import Refined, Refinement, same_release
 from fala.replacement.stages import Stages
 from fala.solver.judge import decisions
-from fala.store.installed import Installed
+from fala.store.installed import Installed, Move
 from fala.store.open_slot import OpenSlot
+from fala.store.task import Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +43,7 @@ class Replaced:
         refined: What came after; None where there was no budget for it.
         probes: Texts that the new release had to answer.
         old_loss: See ``Report``.
+        adapters: What it did for the further tasks, by their adapters' names.
     """
 
     release: Release
@@ -54,6 +57,16 @@ class Replaced:
     probes: int
     old_loss: float | None
     refined: Refined | None = None
+    adapters: Mapping[str, Replaced] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class _Part:
+    """A task's part in a replacement under way."""
+
+    task: Task
+    now: OpenSlot
+    preparation: Preparation
 
 
 def replace(
@@ -62,86 +75,136 @@ def replace(
     budget: Budget,
     stages: Stages,
     follower: Follower,
-    positive: Callable[[Head], int],
     accept: Accept = "always",
     *,
     trust: Trust | None = None,
     allow_older: bool = False,
+    adapters: Adapters = (),
 ) -> Replaced:
-    """Carry the personal model over to a new release.
+    """Carry the personal models over to a new release.
 
     Args:
         installed: The device.
         path: The release's file.
-        budget: What it may cost.
+        budget: What it may cost, for all tasks together.
         stages: Times what is done.
         follower: Told of every stage.
-        positive: Gives the label whose F1 thresholds are for, by head.
         accept: See ``Device.replace``.
         trust: See ``Device.replace``.
         allow_older: See ``Device.replace``.
+        adapters: The further tasks' adapters for it.
     """
     now, last = installed.now, LastRows(installed.store.ngrams)
     with preparing(
-        installed, path, budget, stages, follower, positive, now, last,
-        trust=trust, allow_older=allow_older,
-    ) as preparation:  # fmt: skip
+        installed, path, budget, stages, follower, now, last, trust=trust, allow_older=allow_older
+    ) as preparation:
+        release = preparation.release
+        parts = [_Part(installed, now, preparation)]
+        with stages.stage("open"):
+            further = open_new_adapters(installed, release, adapters, trust)
+        encoded: dict[str, dict[str, Vectors]] = {}
+        for task, before, adapter in further:
+            digest = adapter.bundle.backbone_digest
+            load = loader_of(preparation.load, adapter.bundle)
+            parts.append(_Part(task, before, Preparation(
+                task, adapter, budget, stages, follower, last, load, encoded.setdefault(digest, {})
+            )))  # fmt: skip
         while True:
             try:
-                replaced = _once(installed, preparation, now, stages, follower, positive, accept)
+                replaced = _once(installed, parts, budget, stages, follower, accept)
                 break
             except DeviceChangedError:  # something was learned in between: all again
-                found = installed.now
-                if not same_release(found, now):
+                for part in parts:
+                    found = part.task.now
+                    if not same_release(found, part.now):
+                        raise
+                    part.now = found
+                if installed.store.adapters() != [task.store.adapter for task, *_ in further]:
                     raise
-                now = found
-    release = replaced.release
-    if release.static or budget.forward_passes == 0:
-        return replaced
-    # Without a bridge or words the budget has bought the first answer.
-    if not release.instant and installed.store.keeping.texts:
-        return replaced
-    refinement = Refinement(installed, stages, follower, positive(release.head), last)
-    known = replaced.recalled, replaced.fitted
-    refined = refinement.run(budget, bridged=bool(release.bridges), known=known)
-    return dataclasses.replace(replaced, refined=refined)
+    return _refined(parts, replaced, budget, stages, follower, last)
 
 
 def _once(
     installed: Installed,
-    preparation: Preparation,
-    now: OpenSlot,
+    parts: Sequence[_Part],
+    budget: Budget,
     stages: Stages,
     follower: Follower,
-    positive: Callable[[Head], int],
     accept: Accept,
-) -> Replaced:
-    """Fit, compare, check and commit.
+) -> list[Replaced]:
+    """Fit, compare, check and commit, every task.
 
     Raises:
         DeviceChangedError: What answers was changed meanwhile.
     """
-    release = preparation.release
-    prepared = preparation.fit(now)
-    recalled, fitted, taught = prepared.recalled, prepared.fitted, prepared.taught
-    if accept != "always":
-        with stages.stage("compare"):
-            refuse_worse(compare(installed, prepared, positive), accept, release.bundle.path)
-    backbone, probes = preparation.check(prepared)
+    prepared: list[Prepared] = []
+    spent = sum(part.preparation.passes for part in parts)
+    for place, part in enumerate(parts):
+        preparation = part.preparation
+        left = budget.passes(bridged=False) - spent
+        preparation.limit = _share(left, len(parts) - place)
+        before = preparation.passes
+        prepared.append(preparation.fit(part.now))
+        spent += preparation.passes - before
+        if accept != "always":
+            with stages.stage("compare"):
+                path = preparation.release.bundle.path
+                refuse_worse(compare(part.task, prepared[-1]), accept, path)
+    checked = [part.preparation.check(one) for part, one in zip(parts, prepared, strict=True)]
     follower.check("commit")
-    with stages.stage("commit"):
+    moves: list[Move] = []
+    for part, one in zip(parts, prepared, strict=True):
         logits = None
-        if not now.model.is_vendor and taught is not None:
-            logits = taught.logits, taught.vendor
-        change = fitted.change(prepared.memory.data, prepared.encoded)
-        installed.commit(now, release.bundle, backbone, change, logits)
+        if not part.now.model.is_vendor and one.taught is not None:
+            logits = one.taught.logits, one.taught.vendor
+        change = one.fitted.change(one.memory.data, one.encoded)
+        moves.append(Move(part.task, part.now, part.preparation.release.bundle, change, logits))
+    with stages.stage("commit"):
+        installed.commit(moves, checked[0][0])
     follower.tell("commit", 1, 1)
-    return Replaced(
-        release, recalled, fitted, prepared.first,
-        0 if release.static else len(prepared.encoded), prepared.seconds,
-        _agreement(fitted, recalled, taught), len(recalled.ids) - recalled.real, probes,
-        now.record.loss,
-    )  # fmt: skip
+    return [
+        Replaced(
+            part.preparation.release, one.recalled, one.fitted, one.first,
+            0 if part.preparation.release.static else part.preparation.passes, one.seconds,
+            _agreement(one.fitted, one.recalled, one.taught),
+            len(one.recalled.ids) - one.recalled.real, probes, part.now.record.loss,
+        )
+        for part, one, (_, probes) in zip(parts, prepared, checked, strict=True)
+    ]  # fmt: skip
+
+
+def _refined(
+    parts: Sequence[_Part],
+    replaced: Sequence[Replaced],
+    budget: Budget,
+    stages: Stages,
+    follower: Follower,
+    last: LastRows,
+) -> Replaced:
+    """Spend what is left of the budget on every task in turn."""
+    spent, done = 0, list(replaced)
+    bridged = bool(parts[0].preparation.release.bridges)
+    passes = budget.passes(bridged) - sum(one.encoded for one in replaced)
+    for place, (part, one) in enumerate(zip(parts, replaced, strict=True)):
+        release = one.release
+        if release.static or budget.forward_passes == 0:
+            continue
+        # Without a bridge or words the budget has bought the first answer.
+        if not release.instant and part.task.store.keeping.texts:
+            continue
+        refinement = Refinement(part.task, stages, follower, part.task.positive(release.head), last)
+        own = dataclasses.replace(budget, forward_passes=_share(passes - spent, len(parts) - place))
+        known = one.recalled, one.fitted
+        refined = refinement.run(own, bridged=bool(release.bridges), known=known)
+        spent += refined.forward_passes
+        done[place] = dataclasses.replace(one, refined=refined)
+    further = {part.task.store.adapter: one for part, one in zip(parts[1:], done[1:], strict=True)}
+    return dataclasses.replace(done[0], adapters=further)
+
+
+def _share(left: int, tasks: int) -> int:
+    """A task's share of the forward passes that are left for it and those after it."""
+    return -(-max(left, 0) // tasks)
 
 
 def _agreement(fitted: Fitted, recalled: Recalled, taught: Taught | None) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fala.replacement.budget import Budget
 from fala.replacement.fitting import Fitted
 from fala.replacement.refine import Refined
@@ -9,13 +11,25 @@ from fala.replacement.replace import Replaced
 from fala.replacement.stages import Stages
 from fala.report import InstantReport, Report
 from fala.solver.judge import Decision
+from fala.store.installed import Installed
 from fala.store.open_slot import OpenSlot
 
 
 def replaced_report(
+    old: str, replaced: Replaced, installed: Installed, budget: Budget, stages: Stages
+) -> Report:
+    """What a replacement did, for every task, with the refinement that followed it."""
+    report = _replaced(old, replaced, installed.now, budget, stages)
+    adapters: dict[str, Report] = {}
+    for name, one in replaced.adapters.items():
+        own = _replaced(f"{name} on {old}", one, installed.adapted(name).now, budget, stages)
+        adapters[name] = replace(own, new=f"{name} on {report.new}")
+    return replace(report, adapters=adapters)
+
+
+def _replaced(
     old: str, replaced: Replaced, now: OpenSlot, budget: Budget, stages: Stages
 ) -> Report:
-    """What a replacement did, with the refinement that followed it."""
     refined = replaced.refined
     first, release = replaced.fitted, replaced.release
     fitted = first if refined is None or refined.fitted is None else refined.fitted

@@ -12,6 +12,7 @@ from threading import RLock, get_ident
 from fala.errors import DeviceError
 from fala.store.private import keep_private
 from fala.store.schema import migrate
+from fala.store.sealing import PLAIN, Plain
 
 #: Milliseconds that a writer waits for another process to finish; one may be copying a release.
 BUSY_TIMEOUT_MS = 30_000
@@ -27,13 +28,15 @@ class Database:
     Args:
         path: The file; its folder exists.
         create: Make the file if there is none.
+        seal: What seals its records.
 
     Raises:
         DeviceError: If the file is missing, damaged, in use for too long, or from a newer SDK.
     """
 
-    def __init__(self, path: Path, *, create: bool = False) -> None:
+    def __init__(self, path: Path, *, create: bool = False, seal: Plain = PLAIN) -> None:
         self.path = path
+        self.seal = seal
         if not create and not path.is_file():
             raise DeviceError(f"{path}: no such store")
         self._lock = RLock()

@@ -4,77 +4,80 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock, RLock
-from typing import TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.backbones import Backbone
 from fala.bundle.reading import Bundle
-from fala.errors import BundleError, DeviceChangedError, DeviceError
+from fala.errors import (
+    BundleError,
+    DataError,
+    DeviceChangedError,
+    DeviceError,
+)
 from fala.examples import Example
-from fala.model.answering import Answering
-from fala.model.heads import PersonalModel
+from fala.model.heads import Head
+from fala.store.adapted import LEFT_AT, Adapted, said_since
 from fala.store.database import doctor
 from fala.store.lineage import note_replacement, note_rollback
 from fala.store.open_slot import OpenSlot
-from fala.store.records import FitRecord, SlotRecord
-from fala.store.slots import SLOTS, install, model_digest, slot_record, sweep
+from fala.store.records import SlotRecord
+from fala.store.slots import (
+    bundle_path,
+    install,
+    model_digest,
+    slot_record,
+    slots_of,
+    sweep,
+)
 from fala.store.store import Store
+from fala.store.task import POSITIVE, Change, Task
 from fala.store.trial import ODD, TRIES, Trials, answer_probes, is_proof
 from fala.store.versions import note_version
 
 _log = logging.getLogger("fala.store")
 
-#: The setting that tells what was known when the other slot was left.
-_LEFT_AT = "left at"
-
 Logits = Mapping[int, NDArray[np.float32]]
-Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
-    """What is to answer, to be written in one transaction.
+class Move:
+    """A task's part in a replacement.
 
     Attributes:
-        model: The personal model.
-        threshold: Its decision threshold.
-        loss: Its cross-entropy on the labelled examples, each left out; None where it is not known.
-        embeddings: Embeddings of the model's backbone to keep with it, by text.
-        fit: What it was fitted to; None where nothing can be added to that.
+        task: The task.
+        before: The slot that answered while all this was prepared.
+        bundle: What is to be installed for it.
+        change: Its personal model.
+        taught: What the old model and its vendor's say of examples, by id: kept.
     """
 
-    model: PersonalModel
-    threshold: float = 0.0
-    loss: float | None = None
-    embeddings: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
-    fit: FitRecord | None = None
+    task: Task
+    before: OpenSlot
+    bundle: Bundle
+    change: Change
+    taught: tuple[Logits, Logits] | None
 
 
-class Installed:
-    """A device's folder with its store, and the model that answers.
+class Installed(Task):
+    """A device's folder with its store: the device's own task, and the others beside it.
 
     Attributes:
-        path: The folder.
-        store: Its store, open.
-        work: Held by whoever reads, fits and writes; never while texts are encoded for long.
         trials: The trial of a slot that has not proved itself.
-        behind: Whether the device fell back here to a model that lacks what was said since.
     """
 
     def __init__(self, path: Path, store: Store) -> None:
-        self.path = path
-        self.store = store
-        self.work = RLock()
+        super().__init__(path, store, RLock(), RLock())
         self.trials = Trials(path, store)
-        self.behind = False
-        self._swap = RLock()
         self._proving = Lock()
+        # They know this one: known here as well, none of them would go when its device does.
+        self._adapted: WeakValueDictionary[str, Adapted] = WeakValueDictionary()
         try:
             self._now = self._open()
         except BundleError as error:
@@ -86,24 +89,21 @@ class Installed:
         self.trials.flush()
         self.store.close()
 
-    @property
-    def now(self) -> OpenSlot:
-        """What answers: in this folder, so also what another process has installed meanwhile."""
-        if self.store.version().generation != self._now.generation:
-            with self._swap:
-                if self.store.version().generation != self._now.generation:
-                    self._now = self._open()
-        return self._now
+    def adapted(self, name: str) -> Adapted:
+        """A further task, by its adapter's name; it need not be there."""
+        with self.swap:
+            return self._adapted.setdefault(name, Adapted(self, name))
+
+    def task(self, name: str) -> Task:
+        """A task, by its adapter's name; empty for the device's own."""
+        return self.adapted(name) if name else self
+
+    def further(self) -> list[Adapted]:
+        """The further tasks."""
+        return [self.adapted(name) for name in self.store.adapters()]
 
     def ready(self, examples: Sequence[Example] = ()) -> OpenSlot:
-        """What answers, loaded: one on trial must first answer probes here, or gives way.
-
-        Args:
-            examples: What it is about to be asked: the first few are among the probes.
-
-        Raises:
-            BundleError: It cannot answer, and there is nothing to fall back to.
-        """
+        """See ``Task``."""
         while True:
             now = self.now
             if now.trial is None or self.trials.has_passed(now.trial):
@@ -112,48 +112,6 @@ class Installed:
                 if not self.trials.has_passed(now.trial):
                     self._prove(now, now.trial, examples)
 
-    def ask(
-        self,
-        examples: Sequence[Example],
-        how: Callable[[Answering, Sequence[Example]], Answer],
-    ) -> Answer:
-        """Ask what answers; where it is on trial and fails, the earlier slot answers.
-
-        Raises:
-            BundleError: It cannot answer, and there is nothing to fall back to.
-        """
-        now = self.ready(examples)
-        try:
-            with self.expecting(now):
-                answer = how(now.answering, examples)
-        except DeviceChangedError:  # its release was swept away before it was loaded
-            return self.ask(examples, how)
-        except BundleError as error:
-            if not is_proof(error) or not self._fall_back(now.generation, str(error)):
-                raise
-            return self.ask(examples, how)
-        if now.trial is not None:
-            self.trials.answered(now.trial, len(examples))
-        return answer
-
-    @contextlib.contextmanager
-    def expecting(self, now: OpenSlot) -> Iterator[None]:
-        """Use a slot's files, and those of the earlier one, which another process may sweep away.
-
-        Raises:
-            DeviceChangedError: They are gone, and something else answers by now.
-            BundleError: They cannot be used.
-        """
-        try:
-            yield
-        except BundleError as error:
-            gone = isinstance(error.__cause__, FileNotFoundError)
-            if not gone or self.store.version().generation == now.generation:
-                raise
-            raise DeviceChangedError(
-                f"{self.path}: the device's model was changed meanwhile"
-            ) from error
-
     def confirm(self) -> None:
         """End the trial of what answers: it has proved itself."""
         with self.store.transaction():
@@ -161,67 +119,36 @@ class Installed:
                 self.trials.end()
 
     def slot(self, name: str) -> OpenSlot:
-        """A slot as it is by now."""
-        return OpenSlot.open(self.path, self.store, name, self._now.generation)
-
-    @contextlib.contextmanager
-    def changing(self) -> Iterator[None]:
-        """A transaction of several changes of what answers; nobody sees one without the others."""
-        with self._swap:
-            before = self.now
-            try:
-                with self.store.transaction():
-                    if self.store.version().generation != before.generation:
-                        before = self._now = self._open()
-                    yield
-            except BaseException:
-                self._now = before
-                raise
-
-    def rewrite(self, record: SlotRecord) -> None:
-        """Write a slot's row; what answers stays as it is but for its teacher. In ``changing``."""
-        now = self._now
-        self.store.put_slot(record)
-        if record.name == now.record.name:
-            generation = self.store.advance(now.generation)
-            self._now = now.changed(generation, record, now.model)
-
-    def drop_unusable(self) -> None:
-        """Delete the slots that cannot be opened, or gone back to. In ``changing``."""
-        active = self._now.record.name
-        earlier = self.earlier()
-        kept = None if earlier is None else earlier.record.name
-        self.store.activate(active, kept)
-        for name in self.store.slots() - {active, kept}:
-            self.store.drop_slot(name)
+        """See ``Task``."""
+        return OpenSlot.open(self.path, self.store, name, self.now.generation)
 
     def prune(self) -> None:
-        """Drop what no slot can use any more. In a transaction."""
-        slots = [slot for slot in (self._now, self.earlier()) if slot is not None]
-        self.store.prune({digest for slot in slots for digest in slot.bundle.bridges()})
+        """See ``Task``."""
+        sources: set[str] = set()
+        now = self.now.bundle
+        for digest in self.store.bundles():
+            with contextlib.suppress(BundleError):  # nobody can go back to a damaged one
+                path = bundle_path(self.path, digest)
+                bundle = now if digest == now.path.stem else Bundle.open(path)
+                sources.update(bundle.bridges())
+        self.store.prune(sources)
 
     def earlier(self) -> OpenSlot | None:
-        """What answered before the last replacement; None where nothing did, or it is damaged."""
-        _, previous = self.store.active()
-        if previous is None:
-            return None
-        try:
-            return OpenSlot.open(self.path, self.store, previous, self._now.generation)
-        except (BundleError, DeviceError) as error:
-            _log.warning("the earlier slot cannot be used: %s", error)
-            return None
+        """See ``Task``."""
+        return self._opened(self.store.active()[1], self.now.generation, None)
 
-    def roll_back(self) -> bool:
-        """Let what answered before the last replacement answer again.
+    def roll_back(self) -> list[Task]:
+        """Let what answered before the last replacement answer again, for every task.
 
         Returns:
-            Whether anything was said or forgotten since that replacement.
+            The tasks of which anything was said or forgotten since that replacement.
 
         Raises:
-            DeviceError: If no earlier model is kept.
+            DeviceError: If no earlier model is kept, or an adapter was loaded since.
             BundleError: The earlier release is damaged; the device stays as it is.
         """
-        with self.work, self._swap:
+        with self.work, self.swap:
+            said: list[Task] = []
             with self.store.transaction():
                 generation = self.store.version().generation
                 slot, previous = self.store.active()
@@ -229,111 +156,146 @@ class Installed:
                     raise DeviceError(f"{self.path}: there is no earlier model to go back to")
                 # Verified before it answers.
                 earlier = OpenSlot.open(self.path, self.store, previous, generation + 1)
+                said += [task for task in self.further() if task.go_back(earlier)]
                 self.store.activate(previous, slot)
                 self.store.advance(generation)
                 note_rollback(self.store, generation + 1)
                 trial = self.trials.resume(previous, generation + 1)
-                data = str(self.store.version().data)
-                said = self.store.get(_LEFT_AT) != data
-                self.store.set(_LEFT_AT, data)
+                if said_since(self.store):
+                    said.insert(0, self)
             self._now = replace(earlier, trial=trial)
         return said
 
-    def keep(self, base: OpenSlot, change: Change) -> OpenSlot:
-        """Let another personal model of the same bundle answer.
+    def commit(self, moves: Sequence[Move], backbone: Backbone) -> OpenSlot:
+        """Install a release, and an adapter for every further task, in one transaction.
+
+        What is installed lies in the idle slot of every task, and answers from then on, on trial.
+        The files are copied inside the transaction: no other process sweeps them away before
+        their rows are there. What answered is what the device goes back to: its own trial, if it
+        was on one, ends with that. It has answered in this process (see ``ready``), and whoever
+        replaces it says that they would come back to it.
 
         Args:
-            base: The slot that the model was fitted for.
-            change: The model.
-
-        Raises:
-            DeviceChangedError: Something else answers by now.
-        """
-        record = slot_record(
-            base.record.name, base.bundle, change.model, base.record.teacher,
-            base.record.teacher_vendor, threshold=change.threshold,
-            loss=change.loss,
-        )  # fmt: skip
-        with self._swap:
-            with self.store.transaction():
-                self.store.add_embeddings(base.record.backbone, change.embeddings)
-                self.store.put_slot(record)
-                self.store.set_fit(record.name, change.fit)
-                generation = self.store.advance(base.generation)
-            now = base.changed(generation, record, change.model)
-            self._now = now
-        return now
-
-    def keep_embeddings(self, backbone: str, embeddings: Mapping[str, NDArray[np.float32]]) -> None:
-        """Keep embeddings of a backbone, by text."""
-        with self.store.transaction():
-            self.store.add_embeddings(backbone, embeddings)
-
-    def commit(
-        self,
-        base: OpenSlot,
-        bundle: Bundle,
-        backbone: Backbone,
-        change: Change,
-        taught: tuple[Logits, Logits] | None,
-    ) -> OpenSlot:
-        """Install a release in the idle slot, and let it answer, on trial, in one transaction.
-
-        The release is copied inside the transaction: no other process sweeps it away before its
-        row is there. What answered is what the device goes back to: its own trial, if it was on
-        one, ends with that. It has answered in this process (see ``ready``), and whoever replaces
-        it says that they would come back to it.
-
-        Args:
-            base: The slot that answered while all this was prepared.
-            bundle: The release.
-            backbone: Its backbone, loaded.
-            change: Its personal model.
-            taught: What the old model and its vendor's say of examples, by id: kept.
+            moves: Of every task; the device's own first.
+            backbone: The release's, loaded.
 
         Raises:
             DeviceError: The folder cannot be written.
-            DeviceChangedError: Something else answers by now.
+            DeviceChangedError: Something else answers by now, or there are other tasks.
         """
-        store, idle = self.store, next(name for name in SLOTS if name != base.record.name)
-        teachers: tuple[str, ...] = ()
-        if taught is not None:
-            vendor = base.model.head.vendor_model()
-            teachers = base.record.model, model_digest(base.bundle, vendor)
+        store, own = self.store, moves[0]
+        named = sorted(move.task.store.adapter for move in moves[1:])
         try:
-            with self._swap, self.expecting(base):
-                sources = {*bundle.bridges(), *base.bundle.bridges()}
+            with self.swap, self.expecting(own.before):
+                bundles = [one for move in moves for one in (move.bundle, move.before.bundle)]
+                sources = {source for bundle in bundles for source in bundle.bridges()}
                 with store.transaction():
-                    generation = store.advance(base.generation)
-                    installed = install(bundle, self.path)
-                    record = slot_record(
-                        idle, installed, change.model, *teachers, threshold=change.threshold,
-                        loss=change.loss,
-                    )  # fmt: skip
-                    store.add_embeddings(bundle.backbone_digest, change.embeddings)
-                    for name, values in zip(teachers, taught or (), strict=True):
-                        store.add_logits(name, values)
-                    store.put_slot(record)
-                    store.set_fit(idle, change.fit)
-                    store.activate(idle, base.record.name)
-                    self.trials.begin(idle, generation)
-                    note_version(store, bundle.manifest, base.bundle.manifest)
-                    store.set(_LEFT_AT, str(store.version().data))
-                    note_replacement(store, idle, generation)
+                    if store.adapters() != named:
+                        raise DeviceChangedError(f"{self.path}: its adapters are others meanwhile")
+                    written = [self._write(move) for move in moves]
+                    generation, record, installed = written[0]
+                    self.trials.begin(record.name, generation)
+                    note_version(store, own.bundle.manifest, own.before.bundle.manifest)
                     store.prune(sources)
                 self._now = OpenSlot.of(
-                    generation, record, installed, change.model, backbone, generation
+                    generation, record, installed, own.change.model, backbone, generation
                 )
         except OSError as error:
             raise DeviceError(f"{self.path}: {error.strerror or error}") from error
         finally:
-            # What a failed installation left goes too.
-            with contextlib.suppress(DeviceError), store.transaction():
-                sweep(self.path, store.bundles())
+            self.sweep()
         return self._now
 
+    def load(self, bundle: Bundle, head: Head, name: str, positive: str | None = None) -> Adapted:
+        """Install an adapter beside what answers, for a task of its own.
+
+        Examples that are kept of an adapter of this name, which was damaged, are taken up. A
+        release on trial has proved itself with that: without it the task could not answer.
+
+        Args:
+            bundle: The adapter's.
+            head: Its head.
+            name: What the task is called.
+            positive: The label, of two, whose F1 thresholds are for; None takes the second.
+
+        Raises:
+            DataError: There is one of this name already.
+            DeviceError: The folder cannot be written.
+            DeviceChangedError: Another release was installed meanwhile.
+        """
+        task = self.adapted(name)
+        view = task.store
+        try:
+            with self.swap, self.store.transaction():
+                if bundle.base != self.store.slot(self.store.active()[0]).backbone:
+                    raise DeviceChangedError(
+                        f"{self.path}: the device's model was changed meanwhile"
+                    )
+                if name in self.store.adapters():
+                    raise DataError(
+                        f"{self.path}: there is an adapter {name} already; delete it, or give "
+                        "the new one to replace"
+                    )
+                installed = install(bundle, self.path)
+                slot = slots_of(name)[0]
+                view.put_slot(slot_record(slot, installed, head.vendor_model()))
+                view.activate(slot, None)
+                if positive is not None:
+                    view.set_own(POSITIVE, positive)
+                self.confirm()
+        except OSError as error:
+            raise DeviceError(f"{self.path}: {error.strerror or error}") from error
+        finally:
+            self.sweep()
+        return task
+
+    def unload(self, name: str) -> None:
+        """Delete a task: its adapter, its examples, and all that was made of them.
+
+        Raises:
+            UnknownAdapterError: There is none of this name, and no example of one.
+        """
+        view = self.adapted(name).store
+        with self.work, self.swap, self.store.transaction():
+            if name not in self.store.adapters() and not view.counts()[0]:
+                view.version()  # says so
+            view.drop_adapter()
+            self.prune()
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Delete the files of bundles that no slot uses, and what a failed installation left."""
+        with contextlib.suppress(DeviceError), self.store.transaction():
+            sweep(self.path, self.store.bundles())
+
+    def _write(self, move: Move) -> tuple[int, SlotRecord, Bundle]:
+        """Install a task's bundle in its idle slot, and let it answer. In a transaction.
+
+        Returns:
+            The task's new generation, the slot's row, and the bundle as it lies there.
+        """
+        store, before, change = move.task.store, move.before, move.change
+        idle = next(name for name in slots_of(store.adapter) if name != before.record.name)
+        teachers: tuple[str, ...] = ()
+        if move.taught is not None:
+            vendor = before.model.head.vendor_model()
+            teachers = before.record.model, model_digest(before.bundle, vendor)
+        generation = store.advance(before.generation)
+        installed = install(move.bundle, self.path)
+        record = slot_record(
+            idle, installed, change.model, *teachers, threshold=change.threshold, loss=change.loss
+        )
+        store.add_embeddings(move.bundle.backbone_digest, change.embeddings)
+        for name, values in zip(teachers, move.taught or (), strict=True):
+            store.add_logits(name, values)
+        store.put_slot(record)
+        store.set_fit(idle, change.fit)
+        store.activate(idle, before.record.name)
+        store.set_own(LEFT_AT, str(store.version().data))
+        note_replacement(store, idle, generation)
+        return generation, record, installed
+
     def _open(self) -> OpenSlot:
-        """The active slot, as it is at one generation."""
         while True:
             generation = self.store.version().generation
             if self._given_up(generation):
@@ -349,7 +311,18 @@ class Installed:
                     raise
                 continue
             if self.store.version().generation == generation:
+                # One session, whoever else learned something.
+                slot = slot.sharing(self._now)
                 return slot if trial is None else replace(slot, trial=trial.began)
+
+    def gave_way(self, now: OpenSlot, error: BundleError) -> bool:
+        """See ``Task``."""
+        return is_proof(error) and self._fall_back(now.generation, str(error))
+
+    def answered(self, now: OpenSlot, count: int) -> None:
+        """See ``Task``."""
+        if now.trial is not None:
+            self.trials.answered(now.trial, count)
 
     def _given_up(self, generation: int) -> bool:
         """Fall back from a slot that too many processes died of; nobody loads it for that."""
@@ -373,7 +346,11 @@ class Installed:
             if alone:
                 self.trials.count(began, trial.tries + 1)
             try:
-                answer_probes(now.answering, examples, self.store.newest_texts(len(ODD)))
+                own = self.store.newest_texts(len(ODD))
+                answer_probes(now.answering, examples, own)
+                for task in self.further():
+                    with contextlib.suppress(DeviceError):  # its row is damaged, or it is gone
+                        answer_probes(task.now.answering, (), own)
             except BundleError as error:
                 if not is_proof(error) or not self._fall_back(now.generation, str(error)):
                     raise
@@ -383,14 +360,15 @@ class Installed:
             self.trials.passed(began, trial.answered)
 
     def _fall_back(self, generation: int, reason: str) -> bool:
-        """Let the earlier slot answer in place of one on trial, which is given up.
+        """Let the earlier slots answer in place of those on trial, which are given up.
 
         Returns:
             Whether something else answers now; False where the slot is not on trial, or the
             earlier one is no better.
         """
+        said: list[Task] = []
         try:
-            with self._swap:
+            with self.swap:
                 with self.store.transaction():
                     if self.store.version().generation != generation:
                         return True  # somebody else was first
@@ -398,16 +376,19 @@ class Installed:
                     if previous is None or self.trials.running() is None:
                         return False
                     earlier = OpenSlot.open(self.path, self.store, previous, generation + 1)
+                    said += [task for task in self.further() if task.fall_back(earlier)]
                     # No way back to it: what cannot answer is nothing to go back to.
                     self.store.activate(previous, None)
                     self.store.advance(generation)
                     self.trials.end(reason)
-                    said = self.store.get(_LEFT_AT) != str(self.store.version().data)
+                    if said_since(self.store, note=False):
+                        said.append(self)
                 self._now = earlier
         except (BundleError, DeviceError) as error:
             _log.warning("the earlier slot cannot take over: %s", error)
             return False
-        self.behind = self.behind or said
+        for one in said:
+            one.behind = True
         name = earlier.bundle.manifest.name
         _log.warning("%s: fell back to %s: %s", self.path, name, reason)
         return True

@@ -7,7 +7,7 @@ import math
 import time
 from dataclasses import dataclass
 
-from fala.store.slots import SLOTS
+from fala.store.slots import slots_of
 from fala.store.store import Store
 
 #: The setting that tells of the replacement that installed a slot; its name follows.
@@ -40,16 +40,16 @@ def note_replacement(store: Store, slot: str, generation: int) -> None:
 
 def note_rollback(store: Store, generation: int) -> None:
     """Note that the slot before the last replacement answers again. In a transaction."""
-    store.set(_ROLLED_BACK, str(generation))
+    store.set_own(_ROLLED_BACK, str(generation))
 
 
 def replacements(store: Store) -> dict[str, Replacement]:
     """What replacement installed a slot, by name; none of earlier versions."""
     found: dict[str, Replacement] = {}
-    for name in SLOTS:
+    for name in slots_of(store.adapter):
         told = (store.get(_REPLACEMENT + name) or "").split()
         with contextlib.suppress(ValueError, IndexError):
-            rolled = int(store.get(_ROLLED_BACK) or -1)
+            rolled = int(store.get_own(_ROLLED_BACK) or -1)
             generation, last, moment = int(told[0]), int(told[1]), float(told[2])
             found[name] = Replacement(generation, last, moment, rolled > generation)
     return found

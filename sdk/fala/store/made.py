@@ -87,7 +87,7 @@ class Made(Keeper):
     def add_logits(self, model: str, logits: Mapping[int, NDArray[np.float32]]) -> None:
         """Keep a model's logits (C,), by example. In a transaction."""
         with self._db.writer() as db:
-            known = {row for (row,) in db.execute("SELECT id FROM examples")}
+            known = {row for (row,) in db.execute(*self._own("SELECT id FROM examples"))}
             db.executemany(
                 "INSERT OR REPLACE INTO logits VALUES (?, ?, ?)",
                 (
@@ -100,7 +100,9 @@ class Made(Keeper):
     def logits(self, model: str) -> dict[int, NDArray[np.float32]]:
         """A model's stored logits (C,), by example."""
         with self._db.rows("its logits are damaged") as db:
-            rows = db.execute("SELECT example, value FROM logits WHERE model = ?", (model,))
+            own, values = self._own("SELECT id FROM examples")
+            query = f"SELECT example, value FROM logits WHERE example IN ({own}) AND model = ?"
+            rows = db.execute(query, (*values, model))
             found = {
                 whole(row): floats(made_of(self._seal, "logits", row, model, value))
                 for row, value in rows
@@ -111,8 +113,16 @@ class Made(Keeper):
 
     def forget_logits(self, model: str) -> None:
         """Delete a model's logits. In a transaction."""
+        own, values = self._own("SELECT id FROM examples")
         with self._db.writer() as db:
-            db.execute("DELETE FROM logits WHERE model = ?", (model,))
+            db.execute(
+                f"DELETE FROM logits WHERE example IN ({own}) AND model = ?", (*values, model)
+            )
+
+    def _own(self, query: str, *values: object) -> tuple[str, tuple[object, ...]]:
+        """A query of examples, or of what answers, for the task alone; with its values."""
+        word = "AND" if " WHERE " in query else "WHERE"
+        return f"{query} {word} adapter = ?", (*values, self.adapter)
 
     def _text_ids(self, texts: Sequence[str]) -> dict[str, int]:
         ids: dict[str, int] = {}

@@ -9,15 +9,22 @@ from pathlib import Path
 import numpy as np
 
 from fala.backbones import Backbone, LazyBackbone
+from fala.backbones.adapted import AdaptedBackbone
 from fala.bundle.format import WORD_VECTORS
 from fala.bundle.reading import Bundle
-from fala.errors import DataError, DeviceError
+from fala.errors import DataError, DeviceError, DimensionError
 from fala.model.answering import Answering
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.prior import PopulationPrior
 from fala.store.database import damaged, doctor
 from fala.store.records import OMEGA, THETA, SlotRecord
-from fala.store.slots import bundle_path, lexical_weight, model_digest, open_release
+from fala.store.slots import (
+    bundle_path,
+    lexical_weight,
+    model_digest,
+    open_adapter,
+    open_release,
+)
 from fala.store.store import Store
 
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -42,17 +49,31 @@ class OpenSlot:
     trial: int | None = None
 
     @classmethod
-    def open(cls, device: Path, store: Store, slot: str, generation: int) -> OpenSlot:
+    def open(
+        cls,
+        device: Path,
+        store: Store,
+        slot: str,
+        generation: int,
+        base: OpenSlot | None = None,
+    ) -> OpenSlot:
         """Open a slot's bundle, verified.
 
         Raises:
-            BundleError: A bundle is damaged.
+            BundleError: A bundle is damaged, or an adapter's is for another base.
             DeviceError: A bundle is not the one installed, or the slot's row is damaged.
         """
-        return cls.read(device, store.path, store.slot(slot), generation)
+        return cls.read(device, store.path, store.slot(slot), generation, base)
 
     @classmethod
-    def read(cls, device: Path, path: Path, record: SlotRecord, generation: int) -> OpenSlot:
+    def read(
+        cls,
+        device: Path,
+        path: Path,
+        record: SlotRecord,
+        generation: int,
+        base: OpenSlot | None = None,
+    ) -> OpenSlot:
         """Open the bundle of a slot's row; see ``open``.
 
         Args:
@@ -60,18 +81,21 @@ class OpenSlot:
             path: The store's file, for errors.
             record: The row.
             generation: The store's.
+            base: For the slot of an adapter: that whose backbone it adapts.
         """
         slot = record.name
         if not _DIGEST.fullmatch(record.bundle):
             raise DeviceError(damaged(path, f"slot {slot} is damaged: no digest of a bundle"))
-        bundle, head = open_release(bundle_path(device, record.bundle))
+        opening = open_release if base is None else open_adapter
+        bundle, head = opening(bundle_path(device, record.bundle))
         if bundle.path.stem != bundle.digest:  # installed under its digest
             raise DeviceError(f"{bundle.path}: not the bundle that was installed; {doctor(device)}")
         try:
             model = _model(record, bundle, head)
         except DataError as error:
             raise DeviceError(damaged(path, f"slot {slot} is damaged: {error}")) from error
-        return cls.of(generation, record, bundle, model)
+        backbone = None if base is None else adapted(bundle, base.bundle, base.answering.backbone)
+        return cls.of(generation, record, bundle, model, backbone)
 
     @classmethod
     def of(
@@ -86,6 +110,12 @@ class OpenSlot:
         """A slot of parts that are open already, with a backbone that is loaded already."""
         answering = Answering(model, lazy(bundle, backbone), record.threshold)
         return cls(generation, record, bundle, answering, trial)
+
+    def sharing(self, other: OpenSlot | None) -> OpenSlot:
+        """The same, with the backbone of an earlier snapshot of the same release, if it is one."""
+        if other is None or other.bundle.digest != self.bundle.digest:
+            return self
+        return replace(self, answering=replace(self.answering, backbone=other.answering.backbone))
 
     def changed(self, generation: int, record: SlotRecord, model: PersonalModel) -> OpenSlot:
         """Another personal model on the same bundle."""
@@ -110,9 +140,36 @@ class OpenSlot:
 def lazy(bundle: Bundle, backbone: Backbone | None = None) -> LazyBackbone:
     """A bundle's backbone, loaded when it is first needed, or loaded already."""
     transformer = bundle.manifest.kind != WORD_VECTORS
+    if isinstance(backbone, LazyBackbone):
+        return backbone
     if backbone is None:
         return LazyBackbone(bundle.backbone, transformer=transformer)
     return LazyBackbone(lambda: backbone, transformer=transformer)
+
+
+def adapted(bundle: Bundle, release: Bundle, backbone: LazyBackbone) -> LazyBackbone:
+    """A release's backbone with an adapter in it, loaded when it is first needed.
+
+    Args:
+        bundle: The adapter's.
+        release: The release that it adapts.
+        backbone: Its backbone.
+
+    Raises:
+        BundleMismatchError: The adapter is for another backbone.
+        DimensionError: Its head is for embeddings of another length.
+    """
+    bundle.check_base(release)
+    if bundle.manifest.dimension != release.manifest.dimension:
+        raise DimensionError(
+            f"{bundle.path}: for embeddings of {bundle.manifest.dimension} dimensions; its "
+            f"backbone gives {release.manifest.dimension}"
+        )
+
+    def load() -> Backbone:
+        return AdaptedBackbone(backbone.loaded, bundle.state())
+
+    return LazyBackbone(load, transformer=True)
 
 
 def ordered(head: Head, labels: tuple[str, ...]) -> Head:

@@ -93,6 +93,7 @@ class StoredExample:
         label: Its label, None where the user gave none.
         added: When it was first kept, in seconds since 1970 (UTC); None from earlier versions.
         labelled: When its label was given; None without one, or from earlier versions.
+        adapter: The task that it is of, by its adapter; empty for the device's own.
     """
 
     id: int
@@ -100,6 +101,7 @@ class StoredExample:
     label: str | None
     added: float | None = None
     labelled: float | None = None
+    adapter: str = ""
 
     @property
     def known(self) -> Example:

@@ -16,9 +16,18 @@ from fala.errors import DeviceChangedError, DeviceError
 from fala.examples import unique_texts
 from fala.store.database import Database
 from fala.store.erasing import ASIDE
-from fala.store.health import REBUILT, STORE, Candidate, Health, connect, diagnose, examine
+from fala.store.health import (
+    REBUILT,
+    STORE,
+    Candidate,
+    Health,
+    choose_adapters,
+    connect,
+    diagnose,
+    examine,
+)
 from fala.store.private import keep_private
-from fala.store.records import SlotRecord, StoredExample
+from fala.store.records import StoredExample
 from fala.store.rows import EXAMPLE_COLUMNS, columns_of, kept_as
 from fala.store.salvage import Salvaged, salvage
 from fala.store.schema import SEALED
@@ -30,7 +39,8 @@ from fala.store.sealing import (
     columns_of_slot,
     columns_of_text,
 )
-from fala.store.slots import BUNDLES, SLOTS, install, open_release, slot_record
+from fala.store.settings import adapter_of
+from fala.store.slots import BUNDLES, SLOTS, install, open_release, slots_of
 from fala.store.store import Store
 
 _PART = f"{REBUILT}.part"
@@ -53,6 +63,9 @@ class RepairReport:
             nobody knows, so there may have been more.
         answers: The slot that answers, or would; None where none can.
         fit: Whether its personal model is lost, and fitted again to what can be read.
+        adapters: By its adapter's name what answers, or would, for a further task; None where
+            nothing can: its examples stay, until its adapter is loaded again.
+        fit_adapters: Those whose personal model is lost, and fitted again.
         aside: Where the damaged file was kept, in the same folder; None where it was whole.
     """
 
@@ -68,6 +81,8 @@ class RepairReport:
     answers: str | None = None
     fit: bool = False
     aside: str | None = None
+    adapters: Mapping[str, str | None] = field(default_factory=dict)
+    fit_adapters: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, for JSON."""
@@ -124,6 +139,9 @@ def _plan(health: Health) -> _Plan:
         return _Plan(False, False, None)
     answers, active = health.candidates[0], health.salvaged.active
     wrong = any(health.slots.values()) or (active is not None and active[0] != answers.slot)
+    for name, (slot, _) in health.salvaged.answering.items():
+        chosen = health.adapters.get(name) if name else answers
+        wrong = wrong or chosen is None or chosen.slot != slot
     return _Plan(bool(health.store), wrong or answers.opened is None, answers)
 
 
@@ -143,13 +161,15 @@ def _report(health: Health, plan: _Plan, *, done: bool, aside: str | None = None
             actions.append(f"fit the personal model again, on {name}")
         elif found.active is None or found.active[0] != answers.slot:
             actions.append(f"fall back to slot {answers.slot}, {name}")
+        actions += [_action(health, name) for name in sorted(health.adapters)]
+        actions = [action for action in actions if action]
         if any(health.slots.values()):
             actions.append("empty the slots that are damaged")
     if _broken(health):
         actions.append("delete the bundles that are damaged")
     if health.open_to_others:
         actions.append("keep the files from other users")
-    problems = tuple(health.problems)
+    problems, adapters = tuple(health.problems), sorted(health.adapters.items())
     return RepairReport(
         path=str(health.folder),
         whole=not problems or (done and answers is not None),
@@ -163,7 +183,24 @@ def _report(health: Health, plan: _Plan, *, done: bool, aside: str | None = None
         answers=None if answers is None else answers.slot,
         fit=answers is not None and answers.opened is None,
         aside=aside,
+        adapters={name: None if one is None else one.slot for name, one in adapters},
+        fit_adapters=tuple(
+            name for name, one in adapters if one is not None and one.opened is None
+        ),
     )
+
+
+def _action(health: Health, adapter: str) -> str:
+    """What is done about a further task; empty where nothing is."""
+    chosen, active = health.adapters[adapter], health.salvaged.answering.get(adapter)
+    if chosen is None:
+        kept = sum(row.adapter == adapter for row in health.salvaged.examples.values())
+        return f"keep {kept} examples of the adapter {adapter}, which is to be loaded again"
+    if chosen.opened is None:
+        return f"fit the personal model of the adapter {adapter} again"
+    if active is None or active[0] != chosen.slot:
+        return f"fall back to slot {chosen.slot}, {chosen.bundle.manifest.name}"
+    return ""
 
 
 def _broken(health: Health) -> list[str]:
@@ -177,6 +214,7 @@ def _bring(health: Health, release: str) -> None:
     installed = install(bundle, health.folder)
     health.bundles[installed.path.name] = ""
     health.candidates = [Candidate(SLOTS[0], installed, head)]
+    choose_adapters(health)
 
 
 def _change_slots(health: Health, plan: _Plan, seal: Plain) -> None:
@@ -189,20 +227,29 @@ def _change_slots(health: Health, plan: _Plan, seal: Plain) -> None:
         with store.transaction():
             if store.version().generation != found.counts[0]:
                 raise DeviceChangedError(f"{health.folder}: in use; close it and repair again")
-            if answers.opened is None:
-                store.put_slot(_anew(answers))
-            others = [name for name in SLOTS if name != answers.slot]
-            kept = [name for name in others if health.slots.get(name) == ""]
-            store.activate(answers.slot, kept[0] if kept else None)
-            for name in {*found.slots, *found.broken} - {answers.slot, *kept}:
-                store.drop_slot(name)
-            store.advance(found.counts[0])
+            _answer_with(health, store, answers)
+            for adapter, chosen in health.adapters.items():
+                _answer_with(health, store.of(adapter), chosen)
     finally:
         store.close()
 
 
-def _anew(answers: Candidate) -> SlotRecord:
-    return slot_record(answers.slot, answers.bundle, answers.head.vendor_model())
+def _answer_with(health: Health, store: Store, chosen: Candidate | None) -> None:
+    """Let what was chosen for a task answer, in a store that is whole. In a transaction."""
+    found = health.salvaged
+    if chosen is None:
+        store.deactivate()
+    else:
+        if chosen.opened is None:
+            store.put_slot(chosen.anew())
+        others = [name for name in slots_of(store.adapter) if name != chosen.slot]
+        previous = next((name for name in others if health.slots.get(name) == ""), None)
+        store.activate(chosen.slot, previous)
+        store.advance(store.version().generation)
+    kept = set() if chosen is None else set(store.active())
+    for name in {*found.slots, *found.broken} - kept:
+        if adapter_of(name) == store.adapter:
+            store.drop_slot(name)
 
 
 def _rebuild(folder: Path, release: str | None, seal: Plain) -> tuple[Health, str]:
@@ -258,8 +305,8 @@ def _write_examples(db: sqlite3.Connection, found: Salvaged, seal: Plain) -> Non
         (columns_of_text(seal, at, one) for one, at in texts.items()),
     )
     db.executemany(
-        f"INSERT INTO examples ({EXAMPLE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",
-        ((row.id, *kept_as(row.known, texts), *_said(seal, row)) for row in rows),
+        f"INSERT INTO examples ({EXAMPLE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        ((row.id, *kept_as(row.known, texts), *_said(seal, row), row.adapter) for row in rows),
     )
     db.executemany(
         "INSERT INTO embeddings VALUES (?, ?, ?)",
@@ -291,20 +338,27 @@ def _said(seal: Plain, row: StoredExample) -> tuple[object, ...]:
 
 def _write_slots(db: sqlite3.Connection, health: Health, seal: Plain) -> None:
     found = health.salvaged
-    answers = health.candidates[0]
-    records = {name: record for name, record in found.slots.items() if health.slots.get(name) == ""}
-    if answers.opened is None:
-        records = {answers.slot: _anew(answers)}
-    for record in records.values():
-        row = columns_of_slot(seal, columns_of(record))
-        marks = ", ".join("?" * len(row))
-        db.execute(f"INSERT INTO slots ({', '.join(row)}) VALUES ({marks})", [*row.values()])
-    others = [name for name in records if name != answers.slot]
-    generation, data = found.counts
-    db.execute(
-        "INSERT INTO active (one, slot, previous, generation, data) VALUES (1, ?, ?, ?, ?)",
-        (answers.slot, others[0] if others else None, generation + 1, data + 1),
-    )
+    chosen = {"": health.candidates[0], **health.adapters}
+    for adapter, answers in chosen.items():
+        if answers is None:
+            continue
+        records = {
+            name: record
+            for name, record in found.slots.items()
+            if health.slots.get(name) == "" and adapter_of(name) == adapter
+        }
+        if answers.opened is None:
+            records = {answers.slot: answers.anew()}
+        for record in records.values():
+            row = columns_of_slot(seal, columns_of(record))
+            marks = ", ".join("?" * len(row))
+            db.execute(f"INSERT INTO slots ({', '.join(row)}) VALUES ({marks})", [*row.values()])
+        others = [name for name in records if name != answers.slot]
+        generation, data = found.changes.get(adapter, (0, 0))
+        db.execute(
+            "INSERT INTO active (adapter, slot, previous, generation, data) VALUES (?, ?, ?, ?, ?)",
+            (adapter, answers.slot, others[0] if others else None, generation + 1, data + 1),
+        )
     settings = found.settings | ({SEALED: seal.mark()} if seal.sealed else {})
     db.executemany("INSERT OR REPLACE INTO settings VALUES (?, ?)", settings.items())
 

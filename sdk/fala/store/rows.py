@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.bundle.manifest import PRODUCT
 from fala.examples import MATCHING, Example, Match, as_text, texts_of
 from fala.store.records import (
     OMEGA,
@@ -26,7 +27,7 @@ from fala.store.records import (
 #: The setting that tells how long a backbone's embeddings are; its digest follows.
 DIMENSION = "dimension "
 #: What of an example's row ``example_of`` takes, in this order.
-EXAMPLE_COLUMNS = "id, document, history, label, added, labelled"
+EXAMPLE_COLUMNS = "id, document, history, label, added, labelled, adapter"
 #: What of a slot's row ``slot_of`` takes, in this order.
 SLOT_COLUMNS = (
     "name, bundle, backbone, weight, bias, model, teacher, teacher_vendor, threshold, labels,"
@@ -39,6 +40,13 @@ def text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"a text expected, not {_kind(value)}")
     return value
+
+
+def adapter_named(value: object) -> str:
+    """The name of a task's adapter; empty for the device's own task."""
+    if value != "" and not PRODUCT.fullmatch(text(value)):
+        raise ValueError("a name that no adapter has")
+    return text(value)
 
 
 def whole(value: object) -> int:
@@ -80,7 +88,7 @@ def example_of(
         texts: All texts, by id.
         task: The device's; None takes an example of either kind.
     """
-    identity, document, history, label, added, labelled = row
+    identity, document, history, label, added, labelled, adapter = row
     kind = text(history)
     if task is not None and bool(kind) != (task == MATCHING):
         raise ValueError("an example of another task")
@@ -94,6 +102,7 @@ def example_of(
         None if label is None else text(label),
         None if added is None else number(added),
         None if labelled is None else number(labelled),
+        adapter_named(adapter),
     )
 
 

@@ -19,6 +19,7 @@ from fala.store.rows import (
     DIMENSION,
     EXAMPLE_COLUMNS,
     SLOT_COLUMNS,
+    adapter_named,
     blob,
     dimension_of,
     example_of,
@@ -38,6 +39,7 @@ from fala.store.sealing import (
     slot_row_of,
     text_of,
 )
+from fala.store.settings import adapter_of
 
 #: Problems that are told of one table.
 _MOST = 3
@@ -47,7 +49,7 @@ _COLUMNS = {
     "logits": "example, model, value",
     "slots": SLOT_COLUMNS,
     "settings": "name, value",
-    "active": "slot, previous, generation, data",
+    "active": "adapter, slot, previous, generation, data",
 }
 # The order in which a slot's row lies in its page: as the migrations have added them.
 _SLOT_ORDER = (
@@ -70,8 +72,8 @@ class Salvaged:
         slots: By name.
         broken: Bundles of the slots that are damaged, and what is wrong with them, by name.
         settings: By name.
-        active: The slot that answers and the one before; None where it cannot be read.
-        counts: Generation and data of ``Version``.
+        answering: The slot that answers and the one before, by task.
+        changes: Generation and data of ``Version``, by task.
         lost: Examples of which a row was seen that cannot be read.
         problems: What is wrong, in words; without any the store is whole.
     """
@@ -82,10 +84,26 @@ class Salvaged:
     slots: dict[str, SlotRecord] = field(default_factory=dict)
     broken: dict[str, tuple[str, str]] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
-    active: tuple[str, str | None] | None = None
-    counts: tuple[int, int] = (0, 0)
+    answering: dict[str, tuple[str, str | None]] = field(default_factory=dict)
+    changes: dict[str, tuple[int, int]] = field(default_factory=dict)
     lost: int = 0
     problems: list[str] = field(default_factory=list)
+
+    @property
+    def active(self) -> tuple[str, str | None] | None:
+        """Of the device's own task; None where it cannot be read."""
+        return self.answering.get("")
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Of the device's own task."""
+        return self.changes.get("", (0, 0))
+
+    def adapters(self) -> list[str]:
+        """The further tasks of which something was read, by their adapters' names."""
+        slots = {adapter_of(name) for name in (*self.slots, *self.broken)}
+        examples = {row.adapter for row in self.examples.values()}
+        return sorted({*self.answering, *slots, *examples} - {""})
 
 
 def salvage(path: Path, connection: sqlite3.Connection, seal: Plain = PLAIN) -> Salvaged:
@@ -210,19 +228,19 @@ class _Reading:
         """Make examples of the rows that were found; one whose label is damaged goes without."""
         found = self._found
         found.examples, found.lost = {}, 0
-        known: dict[object, int] = {}
+        known: set[object] = set()
         for identity, row in sorted(self._columns.items()):
             try:
                 read = example_of(row, self._texts)
             except (ValueError, RecursionError) as error:
                 self._problem("an example", error)
                 try:
-                    read = example_of((*row[:3], None, None, None), self._texts)
+                    read = example_of((*row[:3], None, None, None, row[-1]), self._texts)
                 except (ValueError, RecursionError):
                     found.lost += 1
                     continue
-            if read.known not in known:
-                known[read.known] = identity
+            if (read.adapter, read.known) not in known:
+                known.add((read.adapter, read.known))
                 found.examples[identity] = read
 
     def _read_pages(self) -> None:
@@ -234,11 +252,13 @@ class _Reading:
                 if identity is None:
                     self._know_other(columns)
                 elif _is_active(columns):
-                    self._further.setdefault("active", []).append(columns[1:])
+                    self._further.setdefault("active", []).append((columns[0] or "", *columns[1:]))
                 elif _is_text(columns):
                     self._know_text(identity, columns[1], (*columns, None)[2])
                 elif _is_example(columns):
-                    self._know_example((identity, *columns[1:], *(None,) * (6 - len(columns))))
+                    # The first versions knew no times, and one task.
+                    blank = (None, None, "")[len(columns) - 4 :]
+                    self._know_example((identity, *columns[1:], *blank))
         self._read_examples()
         found = self._found
         if any(row[2] for row in self._columns.values()):
@@ -279,11 +299,12 @@ class _Reading:
         self._check_keeping()
         for row in self._rows_and_pages("active"):
             with self._told("which slot answers"):
-                slot, previous, generation, data = row
+                adapter, slot, previous, generation, data = row
                 counts = whole(generation), whole(data)
                 active = text(slot), None if previous is None else text(previous)
-                if found.active is None:
-                    found.active, found.counts = active, counts
+                name = adapter_named(adapter)
+                if found.answering.setdefault(name, active) is active:
+                    found.changes[name] = counts
 
     def _check_keeping(self) -> None:
         """A store that has lost the key of its texts' digests must not begin to keep texts."""
@@ -336,6 +357,11 @@ class _Reading:
         if row[0] in self._found.slots:
             return
         try:
+            adapter_named(adapter_of(text(row[0])))
+        except ValueError as error:
+            self._problem("a slot", error)
+            return
+        try:
             record = slot_of(slot_row_of(self._seal, row, SLOT_COLUMNS))
         except (ValueError, RecursionError) as error:
             self._found.broken[str(row[0])] = str(row[1]), str(error)
@@ -364,7 +390,7 @@ class _Reading:
 
 def _is_active(columns: tuple[Value, ...]) -> bool:
     kinds = tuple(map(type, columns))
-    return kinds[:2] == (type(None), str) and kinds[3:] == (int, int)
+    return kinds[0] in (type(None), str) and kinds[1:2] == (str,) and kinds[3:] == (int, int)
 
 
 def _is_text(columns: tuple[Value, ...]) -> bool:
@@ -378,7 +404,7 @@ def _is_text(columns: tuple[Value, ...]) -> bool:
 
 def _is_example(columns: tuple[Value, ...]) -> bool:
     return (
-        len(columns) in (4, 6)
+        len(columns) in (4, 6, 7)
         and columns[0] is None
         and isinstance(columns[1], int)
         and isinstance(columns[2], str)

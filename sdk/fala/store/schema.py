@@ -91,6 +91,43 @@ MIGRATIONS: tuple[str, ...] = (
     """
     ALTER TABLE texts ADD COLUMN sealed BLOB;
     """,
+    # Several tasks: what belongs to one, or answers for one, names its adapter; the device's own
+    # has none. A constraint cannot be changed, so the tables are written anew.
+    """
+    CREATE TABLE all_examples (
+        id INTEGER PRIMARY KEY,
+        document INTEGER NOT NULL REFERENCES texts (id),
+        history TEXT NOT NULL,
+        label TEXT,
+        added REAL,
+        labelled REAL,
+        adapter TEXT NOT NULL DEFAULT '',
+        UNIQUE (adapter, document, history)
+    );
+    INSERT INTO all_examples (id, document, history, label, added, labelled)
+        SELECT id, document, history, label, added, labelled FROM examples;
+    CREATE TABLE all_logits (
+        example INTEGER NOT NULL REFERENCES all_examples (id),
+        model TEXT NOT NULL,
+        value BLOB NOT NULL,
+        PRIMARY KEY (example, model)
+    ) WITHOUT ROWID;
+    INSERT INTO all_logits SELECT example, model, value FROM logits;
+    DROP TABLE logits;
+    DROP TABLE examples;
+    ALTER TABLE all_examples RENAME TO examples;
+    ALTER TABLE all_logits RENAME TO logits;
+    CREATE TABLE all_active (
+        adapter TEXT PRIMARY KEY,
+        slot TEXT NOT NULL REFERENCES slots (name),
+        previous TEXT REFERENCES slots (name),
+        generation INTEGER NOT NULL DEFAULT 0,
+        data INTEGER NOT NULL DEFAULT 0
+    );
+    INSERT INTO all_active SELECT '', slot, previous, generation, data FROM active;
+    DROP TABLE active;
+    ALTER TABLE all_active RENAME TO active;
+    """,
 )
 
 

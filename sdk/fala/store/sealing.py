@@ -2,8 +2,9 @@
 
 AES-256-GCM (NIST SP 800-38D) with a nonce by chance a record, and the record's place (table, row,
 column) as associated data, so that no record passes for another. A text is found by its HMAC-SHA256
-(RFC 2104). Both keys come from the app's by HKDF (RFC 5869). Ids, times, counts, digests, label
-names and the vendor's bundles stay readable; a whole older file that is put back is not noticed.
+(RFC 2104). Both keys come from the app's by HKDF (RFC 5869). Ids, times, counts, digests, names of
+labels and adapters, and the vendor's bundles stay readable; a whole older file that is put back is
+not noticed.
 By pyca/cryptography, the extra ``encryption``, which is loaded when a key is first used.
 
 The key is the app's to keep, where the system keeps secrets. With keyring::

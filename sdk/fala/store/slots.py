@@ -19,11 +19,17 @@ from fala.errors import BundleError, BundleMismatchError, BundleSignatureError, 
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.store.private import keep_private
 from fala.store.records import LexicalRecord, SlotRecord
+from fala.store.settings import own_name
 
-#: The slots' names.
+#: The names of the device's own slots; those of a further task have its adapter's before them.
 SLOTS = ("a", "b")
 #: The folder of a device that holds its bundles.
 BUNDLES = "bundles"
+
+
+def slots_of(adapter: str) -> tuple[str, ...]:
+    """The names of a task's slots, by its adapter; empty for the device's own."""
+    return tuple(own_name(adapter, name) for name in SLOTS)
 
 
 def open_release(
@@ -41,16 +47,42 @@ def open_release(
         BundleMismatchError: It is a backbone only, or an adapter.
         BundleError: It cannot be trusted.
     """
+    bundle, head = open_any(path, hold=hold, trust=trust)
+    if bundle.base is not None:
+        raise BundleMismatchError(
+            f"{bundle.path}: an adapter for the backbone {bundle.base[:12]}, and no release; a "
+            "device takes it beside a release with that backbone (Device.load_adapter)"
+        )
+    return bundle, head
+
+
+def open_adapter(
+    path: str | os.PathLike[str], *, hold: bool = False, trust: Trust | None = None
+) -> tuple[Bundle, Head]:
+    """Open an adapter's bundle; see ``open_release``.
+
+    Raises:
+        BundleSignatureError: It was not signed by the key.
+        BundleMismatchError: It is no adapter.
+        BundleError: It cannot be trusted.
+    """
+    bundle, head = open_any(path, hold=hold, trust=trust)
+    if bundle.base is None:
+        raise BundleMismatchError(
+            f"{bundle.path}: a release, and no adapter; install it with Device.replace"
+        )
+    return bundle, head
+
+
+def open_any(
+    path: str | os.PathLike[str], *, hold: bool = False, trust: Trust | None = None
+) -> tuple[Bundle, Head]:
+    """Open a release, or an adapter; see ``open_release``."""
     # First: what nobody signed is not looked into.
     signed = None if trust is None else check_signature(path, trust)
     bundle = Bundle.open(path, hold=hold)
     if signed is not None and bundle.contents()[MANIFEST] != signed:
         raise BundleSignatureError(f"{bundle.path}: it was changed while it was read")
-    if bundle.base is not None:
-        raise BundleMismatchError(
-            f"{bundle.path}: an adapter for the backbone {bundle.base[:12]}, and no release; a "
-            "device takes it beside a release with that backbone"
-        )
     head = bundle.head()
     if head is None:
         raise BundleMismatchError(

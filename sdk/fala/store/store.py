@@ -8,63 +8,41 @@ comes back with the old model or the new one, whole.
 
 from __future__ import annotations
 
-import json
+import copy
 import random
+import sqlite3
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fala.errors import DeviceChangedError, DeviceError
 from fala.examples import Example, texts_of, unique_texts
-from fala.store.database import Database, damaged
-from fala.store.made import Made, of_ids
-from fala.store.records import FitRecord, SlotRecord, StoredExample
+from fala.store.active import Active
+from fala.store.database import Database
+from fala.store.made import of_ids
+from fala.store.records import StoredExample
 from fala.store.rotation import rotate
-from fala.store.rows import (
-    EXAMPLE_COLUMNS,
-    SLOT_COLUMNS,
-    columns_of,
-    example_of,
-    fit_of,
-    history_of,
-    kept_as,
-    slot_of,
-    whole,
-)
-from fala.store.rows import text as as_text
+from fala.store.rows import EXAMPLE_COLUMNS, example_of, history_of, kept_as, whole
 from fala.store.schema import CLEAN, SEALED, TABLES
 from fala.store.sealing import (
     PLAIN,
     Plain,
     check_mark,
     column_of_label,
-    columns_of_slot,
     columns_of_text,
     label_of,
-    slot_row_of,
 )
+from fala.store.settings import own_name
 
-#: The setting that tells what a slot's model was fitted to; its name follows.
-_FIT = "fit "
-
-
-@dataclass(frozen=True)
-class Version:
-    """What a snapshot of the store is told by.
-
-    Attributes:
-        generation: Counts the changes of what answers.
-        data: Counts the changes of examples and labels.
-    """
-
-    generation: int
-    data: int
+_IDS = "SELECT id FROM examples WHERE adapter = ?"
+_KNOWN = f"{_IDS} AND document = ? AND history = ?"
 
 
-class Store(Made):
+class Store(Active):
     """The device's SQLite file; see ``Database`` for threads, processes and errors.
+
+    Every object sees it for one task: the device's own, or that of an adapter (``of``). Examples,
+    labels and logits are the task's; texts and embeddings are shared by all.
 
     Args:
         path: The file; its folder exists.
@@ -76,15 +54,25 @@ class Store(Made):
     """
 
     def __init__(self, path: Path, *, create: bool = False, seal: Plain = PLAIN) -> None:
-        super().__init__(Database(path, create=create), seal)
+        super().__init__(Database(path, create=create, seal=seal))
         try:
             if self.finished:
                 check_mark(path, self.get(SEALED), seal)
         except BaseException:
             self._db.close()
             raise
-        #: What its examples are of; None until a model is opened.
+        #: What the task's examples are of; None until its model is opened.
         self.task: str | None = None
+
+    def of(self, adapter: str) -> Store:
+        """The same store, seen for another task.
+
+        Args:
+            adapter: The task's adapter; empty for the device's own.
+        """
+        view = copy.copy(self)
+        view.adapter, view.task = adapter, None
+        return view
 
     @property
     def path(self) -> Path:
@@ -122,48 +110,16 @@ class Store(Made):
         try:
             with self.transaction(), self._db.rows("a record is damaged") as db:
                 rotate(db, before, seal)
-                self._seal = seal
+                self._db.seal = seal
                 self.mark()
         except BaseException:
-            self._seal = before
+            self._db.seal = before
             raise
         self.scrub()
 
     def transaction(self) -> AbstractContextManager[None]:
         """All that is written inside is kept, or none of it."""
         return self._db.transaction()
-
-    def version(self) -> Version:
-        """What is committed.
-
-        Raises:
-            DeviceError: If no model was ever installed.
-        """
-        with self._db.reader() as db:
-            row = db.execute("SELECT generation, data FROM active").fetchone()
-        if row is None:
-            raise DeviceError(f"{self.path}: no model was ever installed")
-        generation, data = row
-        if not isinstance(generation, int) or not isinstance(data, int):
-            raise DeviceError(damaged(self.path, "its counts of changes are damaged"))
-        return Version(generation, data)
-
-    def advance(self, expected: int) -> int:
-        """Count a change of what answers. In a transaction.
-
-        Returns:
-            The new generation.
-
-        Raises:
-            DeviceChangedError: The generation is not the one expected: somebody else was first.
-        """
-        with self._db.writer() as db:
-            found = db.execute(
-                "UPDATE active SET generation = generation + 1 WHERE generation = ?", (expected,)
-            )
-        if found.rowcount != 1:
-            raise DeviceChangedError(f"{self.path}: the device's model was changed meanwhile")
-        return expected + 1
 
     def remember(self, examples: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
         """Keep examples; a label replaces an earlier one, None leaves it. In a transaction.
@@ -186,13 +142,11 @@ class Store(Made):
             for example, label in zip(examples, labels, strict=True):
                 document, kind = kept_as(example, ids)
                 db.execute(
-                    "INSERT INTO examples (document, history, added) VALUES (?, ?, ?)"
-                    " ON CONFLICT (document, history) DO NOTHING",
-                    (document, kind, now),
+                    "INSERT INTO examples (document, history, added, adapter)"
+                    " VALUES (?, ?, ?, ?) ON CONFLICT (adapter, document, history) DO NOTHING",
+                    (document, kind, now, self.adapter),
                 )
-                (row,) = db.execute(
-                    "SELECT id FROM examples WHERE document = ? AND history = ?", (document, kind)
-                ).fetchone()
+                (row,) = db.execute(_KNOWN, (self.adapter, document, kind)).fetchone()
                 found.append(row)
                 if label is not None:
                     sealed = column_of_label(self._seal, row, label)
@@ -200,19 +154,22 @@ class Store(Made):
                         "UPDATE examples SET label = ?, labelled = ? WHERE id = ?",
                         (sealed, now, row),
                     )
-            db.execute("UPDATE active SET data = data + 1")
+            self._count_data(db)
         return found
 
     def forget(self, ids: Iterable[int]) -> int:
-        """Delete examples with all that was made of them. In a transaction.
+        """Delete examples of the task with all that was made of them. In a transaction.
+
+        A text goes where no task has an example of it any more.
 
         Returns:
             How many there were.
         """
-        # Others are no ids of SQLite's.
-        rows = [(row,) for row in ids if -(2**63) <= row < 2**63]
         with self._db.rows("its examples are damaged") as db:
-            before = db.execute("SELECT count(*) FROM examples").fetchone()[0]
+            # Others are no ids of SQLite's.
+            wanted = {row for row in ids if -(2**63) <= row < 2**63}
+            known = {row for (row,) in db.execute(_IDS, (self.adapter,))}
+            rows = [(row,) for row in wanted & known]
             db.executemany("DELETE FROM logits WHERE example = ?", rows)
             db.executemany("DELETE FROM examples WHERE id = ?", rows)
             used = {row for (row,) in db.execute("SELECT document FROM examples")}
@@ -221,9 +178,21 @@ class Store(Made):
             gone = [(row,) for (row,) in db.execute("SELECT id FROM texts") if row not in used]
             db.executemany("DELETE FROM embeddings WHERE text = ?", gone)
             db.executemany("DELETE FROM texts WHERE id = ?", gone)
-            db.execute("UPDATE active SET data = data + 1")
-            after = db.execute("SELECT count(*) FROM examples").fetchone()[0]
-        return int(before - after)
+            self._count_data(db)
+        return len(rows)
+
+    def drop_adapter(self) -> None:
+        """Delete the task: its examples, slots and settings. In a transaction."""
+        with self._db.writer() as db:
+            self.forget(row for (row,) in db.execute(_IDS, (self.adapter,)).fetchall())
+            self.deactivate()
+            for slot in self.slots():
+                self.drop_slot(slot)
+            prefix = own_name(self.adapter, "")
+            for (name,) in db.execute("SELECT name FROM settings").fetchall():
+                # Its own, and those that are told of its slots.
+                if str(name).startswith(prefix) or f" {prefix}" in str(name):
+                    db.execute("DELETE FROM settings WHERE name = ?", (name,))
 
     def examples(self, ids: Iterable[int] | None = None) -> list[StoredExample]:
         """Examples, in the order in which they came.
@@ -234,9 +203,12 @@ class Store(Made):
         with self._db.rows("its examples are damaged") as db:
             if ids is None:
                 texts = self._texts(db)
-                rows = db.execute(f"SELECT {EXAMPLE_COLUMNS} FROM examples ORDER BY id").fetchall()
+                # By the plus the rows are read as they lie, not by way of an index.
+                query = f"SELECT {EXAMPLE_COLUMNS} FROM examples WHERE +adapter = ? ORDER BY id"
+                rows = db.execute(query, (self.adapter,)).fetchall()
             else:
-                rows = of_ids(db, EXAMPLE_COLUMNS, "examples", sorted(set(ids)))
+                found = of_ids(db, EXAMPLE_COLUMNS, "examples", sorted(set(ids)))
+                rows = [row for row in found if row[-1] == self.adapter]
                 used = {document for _, document, *_ in rows}
                 used.update(one for row in rows for one in history_of(row[2]))
                 texts = self._texts(db, list(used))
@@ -247,7 +219,8 @@ class Store(Made):
     def last(self) -> int:
         """The largest id of an example; 0 without any."""
         with self._db.writer() as db:
-            found = db.execute("SELECT max(id) FROM examples").fetchone()[0]
+            query = "SELECT max(id) FROM examples WHERE adapter = ?"
+            found = db.execute(query, (self.adapter,)).fetchone()[0]
         return int(found or 0)
 
     def known(self, examples: Sequence[Example]) -> list[int]:
@@ -257,23 +230,29 @@ class Store(Made):
         with self._db.rows("its examples are damaged") as db:
             for example in examples:
                 if all(text in ids for text in texts_of(example)):
-                    query = "SELECT id FROM examples WHERE document = ? AND history = ?"
-                    found += [row for (row,) in db.execute(query, kept_as(example, ids))]
+                    columns = (self.adapter, *kept_as(example, ids))
+                    found += [row for (row,) in db.execute(_KNOWN, columns)]
         return found
 
     def some_labelled(self, count: int) -> list[int]:
         """Ids of about so many labelled examples, drawn from all; the same ones each time."""
         with self._db.rows("its examples are damaged") as db:
-            total, last = db.execute("SELECT count(label), max(id) FROM examples").fetchone()
+            own = (self.adapter,)
+            query = "SELECT count(label), max(id) FROM examples WHERE +adapter = ?"
+            total, last = db.execute(query, own).fetchone()
             if total <= count:
-                chosen = db.execute("SELECT id FROM examples WHERE label IS NOT NULL")
+                chosen = db.execute(f"{_IDS} AND label IS NOT NULL", own)
                 return [whole(row) for (row,) in chosen]
             drawn = random.Random(0).sample(range(1, last + 1), min(last, last * count // total))
-            rows = of_ids(db, "id, label", "examples", drawn)
-            return [whole(row) for row, label in rows if label is not None]
+            rows = of_ids(db, "id, label, adapter", "examples", drawn)
+            return [
+                whole(row)
+                for row, label, adapter in rows
+                if label is not None and adapter == self.adapter
+            ]
 
     def newest_texts(self, count: int) -> list[str]:
-        """The texts that came last; none where texts are not kept."""
+        """The texts that came last, of all tasks; none where texts are not kept."""
         if not self.keeping.texts:
             return []
         with self._db.writer() as db:
@@ -283,98 +262,9 @@ class Store(Made):
     def counts(self) -> tuple[int, int]:
         """How many examples there are, and how many of them have a label."""
         with self._db.writer() as db:
-            row = db.execute("SELECT count(*), count(label) FROM examples").fetchone()
+            query = "SELECT count(*), count(label) FROM examples WHERE +adapter = ?"
+            row = db.execute(query, (self.adapter,)).fetchone()
         return int(row[0]), int(row[1])
 
-    def put_slot(self, record: SlotRecord) -> None:
-        """Write a slot's personal model. In a transaction."""
-        row = columns_of_slot(self._seal, columns_of(record))
-        marks = ", ".join(f":{name}" for name in row)
-        with self._db.writer() as db:
-            db.execute(f"INSERT OR REPLACE INTO slots ({', '.join(row)}) VALUES ({marks})", row)
-
-    def slot(self, name: str) -> SlotRecord:
-        """Read a slot's personal model.
-
-        Raises:
-            DeviceError: If the slot was never written, or is damaged.
-        """
-        with self._db.rows(f"slot {name} is damaged") as db:
-            row = db.execute(f"SELECT {SLOT_COLUMNS} FROM slots WHERE name = ?", (name,)).fetchone()
-            if row is None:
-                raise DeviceError(f"{self.path}: slot {name} is empty")
-            return slot_of(slot_row_of(self._seal, row, SLOT_COLUMNS))
-
-    def bundles(self) -> set[str]:
-        """Digests of all slots' bundles."""
-        with self._db.rows("its slots are damaged") as db:
-            return {as_text(digest) for (digest,) in db.execute("SELECT bundle FROM slots")}
-
-    def activate(self, slot: str, previous: str | None) -> None:
-        """Let a slot answer; ``previous`` is the one to roll back to. In a transaction."""
-        with self._db.writer() as db:
-            db.execute(
-                "INSERT INTO active (one, slot, previous) VALUES (1, ?, ?) ON CONFLICT (one)"
-                " DO UPDATE SET slot = excluded.slot, previous = excluded.previous",
-                (slot, previous),
-            )
-
-    def slots(self) -> set[str]:
-        """The slots' names."""
-        with self._db.rows("its slots are damaged") as db:
-            return {as_text(name) for (name,) in db.execute("SELECT name FROM slots")}
-
-    def drop_slot(self, name: str) -> None:
-        """Delete a slot that does not answer, and is not gone back to. In a transaction."""
-        with self._db.writer() as db:
-            db.execute("DELETE FROM slots WHERE name = ?", (name,))
-
-    def active(self) -> tuple[str, str | None]:
-        """The slot that answers, and the one to roll back to.
-
-        Raises:
-            DeviceError: If no model was ever installed.
-        """
-        with self._db.rows("its active slot is damaged") as db:
-            row = db.execute("SELECT slot, previous FROM active").fetchone()
-            if row is None:
-                raise DeviceError(f"{self.path}: no model was ever installed")
-            slot, previous = row
-            return as_text(slot), None if previous is None else as_text(previous)
-
-    @property
-    def finished(self) -> bool:
-        """Whether a model was ever installed: else the device was never finished."""
-        with self._db.writer() as db:
-            return db.execute("SELECT 1 FROM active").fetchone() is not None
-
-    def set_fit(self, slot: str, record: FitRecord | None) -> None:
-        """Keep what a slot's model was fitted to; None forgets it. In a transaction."""
-        self.set(_FIT + slot, "" if record is None else json.dumps(asdict(record)))
-
-    def fit(self, slot: str) -> FitRecord | None:
-        """What a slot's model was fitted to, where that is known."""
-        value = self.get(_FIT + slot)
-        return None if not value else fit_of(value)
-
-    def prune(self, sources: Iterable[str] = ()) -> None:
-        """Drop embeddings and logits that no slot can use any more. In a transaction.
-
-        Args:
-            sources: Digests of further backbones whose embeddings are of use: those from which
-                a bridge of a slot's bundle starts.
-        """
-        kept = list(sources)
-        marks = ",".join("?" * len(kept))
-        with self._db.writer() as db:
-            db.execute(
-                "DELETE FROM embeddings WHERE backbone NOT IN"
-                " (SELECT backbone FROM slots)"
-                f" AND backbone NOT IN ({marks})",
-                kept,
-            )
-            db.execute(
-                "DELETE FROM logits WHERE model NOT IN"
-                " (SELECT teacher FROM slots WHERE teacher IS NOT NULL"
-                " UNION SELECT teacher_vendor FROM slots WHERE teacher_vendor IS NOT NULL)"
-            )
+    def _count_data(self, db: sqlite3.Connection) -> None:
+        db.execute("UPDATE active SET data = data + 1 WHERE adapter = ?", (self.adapter,))

@@ -27,7 +27,7 @@ COLUMNS = {
         "name", "bundle", "backbone", "weight", "bias", "model", "teacher", "teacher_vendor",
         "threshold", "form", "labels",
     ],
-    "active": ["one", "slot", "previous", "generation", "data"],
+    "active": ["1", "slot", "previous", "generation", "data"],  # the first was always 1
     "settings": ["name", "value"],
 }  # fmt: skip
 #: The first columns of them that the first and the second version had.

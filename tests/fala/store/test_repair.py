@@ -216,7 +216,7 @@ def test_rows_are_read_from_the_log_and_long_ones_from_many_pages(tmp_path):
     data, log = ((tmp_path / f"{STORE}{end}").read_bytes() for end in ("", "-wal"))
     rows = {columns for _, columns in rows_of(data, log)}
     assert {(None, "short", None), (None, long, None), (None, "another", None)} <= rows
-    assert len([row for row in rows if len(row) == 6]) == 3
+    assert len([row for row in rows if len(row) == 7]) == 3
     # A transaction that was not committed is not there.
     assert not {columns for _, columns in rows_of(data, log[: len(log) // 2])} >= rows
     store.close()

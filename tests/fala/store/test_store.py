@@ -9,9 +9,10 @@ import pytest
 
 from fala.errors import DataError, DeviceChangedError, DeviceError
 from fala.examples import Match
+from fala.store.active import Version
 from fala.store.records import OMEGA, THETA, SlotRecord
 from fala.store.schema import MIGRATIONS
-from fala.store.store import Store, Version
+from fala.store.store import Store
 
 
 def slot(name, seed=0, **fields):
@@ -44,9 +45,9 @@ def rows(path, query):
         db.close()
 
 
-def test_a_fresh_file_is_of_version_5_in_wal(path, store):
-    assert len(MIGRATIONS) == 5
-    assert rows(path, "PRAGMA user_version") == [(5,)]
+def test_a_fresh_file_is_of_version_6_in_wal(path, store):
+    assert len(MIGRATIONS) == 6
+    assert rows(path, "PRAGMA user_version") == [(6,)]
     assert rows(path, "PRAGMA journal_mode") == [("wal",)]
 
 
@@ -371,4 +372,4 @@ def test_a_migration_that_fails_changes_nothing(path, monkeypatch):
     assert rows(path, "PRAGMA user_version") == [(1,)]
     assert rows(path, "SELECT name FROM sqlite_master WHERE name IN ('one', 'views')") == []
     Store(path).close()
-    assert rows(path, "PRAGMA user_version") == [(5,)]
+    assert rows(path, "PRAGMA user_version") == [(6,)]

@@ -1,0 +1,232 @@
+"""Several tasks in one backbone: adapters at the door of a device."""
+
+import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from adaptable import (
+    NAMES,
+    PROBES,
+    TEXTS,
+    answers,
+    equal,
+    labels_of,
+    learned_device,
+)
+from bundles import repacked, write_word_vector_release
+from fala import (
+    Bundle,
+    BundleFormatError,
+    BundleMismatchError,
+    BundleSignatureError,
+    DataError,
+    Device,
+    DimensionError,
+    MissingAdapterError,
+    Pair,
+    UnknownAdapterError,
+)
+from fala.backbones import OnnxEncoder
+
+
+def test_earlier_tasks_answer_to_the_bit_as_before(tmp_path, releases):
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        device.learn(TEXTS, labels_of(""))
+        said = {"": device.predict(PROBES)}
+        for name, path in zip(NAMES, releases["old adapters"], strict=True):
+            assert device.load_adapter(path) == name
+            assert equal({each: answers(device)[each] for each in said}, said)
+            device.learn(TEXTS, labels_of(name), adapter=name)
+            assert equal({each: answers(device)[each] for each in said}, said)
+            said = answers(device)
+        assert device.adapters == ("one", "three", "two")
+        device.delete_adapter("two")
+        del said["two"]
+        assert equal(answers(device), said)
+    with Device.open(tmp_path / "device") as device:
+        assert equal(answers(device), said)
+
+
+def test_an_adapter_answers_as_its_vendors_model_in_its_backbone(tmp_path, releases):
+    base, adapter = Bundle.open(releases["old"]), Bundle.open(releases["old adapters"][0])
+    embeddings = base.backbone().encode(PROBES, adapter.state())
+    expected = adapter.head().vendor_model().probabilities(embeddings)
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        name = device.load_adapter(adapter.path, name="my-task", positive="0")
+        assert name == "my-task"
+        np.testing.assert_array_equal(device.predict(PROBES, adapter=name), expected)
+        assert np.abs(device.predict(PROBES) - expected).max() > 0.01
+        info = device.adapter(name)
+        assert (info.labels, info.positive, info.is_vendor) == (("0", "1"), "0", True)
+        report = device.learn([Pair("good film", "a bad film")], ["1"], adapter=name)
+        assert (report.examples, report.labelled) == (1, 1)
+        (row,) = device.examples(adapter=name)
+        assert (row.example, row.adapter) == (Pair("good film", "a bad film"), name)
+        assert list(device.examples()) == []
+
+
+def test_mistakes_are_told(device, releases, tmp_path):
+    before = answers(device)
+    old, new = releases["old adapters"], releases["new adapters"]
+    for call in (
+        lambda: device.predict(["a"], adapter="four"),
+        lambda: device.learn(["a"], ["1"], adapter="four"),
+        lambda: device.decide(["a"], adapter="four"),
+        lambda: device.refine(adapter="four"),
+        lambda: device.forget([1], adapter="four"),
+        lambda: device.examples(adapter="four"),
+        lambda: device.delete_adapter("four"),
+        lambda: device.adapter("four"),
+    ):
+        with pytest.raises(UnknownAdapterError, match="no adapter four"):
+            call()
+    with pytest.raises(DataError, match="an adapter's name is of a-z"):
+        device.predict(["a"], adapter="../one")
+    with pytest.raises(DataError, match="an adapter's name is of a-z"):
+        device.load_adapter(old[0], name="a/b")
+    with pytest.raises(DataError, match="there is an adapter one already"):
+        device.load_adapter(old[0])
+    with pytest.raises(DataError, match="positive is one of 0, 1"):
+        device.load_adapter(old[0], name="other", positive="2")
+    with pytest.raises(BundleMismatchError, match="an adapter for the backbone"):
+        device.load_adapter(new[0], name="other")
+    lying = tmp_path / "lying.fala"
+    lying.write_bytes(repacked(old[0], dimension=16))
+    with pytest.raises(DimensionError):
+        device.load_adapter(lying, name="other")
+    broken = tmp_path / "broken.fala"
+    broken.write_bytes(old[0].read_bytes()[:-100])
+    with pytest.raises(BundleFormatError):
+        device.load_adapter(broken, name="other")
+    with pytest.raises(BundleSignatureError):
+        device.load_adapter(old[0], name="other", trust=bytes(32))
+    with pytest.raises(BundleMismatchError, match="a release, and no adapter"):
+        device.load_adapter(releases["new"])
+    with pytest.raises(MissingAdapterError, match=r"no adapter for three, two; .*delete it first"):
+        device.replace(releases["new"], adapters=new[:1])
+    with pytest.raises(BundleMismatchError, match="an adapter for the backbone"):
+        device.replace(releases["new"], adapters=old)
+    with pytest.raises(UnknownAdapterError, match="no adapter four on this device"):
+        device.replace(releases["new"], adapters={"four": new[0]})
+    with pytest.raises(DataError, match="a second adapter for one"):
+        device.replace(releases["new"], adapters=[new[0], new[0]])
+    with pytest.raises(DataError, match="adapters"):
+        device.replace(releases["new"], adapters=5)
+    words = write_word_vector_release(tmp_path / "words.fala")
+    with pytest.raises(MissingAdapterError):
+        device.replace(words.path)
+    assert equal(answers(device), before)
+    assert len(list((tmp_path / "device" / "bundles").iterdir())) == 4
+
+
+def test_tasks_learn_and_answer_from_threads(folder, releases):
+    calm = shutil.copytree(folder, folder.with_name("calm"))
+
+    def work(device, name):
+        adapter = name or None
+        for text, label in zip(TEXTS[50:53], labels_of(name)[50:53], strict=True):
+            device.learn([text], [label], adapter=adapter)
+            assert np.isfinite(device.predict(PROBES[:4], adapter=adapter)).all()
+            assert len(device.decide(PROBES[:4], adapter=adapter)) == 4
+
+    with Device.open(calm) as one_by_one:
+        for name in ("", *NAMES):
+            work(one_by_one, name)
+        expected = answers(one_by_one)
+    with Device.open(folder) as device:
+        with ThreadPoolExecutor(4) as pool:
+            for done in [pool.submit(work, device, name) for name in ("", *NAMES)]:
+                done.result()
+        for name, found in answers(device).items():
+            np.testing.assert_allclose(found, expected[name], atol=1e-6)
+
+
+def test_all_tasks_have_one_session(folder, releases, monkeypatch):
+    made = []
+    first = OnnxEncoder.__init__
+    monkeypatch.setattr(
+        OnnxEncoder, "__init__", lambda self, *a, **k: made.append(1) or first(self, *a, **k)
+    )
+    with Device.open(folder) as device, Device.open(folder) as other:
+        before = answers(device)
+        for name in ("", *NAMES):  # elsewhere something is learned
+            other.learn(["a new text"], ["1"], adapter=name or None)
+        assert not any(np.array_equal(before[name], p) for name, p in answers(device).items())
+    assert len(made) == 2
+
+
+def test_processes_see_each_others_tasks(folder, releases):
+    with Device.open(folder) as device, Device.open(folder) as other:
+        answers(other)
+        device.delete_adapter("two")
+        with pytest.raises(UnknownAdapterError):
+            other.predict(PROBES, adapter="two")
+        device.load_adapter(releases["old adapters"][1])
+        assert other.adapter("two").examples == 0
+        assert equal(answers(other), answers(device))
+        device.replace(releases["new"], adapters=releases["new adapters"])
+        assert other.name == "new encoder" and equal(answers(other), answers(device))
+        other.rollback()
+        assert device.name == "old encoder" and equal(answers(other), answers(device))
+
+
+def test_examples_are_a_tasks_own(device, folder, tmp_path):
+    count = len(list(device.examples()))
+    own = list(device.examples(adapter="one"))
+    assert len(own) == 40 and {row.adapter for row in own} == {"one"}
+    assert device.forget([row.id for row in own]) == 0  # of another task
+    before = answers(device)
+    target = tmp_path / "one.jsonl"
+    assert device.export_data(target, adapter="one") == 40
+    first = json.loads(target.read_text().splitlines()[0])
+    assert (first["text"], first["label"]) == (TEXTS[1], int(labels_of("one")[1]))
+    assert device.forget(where=lambda row: row.example == TEXTS[5], adapter="one") == 1
+    after = answers(device)
+    assert [name for name in before if not np.array_equal(before[name], after[name])] == ["one"]
+    assert len(list(device.examples())) == count
+    assert TEXTS[5] in [row.example for row in device.examples(adapter="two")]
+
+
+def test_what_is_forgotten_was_never_learned_by_the_task(folder, device, releases, tmp_path):
+    device.forget([row.id for row in device.examples(adapter="one")][5:], adapter="one")
+    with Device.create(tmp_path / "other", releases["old"]) as other:
+        other.load_adapter(releases["old adapters"][0])
+        other.learn(TEXTS[1:6], labels_of("one")[1:6], adapter="one")
+        expected = other.predict(PROBES, adapter="one")
+    np.testing.assert_allclose(device.predict(PROBES, adapter="one"), expected, atol=1e-6)
+    device.forget(where=lambda row: True, adapter="one")
+    assert device.adapter("one").is_vendor
+
+
+def test_nothing_is_left_of_a_deleted_task(folder, releases):
+    private = "a very private text"
+    with Device.open(folder) as device:
+        device.learn([private], ["1"], adapter="three")
+        device.delete_adapter("three")
+        assert not any(private.encode() in file.read_bytes() for file in folder.glob("store*"))
+    kept = {Bundle.open(releases[key]).digest for key in ("old",)}
+    kept |= {Bundle.open(path).digest for path in releases["old adapters"][:2]}
+    assert {file.stem for file in (folder / "bundles").iterdir()} == kept
+    assert not any(private.encode() in file.read_bytes() for file in folder.glob("store*"))
+
+
+@pytest.mark.parametrize("options", [{"key": lambda: bytes(32)}, {"keep_text": "never"}])
+def test_no_tasks_text_is_written_where_none_is(tmp_path, releases, options):
+    folder = tmp_path / "device"
+    learned_device(folder, releases, ["one"], **options).close()
+    key = {name: value for name, value in options.items() if name == "key"}
+    with Device.open(folder, **key) as device:
+        before = answers(device)
+        device.replace(releases["new"], adapters=releases["new adapters"][:1])
+        device.rollback()
+        assert equal(answers(device), before)
+        if key:
+            device.rotate_key(lambda: bytes(31) + b"1")
+            assert equal(answers(device), before)
+            device.learn(["one more"], ["1"], adapter="one")
+        for file in folder.glob("store*"):
+            data = file.read_bytes()
+            assert not any(text.encode() in data for text in TEXTS[:50])

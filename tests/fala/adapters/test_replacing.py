@@ -1,0 +1,168 @@
+"""A replacement moves all tasks, and so does going back."""
+
+import json
+
+import numpy as np
+import pytest
+
+from adaptable import (
+    NAMES,
+    PROBES,
+    TEXTS,
+    answers,
+    equal,
+    write_adapter_for,
+)
+from bundles import make_head
+from fala import (
+    Budget,
+    Bundle,
+    Device,
+    DeviceError,
+    WorseModelError,
+    add_bridge,
+    fit_bridge,
+    write_release,
+)
+from fala.backbones import OnnxEncoder
+from fala.proving.odd import ODD
+from fala.vendor.adapters import write_adapter
+from tasks import FORM, make_inputs
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """The texts that pass through any backbone."""
+    seen = []
+    encode = OnnxEncoder.encode
+    monkeypatch.setattr(
+        OnnxEncoder, "encode",
+        lambda self, texts, state=None: seen.extend(texts) or encode(self, texts, state),
+    )  # fmt: skip
+    return seen
+
+
+def test_a_replacement_shares_passes_and_goes_back(device, releases, passes):
+    before = answers(device)
+    passes.clear()
+    report = device.replace(releases["new"], Budget(400), adapters=releases["new adapters"])
+    assert set(report.adapters) == set(NAMES)
+    # Each knows 40 texts; 38 are both of one and two, which have the same weights.
+    one, two, three = (report.adapters[name] for name in NAMES)
+    assert (report.forward_passes, three.forward_passes) == (40, 40)
+    assert (one.forward_passes, two.forward_passes) == (40, 2)
+    assert (one.representatives, two.representatives) == (40, 40)
+    assert one.new == "one on new encoder" and one.decision != "vendor"
+    assert json.dumps(report.to_dict())
+    after = answers(device)
+    assert device.name == "new encoder" and device.on_trial
+    assert not any(np.array_equal(before[name], after[name]) for name in before)
+    device.rollback()
+    assert equal(answers(device), before)
+    device.rollback()
+    assert equal(answers(device), after)
+
+
+def test_the_budget_is_for_all_tasks(device, releases, passes):
+    report = device.replace(releases["new"], Budget(20), adapters=releases["new adapters"])
+    spent = [report, *report.adapters.values()]
+    assert sum(one.forward_passes for one in spent) == 20
+    assert all(one.representatives > 0 for one in spent)
+    refined = device.refine(Budget(10), adapter="three")
+    assert refined.forward_passes == 10 and device.adapter("three").examples == 40
+
+
+def test_a_worse_model_of_any_task_is_refused(device, releases, tmp_path):
+    new = Bundle.open(releases["new"])
+    nothing = {name: np.zeros_like(array) for name, array in make_inputs(1).items()}
+    write_adapter(tmp_path / "flat.fala", new, "one", nothing, make_head(), {"config": FORM}, {})
+    flat = [tmp_path / "flat.fala", *releases["new adapters"][1:]]
+    sure = device.predict(TEXTS, adapter="one")[:, 1]
+    device.learn(TEXTS, (sure > np.median(sure)).astype(int).tolist(), adapter="one")
+    before = answers(device)
+    with pytest.raises(WorseModelError, match=r"flat\.fala: worse for this user"):
+        device.replace(new.path, Budget(400), adapters=flat, accept="better-than-old")
+    assert equal(answers(device), before) and not device.can_roll_back
+
+
+def test_an_adapter_may_bring_more_labels(device, releases, tmp_path):
+    new = Bundle.open(releases["new"])
+    more = write_adapter_for(tmp_path / "more.fala", new, "one", labels=("1", "0", "2"))
+    device.replace(new.path, adapters=[more.path, *releases["new adapters"][1:]])
+    assert device.adapter("one").labels == ("0", "1", "2")
+    device.learn(["good film"], ["2"], adapter="one")
+    assert device.predict(PROBES, adapter="one").shape == (len(PROBES), 3)
+    device.rollback()
+    assert device.adapter("one").labels == ("0", "1")
+
+
+def test_an_adapter_that_fits_the_new_release_needs_no_other(device, releases, tmp_path):
+    base = Bundle.open(releases["old"])
+    write_release(tmp_path / "head.fala", base, make_head(seed=77), {"head": "other"})
+    before = answers(device)
+    device.replace(tmp_path / "head.fala", Budget(0))
+    after = answers(device)
+    assert not np.array_equal(before[""], after[""])
+    for name in NAMES:
+        np.testing.assert_allclose(after[name], before[name], atol=0.05)
+
+
+def test_who_loaded_an_adapter_since_cannot_go_back_with_it(folder, device, releases, tmp_path):
+    for name in ("two", "three"):
+        device.delete_adapter(name)
+    device.replace(releases["new"], adapters=releases["new adapters"][:1])
+    device.load_adapter(releases["new adapters"][2])
+    assert not device.on_trial
+    before = answers(device)
+    with pytest.raises(DeviceError, match="the adapter three was loaded after the last replacem"):
+        device.rollback()
+    assert equal(answers(device), before)
+    device.delete_adapter("three")
+    device.learn(["good film"], ["1"], adapter="one")
+    device.rollback()
+    assert device.name == "old encoder" and device.adapter("one").examples == 41
+
+
+def test_all_tasks_fall_back_with_an_adapter_that_cannot_answer(folder, releases):
+    with Device.open(folder) as device:
+        before = answers(device)
+        device.replace(releases["new"], adapters=releases["new adapters"])
+        device.learn(["said on trial"], ["1"], adapter="three")
+    new = Bundle.open(releases["new adapters"][0]).digest
+    (folder / "bundles" / f"{new}.fala").write_bytes(b"damaged")
+    with Device.open(folder) as device:
+        after = answers(device)
+        assert device.name == "old encoder" and new in device.fell_back
+        assert equal({n: after[n] for n in ("", "one", "two")},
+                     {n: before[n] for n in ("", "one", "two")})  # fmt: skip
+        # What was said on trial is there, and counts once the old backbone has seen it.
+        assert device.adapter("three").examples == 41
+        assert device.refine(adapter="three").forward_passes == 1
+        assert not device.can_roll_back
+
+
+def test_over_bridges_all_tasks_are_carried_over_without_a_pass(device, releases, tmp_path, passes):
+    old, new = Bundle.open(releases["old"]), Bundle.open(releases["new"])
+    texts = [f"{one} {other}" for one in TEXTS[:16] for other in TEXTS[20:36]]
+    bridged = []
+    for path, target in zip(
+        (releases["old"], *releases["old adapters"]),
+        (releases["new"], *releases["new adapters"]), strict=True,
+    ):  # fmt: skip
+        before, after = Bundle.open(path), Bundle.open(target)
+        spaces = []
+        for base, one in ((old, before), (new, after)):
+            state = () if one.base is None else (one.state(),)
+            spaces.append(base.backbone().encode(texts, *state))
+        bridged.append(tmp_path / target.name)
+        add_bridge(bridged[-1], after, fit_bridge(before.backbone_digest, *spaces), {})
+    passes.clear()
+    report = device.replace(bridged[0], Budget(0), adapters=bridged[1:])
+    assert set(passes) <= {*ODD, *TEXTS} and len(set(passes) & set(TEXTS)) <= 16  # probes
+    for one in (report, *report.adapters.values()):
+        assert (one.forward_passes, one.representatives, one.bridged) == (0, 0, 40)
+        assert one.instant is not None and one.decision != "vendor"
+    refined = device.refine(Budget(5), adapter="two")
+    assert (refined.forward_passes, refined.representatives) == (5, 5)
+    # One has the same adapter: what passed for two counts for it.
+    assert device.refine(Budget(0), adapter="one").representatives >= 3

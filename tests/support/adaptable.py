@@ -1,0 +1,139 @@
+"""Tiny real releases that take adapters: a layer of two sites, in ONNX."""
+
+import numpy as np
+
+from bundles import DIMENSION, WORDS, make_head, onnx_manifest, tokenizer_json
+from fala import Bundle, write_bundle, write_release
+from fala.bundle import format as layout
+from tasks import write_task
+
+#: Texts of two words each, all of which the tokenizer knows.
+TEXTS = [f"{first} {second}" for first in WORDS[1:9] for second in WORDS[9:17]]
+
+
+def write_release_for_adapters(path, seed=1, head=None, name="tiny encoder", **details):
+    """Write a release whose backbone takes adapters, and open it."""
+    model = _model(seed).SerializeToString(deterministic=True)
+    files = {layout.ONNX_MODEL: model, layout.TOKENIZER: tokenizer_json()}
+    bare = path.with_suffix(".bare")
+    write_bundle(bare, onnx_manifest(DIMENSION, name=name), files)
+    write_release(path, Bundle.open(bare), head or make_head(), {"head": "random", **details})
+    bare.unlink()
+    return Bundle.open(path)
+
+
+def write_adapter_for(path, base, name, seed=4, head_seed=2, labels=("0", "1"), size=3):
+    """Write an adapter of random weights that changes answers a great deal, and open it."""
+    head = make_head(labels=labels, seed=head_seed)
+    return write_task(path, base, name, head, layers=1, size=size, seed=seed, scale=0.5)
+
+
+def _model(seed):
+    from onnx import TensorProto, helper, numpy_helper
+
+    d, rng = DIMENSION, np.random.default_rng(seed)
+    arrays = {
+        "table": rng.normal(size=(len(WORDS) + 3, d)).astype(np.float32),
+        "last": np.array([2]),
+        "tokens": np.array([1]),
+    }
+    add = helper.make_node
+    nodes = [add("Gather", ["table", "input_ids"], ["x0"])]
+    optional = {}
+    for number, place in enumerate(("attention", "output")):
+        site, x = f"adapter.0.{place}", f"x{number}"
+        arrays[f"dense{number}"] = (rng.normal(size=(d, d)) / np.sqrt(d)).astype(np.float32)
+        arrays[f"bias{number}"] = rng.normal(size=d).astype(np.float32)
+        optional |= {  # by default a column of zeros, which is as good as none
+            f"{site}.down.weight": (np.zeros((d, 1)), [d, f"size{number}"]),
+            f"{site}.down.bias": (np.zeros(1), [f"size{number}"]),
+            f"{site}.up.weight": (np.zeros((1, d)), [f"size{number}", d]),
+            f"{site}.up.bias": (np.zeros(d), [d]),
+            f"{site}.norm.weight": (np.ones(d), [d]),
+            f"{site}.norm.bias": (np.zeros(d), [d]),
+        }
+        nodes += [
+            add("MatMul", [x, f"dense{number}"], [f"product{number}"]),
+            add("Add", [f"product{number}", f"bias{number}"], [f"z{number}"]),
+            add("MatMul", [f"z{number}", f"{site}.down.weight"], [f"narrow{number}"]),
+            add("Add", [f"narrow{number}", f"{site}.down.bias"], [f"low{number}"]),
+            add("Sigmoid", [f"low{number}"], [f"gate{number}"]),
+            add("Mul", [f"low{number}", f"gate{number}"], [f"silu{number}"]),
+            add("MatMul", [f"silu{number}", f"{site}.up.weight"], [f"wide{number}"]),
+            add("Add", [f"wide{number}", f"{site}.up.bias"], [f"high{number}"]),
+            add("Add", [f"z{number}", f"high{number}"], [f"a{number}"]),
+            add("Add", [x, f"a{number}"], [f"sum{number}"]),
+            add("LayerNormalization",
+                [f"sum{number}", f"{site}.norm.weight", f"{site}.norm.bias"], [f"x{number + 1}"]),
+        ]  # fmt: skip
+    nodes += [
+        add("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
+        add("Unsqueeze", ["mask", "last"], ["column"]),
+        add("Mul", ["x2", "column"], ["kept"]),
+        add("ReduceSum", ["kept", "tokens"], ["total"], keepdims=0),
+        add("ReduceSum", ["mask", "tokens"], ["count"], keepdims=1),
+        add("Div", ["total", "count"], ["embedding"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.INT64, ["n", "length"])
+        for name in ("input_ids", "attention_mask")
+    ]
+    weights = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    for name, (default, shape) in optional.items():
+        weights.append(numpy_helper.from_array(default.astype(np.float32), name))
+        inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+    output = helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["n", d])
+    graph = helper.make_graph(nodes, "tiny", inputs, [output], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+#: What tests ask every task.
+PROBES = TEXTS[::3]
+#: The further tasks' adapters: the seeds of their weights, and of their heads.
+NAMES = {"one": (4, 2), "two": (4, 7), "three": (8, 9)}
+
+
+def write_ages(folder):
+    """An old and a new release, each with three adapters, of which two have the same weights."""
+    made = {}
+    for age, seed in (("old", 1), ("new", 9)):
+        path = folder / f"{age}.fala"
+        base = write_release_for_adapters(path, seed, make_head(seed=seed), f"{age} encoder")
+        for name, (weights, head) in NAMES.items():
+            write_adapter_for(folder / f"{age}-{name}.fala", base, name, weights + seed, head)
+        made[age] = path
+        made[f"{age} adapters"] = [folder / f"{age}-{name}.fala" for name in NAMES]
+    return made
+
+
+def labels_of(name):
+    """A label for every text, by task."""
+    at = ["", *NAMES].index(name)
+    return [str((number >> at) % 2) for number in range(len(TEXTS))]
+
+
+def answers(device):
+    """What every task answers."""
+    return {
+        name: device.predict(PROBES, adapter=name or None) for name in ("", *device.adapters)
+    }  # fmt: skip
+
+
+def equal(first, second):
+    """Whether the same tasks answer the same, to the bit."""
+    return first.keys() == second.keys() and all(
+        np.array_equal(first[name], second[name]) for name in first
+    )
+
+
+def learned_device(folder, releases, names=NAMES, **options):
+    """Make a device of which every task knows labels for some of the same texts."""
+    from fala import Device
+
+    device = Device.create(folder, releases["old"], **options)
+    for path in releases["old adapters"]:
+        if path.stem.removeprefix("old-") in names:
+            device.load_adapter(path)
+    for at, name in enumerate(("", *device.adapters)):
+        device.learn(TEXTS[at : at + 40], labels_of(name)[at : at + 40], adapter=name or None)
+    return device
