@@ -14,12 +14,17 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
+from multiprocessing.context import ForkServerContext, SpawnContext
 from threading import Event, Thread
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from fala import FalaError
 
-_CONTEXT = multiprocessing.get_context("spawn")
+#: Imports of every job, done once in a process that each job's is a copy of, where the system has
+#: that. Not torch, which half of the jobs need none of: it would count as memory of all.
+_PRELOADED = ["fala_sim.run.jobs"]
 #: What the numeric libraries read when they are loaded.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -130,8 +135,10 @@ def _run(call: partial[Any], stop: Event) -> tuple[str, float]:
     start = time.perf_counter()
     if stop.is_set():
         return "stopped", 0.0
-    here, there = _CONTEXT.Pipe(duplex=False)
-    process = _CONTEXT.Process(target=_work, args=(call, there), daemon=True)
+    context = _context()
+    here, there = context.Pipe(duplex=False)
+    threads = {name: os.environ.get(name, "") for name in _THREADS}
+    process = context.Process(target=_work, args=(call, there, threads), daemon=True)
     process.start()
     there.close()
     error = None
@@ -151,6 +158,15 @@ def _run(call: partial[Any], stop: Event) -> tuple[str, float]:
     return error, time.perf_counter() - start
 
 
+def _context() -> ForkServerContext | SpawnContext:
+    """How processes begin: none has anything of this one but what it is given."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    return context
+
+
 def _receive(here: Connection) -> str | None:
     try:
         return str(here.recv())
@@ -166,9 +182,13 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(call: partial[Any], there: Connection) -> None:
+def _work(call: partial[Any], there: Connection, threads: dict[str, str]) -> None:
     # Ctrl-C reaches the whole process group; the parent alone answers it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # What is loaded already has read the variables of a process that may have been for other jobs.
+    os.environ.update({name: value for name, value in threads.items() if value})
+    if threads[_THREADS[0]]:
+        threadpool_limits(int(threads[_THREADS[0]]))
     Thread(target=_end_with_parent, daemon=True).start()
     try:
         call()
