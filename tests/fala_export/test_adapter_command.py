@@ -96,6 +96,11 @@ def test_an_adapter_is_trained_on_a_backbone_that_stays(task, model, base):
     assert -1 <= figures["trained"]["pooled"]["matthews"] <= 1
     assert training["recipe"]["method"] == {"name": "adapters", "size": 6, "init_scale": 0.01}
     assert training["parameters"]["trained"] < 0.25 * training["parameters"]["all"]
+    # Of all epochs the paper takes the most accurate on the validation rows.
+    history = training["history"]
+    accuracy = history["validation_accuracy"]
+    assert history["best_step"] == int(max(accuracy, key=accuracy.get))
+    assert training["recipe"]["best"] == "accuracy"
     # What a device runs answers as the vendor measured.
     state, head = bundle.state(), bundle.head()
     graph = backbone.backbone()
@@ -156,8 +161,11 @@ def test_the_baselines_write_whole_releases_and_own_splits_are_used(model, base,
     summary = done(
         *("--base", base, "--model", model, "--data", data, "--task", "norms", "--out", out),
         *("--work", tmp_path / "work", "--method", "norms", "--epochs", 1, "--own-splits"),
+        *("--best", "loss"),
     )
     training = summary["training"]
+    losses = training["history"]["validation_loss"]
+    assert training["history"]["best_step"] == int(min(losses, key=losses.get))
     assert training["divided_by"] == "the file's own splits"
     assert [training["data"][part]["rows"] for part in ("training", "validation", "held_out")] == [
         140, 30, 30,
