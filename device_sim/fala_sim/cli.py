@@ -160,16 +160,18 @@ def _show(
     from fala_sim.show.tables.records import Records
 
     context = click.get_current_context()
-    given = [
-        "--" + name.replace("_", "-")
+    given = {
+        name
         for name in options
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-    ]
+    }
     if given and not asked:
+        words = ", ".join("--" + name.replace("_", "-") for name in options if name in given)
         raise click.UsageError(
-            f"{', '.join(given)}: for --run alone; without it everything in {results} is shown"
+            f"{words}: for --run alone; without it everything in {results} is shown"
         )
-    failures = _run(results, entry.needs, options) if asked else []
+    own = {name: value for name, value in entry.defaults.items() if name not in given}
+    failures = _run(results, entry.needs, {**options, **own}) if asked else []
     try:
         made = entry(Records.read(results))
     except DataError as error:
