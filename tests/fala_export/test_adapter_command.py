@@ -18,7 +18,7 @@ from encoders import make_encoder, write_encoder
 from fala import Bundle, Pair
 from fala_export.cli import main
 from fala_export.models.encoder import load_encoder
-from public_data import FILLERS, text_rows, write_rows
+from public_data import FILLERS, matching_rows, text_rows, write_rows
 
 FAST = ("--epochs", 3, "--learning-rate", 3e-2, "--batch", 16, "--size", 6, "--no-lexical")
 
@@ -196,6 +196,14 @@ def test_another_model_or_no_transformer_is_refused(model, base, pairs, tmp_path
     line = failed("--base", words, "--model", model, *common)
     assert "trained on a transformer, and this holds word-vectors" in line
     assert not (tmp_path / "x").exists()
+
+
+def test_a_matcher_has_no_accuracy_to_choose_by(tmp_path):
+    data = write_rows(tmp_path / "matching.jsonl", matching_rows())
+    files = ("--base", tmp_path / "b", "--model", tmp_path, "--data", data, "--out", tmp_path / "o")
+    result = run(*files, "--task", "x", "--work", tmp_path / "w", "--best", "accuracy")
+    assert result.exit_code == 2
+    assert "a matcher learns an order" in result.stderr
 
 
 def test_inspect_shows_an_adapter(task):
