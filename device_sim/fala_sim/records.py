@@ -33,6 +33,10 @@ Kind: TypeAlias = Literal[
     "chain",
     "profile",
     "flops",
+    "adapter",
+    "adapter-size",
+    "adapter-init",
+    "adapter-span",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 

@@ -18,7 +18,7 @@ from encoders import make_encoder, write_encoder
 from fala import Bundle, Pair
 from fala_export.cli import main
 from fala_export.models.encoder import load_encoder
-from public_data import FILLERS, text_rows, write_rows
+from public_data import FILLERS, matching_rows, text_rows, write_rows
 
 FAST = ("--epochs", 3, "--learning-rate", 3e-2, "--batch", 16, "--size", 6, "--no-lexical")
 
@@ -96,6 +96,11 @@ def test_an_adapter_is_trained_on_a_backbone_that_stays(task, model, base):
     assert -1 <= figures["trained"]["pooled"]["matthews"] <= 1
     assert training["recipe"]["method"] == {"name": "adapters", "size": 6, "init_scale": 0.01}
     assert training["parameters"]["trained"] < 0.25 * training["parameters"]["all"]
+    # Of all epochs the paper takes the most accurate on the validation rows.
+    history = training["history"]
+    accuracy = history["validation_accuracy"]
+    assert history["best_step"] == int(max(accuracy, key=accuracy.get))
+    assert training["recipe"]["best"] == "accuracy"
     # What a device runs answers as the vendor measured.
     state, head = bundle.state(), bundle.head()
     graph = backbone.backbone()
@@ -156,8 +161,11 @@ def test_the_baselines_write_whole_releases_and_own_splits_are_used(model, base,
     summary = done(
         *("--base", base, "--model", model, "--data", data, "--task", "norms", "--out", out),
         *("--work", tmp_path / "work", "--method", "norms", "--epochs", 1, "--own-splits"),
+        *("--best", "loss"),
     )
     training = summary["training"]
+    losses = training["history"]["validation_loss"]
+    assert training["history"]["best_step"] == int(min(losses, key=losses.get))
     assert training["divided_by"] == "the file's own splits"
     assert [training["data"][part]["rows"] for part in ("training", "validation", "held_out")] == [
         140, 30, 30,
@@ -188,6 +196,14 @@ def test_another_model_or_no_transformer_is_refused(model, base, pairs, tmp_path
     line = failed("--base", words, "--model", model, *common)
     assert "trained on a transformer, and this holds word-vectors" in line
     assert not (tmp_path / "x").exists()
+
+
+def test_a_matcher_has_no_accuracy_to_choose_by(tmp_path):
+    data = write_rows(tmp_path / "matching.jsonl", matching_rows())
+    files = ("--base", tmp_path / "b", "--model", tmp_path, "--data", data, "--out", tmp_path / "o")
+    result = run(*files, "--task", "x", "--work", tmp_path / "w", "--best", "accuracy")
+    assert result.exit_code == 2
+    assert "a matcher learns an order" in result.stderr
 
 
 def test_inspect_shows_an_adapter(task):

@@ -1,6 +1,7 @@
 """Records of a run that never was, for what is drawn and written from records."""
 
-from fala_sim.records import Key, read_records, write_record
+from adapter_records import write_adapters
+from fala_sim.records import KINDS, Key, read_records, write_record
 from fala_sim.show.tables.records import Records
 
 #: A user may be named anything.
@@ -87,8 +88,8 @@ def write_run(results):
             "predicted": predicted,
         }
         write("profile", "tweets", "fala", "Ann", content, profile)
+    write_adapters(results)
 
 
 def read_run(results):
-    kinds = ("replacement", "curve", "chain", "search", "profile")
-    return Records({kind: read_records(results, kind) for kind in kinds})
+    return Records({kind: read_records(results, kind) for kind in KINDS})

@@ -68,6 +68,7 @@ class Format:
         users: How many users a conversion has, if nobody says otherwise.
         public: At most so many public rows, likewise; None takes all.
         offers: None for classification.
+        benchmark: Whether it has no people: a task for adapters, and for no replacement.
     """
 
     open: Callable[[Path, LeftOut], Opened]
@@ -76,6 +77,7 @@ class Format:
     users: int = 5
     public: int | None = None
     offers: Offers | None = None
+    benchmark: bool = False
 
     def paths(self, place: Path) -> list[Path]:
         """The files that are read of a data set, in order.
@@ -232,6 +234,7 @@ FORMATS: dict[str, Format] = {
         official development set as test rows: fala-export adapter --own-splits takes them so.
         """,
         users=1,
+        benchmark=True,
     ),
     "mrpc": Format(
         _open_mrpc,
@@ -241,6 +244,7 @@ FORMATS: dict[str, Format] = {
         As by `cola`; a tenth of the training pairs, drawn at random, is for validation.
         """,
         users=1,
+        benchmark=True,
     ),
     "rows": Format(_open_rows, ()),
 }

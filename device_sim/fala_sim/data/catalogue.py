@@ -131,6 +131,18 @@ _ALL = (
             File(f"{_FIGSHARE}/7394506", "aggression_annotations.tsv"),
         ),
     ),
+    DataSet(
+        "cola", "CoLA (Warstadt et al., 2018): sentences of linguists, acceptable or not", "cola",
+        ("cola",),
+        licence="none stated by the publisher; sentences are their authors', for research",
+        page="https://nyu-mll.github.io/CoLA/",
+    ),
+    DataSet(
+        "mrpc", "MRPC (Dolan and Brockett, 2005): pairs of sentences, paraphrases or not", "mrpc",
+        ("mrpc",),
+        licence="Microsoft Research: terms are accepted where it is downloaded, for research",
+        page="https://www.microsoft.com/en-us/download/details.aspx?id=52398",
+    ),
 )  # fmt: skip
 
 #: Every data set that has a name.

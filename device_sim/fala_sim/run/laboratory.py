@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from fala import FalaError
+from fala import DataError, FalaError
+from fala_sim.data.place import is_benchmark
 from fala_sim.data_sets import Role
 from fala_sim.methods.method import Settings
-from fala_sim.methods.registry import FIXED, TRAINED
+from fala_sim.methods.registry import FIXED, METHODS, TRAINED
 from fala_sim.metric.statistics import selection_score
 from fala_sim.records import Key, Kind, read_record, read_records
+from fala_sim.run.adapters import ADAPTER_KINDS, run_adapters
 from fala_sim.run.divisions import Participants, participants
 from fala_sim.run.plan import OtherPlanError, Plan, Say, Vendor
 from fala_sim.run.runner import Task, run_tasks
@@ -50,6 +53,10 @@ def run(plan: Plan, kinds: Sequence[Kind], say: Say) -> list[str]:
         failures += run_tasks(flops(plan), jobs=1, say=say)
     if set(kinds) == {"flops"}:
         return failures
+    plan, kinds, failed = _benchmarks(plan, kinds, say)
+    failures += failed
+    if not kinds:
+        return failures
     vendor = Vendor(plan, say)
     methods = _methods(plan, vendor, say)
     tested, failed = _divisions(plan, vendor, "test", say)
@@ -74,6 +81,30 @@ def run(plan: Plan, kinds: Sequence[Kind], say: Say) -> list[str]:
         trainable = vendor.source(plan.new).transformer is not None
         failures += run_tasks(profiles(plan, vendor, tested, trainable), jobs=1, say=say)
     return failures
+
+
+def _benchmarks(
+    plan: Plan, kinds: Sequence[Kind], say: Say
+) -> tuple[Plan, Sequence[Kind], list[str]]:
+    """Run what is of benchmarks; the plan and the kinds that are left, and what failed.
+
+    A benchmark has no people, so it is for adapters alone, and adapters are for nothing else.
+    """
+    tried = [kind for kind in kinds if kind in ADAPTER_KINDS]
+    rest = [kind for kind in kinds if kind not in ADAPTER_KINDS]
+    people = tuple(name for name in plan.data if not is_benchmark(name))
+    benchmarks = [name for name in plan.data if name not in people]
+    failures: list[str] = []
+    if not rest and set(plan.methods) != set(METHODS):
+        raise DataError("--methods: what adapters are compared with replaces no backbone")
+    if tried and (benchmarks or not rest):
+        failures += run_adapters(plan, tried, say)
+    elif rest and not tried:
+        failures += [
+            f"{name}: a benchmark has no people; `fala-sim table adapters` is of it"
+            for name in benchmarks
+        ]
+    return replace(plan, data=people), rest if people or not benchmarks else [], failures
 
 
 def chosen_settings(results: Path, data: str) -> dict[str, Settings]:

@@ -30,13 +30,21 @@ class RefusedError(Exception):
     """A command ended with a typed mistake; its own words."""
 
 
-def export_backbone(folder: Path, bundle: Path, name: str) -> None:
+def export_backbone(folder: Path, bundle: Path, name: str, *, adapters: bool = False) -> None:
     """Make a bundle in int8 of a Hugging Face folder.
+
+    Args:
+        folder: Of the model.
+        bundle: To write.
+        name: For its manifest.
+        adapters: Whether the graph takes tasks' adapters as inputs.
 
     Raises:
         DataError: If it cannot be exported.
     """
-    options = ("--out", str(bundle), "--name", name, "--quantize", "int8")
+    options = ["--out", str(bundle), "--name", name, "--quantize", "int8"]
+    if adapters:
+        options.append("--adapters")
     try:
         _run("backbone", str(folder), *options)
     except RefusedError as error:
@@ -64,6 +72,36 @@ def train_backbone(folder: Path, rows: Path, work: Path, bundle: Path, name: str
         _run("train", str(folder), *options, "--name", name, "--quantize", "int8", say=say)
     except RefusedError as error:
         raise DataError(f"{folder}: cannot be trained on the public: {error}") from error
+
+
+def train_adapter(
+    base: Path, folder: Path, rows: Path, work: Path, out: Path, task: str, *options: str, say: Say
+) -> dict[str, Any]:
+    """Train a task on a backbone, by adapters or by what they are compared with.
+
+    Args:
+        base: Bundle of the backbone; of adapters one that takes them as inputs.
+        folder: The Hugging Face folder that it was exported from.
+        rows: With splits of their own.
+        work: Of the checkpoints, from which an interrupted training goes on.
+        out: The adapter's bundle, or a whole release.
+        task: The task's name.
+        options: Of the method.
+        say: Told what the command says of its progress.
+
+    Returns:
+        What the command says of the training.
+
+    Raises:
+        DataError: If it cannot be trained.
+    """
+    named = ("--base", str(base), "--model", str(folder), "--data", str(rows), "--task", task)
+    files = ("--work", str(work), "--resume", "--out", str(out))
+    more = ("--own-splits", "--no-lexical")  # the paper's head has no words
+    try:
+        return _run("adapter", *named, *files, *more, *options, say=say)
+    except RefusedError as error:
+        raise DataError(f"{task}: cannot be trained: {error}") from error
 
 
 def add_bridge(earlier: Path, release: Path, division: Division) -> dict[str, Any]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
 
 from fala import DataError
 from fala_sim.records import Kind
 from fala_sim.show.tables.records import Records
 
 Made = TypeVar("Made")
+
+#: Options of ``--run`` for what is of benchmarks, which have no people.
+BENCHMARKS: Mapping[str, Any] = {"data": ("cola", "mrpc"), "seeds": 3}
 
 #: The report's parts, by anchor, in their order.
 SECTIONS = {
@@ -23,6 +26,7 @@ SECTIONS = {
     "chains": "Chains of replacements",
     "devices": "Classes of real devices",
     "search": "How settings were chosen",
+    "adapters": "Many tasks on one backbone",
 }
 
 
@@ -37,6 +41,7 @@ class Entry(Generic[Made]):
         about: One line.
         make: Makes it from records, which it only reads.
         needs: Kinds of record that it is made from.
+        defaults: Options of ``--run`` that are others here where nobody says them.
     """
 
     what: Literal["table", "figure"]
@@ -45,6 +50,7 @@ class Entry(Generic[Made]):
     about: str
     make: Callable[[Records], Made]
     needs: tuple[Kind, ...]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, records: Records) -> Made:
         """Make it.

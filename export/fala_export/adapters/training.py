@@ -35,7 +35,7 @@ from fala_export.training.global_model import (
 from fala_export.training.learners import TransformerLearner
 from fala_export.training.loop import open_work, train_module
 from fala_export.training.public_rows import Division, PublicRows
-from fala_export.training.settings import TrainingSettings
+from fala_export.training.settings import Best, TrainingSettings
 
 _DIGITS = 4
 
@@ -71,12 +71,13 @@ def train_task(
     graph: OnnxEncoder | None = None,
     resume: bool = False,
     lexical: bool = True,
+    best: Best = "loss",
 ) -> Task:
     """Train a task's own part of a model, and its head.
 
     The head starts from the closed form on the backbone as it is, which new adapters leave nearly
     as it is. AdamW, a rate that rises in the first tenth of the steps and falls linearly, and of
-    all epochs that of the lowest loss on the validation rows: the paper's recipe (section 3.1).
+    all epochs that of the best validation: the paper's recipe (section 3.1), which takes accuracy.
 
     Args:
         encoder: A loaded encoder, which is trained in place.
@@ -91,6 +92,7 @@ def train_task(
             of what a device answers; else they are of the torch model.
         resume: Continue from the last whole checkpoint in ``work``, if there is one.
         lexical: Whether the head has a lexical view.
+        best: What the best epoch is chosen by.
 
     Raises:
         DataError: The rows are too few, or nothing can be learned from them.
@@ -104,7 +106,7 @@ def train_task(
         learning_rate=settings.learning_rate or method.loop.learning_rate,
         warm_up=settings.warm_up,
     )
-    loop = replace(loop, patience=loop.epochs)
+    loop = replace(loop, patience=loop.epochs, best=best)
     recipe = {
         "task": rows.task,
         "data": rows.digest,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
 from fala import ExportError
+from fala.vendor import MATCHING
 from fala_export.commands.options import (
     JSON,
     NO_LEXICAL,
@@ -78,6 +80,12 @@ _METHODS = ("adapters", "full", "top-k", "norms")
     help="Deviation of the adapters' first weights.",
 )
 @schedule
+@click.option(
+    "--best",
+    type=click.Choice(("loss", "accuracy")),
+    help="What the best epoch is chosen by, on the validation rows.  [default: accuracy, as in the "
+    "paper; of matching, which has none, loss]",
+)
 @SEED
 @click.option(
     "--own-splits",
@@ -111,6 +119,7 @@ def adapter(
     batch: int,
     learning_rate: float | None,
     warm_up: float,
+    best: Literal["loss", "accuracy"] | None,
     seed: int,
     own_splits: bool,
     min_cosine: float,
@@ -140,6 +149,8 @@ def adapter(
     else:
         rows = load_public_rows(data)
         division = divide(rows.rows, seed, validation=True)
+    if best == "accuracy" and rows.task == MATCHING:
+        raise click.UsageError("--best accuracy: a matcher learns an order, which has no accuracy")
     bundle, backbone = open_base(base)
     encoder, parity = model_of(bundle, backbone, source, revision, min_cosine)
     settings = TrainingSettings(epochs, batch, learning_rate, warm_up, seed)
@@ -156,6 +167,7 @@ def adapter(
             graph=backbone,
             resume=resume,
             lexical=not no_lexical,
+            best=best or ("loss" if rows.task == MATCHING else "accuracy"),
         )
     except KeyboardInterrupt as error:
         raise ExportError("interrupted; the same command with --resume continues") from error

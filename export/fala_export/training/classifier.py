@@ -77,7 +77,8 @@ class ClassifierModule(nn.Module):
             personal = logits[own["text"]] + WEIGHT_PACE * offsets
             personal = personal + BIAS_PACE * self.own_bias[of_whom]
             loss = (loss + _losses(personal, own["shares"]).mean()) / 2
-        return {"loss": loss, "weight": counts.sum()}
+        right = (_right(logits, shares) * counts).sum() / counts.sum()
+        return {"loss": loss, "weight": counts.sum(), "accuracy": right}
 
     def head(self, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) -> Head:
         """The head as the SDK computes it; cross-entropy needs no rows to calibrate it on."""
@@ -96,6 +97,13 @@ def _losses(logits: Tensor, shares: Tensor) -> Tensor:
             logits.squeeze(1), shares.squeeze(1), reduction="none"
         )
     return functional.cross_entropy(logits, shares, reduction="none")
+
+
+def _right(logits: Tensor, shares: Tensor) -> Tensor:
+    """The share of each text's rows that have the label that is decided for, shape (n,)."""
+    if logits.shape[1] == 1:
+        return torch.where(logits > 0, shares, 1 - shares).squeeze(1)
+    return shares.gather(1, logits.argmax(dim=1, keepdim=True)).squeeze(1)
 
 
 class ClassifierBatches:

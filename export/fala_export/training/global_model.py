@@ -276,4 +276,8 @@ def details_of(
 def history_of(history: History) -> dict[str, Any]:
     """What the manifest says of how a training went."""
     losses = {str(step): round(loss, _LOSS_DIGITS) for step, loss in history.validation.items()}
-    return {"steps": history.steps, "best_step": history.best_step, "validation_loss": losses}
+    said = {"steps": history.steps, "best_step": history.best_step, "validation_loss": losses}
+    if history.accuracy:
+        shares = {str(step): round(share, _LOSS_DIGITS) for step, share in history.accuracy.items()}
+        said["validation_accuracy"] = shares
+    return said

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,13 @@ class History:
         steps: Steps of AdamW that were made.
         best_step: The step whose weights the module has now; 0 is where it started.
         validation: Loss on the validation examples by step, from 0 on; empty without any.
+        accuracy: The same of the accuracy, of a classifier alone.
     """
 
     steps: int
     best_step: int
     validation: dict[int, float]
+    accuracy: dict[int, float] = field(default_factory=dict)
 
 
 def open_work(
@@ -68,7 +70,8 @@ def train_module(
 
     Args:
         module: Its ``forward`` takes a batch, and gives a mapping of ``loss`` (a scalar, the mean
-            over the batch) and ``weight`` (how much the batch counts in the mean over batches).
+            over the batch) and ``weight`` (how much the batch counts in the mean over batches);
+            a classifier's of ``accuracy`` too.
             On a resume it must come with the weights that it was first started with.
         batches: To train on.
         settings: How.
@@ -85,7 +88,7 @@ def train_module(
             diverges or needs more memory than there is.
     """
     # Imported here: this alone takes seconds.
-    from fala_export.training.trainer import run, validation_losses
+    from fala_export.training.trainer import best_step, run, validated
 
     checkpoint = open_work(settings, folder, seed=seed, recipe=recipe, resume=resume)
     start = {name: value.clone() for name, value in module.state_dict().items()}
@@ -93,10 +96,10 @@ def train_module(
         state = run(module, batches, validation, settings, folder, seed, checkpoint)
     except torch.OutOfMemoryError as error:
         raise ExportError("out of memory on the GPU; try a smaller batch") from error
-    losses = validation_losses(state)
     steps = int(state.global_step)
-    best = min(losses, key=losses.__getitem__) if losses else steps
+    found = best_step(state, settings.best)
+    best = steps if found is None else found
     weights = start if best == 0 else load_file(checkpoints.at_step(folder, best) / _WEIGHTS)
     module.cpu().load_state_dict(weights)
     module.eval()
-    return History(steps, best, losses)
+    return History(steps, best, validated(state, "loss"), validated(state, "accuracy"))

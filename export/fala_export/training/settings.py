@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+#: What the best of a training's epochs is chosen by, on its validation examples.
+Best: TypeAlias = Literal["loss", "accuracy"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,9 @@ class LoopSettings:
         learning_rate: At its peak; it rises linearly, and falls linearly to zero.
         warm_up: Share of the steps in which it rises.
         weight_decay: AdamW's; biases and norms are spared.
-        patience: Epochs without a lower validation loss after which the training ends.
+        patience: Epochs without a better validation after which the training ends.
+        best: Which epoch is the best: that of the lowest ``"loss"`` on the validation examples, or
+            of the highest ``"accuracy"``, the earliest of equals. Only a classifier has one.
     """
 
     epochs: int
@@ -44,3 +50,4 @@ class LoopSettings:
     warm_up: float = 0.1
     weight_decay: float = 0.01
     patience: int = 2
+    best: Best = "loss"

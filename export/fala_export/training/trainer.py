@@ -34,7 +34,7 @@ from fala_export.training import checkpoints
 
 if TYPE_CHECKING:
     from fala_export.training.batches import Batches
-    from fala_export.training.settings import LoopSettings
+    from fala_export.training.settings import Best, LoopSettings
 
 _CHECKPOINT_SECONDS = 120.0  # between checkpoints; there is one after each epoch besides
 _KEPT = 3  # checkpoints: the best, the newest, and one before it while that is being written
@@ -57,12 +57,12 @@ def run(
         eval_dataset=validation,
     )
     trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(_Flow(folder, settings.patience))
+    trainer.add_callback(_Flow(folder, settings))
     if checkpoint is not None:
         click.echo(f"continuing from {checkpoint}", err=True)
         # It may be the last one, of a training that was killed after it.
         state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
-        if state.global_step >= state.max_steps or _is_over(state, settings.patience):
+        if state.global_step >= state.max_steps or _is_over(state, settings):
             return state
     with warnings.catch_warnings():
         # Of checkpoints written within a second, which it then sorts by their numbers.
@@ -71,16 +71,24 @@ def run(
     return trainer.state
 
 
-def validation_losses(state: TrainerState) -> dict[int, float]:
-    """Loss on the validation examples by step."""
-    return {
-        entry["step"]: entry["eval_loss"] for entry in state.log_history if "eval_loss" in entry
-    }
+def validated(state: TrainerState, metric: Best) -> dict[int, float]:
+    """A figure of the validation examples by step; empty where there is none."""
+    name = f"eval_{metric}"
+    return {entry["step"]: entry[name] for entry in state.log_history if name in entry}
 
 
-def _is_over(state: TrainerState, patience: int) -> bool:
-    losses = list(validation_losses(state).values())
-    return bool(losses) and len(losses) - 1 - losses.index(min(losses)) >= patience
+def best_step(state: TrainerState, metric: Best) -> int | None:
+    """The step of the best validation, the earliest of equals; None without any."""
+    figures = validated(state, metric)
+    if not figures:
+        return None
+    return (min if metric == "loss" else max)(figures, key=figures.__getitem__)
+
+
+def _is_over(state: TrainerState, settings: LoopSettings) -> bool:
+    steps = list(validated(state, settings.best))
+    best = best_step(state, settings.best)
+    return best is not None and len(steps) - 1 - steps.index(best) >= settings.patience
 
 
 def _arguments(
@@ -101,7 +109,7 @@ def _arguments(
         weight_decay=settings.weight_decay,
         eval_strategy="no" if validation is None else "epoch",
         eval_on_start=validation is not None and checkpoint is None,
-        metric_for_best_model=None if validation is None else "loss",
+        metric_for_best_model=None if validation is None else settings.best,
         save_strategy="epoch",
         save_total_limit=_KEPT,
         logging_strategy="epoch",
@@ -157,15 +165,18 @@ class _Trainer(Trainer):  # type: ignore[misc]  # mypy does not look into transf
         return _Loader(self.train_dataset)
 
     def evaluate(self, **_: object) -> dict[str, float]:
-        total = weight = 0.0
+        totals: dict[str, float] = {}
+        weight = 0.0
         self.model.eval()
         with torch.no_grad(), self.compute_loss_context_manager():
             for position in range(len(self.eval_dataset)):
                 output = self.model(**self._prepare_inputs(self.eval_dataset.batch(0, position)))
-                total += float(output["loss"]) * float(output["weight"])
-                weight += float(output["weight"])
+                counts = float(output["weight"])
+                weight += counts
+                for name in output.keys() & {"loss", "accuracy"}:
+                    totals[name] = totals.get(name, 0.0) + float(output[name]) * counts
         self.model.train()
-        metrics = {"eval_loss": total / weight}
+        metrics = {f"eval_{name}": total / weight for name, total in totals.items()}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(
             self.args, self.state, self.control, metrics
@@ -187,9 +198,9 @@ class _Trainer(Trainer):  # type: ignore[misc]  # mypy does not look into transf
 class _Flow(TrainerCallback):  # type: ignore[misc]  # as above
     """Seals checkpoints, makes some within long epochs, stops early, and shows progress."""
 
-    def __init__(self, folder: Path, patience: int) -> None:
+    def __init__(self, folder: Path, settings: LoopSettings) -> None:
         self._folder = folder
-        self._patience = patience
+        self._settings = settings
         self._saved = time.monotonic()
         self._steps = 0
 
@@ -224,7 +235,11 @@ class _Flow(TrainerCallback):  # type: ignore[misc]  # as above
         logs: Mapping[str, float],
         **_: object,
     ) -> None:
-        for name, words in (("loss", "loss"), ("eval_loss", "validation loss")):
+        for name, words in (
+            ("loss", "loss"),
+            ("eval_loss", "validation loss"),
+            ("eval_accuracy", "validation accuracy"),
+        ):
             if name not in logs:
                 continue
             if not math.isfinite(logs[name]):
@@ -238,7 +253,7 @@ class _Flow(TrainerCallback):  # type: ignore[misc]  # as above
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
-        if _is_over(state, self._patience):
+        if _is_over(state, self._settings):
             control.should_training_stop = True
 
     def on_save(

@@ -6,17 +6,20 @@ A new figure is a function that draws plots from records, and a line here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 
 from fala import DataError
 from fala_sim.records import Kind, Record
-from fala_sim.show.entry import Entry
+from fala_sim.show.entry import BENCHMARKS, Entry
+from fala_sim.show.plots.adapters import spans, trade_off
 from fala_sim.show.plots.cost import MEASURES, cost
 from fala_sim.show.plots.devices import devices
 from fala_sim.show.plots.heat import NUMBERS, heat
 from fala_sim.show.plots.lines import chains, learning_curves
 from fala_sim.show.plots.quality import pareto, quality
 from fala_sim.show.plots.style import OURS, Plot
+from fala_sim.show.tables.adapters import by_data
 from fala_sim.show.tables.heat_map import heat_map
 from fala_sim.show.tables.profiles import profiles
 from fala_sim.show.tables.records import (
@@ -62,6 +65,15 @@ def _devices(records: Records) -> list[Plot]:
     return devices(profiles(records))
 
 
+def _adapter_sizes(records: Records) -> list[Plot]:
+    runs = records.need("adapter", "adapter-size")
+    return [trade_off(data, own) for data, own in by_data(runs)]
+
+
+def _adapter_spans(records: Records) -> list[Plot]:
+    return [spans(data, own) for data, own in by_data(records.need("adapter-span"))]
+
+
 def _heat_maps(records: Records, task: str) -> list[Plot]:
     """The paper's Figure 2 or 3 for every data set of its task."""
     return _drawn(
@@ -91,9 +103,9 @@ def _drawn(plots: Iterable[Plot | None]) -> list[Plot]:
 
 
 def _entry(
-    name: str, section: str, draw: Callable[[Records], list[Plot]], about: str, needs: Kind
+    name: str, section: str, draw: Callable[[Records], list[Plot]], about: str, *needs: Kind
 ) -> Entry[list[Plot]]:
-    return Entry("figure", name, section, about, draw, (needs,))
+    return Entry("figure", name, section, about, draw, needs)
 
 
 _ENTRIES = (
@@ -108,6 +120,16 @@ _ENTRIES = (
     _entry("curves", "curves", _curves, "AUC by the number of examples", "curve"),
     _entry("chains", "chains", _chains, "AUC after each of several replacements", "chain"),
     _entry("devices", "devices", _devices, "seconds within real devices' limits", "profile"),
+    replace(
+        _entry("adapter-sizes", "adapters", _adapter_sizes,
+               "accuracy by trained parameters", "adapter", "adapter-size"),
+        defaults=BENCHMARKS,
+    ),
+    replace(
+        _entry("adapter-ablation", "adapters", _adapter_spans,
+               "accuracy without the adapters of some layers", "adapter-span"),
+        defaults=BENCHMARKS,
+    ),
 )  # fmt: skip
 
 #: The paper's by their numbers; the others go beyond it.

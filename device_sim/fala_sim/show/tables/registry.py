@@ -6,11 +6,18 @@ A new table is a function of records in this folder, and a line here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from fala import DataError
 from fala_sim.records import Kind
-from fala_sim.show.entry import Entry
+from fala_sim.show.entry import BENCHMARKS, Entry
 from fala_sim.show.tables.ablations import table_3, table_4, table_5, table_6, table_7
+from fala_sim.show.tables.adapters import (
+    adapter_ablation,
+    adapter_init,
+    adapter_sizes,
+    adapters,
+)
 from fala_sim.show.tables.cost import costs, table_1
 from fala_sim.show.tables.curves import chains, cold, curves, twenty
 from fala_sim.show.tables.ours import frontier, verdicts
@@ -53,6 +60,19 @@ _ENTRIES = (
     _entry("twenty", "curves", twenty, "users of whom the device knows twenty labels", "curve"),
     _entry("chains", "chains", chains, "several replacements in turn", "chain"),
     _entry("search", "search", search, "how each method's settings were chosen", "search"),
+    *(
+        replace(entry, defaults=BENCHMARKS)
+        for entry in (
+            _entry("adapters", "adapters", adapters, "adapters against full fine-tuning",
+                   "adapter"),
+            _entry("adapter-sizes", "adapters", adapter_sizes,
+                   "performance by trained parameters", "adapter", "adapter-size"),
+            _entry("adapter-ablation", "adapters", adapter_ablation,
+                   "adapters without those of some layers", "adapter-span"),
+            _entry("adapter-init", "adapters", adapter_init,
+                   "adapters by the scale of their first weights", "adapter-init"),
+        )
+    ),
     _entry("profiles", "devices", profiles, "replacements within real devices' limits", "profile"),
 )  # fmt: skip
 

@@ -1,0 +1,245 @@
+"""The jobs of ``fala_sim.run.adapters``: one training each, or one adapter without its layers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from fala import Backbone, Bundle, DataError, Head
+from fala.vendor import EncoderState, OnnxEncoder, Row, read_rows, unique_texts, write_atomically
+from fala_sim.metric.quality import decisions, figures
+from fala_sim.records import Key, recorded, write_record
+from fala_sim.run.scoring import rounded
+from fala_sim.run.vendor import train_adapter
+from fala_sim.situation import Logits
+
+#: Among spans: nothing is left out.
+WHOLE = "none"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A benchmark on a backbone.
+
+    Attributes:
+        data: The benchmark's name.
+        folder: Of what is trained, in the run's work.
+        rows: Its rows, with splits of their own.
+        base: Bundle of the backbone, which takes adapters as inputs.
+        transformer: The Hugging Face folder that it was exported from.
+        new: The backbone's name.
+        digests: Of the ``"data"`` and of the ``"new"`` backbone.
+    """
+
+    data: str
+    folder: Path
+    rows: Path
+    base: Path
+    transformer: Path
+    new: str
+    digests: Mapping[str, str]
+
+
+def spans(layers: int) -> dict[str, tuple[int, int]]:
+    """Every span of layers by its name, first and last layer; and that without any."""
+    found = {
+        f"{first}-{last}": (first, last) for first in range(layers) for last in range(first, layers)
+    }
+    return {WHOLE: (0, -1), **found}
+
+
+def train(task: Prepared, results: Path, key: Key, options: Sequence[str]) -> None:
+    """Train a task by one method, measure what ships on the held-out rows, and record it.
+
+    Args:
+        task: The benchmark on its backbone.
+        results: The run's folder.
+        key: Of the record.
+        options: Of the exporter's command.
+    """
+    start = time.perf_counter()
+    bundle, said = _trained(task, key, options)
+    training = said["training"]
+    rows = _rows(task.rows)
+    test = [row for row in rows if row.split == "test"]
+    truth = [str(row.label) for row in test]
+    answered = _Answers(task, bundle, test)
+    logits = answered.logits(answered.state)
+    content = {
+        **_about(task, rows),
+        **_scored(logits, truth, answered.head.labels),
+        "size": training["recipe"]["method"].get("size"),
+        "layers": training["recipe"]["method"].get("layers"),
+        "init_scale": training["recipe"]["method"].get("init_scale"),
+        "parameters": training["parameters"],
+        "bytes": bundle.stat().st_size,
+        "torch": training["figures"]["trained"]["pooled"],
+        "frozen": training["figures"]["frozen"]["pooled"],
+        "majority": _majority(rows, truth, answered.head.labels),
+        "history": training["history"],
+        "recipe": training["recipe"],
+        "versions": training["versions"],
+        "logits": rounded(logits),
+        "truth": [answered.head.labels.index(label) for label in truth],
+        "seconds": said["seconds"] + time.perf_counter() - start,
+    }
+    write_record(results, key, content)
+    if key.method != "adapters":
+        bundle.unlink()  # a whole model, of which nothing is asked any more
+
+
+def leave_out(task: Prepared, results: Path, trained: Key, options: Sequence[str]) -> None:
+    """Record an adapter's figures without the adapters, and norms, of every span of layers.
+
+    Nothing is trained: they are left out of what the graph is fed.
+
+    Args:
+        task: The benchmark on its backbone.
+        results: The run's folder.
+        trained: Key of the adapter's own training; it is trained again where its bundle is gone.
+        options: Of that.
+    """
+    bundle, _ = _trained(task, trained, options)
+    rows = _rows(task.rows)
+    test = [row for row in rows if row.split == "test"]
+    truth = [str(row.label) for row in test]
+    answered = _Answers(task, bundle, test)
+    if answered.state is None:
+        raise DataError(f"{bundle}: is no adapter; remove it, and it is trained again")
+    inputs = answered.state.inputs
+    for name, (first, last) in spans(_layers(inputs)).items():
+        key = Key("adapter-span", task.data, "adapters", "all", trained.seed, name)
+        if recorded(results, key):
+            continue
+        start = time.perf_counter()
+        out = {f"adapter.{layer}." for layer in range(first, last + 1)}
+        kept = {
+            name: array
+            for name, array in inputs.items()
+            if not any(name.startswith(prefix) for prefix in out)
+        }
+        logits = answered.logits(EncoderState.of(kept))
+        content = {
+            **_about(task, rows),
+            **_scored(logits, truth, answered.head.labels),
+            "first": first,
+            "last": last,
+            "of": trained.variant,
+            "positive": float(decisions(logits).mean()),
+            "majority": _majority(rows, truth, answered.head.labels),
+            "logits": rounded(logits),
+            "seconds": time.perf_counter() - start,
+        }
+        write_record(results, key, content)
+
+
+class _Answers:
+    """What a trained bundle says of rows, on the graph that ships."""
+
+    def __init__(self, task: Prepared, bundle: Path, rows: Sequence[Row]) -> None:
+        opened = Bundle.open(bundle)
+        self.head: Head = _head(opened)
+        self.state = opened.state() if opened.base is not None else None
+        base = opened if self.state is None else Bundle.open(task.base)
+        self._backbone: Backbone = base.backbone()
+        self._examples = [row.example for row in rows]
+        self._texts = unique_texts(self._examples)
+
+    def logits(self, state: EncoderState | None) -> Logits:
+        """The logits of the rows, shape (n, 1) of two labels."""
+        if state is None:
+            vectors = self._backbone.encode(self._texts)
+        elif isinstance(self._backbone, OnnxEncoder):
+            vectors = self._backbone.encode(self._texts, state)
+        else:
+            raise DataError("a backbone that takes adapters is a transformer")
+        embeddings = dict(zip(self._texts, vectors, strict=True))
+        model = self.head.vendor_model()
+        given = self.head.inputs(self._examples, embeddings)
+        return np.asarray(model.logits(given, self.head.words(self._examples)))
+
+
+def _trained(task: Prepared, key: Key, options: Sequence[str]) -> tuple[Path, dict[str, Any]]:
+    """The bundle of a training and what the command said, from the work folder if it is there."""
+    named = "-".join(filter(None, (key.kind, key.method, key.variant, str(key.seed))))
+    folder = task.folder / named
+    bundle, told, work = folder / "task.fala", folder / "said.json", folder / "training"
+    if not (bundle.is_file() and told.is_file()):
+        folder.mkdir(parents=True, exist_ok=True)
+        start = time.perf_counter()
+
+        def say(line: str) -> None:
+            if "loss" in line or "accuracy" in line or "continuing" in line:
+                click.echo(f"{task.data} {named}: {line}", err=True)
+
+        said = train_adapter(
+            task.base, task.transformer, task.rows, work, bundle, task.data,
+            "--seed", str(key.seed), *options, say=say,
+        )  # fmt: skip
+        said["seconds"] = time.perf_counter() - start
+        text = json.dumps(said)
+        write_atomically(told, lambda part: _write(part, text))
+    shutil.rmtree(work, ignore_errors=True)  # three times the model, of a training that is over
+    said = json.loads(told.read_text(encoding="utf-8"))
+    return bundle, said
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _rows(path: Path) -> list[Row]:
+    with path.open("rb") as lines:
+        return read_rows(lines)
+
+
+def _head(bundle: Bundle) -> Head:
+    head = bundle.head()
+    if head is None:
+        raise DataError(f"{bundle.path}: has no head; remove it, and it is trained again")
+    return head
+
+
+def _layers(inputs: Mapping[str, Any]) -> int:
+    """Of names such as ``adapter.5.output.up.bias``."""
+    return 1 + max(int(name.split(".")[1]) for name in inputs)
+
+
+def _about(task: Prepared, rows: Sequence[Row]) -> dict[str, Any]:
+    counts = Counter(row.split for row in rows)
+    return {
+        "task": "classification",
+        "old": "",
+        "new": task.new,
+        "public": counts["public"],
+        "train": counts["train"],
+        "test": counts["test"],
+        "digests": dict(task.digests),
+    }
+
+
+def _scored(logits: Logits, truth: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
+    """``scores``: the laboratory's figures, and Matthews' correlation coefficient."""
+    # Late: it takes a second to load.
+    from sklearn.metrics import matthews_corrcoef
+
+    known = [labels.index(label) for label in truth]
+    matthews = float(matthews_corrcoef(known, decisions(logits)))
+    return {"scores": {**figures(logits, truth, labels), "matthews": matthews}}
+
+
+def _majority(rows: Sequence[Row], truth: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
+    """The figures of whoever always says the most frequent label of the training rows."""
+    public = [str(row.label) for row in rows if row.split == "public"]
+    most = max(labels, key=public.count)
+    sign = 1.0 if labels.index(most) else -1.0
+    return dict(_scored(np.full((len(truth), 1), sign), truth, labels)["scores"])

@@ -1,0 +1,174 @@
+"""Trainings of tasks on one backbone, as the laboratory plans, runs and records them."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("torch")
+pytest.importorskip("optimum")
+
+from encoders import make_encoder, write_encoder
+from fala import Bundle, DataError
+from fala_export.cli import main as exporter
+from fala_export.commands.adapter import adapter as exporters_command
+from fala_sim.cli import main
+from fala_sim.records import Key, read_record, read_records
+from fala_sim.run import adapter_jobs
+from fala_sim.run.adapter_jobs import Prepared, spans
+from fala_sim.run.adapters import ADAPTER_KINDS, trials
+from tasks import write_task
+
+ADAPTERS = Key("adapter", "mrpc", "adapters", "all", 0, "3")
+
+
+def call(*given):
+    return CliRunner().invoke(main, [str(word) for word in given], prog_name="fala-sim")
+
+
+def fails(result, *words):
+    assert result.exit_code == 1, result.output
+    last = result.stderr.strip().splitlines()[-1]
+    for word in words:
+        assert word in last, last
+
+
+def row(split, number, label):
+    pair = [f"A short one {number}.", f"The quick {'fox' if label else 'dog'} sleeps."]
+    return {"user": "glue", "split": split, "pair": pair, "label": label}
+
+
+def write_rows(path):
+    rows = [row("public", n, int(n % 3 > 0)) for n in range(12)]
+    rows += [row("train", n, n % 2) for n in range(20, 26)]
+    rows += [row("test", n, n % 2) for n in range(30, 40)]
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("base")
+    write_encoder(folder / "tiny", make_encoder())
+    options = ("--adapters", "--max-length", "32", "--quantize", "none")
+    done = CliRunner().invoke(
+        exporter, ["backbone", str(folder / "tiny"), "--out", str(folder / "base.fala"), *options]
+    )
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+@pytest.fixture
+def task(base, tmp_path):
+    rows = write_rows(tmp_path / "rows.jsonl")
+    digests = {"data": "d", "new": "n"}
+    return Prepared("mrpc", tmp_path / "work", rows, base / "base.fala", base / "tiny", "tiny",
+                    digests)  # fmt: skip
+
+
+def trained_earlier(task, key):
+    """An adapter whose training was over, of a run that was killed before it was recorded."""
+    folder = task.folder / f"{key.kind}-{key.method}-{key.variant}-{key.seed}"
+    (folder / "training" / "checkpoint-9").mkdir(parents=True)
+    write_task(folder / "task.fala", Bundle.open(task.base), layers=2, size=3)
+    method = {"name": "adapters", "size": 3, "init_scale": 0.01}
+    training = {
+        "recipe": {"method": method, "epochs": 1},
+        "figures": {"frozen": {"pooled": {"accuracy": 0.5}},
+                    "trained": {"pooled": {"accuracy": 0.6}}},
+        "parameters": {"all": 1000, "trained": 100},
+        "history": {"steps": 9, "best_step": 9},
+        "versions": {"torch": "2"},
+    }  # fmt: skip
+    (folder / "said.json").write_text(json.dumps({"training": training, "seconds": 5.0}))
+    return folder
+
+
+def test_a_training_is_recorded_with_what_its_graph_answers(task, tmp_path):
+    folder = trained_earlier(task, ADAPTERS)
+    adapter_jobs.train(task, tmp_path / "results", ADAPTERS, ())
+    record = read_record(tmp_path / "results", ADAPTERS)
+    assert (record["public"], record["train"], record["test"]) == (12, 6, 10)
+    assert (record["size"], record["parameters"]["trained"]) == (3, 100)
+    assert record["truth"] == [0, 1] * 5
+    decided = [int(z > 0) for z in record["logits"]]
+    right = sum(one == label for one, label in zip(decided, record["truth"], strict=True))
+    assert record["scores"]["accuracy"] == pytest.approx(right / 10)
+    assert -1 <= record["scores"]["matthews"] <= 1
+    # Of the training rows two of three are of label 1.
+    assert record["majority"]["accuracy"] == 0.5
+    assert record["majority"]["f1"] == pytest.approx(2 / 3)
+    assert record["seconds"] > 5
+    assert record["digests"] == {"data": "d", "new": "n"}
+    # The ablation needs the adapter; nothing needs its checkpoints.
+    assert (folder / "task.fala").is_file() and not (folder / "training").exists()
+
+
+def test_a_span_that_is_left_out_is_not_fed(task, tmp_path):
+    trained_earlier(task, ADAPTERS)
+    results = tmp_path / "results"
+    adapter_jobs.train(task, results, ADAPTERS, ())
+    adapter_jobs.leave_out(task, results, ADAPTERS, ())
+    found = {record["variant"]: record for record in read_records(results, "adapter-span")}
+    assert set(found) == {"none", "0-0", "0-1", "1-1"} == set(spans(2))
+    whole = read_record(results, ADAPTERS)
+    assert found["none"]["logits"] == whole["logits"]
+    answers = [tuple(record["logits"]) for record in found.values()]
+    assert len(set(answers)) == 4
+    # Without any adapter it is the backbone alone, with the task's head.
+    opened = Bundle.open(task.folder / "adapter-adapters-3-0" / "task.fala")
+    rows = [json.loads(line) for line in task.rows.read_text().splitlines()]
+    texts = ["\x1e".join(one["pair"]) for one in rows if one["split"] == "test"]
+    vectors = Bundle.open(task.base).backbone().encode(texts)
+    head = opened.head()
+    inputs = head.inputs(texts, dict(zip(texts, vectors, strict=True)))
+    alone = head.vendor_model().logits(inputs)[:, 0]
+    assert found["0-1"]["logits"] == pytest.approx(alone.tolist(), abs=1e-3)
+    # What is recorded is not run again.
+    before = {path: path.stat().st_mtime_ns for path in (results / "records").rglob("*.json")}
+    adapter_jobs.leave_out(task, results, ADAPTERS, ())
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+
+
+def test_the_plan_compares_first_and_fills_up_then():
+    compared = [(trial.method, trial.variant) for trial in trials(["adapter"], 6)]
+    assert compared == [("adapters", "64"), ("full", ""), ("adapters", "8")]
+    curve = [(trial.method, trial.variant) for trial in trials(["adapter-size"], 6)]
+    assert ("adapters", "2") in curve and ("adapters", "256") in curve and ("norms", "") in curve
+    assert [variant for method, variant in curve if method == "top-k"] == ["1", "2", "3", "5"]
+    scales = [trial.variant for trial in trials(["adapter-init"], 6)]
+    assert scales[1:] == ["1e-07", "1e-06", "1e-05", "0.0001", "0.001", "0.1", "1"]
+    assert len(spans(6)) == 22
+
+
+def test_the_exporters_command_takes_every_trial():
+    needed = ("--base", "b", "--model", "m", "--data", "d", "--task", "t", "--out", "o")
+    more = ("--work", "w", "--resume", "--own-splits", "--no-lexical", "--seed", "0", "--json")
+    for trial in trials(ADAPTER_KINDS, 12):
+        context = exporters_command.make_context("adapter", [*needed, *more, *trial.options])
+        assert context.params["method"] == trial.method
+        if trial.kind == "adapter-init":
+            assert context.params["init_scale"] == float(trial.variant)
+        elif trial.method in ("adapters", "top-k"):
+            chosen = context.params["size" if trial.method == "adapters" else "layers"]
+            assert chosen == int(trial.variant)
+
+
+def test_what_cannot_be_trained_is_refused(base, tmp_path):
+    common = ("table", "adapters", "--run", "--results", tmp_path / "results")
+    fails(call(*common, "--new", base / "base.fala"), "a bundle has its graph alone")
+    fails(call(*common, "--methods", "full"), "--methods")
+    fails(call(*common, "--data", "md-agreement"), "name cola or mrpc with --data")
+    data = ("--data", "mrpc", "--data-dir", tmp_path)
+    fails(call("table", "2", "--run", "--results", tmp_path / "other", *data), "has no people")
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_records_of_another_backbone_are_not_taken_for_this_ones(task, tmp_path):
+    from fala_sim.run.adapters import _check
+
+    trained_earlier(task, ADAPTERS)
+    adapter_jobs.train(task, tmp_path, ADAPTERS, ())
+    _check(tmp_path, "mrpc", "tiny", {"data": "d", "new": "n"})
+    with pytest.raises(DataError, match="another folder with --results"):
+        _check(tmp_path, "mrpc", "tiny", {"data": "d", "new": "other"})
