@@ -255,6 +255,8 @@ def _learn(old: Source, release: Path, division: Division, say: Say) -> dict[str
         try:
             said[name] = learn()
         except RefusedError as error:
-            say(f"{division.name}: no {name}: {error}")
-            said[name] = {"refused": str(error)}
+            # A record names no folder of the machine that it was made on.
+            why = str(error).removeprefix(f"{release}: ")
+            say(f"{division.name}: no {name}: {why}")
+            said[name] = {"refused": why}
     return said
