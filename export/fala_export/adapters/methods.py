@@ -99,38 +99,33 @@ def parameters(module: nn.Module) -> dict[str, int]:
 
 def inputs_of(sites: Sequence[Site]) -> dict[str, NDArray[np.float32]]:
     """What a backbone's graph is fed in the place of adapters, by name."""
-    inputs: dict[str, NDArray[np.float32]] = {}
-    for site in sites:
-        down, up = site.bottleneck.down, site.bottleneck.up
-        tensors = {
-            "down.weight": down.weight.T,
-            "down.bias": down.bias,
-            "up.weight": up.weight.T,
-            "up.bias": up.bias,
-            "norm.weight": site.norm.weight,
-            "norm.bias": site.norm.bias,
-        }
-        inputs |= {
-            f"{site.name}.{part}": np.ascontiguousarray(tensor.detach().cpu().numpy())
-            for part, tensor in tensors.items()
-        }
-    return inputs
+    return {
+        name: np.ascontiguousarray(tensor.detach().cpu().numpy())
+        for name, tensor in _tensors(sites).items()
+    }
 
 
 def set_inputs(sites: Sequence[Site], inputs: Mapping[str, NDArray[np.float32]]) -> None:
     """Give adapters the numbers that a graph would be fed; see ``inputs_of``."""
     with torch.no_grad():
-        for site in sites:
-            down, up = site.bottleneck.down, site.bottleneck.up
-            for part, tensor in {
-                "down.weight": down.weight.T,
-                "down.bias": down.bias,
-                "up.weight": up.weight.T,
-                "up.bias": up.bias,
-                "norm.weight": site.norm.weight,
-                "norm.bias": site.norm.bias,
-            }.items():
-                tensor.copy_(torch.from_numpy(inputs[f"{site.name}.{part}"].copy()))
+        for name, tensor in _tensors(sites).items():
+            tensor.copy_(torch.from_numpy(inputs[name].copy()))
+
+
+def _tensors(sites: Sequence[Site]) -> dict[str, torch.Tensor]:
+    """The adapters' weights by the names of a graph's inputs, turned as these are."""
+    tensors: dict[str, torch.Tensor] = {}
+    for site in sites:
+        down, up = site.bottleneck.down, site.bottleneck.up
+        tensors |= {
+            f"{site.name}.down.weight": down.weight.T,
+            f"{site.name}.down.bias": down.bias,
+            f"{site.name}.up.weight": up.weight.T,
+            f"{site.name}.up.bias": up.bias,
+            f"{site.name}.norm.weight": site.norm.weight,
+            f"{site.name}.norm.bias": site.norm.bias,
+        }
+    return tensors
 
 
 def configuration(transformer: PreTrainedModel, method: Method, task: str) -> dict[str, Any]:

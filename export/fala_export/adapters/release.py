@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bundle, ExportError
+from fala.vendor import AdaptedBackbone
 from fala.vendor.adapters import write_adapter
 from fala.vendor.answers import expected_answers
-from fala_export.adapters.graph import Fed
 from fala_export.adapters.training import Task
 from fala_export.backbone import ExportOptions
 from fala_export.training.release import write_trained
@@ -45,7 +45,8 @@ def write_task(task: Task, base: Bundle, name: str, out: Path, parity: float) ->
         )
         return write_trained(task.trained, out, options)
     head, details = task.trained.head, {**noted, **task.trained.details}
-    if isinstance(task.backbone, Fed):  # what the device's graph answers, and nothing else
+    if isinstance(task.backbone, AdaptedBackbone):
+        # What the device's graph answers, and nothing else.
         details["probes"] = expected_answers(task.backbone, head)
     try:
         written = write_adapter(out, base, name, task.inputs, head, task.config, details)

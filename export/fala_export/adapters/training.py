@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from fala import Backbone, Head
-from fala.vendor import EncoderState, OnnxEncoder, Row, Vectors
+from fala.vendor import AdaptedBackbone, EncoderState, OnnxEncoder, Row, Vectors
 from fala.vendor.adapters import stored_inputs
-from fala_export.adapters.graph import Fed, takes
 from fala_export.adapters.methods import (
     Method,
     configuration,
@@ -134,8 +133,8 @@ def train_task(
         # What ships is rounded, so that is what is measured, and what the head is finished on.
         inputs = stored_inputs(inputs_of(sites), learner.dimension)
         set_inputs(sites, inputs)
-        if graph is not None and takes(graph, inputs):
-            backbone = Fed(graph, EncoderState(inputs, ""))
+        if graph is not None and inputs.keys() <= graph.optional_inputs.keys():
+            backbone = AdaptedBackbone(graph, EncoderState(inputs, ""))
     known = division.training if lexical else []
     after = embed_rows(backbone, [*known, *division.held_out, *division.validation])
     head = module.head(division.validation, after)

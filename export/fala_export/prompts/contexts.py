@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from fala.vendor import Lexicon
 from fala_export.training.learners import TransformerLearner
@@ -41,7 +42,7 @@ class Contexts:
         self._learner, self._length = learner, length
         self._lexicon = None if known is None else Lexicon.fit(known)
         self._ids: dict[str, list[int]] = {}
-        self._features: dict[str, object] = {}
+        self._features: dict[str, csr_array] = {}
 
     def tokens(self, writer: str, text: str, taken: int) -> list[int]:
         """The prompt before a text.
@@ -89,7 +90,7 @@ class Contexts:
         if self._lexicon is not None and texts:
             if writer not in self._features:
                 self._features[writer] = self._lexicon.rows(texts).matrix
-            similar = self._features[writer] @ self._lexicon.rows([text]).matrix.T  # type: ignore[operator]
+            similar = self._features[writer] @ self._lexicon.rows([text]).matrix.T
             order = np.argsort(-similar.toarray()[:, 0], kind="stable")
             texts = [texts[place] for place in order]
         return [own for own in texts if own != text]

@@ -5,6 +5,7 @@ and from nothing else of ``fala``.
 """
 
 from fala.backbones import OnnxEncoder, WordVectors
+from fala.backbones.adapted import AdaptedBackbone
 from fala.backbones.state import EncoderState, provenance
 from fala.backbones.words import words
 from fala.bundle.arrays import array_bytes, read_array
@@ -33,6 +34,7 @@ __all__ = [
     "CLASSIFICATION",
     "GRID",
     "MATCHING",
+    "AdaptedBackbone",
     "EncoderState",
     "Evidence",
     "Example",
