@@ -79,10 +79,12 @@ def write_model(folder, family="bert", **settings):
 
 
 def make_tokenizer(kind, name, tokens, folder):
-    """Learn a tokenizer of a kind from the corpus; ``folder`` is where its files may lie."""
+    """Make a tokenizer of a kind from the corpus; ``folder`` is where its files may lie.
+
+    The same one every time: the trainers of word pieces break ties by chance.
+    """
     import transformers
-    from tokenizers import ByteLevelBPETokenizer, Tokenizer, models, normalizers, pre_tokenizers
-    from tokenizers.trainers import UnigramTrainer, WordPieceTrainer
+    from tokenizers import ByteLevelBPETokenizer
 
     folder.mkdir(parents=True, exist_ok=True)
     wrap = getattr(transformers, name)
@@ -92,27 +94,48 @@ def make_tokenizer(kind, name, tokens, folder):
         learned.save_model(str(folder))
         return wrap(str(folder / "vocab.json"), str(folder / "merges.txt"), model_max_length=LENGTH)
     if kind == "wordpiece":
-        learned = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-        learned.normalizer = normalizers.BertNormalizer(lowercase=True)
-        learned.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        trainer = WordPieceTrainer(vocab_size=200, special_tokens=list(tokens), show_progress=False)
-    else:
-        learned = Tokenizer(models.Unigram())
-        learned.normalizer = normalizers.Sequence(
-            [normalizers.NFKC(), normalizers.Replace(" {2,}", " ")]
-        )
-        learned.pre_tokenizer = pre_tokenizers.Metaspace()
-        trainer = UnigramTrainer(
-            vocab_size=150, special_tokens=list(tokens), unk_token="<unk>", show_progress=False
-        )
-    learned.train_from_iterator(CORPUS, trainer)
-    if kind == "wordpiece":
-        words = sorted(learned.get_vocab().items(), key=lambda item: item[1])
-        (folder / "vocab.txt").write_text("".join(f"{word}\n" for word, _ in words))
+        (folder / "vocab.txt").write_text("\n".join([*tokens, *_word_pieces()]) + "\n")
         return wrap(str(folder / "vocab.txt"), model_max_length=LENGTH)
+    learned = _unigrams(tokens)
     frame_with(learned, *(("[CLS]", "[SEP]") if "[CLS]" in tokens else ("<s>", "</s>")))
     learned.save(str(folder / "tokenizer.json"))
     return wrap(tokenizer_file=str(folder / "tokenizer.json"), model_max_length=LENGTH)
+
+
+def _word_pieces():
+    """Every letter of the corpus, and its words in two pieces."""
+    from tokenizers import normalizers, pre_tokenizers
+
+    normal, parted = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
+    pieces = set()
+    for text in CORPUS:
+        for word, _ in parted.pre_tokenize_str(normal.normalize_str(text)):
+            pieces |= {word[:3], *word, *(f"##{letter}" for letter in word)}
+            if len(word) > 3:
+                pieces.add(f"##{word[3:]}")
+    return sorted(pieces)
+
+
+def _unigrams(tokens):
+    """A tokenizer of unigrams, learned from the corpus, in one order."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+    from tokenizers.trainers import UnigramTrainer
+
+    learned = Tokenizer(models.Unigram())
+    learned.normalizer = normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Replace(" {2,}", " ")]
+    )
+    learned.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = UnigramTrainer(
+        vocab_size=150, special_tokens=list(tokens), unk_token="<unk>", show_progress=False
+    )
+    learned.train_from_iterator(CORPUS, trainer)
+    said = json.loads(learned.to_str())
+    model, count = said["model"], len(tokens)
+    pieces = [(piece, round(score, 3)) for piece, score in model["vocab"][count:]]
+    pieces.sort(key=lambda one: (-one[1], one[0]))
+    model["vocab"][count:] = pieces
+    return Tokenizer.from_str(json.dumps(said))
 
 
 def frame_with(tokenizer, start, end):
