@@ -49,7 +49,7 @@ def _run_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--data", default=_DATA, show_default=True, callback=_data_names,
             help="Data sets, by name (`fala-sim data list`), as FORMAT:DIR or rows:FILE. "
-            "Adapters' tables are of cola,mrpc by default.",
+            "Adapters' tables are of cola,mrpc by default, prompts' of md-agreement.",
         ),
         click.option(
             "--data-dir", type=click.Path(path_type=Path), envvar="FALA_DATA", show_envvar=True,
@@ -57,12 +57,13 @@ def _run_options(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option(
             "--users", type=click.IntRange(1), default=5, show_default=True,
-            help="The busiest people of each data set, whose models are replaced.",
+            help="The busiest people of each data set, whose models are replaced. Of prompts' "
+            "tables: the writers who have one, 12 by default; half as many come new.",
         ),
         click.option(
             "--seeds", type=click.IntRange(1), default=1, show_default=True,
             help="Divisions of the data. What trains a transformer is run on the first. "
-            "Of adapters' tables: trainings, 3 by default.",
+            "Of adapters' tables: trainings, 3 by default. Of prompts': both.",
         ),
         click.option(
             "--old", default="glove", show_default=True, help="The backbone that devices have."
@@ -72,6 +73,10 @@ def _run_options(command: Callable[..., None]) -> Callable[..., None]:
             help="The backbone that comes: minilm, a Hugging Face folder, or a bundle (without "
             "the methods that train it). tuned:minilm, or tuned:FOLDER, is trained on each data "
             "set's public first.",
+        ),
+        click.option(
+            "--extent", type=click.Choice(["quick", "whole"]), default="quick", show_default=True,
+            help="Of prompts' tables: a slice of the data for two cores and an hour, or all of it.",
         ),
         click.option(
             "--methods", default="", callback=_names, help="Some methods only, by name."
@@ -188,13 +193,16 @@ def _show(
 def all_command(results: Path, **options: object) -> None:
     """Run everything, then write all tables, figures and the report.
 
+    But writers' prompts, dozens of trainings: `fala-sim table prompts --run` is for these.
     What an earlier run recorded is not run again: after Ctrl-C, or a power cut, the same command
     goes on. What fails does not keep the rest from being run: it is told at the end.
     `fala-sim pack` then makes one small file of its records.
     """
     from fala_sim.records import KINDS
+    from fala_sim.run.prompts import PROMPT_KINDS, TRAINING
 
-    failures = _run(results, KINDS, options)
+    kinds = [kind for kind in KINDS if kind not in (*PROMPT_KINDS, TRAINING)]
+    failures = _run(results, kinds, options)
     try:
         _write(results)
     except DataError as error:

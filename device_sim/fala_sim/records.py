@@ -37,6 +37,9 @@ Kind: TypeAlias = Literal[
     "adapter-size",
     "adapter-init",
     "adapter-span",
+    "prompt",
+    "prompt-length",
+    "prompt-training",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 

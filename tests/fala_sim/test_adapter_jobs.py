@@ -165,10 +165,10 @@ def test_what_cannot_be_trained_is_refused(base, tmp_path):
 
 
 def test_records_of_another_backbone_are_not_taken_for_this_ones(task, tmp_path):
-    from fala_sim.run.adapters import _check
+    from fala_sim.run.trainings import check_records
 
     trained_earlier(task, ADAPTERS)
     adapter_jobs.train(task, tmp_path, ADAPTERS, ())
-    _check(tmp_path, "mrpc", "tiny", {"data": "d", "new": "n"})
+    check_records(tmp_path, ADAPTER_KINDS, "mrpc", "tiny", {"data": "d", "new": "n"})
     with pytest.raises(DataError, match="another folder with --results"):
-        _check(tmp_path, "mrpc", "tiny", {"data": "d", "new": "other"})
+        check_records(tmp_path, ADAPTER_KINDS, "mrpc", "tiny", {"data": "d", "new": "other"})

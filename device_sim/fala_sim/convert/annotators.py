@@ -71,7 +71,8 @@ def convert(
         documents: Distinct documents.
         users: How many of the busiest annotators (ties by name) are users.
         seed: Of the division into train and test documents, and of the draw of public rows.
-        public: At most so many public rows, drawn at random; None takes all.
+        public: At most so many public rows, drawn at random; None takes all. With 0 everybody may
+            be a user.
         left_out: What the reader left out; what is left out here is added.
 
     Raises:
@@ -80,7 +81,7 @@ def convert(
     """
     left_out = LeftOut() if left_out is None else left_out
     counts = Counter(annotator for document in documents for annotator in document.labels)
-    if users >= len(counts):
+    if users >= len(counts) + (public == 0):
         raise DataError(
             f"{len(counts)} annotators allow {max(len(counts) - 1, 0)} users at most, "
             f"not {users}: the public rows are the labels of those who are not users"
@@ -118,7 +119,8 @@ def convert(
     # Named, too: a vendor keeps some annotators out of the training, to judge it by.
     shared = [TextRow(annotator, "public", text, label) for annotator, text, label in others]
     rows = [*shared, *(row for user in chosen for row in train[user] + test[user])]
-    check_public(rows, users)
+    if public != 0:
+        check_public(rows, users)
     return Conversion(rows, left_out)
 
 

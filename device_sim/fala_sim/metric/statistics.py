@@ -114,6 +114,26 @@ def compare(first: Sequence[Record], second: Sequence[Record], figure: Figure) -
         second: The other's.
         figure: What is compared.
     """
+    found = differences(first, second, figure)
+    if not found:
+        return None
+    value = describe(found)
+    smallest = min(1.0, max(2 / 2**value.n, 2 / (RESAMPLES + 1)))
+    above = sum(1 for difference in found if difference > 0)
+    return Comparison(value, above, _sign_flips(found), smallest)
+
+
+def differences(first: Sequence[Record], second: Sequence[Record], figure: Figure) -> list[float]:
+    """How far a figure of one method is above another's, by user, over the seeds of both.
+
+    Args:
+        first: The method's records, of one data set or of several.
+        second: The other's.
+        figure: What is compared.
+
+    Returns:
+        A difference for every user whom both have, averaged over seeds.
+    """
     others = {_place(record): figure(record) for record in second}
     seeds: dict[tuple[str, str], list[float]] = {}
     for record in first:
@@ -121,13 +141,7 @@ def compare(first: Sequence[Record], second: Sequence[Record], figure: Figure) -
         if ours is not None and theirs is not None:
             user = (record["data"], record["user"])
             seeds.setdefault(user, []).append(ours - theirs)
-    if not seeds:
-        return None
-    differences = [math.fsum(values) / len(values) for values in seeds.values()]
-    value = describe(differences)
-    smallest = min(1.0, max(2 / 2**value.n, 2 / (RESAMPLES + 1)))
-    above = sum(1 for difference in differences if difference > 0)
-    return Comparison(value, above, _sign_flips(differences), smallest)
+    return [math.fsum(values) / len(values) for values in seeds.values()]
 
 
 def _place(record: Record) -> tuple[str, str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections import Counter
@@ -15,10 +14,11 @@ import click
 import numpy as np
 
 from fala import Backbone, Bundle, DataError, Head
-from fala.vendor import EncoderState, OnnxEncoder, Row, read_rows, unique_texts, write_atomically
+from fala.vendor import EncoderState, OnnxEncoder, Row, unique_texts
 from fala_sim.metric.quality import decisions, figures
 from fala_sim.records import Key, recorded, write_record
 from fala_sim.run.scoring import rounded
+from fala_sim.run.trainings import folder_name, rows_of, said_once
 from fala_sim.run.vendor import train_adapter
 from fala_sim.situation import Logits
 
@@ -69,7 +69,7 @@ def train(task: Prepared, results: Path, key: Key, options: Sequence[str]) -> No
     start = time.perf_counter()
     bundle, said = _trained(task, key, options)
     training = said["training"]
-    rows = _rows(task.rows)
+    rows = rows_of(task.rows)
     test = [row for row in rows if row.split == "test"]
     truth = [str(row.label) for row in test]
     answered = _Answers(task, bundle, test)
@@ -109,7 +109,7 @@ def leave_out(task: Prepared, results: Path, trained: Key, options: Sequence[str
         options: Of that.
     """
     bundle, _ = _trained(task, trained, options)
-    rows = _rows(task.rows)
+    rows = rows_of(task.rows)
     test = [row for row in rows if row.split == "test"]
     truth = [str(row.label) for row in test]
     answered = _Answers(task, bundle, test)
@@ -170,36 +170,23 @@ class _Answers:
 
 def _trained(task: Prepared, key: Key, options: Sequence[str]) -> tuple[Path, dict[str, Any]]:
     """The bundle of a training and what the command said, from the work folder if it is there."""
-    named = "-".join(filter(None, (key.kind, key.method, key.variant, str(key.seed))))
+    named = folder_name(key)
     folder = task.folder / named
-    bundle, told, work = folder / "task.fala", folder / "said.json", folder / "training"
-    if not (bundle.is_file() and told.is_file()):
-        folder.mkdir(parents=True, exist_ok=True)
-        start = time.perf_counter()
+    bundle, work = folder / "task.fala", folder / "training"
 
-        def say(line: str) -> None:
-            if "loss" in line or "accuracy" in line or "continuing" in line:
-                click.echo(f"{task.data} {named}: {line}", err=True)
+    def say(line: str) -> None:
+        if "loss" in line or "accuracy" in line or "continuing" in line:
+            click.echo(f"{task.data} {named}: {line}", err=True)
 
-        said = train_adapter(
+    def train() -> dict[str, Any]:
+        return train_adapter(
             task.base, task.transformer, task.rows, work, bundle, task.data,
             "--seed", str(key.seed), *options, say=say,
         )  # fmt: skip
-        said["seconds"] = time.perf_counter() - start
-        text = json.dumps(said)
-        write_atomically(told, lambda part: _write(part, text))
+
+    said = said_once(folder, [bundle], train)
     shutil.rmtree(work, ignore_errors=True)  # three times the model, of a training that is over
-    said = json.loads(told.read_text(encoding="utf-8"))
     return bundle, said
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
-
-
-def _rows(path: Path) -> list[Row]:
-    with path.open("rb") as lines:
-        return read_rows(lines)
 
 
 def _head(bundle: Bundle) -> Head:

@@ -8,22 +8,29 @@ over seeds of the training: its rows are divided once.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from fala import DataError, FalaError
+from fala import DataError
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.output import save
 from fala_sim.data.place import find_place, is_benchmark
 from fala_sim.digests import digest_of
-from fala_sim.records import Key, Kind, read_records, recorded
+from fala_sim.records import Key, Kind, recorded
 from fala_sim.run import adapter_jobs
 from fala_sim.run.adapter_jobs import Prepared
-from fala_sim.run.plan import OtherPlanError, Plan, Say
+from fala_sim.run.plan import Plan, Say
 from fala_sim.run.runner import Task, run_tasks
-from fala_sim.run.sources import SHORT, TUNED, Source, find_source
+from fala_sim.run.sources import SHORT, Source
+from fala_sim.run.trainings import (
+    Trial,
+    check_records,
+    folder_of,
+    prepare_all,
+    task_of,
+    trainable,
+)
 from fala_sim.run.vendor import export_backbone
 
 #: Kinds of record that are made here, in the order in which they are: what is compared first, then
@@ -43,23 +50,6 @@ SCALES = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-1, 1.0)
 # Rows, or the way of training, were others before it was 1.
 _FORM = 1
 _SPLIT_SEED = 0  # of the draw of validation rows, whichever seed is trained with
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One training.
-
-    Attributes:
-        kind: Of its record.
-        method: Of the exporter's.
-        variant: What sets it apart from others of the method.
-        options: Of the exporter's command.
-    """
-
-    kind: Kind
-    method: str
-    variant: str
-    options: tuple[str, ...]
 
 
 def trials(kinds: Sequence[Kind], layers: int) -> list[Trial]:
@@ -104,20 +94,12 @@ def run_adapters(plan: Plan, kinds: Sequence[Kind], say: Say) -> list[str]:
     names = [name for name in plan.data if is_benchmark(name)]
     if not names:
         raise DataError("adapters are tried on benchmarks; name cola or mrpc with --data")
-    source = _trainable(plan)
+    source = trainable(plan, "adapters")
     base = plan.work / f"adapters-{source.digest[:SHORT]}.fala"
     if not base.is_file():
         say(f"exporting {source.name} to int8, with inputs for adapters")
-        export_backbone(_folder(source), base, source.name, adapters=True)
-    tasks: list[Prepared] = []
-    failures: list[str] = []
-    for name in names:
-        found = _prepared(plan, name, source, base)
-        if isinstance(found, Prepared):
-            tasks.append(found)
-        else:
-            say(f"{name}: left out: {found}")
-            failures.append(f"{name}: {found}")
+        export_backbone(folder_of(source), base, source.name, adapters=True)
+    tasks, failures = prepare_all(names, lambda name: _prepare(plan, name, source, base), say)
     # What an earlier kind trained is there for a later one.
     for kind in ADAPTER_KINDS:
         if kind in kinds:
@@ -137,7 +119,7 @@ def _trainings(plan: Plan, tasks: Sequence[Prepared], kind: Kind) -> Iterator[Ta
             for task in tasks:
                 key = Key(trial.kind, task.data, trial.method, "all", seed, trial.variant)
                 call = partial(adapter_jobs.train, task, plan.results, key, trial.options)
-                yield _task(key, call, partial(recorded, plan.results, key))
+                yield task_of(key, call, partial(recorded, plan.results, key))
 
 
 def _spans(plan: Plan, tasks: Sequence[Prepared]) -> Iterator[Task]:
@@ -153,28 +135,7 @@ def _spans(plan: Plan, tasks: Sequence[Prepared]) -> Iterator[Task]:
             def done(keys: Sequence[Key] = keys) -> bool:
                 return all(recorded(plan.results, key) for key in keys)
 
-            yield _task(Key("adapter-span", task.data, "adapters", "all", seed), call, done)
-
-
-def _task(key: Key, call: partial[None], done: Callable[[], bool]) -> Task:
-    named = (key.kind, key.data, key.method, key.variant, f"seed {key.seed}")
-    return Task(" ".join(filter(None, named)), lambda: call, done)
-
-
-def _trainable(plan: Plan) -> Source:
-    source = find_source(plan.new, plan.work)
-    if source.transformer is None or source.tuned:
-        raise DataError(
-            f"--new {plan.new}: adapters are trained on minilm, or on a Hugging Face folder; "
-            f"{'without ' + TUNED if source.tuned else 'a bundle has its graph alone'}"
-        )
-    return source
-
-
-def _folder(source: Source) -> Path:
-    if source.transformer is None:
-        raise TypeError("a source that is trained has a folder")
-    return source.transformer
+            yield task_of(Key("adapter-span", task.data, "adapters", "all", seed), call, done)
 
 
 def _layers(tasks: Sequence[Prepared]) -> int:
@@ -189,20 +150,11 @@ def _layers(tasks: Sequence[Prepared]) -> int:
         raise DataError(f"{path}: does not say how many layers the model has") from error
 
 
-def _prepared(plan: Plan, name: str, source: Source, base: Path) -> Prepared | FalaError:
-    try:
-        return _prepare(plan, name, source, base)
-    except OtherPlanError:
-        raise
-    except FalaError as error:
-        return error
-
-
 def _prepare(plan: Plan, name: str, source: Source, base: Path) -> Prepared:
     """The rows of a benchmark, in a folder of the run's work."""
     place = find_place(name, plan.data_dir)
     digests = {"data": place.digest(), "new": source.digest}
-    _check(plan.results, name, source.name, digests)
+    check_records(plan.results, ADAPTER_KINDS, name, source.name, digests)
     folder = plan.work / f"adapters-{digest_of((_FORM, *digests.values()))[:SHORT]}"
     rows = folder / "rows.jsonl"
     if not rows.is_file():
@@ -210,15 +162,4 @@ def _prepare(plan: Plan, name: str, source: Source, base: Path) -> Prepared:
         folder.mkdir(parents=True, exist_ok=True)
         lines = (json.dumps(row.fields()).encode() + b"\n" for row in conversion.rows)
         save(lines, rows)
-    return Prepared(name, folder, rows, base, _folder(source), source.name, digests)
-
-
-def _check(results: Path, name: str, new: str, digests: Mapping[str, str]) -> None:
-    """Records of other data, or of another backbone, are not taken for those of this plan."""
-    for kind in ADAPTER_KINDS:
-        for record in read_records(results, kind):
-            if record["data"] == name and record["digests"] != digests:
-                raise OtherPlanError(
-                    f"{results}: has records of {name} with other data, or with another backbone "
-                    f"than this {new}; name another folder with --results"
-                )
+    return Prepared(name, folder, rows, base, folder_of(source), source.name, digests)

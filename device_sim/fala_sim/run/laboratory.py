@@ -17,6 +17,7 @@ from fala_sim.records import Key, Kind, read_record, read_records
 from fala_sim.run.adapters import ADAPTER_KINDS, run_adapters
 from fala_sim.run.divisions import Participants, participants
 from fala_sim.run.plan import OtherPlanError, Plan, Say, Vendor
+from fala_sim.run.prompts import PROMPT_KINDS, TRAINING, run_prompts
 from fala_sim.run.runner import Task, run_tasks
 from fala_sim.run.tasks import (
     ABLATED,
@@ -53,6 +54,13 @@ def run(plan: Plan, kinds: Sequence[Kind], say: Say) -> list[str]:
         failures += run_tasks(flops(plan), jobs=1, say=say)
     if set(kinds) == {"flops"}:
         return failures
+    if prompts := [kind for kind in kinds if kind in PROMPT_KINDS]:
+        if set(plan.methods) != set(METHODS):
+            raise DataError("--methods: what prompts are compared with replaces no backbone")
+        failures += run_prompts(plan, prompts, say)
+        kinds = [kind for kind in kinds if kind not in (*PROMPT_KINDS, TRAINING)]
+        if not kinds:
+            return failures
     plan, kinds, failed = _benchmarks(plan, kinds, say)
     failures += failed
     if not kinds:

@@ -31,6 +31,8 @@ class Plan:
         new: The backbone that comes; after ``tuned:``, trained on each data set's public first.
         methods: Which methods.
         jobs: Processes at once.
+        extent: How much of the data writers' prompts are tried on; a name of
+            ``fala_sim.run.prompt_rows.EXTENTS``.
 
     Raises:
         DataError: If the old backbone is to be trained first.
@@ -45,6 +47,7 @@ class Plan:
     new: str
     methods: tuple[str, ...]
     jobs: int
+    extent: str = "quick"
 
     def __post_init__(self) -> None:
         if self.old.startswith(TUNED):

@@ -104,6 +104,56 @@ def train_adapter(
         raise DataError(f"{task}: cannot be trained: {error}") from error
 
 
+def train_prompts(
+    folder: Path, rows: Path, work: Path, out: Path, name: str, *options: str, say: Say
+) -> dict[str, Any]:
+    """Train a backbone, a head and writers' prompts.
+
+    Args:
+        folder: The Hugging Face folder of the backbone as it was.
+        rows: Public ones, which name their writers.
+        work: Of the checkpoints, from which an interrupted training goes on; the trained model is
+            in its ``model`` afterwards.
+        out: The release that a vendor would ship, in float32: it is not measured here.
+        name: For its manifest.
+        options: Of the kind of prompts.
+        say: Told what the command says of its progress.
+
+    Returns:
+        What the command says of the training.
+
+    Raises:
+        DataError: If it cannot be trained.
+    """
+    files = ("--data", str(rows), "--work", str(work), "--resume", "--out", str(out))
+    more = ("--name", name, "--quantize", "none")
+    try:
+        return _run("prompts", str(folder), *files, *more, *options, say=say)
+    except RefusedError as error:
+        raise DataError(f"{name}: writers' prompts cannot be trained: {error}") from error
+
+
+def ask_prompts(model: Path, rows: Path, answers: Path) -> dict[str, Any]:
+    """Ask a model with writers' prompts for logits and embeddings of train and test rows.
+
+    Args:
+        model: What ``train_prompts`` left in its work folder.
+        rows: With their writers.
+        answers: Written: an object of JSON a row.
+
+    Returns:
+        What the command says of them.
+
+    Raises:
+        DataError: If it cannot be asked.
+    """
+    files = ("--evaluate", str(rows), "--out", str(answers))
+    try:
+        return _run("prompts", str(model), *files, "--embeddings")
+    except RefusedError as error:
+        raise DataError(f"writers' prompts cannot be asked: {error}") from error
+
+
 def add_bridge(earlier: Path, release: Path, division: Division) -> dict[str, Any]:
     """Put a bridge from an earlier backbone into a release, learnt on texts of the public.
 

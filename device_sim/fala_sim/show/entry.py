@@ -15,6 +15,9 @@ Made = TypeVar("Made")
 #: Options of ``--run`` for what is of benchmarks, which have no people.
 BENCHMARKS: Mapping[str, Any] = {"data": ("cola", "mrpc"), "seeds": 3}
 
+#: Of what is of writers: those who have a prompt.
+WRITERS: Mapping[str, Any] = {"data": ("md-agreement",), "users": 12}
+
 #: The report's parts, by anchor, in their order.
 SECTIONS = {
     "overview": "Overview",
@@ -27,6 +30,7 @@ SECTIONS = {
     "devices": "Classes of real devices",
     "search": "How settings were chosen",
     "adapters": "Many tasks on one backbone",
+    "prompts": "Writers' prompts",
 }
 
 

@@ -79,7 +79,8 @@ def predict(
     logits = np.empty((len(inputs), len(module.bias)), dtype=np.float32)
     embeddings = np.empty((len(inputs), module.weight.shape[1]), dtype=np.float32)
     lengths = inputs.lengths
-    order = sorted(range(len(inputs)), key=lengths.__getitem__)
+    distinct, places = inputs.distinct(numbers)
+    order = sorted(distinct, key=lengths.__getitem__)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     module.to(device)
     with torch.inference_mode(), progress(label, len(order)) as bar:
@@ -91,4 +92,5 @@ def predict(
             logits[chosen], embeddings[chosen] = (part.cpu().numpy() for part in found)
             bar.update(len(chosen))
     module.cpu()
-    return logits, embeddings
+    of = np.asarray(distinct, dtype=np.int64)[places]
+    return logits[of], embeddings[of]

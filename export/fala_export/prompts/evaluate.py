@@ -9,7 +9,7 @@ from typing import Any
 from fala import DataError, ExportError
 from fala.vendor import Row, label_probabilities, read_rows, write_atomically
 from fala_export.prompts.classifier import predict
-from fala_export.prompts.settings import HARD
+from fala_export.prompts.settings import HARD, NONE
 from fala_export.prompts.train import Model, set_apart
 from fala_export.prompts.writers import UNKNOWN
 from fala_export.training.figures import measure_answers
@@ -54,9 +54,12 @@ def evaluate(model: Model, data: Path, out: Path, *, embeddings: bool = False) -
         if row.split == "train" and row.user is not None:
             own.setdefault(row.user, []).append(str(row.example))
     asked = [row for row in rows if row.split != "public"] if embeddings else tested
-    inputs = model.inputs(asked, own)
-    logits, states = predict(model.module, inputs, inputs.numbers, "answering")
-    alone, _ = predict(model.module, inputs, [UNKNOWN] * len(asked), "answering as to a stranger")
+    # Together: what a stranger is answered is one answer for all.
+    inputs = model.inputs([*asked, *asked], own)
+    strangers = [UNKNOWN] * len(asked)
+    told = strangers if model.settings.kind == NONE else inputs.numbers[: len(asked)]
+    both, every = predict(model.module, inputs, [*told, *strangers], "answering")
+    logits, alone, states = both[: len(asked)], both[len(asked) :], every[: len(asked)]
     known = [number != UNKNOWN for number in model.writers.numbers([row.user for row in asked])]
     lines = []
     for place, row in enumerate(asked):

@@ -51,6 +51,24 @@ class Inputs:
         lengths = self._texts.lengths
         return [lengths[place] for place in self._place]
 
+    def distinct(self, numbers: Sequence[int]) -> tuple[list[int], list[int]]:
+        """The rows that differ in text or prompt, and for every row its place among them.
+
+        Several writers label a text, and to a stranger they are one.
+
+        Args:
+            numbers: Whose prompts, row by row.
+        """
+        first: dict[tuple[int, int], int] = {}
+        rows: list[int] = []
+        places = []
+        for row, asked in enumerate(zip(self._place, numbers, strict=True)):
+            if asked not in first:
+                first[asked] = len(rows)
+                rows.append(row)
+            places.append(first[asked])
+        return rows, places
+
     def take(self, chosen: Sequence[int], numbers: Sequence[int]) -> dict[str, Tensor]:
         """What ``PromptedEncoder.forward`` takes, of some rows.
 

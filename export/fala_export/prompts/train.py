@@ -9,6 +9,7 @@ from typing import Any
 
 from fala import DataError, ExportError, Head, fit_head
 from fala.vendor import CLASSIFICATION, Row, label_probabilities, unique_texts
+from fala_export.adapters.methods import parameters
 from fala_export.models.encoder import Encoder
 from fala_export.prompts.classifier import PromptedClassifier, predict
 from fala_export.prompts.contexts import Contexts
@@ -175,6 +176,7 @@ def train_prompts(
     head = _start(learner, division.training, rows.labels)
     biases = len(writers.names) if prompts.kind == USER_BIAS else 0
     module = PromptedClassifier(prompted, head, biases)
+    counts = parameters(module)
     known = (_positions(division.training, rows.labels), len(rows.labels))
     asked = (_positions(division.validation, rows.labels), len(rows.labels))
     histories["task"] = train_module(
@@ -189,6 +191,7 @@ def train_prompts(
     details["training"] |= {
         "recipe": {**recipe, **asdict(loop), "seed": seed},
         "history": {stage: history_of(history) for stage, history in histories.items()},
+        "parameters": counts,
     }
     examples = unique_texts(row.example for row in division.held_out)
     examples = examples[:: -(-len(examples) // _EXAMPLES)]

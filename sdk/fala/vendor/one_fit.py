@@ -11,6 +11,7 @@ from fala.solver.fit import (
     default_scales,
     fit,
 )
+from fala.solver.judge import Verdict, judge
 from fala.solver.threads import one_blas_thread
 from fala.solver.training import Block, Inputs, TrainingSet
 from fala.solver.whitened import whiten
@@ -25,9 +26,11 @@ __all__ = [
     "Inputs",
     "SparseRows",
     "TrainingSet",
+    "Verdict",
     "blocks_of",
     "default_scales",
     "fit",
+    "judge",
     "one_blas_thread",
     "whiten",
 ]

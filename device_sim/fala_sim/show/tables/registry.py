@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from fala import DataError
 from fala_sim.records import Kind
-from fala_sim.show.entry import BENCHMARKS, Entry
+from fala_sim.show.entry import BENCHMARKS, WRITERS, Entry
 from fala_sim.show.tables.ablations import table_3, table_4, table_5, table_6, table_7
 from fala_sim.show.tables.adapters import (
     adapter_ablation,
@@ -23,6 +23,7 @@ from fala_sim.show.tables.curves import chains, cold, curves, twenty
 from fala_sim.show.tables.ours import frontier, verdicts
 from fala_sim.show.tables.overall import comparisons, headline, table_2
 from fala_sim.show.tables.profiles import profiles
+from fala_sim.show.tables.prompts import prompt_lengths, prompts
 from fala_sim.show.tables.records import Records
 from fala_sim.show.tables.search import search
 from fala_sim.show.tables.table import Table
@@ -71,6 +72,15 @@ _ENTRIES = (
                    "adapters without those of some layers", "adapter-span"),
             _entry("adapter-init", "adapters", adapter_init,
                    "adapters by the scale of their first weights", "adapter-init"),
+        )
+    ),
+    *(
+        replace(entry, defaults=WRITERS)
+        for entry in (
+            _entry("prompts", "prompts", prompts,
+                   "writers' prompts against none, and a personal head on each", "prompt"),
+            _entry("prompt-lengths", "prompts", prompt_lengths,
+                   "writers' prompts by their length", "prompt-length"),
         )
     ),
     _entry("profiles", "devices", profiles, "replacements within real devices' limits", "profile"),

@@ -1,0 +1,154 @@
+"""The experiments of Oba et al. (PerPLM): one backbone that is told whose label it is to guess.
+
+Writers' prompts of four kinds against none and against a bias of the writer's own, with and without
+guessing masked words first, through an MLP or not, on a backbone that is trained or left as it is;
+and the same with the device's personal head on top. Of the paper's data there is none here: SQuAD,
+the 17 additional tasks and the recommendation of hashtags are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from fala import DataError
+from fala_sim.data.place import find_place, is_benchmark
+from fala_sim.digests import digest_of, file_digest
+from fala_sim.records import Key, Kind
+from fala_sim.run import prompt_jobs
+from fala_sim.run.plan import Plan, Say
+from fala_sim.run.prompt_jobs import PEERS, Prepared
+from fala_sim.run.prompt_rows import ELSEWHERE, EXTENTS, is_reviews, write_rows
+from fala_sim.run.runner import Task, run_tasks
+from fala_sim.run.sources import SHORT, Source
+from fala_sim.run.trainings import (
+    Trial,
+    check_records,
+    folder_of,
+    prepare_all,
+    task_of,
+    trainable,
+)
+
+#: Kinds of record that are asked for here, and that of a training, which comes along.
+PROMPT_KINDS: tuple[Kind, ...] = ("prompt", "prompt-length")
+TRAINING: Kind = "prompt-training"
+
+PLAIN = ("none", "user-bias")
+SOFT, HARD = ("soft-one", "soft-all"), ("hard-static", "hard-dynamic")
+#: Lengths of the comparison, and the others: vectors of soft prompts, tokens of hard ones.
+USUAL = dict.fromkeys(SOFT, 8) | dict.fromkeys(HARD, 64)
+LENGTHS = dict.fromkeys(SOFT, (1, 32)) | dict.fromkeys(HARD, (16, 256))
+
+#: Why there is no hard prompt of reviews.
+NO_ROOM = (
+    "no hard prompts: half of the reviews are longer than the 510 tokens that the model takes, so "
+    "a writer's own texts have no room beside one, and an input is never cut to make room"
+)
+
+# Rows, or the way of training, were others before it was 1.
+_FORM = 1
+
+
+def trials(kinds: Sequence[Kind], *, hard: bool = True) -> list[Trial]:
+    """What some kinds of record need trained, in the order of their worth.
+
+    Args:
+        kinds: Kinds of record.
+        hard: Whether there is room for hard prompts.
+    """
+    prompts = (*SOFT, *HARD) if hard else SOFT
+    found = [_trial("prompt", "none"), *(_trial("prompt", kind) for kind in prompts)]
+    if "prompt" in kinds:
+        found.append(_trial("prompt", "user-bias"))
+        every = (*PLAIN, *prompts)
+        found += [_trial("prompt", kind, "fixed", "--fixed-backbone") for kind in every]
+        found += [_trial("prompt", kind, "mlm", "--mlm") for kind in ("none", *prompts)]
+        found += [_trial("prompt", kind, "no-mlp", "--no-mlp") for kind in SOFT]
+    if "prompt-length" in kinds:
+        for kind in prompts:
+            for length in LENGTHS[kind]:
+                found.append(
+                    _trial("prompt-length", kind, f"length-{length}", "--length", str(length))
+                )
+    return found
+
+
+def run_prompts(plan: Plan, kinds: Sequence[Kind], say: Say) -> list[str]:
+    """Run what some kinds of record need of a plan's data sets, and is not recorded yet.
+
+    Args:
+        plan: What is asked.
+        kinds: Kinds of record; those of ``PROMPT_KINDS`` are looked at.
+        say: Told of progress.
+
+    Returns:
+        One line for each data set that cannot be prepared, and for each job that failed.
+
+    Raises:
+        DataError: There is no data set of people, the backbone cannot be trained, or the folder
+            holds the records of another plan.
+    """
+    names = [name for name in plan.data if not is_benchmark(name)]
+    if not names:
+        raise DataError("writers' prompts are of people; name md-agreement with --data")
+    source = trainable(plan, "writers' prompts")
+    failures: list[str] = []
+    for seed in range(plan.seeds):
+        tasks, failed = prepare_all(names, partial(_prepare, plan, source=source, seed=seed), say)
+        failures += failed
+        failures += run_tasks(_trainings(plan, tasks, kinds), jobs=plan.jobs, say=say)
+        if "prompt" in kinds:  # what they begin with is trained now
+            failures += run_tasks(_peers(plan, tasks), jobs=plan.jobs, say=say)
+    return list(dict.fromkeys(failures))
+
+
+def _trial(kind: Kind, method: str, variant: str = "", *options: str) -> Trial:
+    return Trial(kind, method, variant, options)
+
+
+def _trainings(plan: Plan, tasks: Sequence[Prepared], kinds: Sequence[Kind]) -> Iterator[Task]:
+    for task in tasks:
+        for trial in trials(kinds, hard=not task.about["no_hard"]):
+            key = Key(trial.kind, task.data, trial.method, "all", task.seed, trial.variant)
+            call = partial(prompt_jobs.train, task, plan.results, key, _with_mlm(plan, trial))
+            yield task_of(key, call, partial(prompt_jobs.done, plan.results, key))
+
+
+def _peers(plan: Plan, tasks: Sequence[Prepared]) -> Iterator[Task]:
+    for task in tasks:
+        base = Key("prompt", task.data, "none", "all", task.seed)
+        for method in PEERS:
+            key = Key("prompt", task.data, method, "all", task.seed)
+            call = partial(prompt_jobs.compare, task, plan.results, key, base)
+            yield task_of(key, call, partial(prompt_jobs.done, plan.results, key))
+
+
+def _with_mlm(plan: Plan, trial: Trial) -> tuple[str, ...]:
+    """A trial's options, with as many passes over masked words as the plan has."""
+    if "--mlm" not in trial.options:
+        return trial.options
+    return (*trial.options, "--mlm-epochs", str(EXTENTS[plan.extent].mlm_epochs))
+
+
+def _prepare(plan: Plan, name: str, *, source: Source, seed: int) -> Prepared:
+    """The rows of a data set, in a folder of the run's work."""
+    extent = EXTENTS[plan.extent]
+    place = find_place(name, plan.data_dir)
+    reviews = is_reviews(place)
+    made = {"data": place.digest(), "new": source.digest, "plan": digest_of((extent, plan.users))}
+    check_records(plan.results, (*PROMPT_KINDS, TRAINING), name, source.name, made)
+    folder = plan.work / f"prompts-{digest_of((_FORM, seed, *made.values()))[:SHORT]}"
+    written = write_rows(name, plan.data_dir, folder, extent, users=plan.users, seed=seed)
+    tokens = extent.tokens[reviews]
+    about = {
+        "extent": extent.told(),
+        "tokens": tokens,
+        "no_hard": NO_ROOM if reviews else "",
+        "elsewhere": ELSEWHERE.get(name, ""),
+        "rows": {"training": file_digest(written.training), "asked": file_digest(written.asked)},
+    }
+    return Prepared(
+        name, seed, folder, written, folder_of(source), source.name,
+        ("--max-length", str(tokens)), about, made,
+    )  # fmt: skip
