@@ -104,12 +104,14 @@ def train(task: Prepared, results: Path, key: Key, options: Sequence[str]) -> No
     answers = folder / "answers.jsonl"
     asked = ask_prompts(folder / "training" / "model", task.written.asked, answers)
     head = _head(folder / "prompts.fala")
+    training = said["training"]
+    length = training["recipe"]["prompts_length"]
     for user, group in task.written.writers.items():
         own = replace(key, user=user)
         if not recorded(results, own):
             found = _answers(answers, user)
-            write_record(results, own, _about(task, user, group, found) | _scored(head, found))
-    training = said["training"]
+            content = _about(task, group, found) | _scored(head, found)
+            write_record(results, own, content | {"length": length})
     content = {
         **_said_of(task),
         "parameters": training["parameters"],
@@ -260,7 +262,7 @@ def _said_of(task: Prepared) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _about(task: Prepared, user: str, group: Group, found: Mapping[str, _Rows]) -> dict[str, Any]:
+def _about(task: Prepared, group: Group, found: Mapping[str, _Rows]) -> dict[str, Any]:
     counts = {split: len(rows.labels) for split, rows in found.items()}
     return {**_said_of(task), "group": group, **counts}
 

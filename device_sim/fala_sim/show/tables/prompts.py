@@ -12,8 +12,6 @@ from fala_sim.metric.quality import figures
 from fala_sim.metric.statistics import Figure, describe, differences, over_users, score
 from fala_sim.metric.value import Value
 from fala_sim.records import Record
-from fala_sim.run.prompt_rows import GROUPS
-from fala_sim.run.prompts import HARD, PLAIN, SOFT, USUAL
 from fala_sim.show.tables.records import METRICS, Records, made
 from fala_sim.show.tables.table import NOT_RUN, Cell, Table
 
@@ -34,7 +32,10 @@ METHODS = {
     "lora": "none; then LoRA on the writer's rows",
     "adapter": "none; then adapters on the writer's rows",
 }
-_PEERS = ("lora", "adapter")
+_PLAIN, _PEERS = ("none", "user-bias"), ("lora", "adapter")
+_SOFT, _HARD = ("soft-one", "soft-all"), ("hard-static", "hard-dynamic")
+#: Whose prompts are asked for.
+_GROUPS = ("known", "new", "elsewhere")
 
 _MEASURED = (
     "Means over writers with their [95% t interval], on documents that nobody trained on. Known "
@@ -61,12 +62,12 @@ def prompts(records: Records) -> Table:
     order = [
         (method, variant)
         for variant in VARIANTS
-        for method in (*PLAIN, *SOFT, *HARD)
+        for method in (*_PLAIN, *_SOFT, *_HARD)
         if _tried(method, variant)
     ] + [(method, "") for method in _PEERS]
     rows: list[tuple[Cell, ...]] = []
     for data, group, own in _groups(runs):
-        without = HARD if own[0]["no_hard"] else ()
+        without = _HARD if own[0]["no_hard"] else ()
         for method, variant in order:
             if method in without or (method in _PEERS and group == "elsewhere"):
                 continue
@@ -91,17 +92,20 @@ def prompt_lengths(records: Records) -> Table:
     """
     lengths = records.need("prompt-length")
     runs = [*records.of("prompt"), *lengths]
+    prompts = [one for one in runs if not one["variant"] or one["kind"] == "prompt-length"]
     tried = sorted(
-        {(record["method"], _length(record)) for record in lengths}
-        | {(method, length) for method, length in USUAL.items()},
-        key=lambda one: ((*SOFT, *HARD).index(one[0]), one[1]),
+        {
+            (one["method"], one["length"], one["variant"])
+            for one in prompts
+            if one["method"] in (*_SOFT, *_HARD)
+        },
+        key=lambda trial: ((*_SOFT, *_HARD).index(trial[0]), trial[1]),
     )
     rows: list[tuple[Cell, ...]] = []
     for data, group, own in _groups(runs):
-        without = HARD if own[0]["no_hard"] else ()
-        for method, length in tried:
+        without = _HARD if own[0]["no_hard"] else ()
+        for method, length, variant in tried:
             if method not in without:
-                variant = "" if length == USUAL[method] else f"length-{length}"
                 rows.append((data, _writers(own, group), METHODS[method], length,
                              *_cells(records, own, method, variant)))  # fmt: skip
     return Table(
@@ -124,7 +128,7 @@ def _tried(method: str, variant: str) -> bool:
     """Whether a method has a variant."""
     if variant == "mlm":
         return method != "user-bias"
-    return variant != "no-mlp" or method in SOFT
+    return variant != "no-mlp" or method in _SOFT
 
 
 def _cells(records: Records, own: Sequence[Record], method: str, variant: str) -> tuple[Cell, ...]:
@@ -202,7 +206,7 @@ def _of(records: Iterable[Record], method: str, variant: str) -> list[Record]:
 def _groups(records: Sequence[Record]) -> Iterator[tuple[str, str, list[Record]]]:
     """The writers' records by data set and group."""
     for data in sorted({record["data"] for record in records}):
-        for group in GROUPS:
+        for group in _GROUPS:
             own = [one for one in records if (one["data"], one["group"]) == (data, group)]
             if own:
                 yield data, group, own
@@ -211,10 +215,6 @@ def _groups(records: Sequence[Record]) -> Iterator[tuple[str, str, list[Record]]
 def _writers(records: Sequence[Record], group: str) -> str:
     count = len({record["user"] for record in records})
     return f"{count} of {records[0]['elsewhere']}" if group == "elsewhere" else f"{count} {group}"
-
-
-def _length(record: Record) -> int:
-    return int(record["variant"].removeprefix("length-"))
 
 
 def _mean(value: Value | None) -> float | None:
