@@ -3,6 +3,7 @@
 from adapter_records import write_adapters
 from fala_sim.records import KINDS, Key, read_records, write_record
 from fala_sim.show.tables.records import Records
+from prompt_records import write_prompts
 
 #: A user may be named anything.
 EVIL = "<script>alert('x')</script>"
@@ -89,6 +90,7 @@ def write_run(results):
         }
         write("profile", "tweets", "fala", "Ann", content, profile)
     write_adapters(results)
+    write_prompts(results)
 
 
 def read_run(results):

@@ -35,6 +35,8 @@ PEERS: Mapping[str, Settings] = {
     "adapter": {"learning_rate": 5e-4, "epochs": 2},
 }
 
+_ANSWERS = "answers.jsonl"
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -101,8 +103,9 @@ def train(task: Prepared, results: Path, key: Key, options: Sequence[str]) -> No
     """
     start = time.perf_counter()
     folder, said = _trained(task, key, options)
-    answers = folder / "answers.jsonl"
-    asked = ask_prompts(folder / "training" / "model", task.written.asked, answers)
+    answers = folder / _ANSWERS
+    if not answers.is_file():
+        ask_prompts(folder / "training" / "model", task.written.asked, answers)
     head = _head(folder / "prompts.fala")
     training = said["training"]
     length = training["recipe"]["prompts_length"]
@@ -118,7 +121,6 @@ def train(task: Prepared, results: Path, key: Key, options: Sequence[str]) -> No
         "writers": training["recipe"]["writers"],
         "trained_rows": training["data"]["training"]["rows"],
         "figures": training["figures"],
-        "asked": asked["figures"],
         "history": training["history"],
         "recipe": training["recipe"],
         "versions": training["versions"],
@@ -218,6 +220,7 @@ def _trained(task: Prepared, key: Key, options: Sequence[str]) -> tuple[Path, di
             click.echo(f"{task.data} {named}: {line}", err=True)
 
     def run() -> dict[str, Any]:
+        (folder / _ANSWERS).unlink(missing_ok=True)  # of an earlier model
         return train_prompts(
             task.transformer, task.written.training, work, bundle, task.new,
             "--kind", key.method, "--seed", str(key.seed), *task.options, *options, say=say,

@@ -133,23 +133,20 @@ def train_prompts(
         raise DataError(f"{name}: writers' prompts cannot be trained: {error}") from error
 
 
-def ask_prompts(model: Path, rows: Path, answers: Path) -> dict[str, Any]:
+def ask_prompts(model: Path, rows: Path, answers: Path) -> None:
     """Ask a model with writers' prompts for logits and embeddings of train and test rows.
 
     Args:
         model: What ``train_prompts`` left in its work folder.
         rows: With their writers.
-        answers: Written: an object of JSON a row.
-
-    Returns:
-        What the command says of them.
+        answers: Written, whole or not at all: an object of JSON a row.
 
     Raises:
         DataError: If it cannot be asked.
     """
     files = ("--evaluate", str(rows), "--out", str(answers))
     try:
-        return _run("prompts", str(model), *files, "--embeddings")
+        _run("prompts", str(model), *files, "--embeddings")
     except RefusedError as error:
         raise DataError(f"writers' prompts cannot be asked: {error}") from error
 

@@ -1,0 +1,114 @@
+"""Tables of writers' prompts, of records that are written by hand."""
+
+import pytest
+
+from fala import DataError
+from fala_sim.records import KINDS
+from fala_sim.show.tables.records import Records
+from fala_sim.show.tables.registry import TABLES
+from fala_sim.show.tables.table import NOT_RUN
+from prompt_records import write_prompts
+from sim_tables import cell, column
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    write_prompts(folder, seeds=(0, 1))
+    return Records.read(folder)
+
+
+def changed(records, kind, **fields):
+    """The records with other fields in those of a kind."""
+    own = {name: records.of(name) for name in ("prompt", "prompt-length", "prompt-training")}
+    return Records(own | {kind: [{**record, **fields} for record in own[kind]]})
+
+
+def test_prompts_are_told_by_writer_against_none(records):
+    table = TABLES["prompts"](records)
+    where = {"writers": "3 known", "prompts": "soft, all layers"}
+    auc = cell(table, "AUC", **where)
+    # Of each writer two seeds, of which one is 0.01 better: three writers count, not six.
+    assert (auc.mean, auc.n) == (pytest.approx(0.65 + 0.02 + 0.005), 3)
+    assert auc.low < 0.58 and auc.high > 0.77
+    difference = cell(table, "against none", **where)
+    assert difference.mean == pytest.approx(0.02)
+    assert difference.high - difference.low == pytest.approx(0, abs=1e-9)  # paired by writer
+    assert cell(table, "F1", **where) == pytest.approx(auc.mean - 0.1)
+    assert cell(table, "numbers trained", **where) == 1008
+    assert cell(table, "seconds", **where) == 60
+    # Of logits -1, -0.5, 0.2, 0.8 of labels 0, 1, 0, 1: three pairs of four are in order.
+    assert cell(table, "pooled AUC", **where) == pytest.approx(0.75, abs=0.01)
+
+
+def test_a_personal_head_is_told_against_none_with_one(records):
+    table = TABLES["prompts"](records)
+    where = {"writers": "3 new", "prompts": "soft, all layers"}
+    assert cell(table, "AUC with a personal head", **where).mean == pytest.approx(0.795)
+    assert cell(table, "against none with one", **where).mean == pytest.approx(0.01)
+    # LoRA has learnt of the same rows as the head: it is compared with that, and with none.
+    peer = {"writers": "3 new", "prompts": "none; then LoRA on the writer's rows"}
+    assert cell(table, "against none", **peer).mean == pytest.approx(0.04)
+    assert cell(table, "against none with one", **peer).mean == pytest.approx(0.01)
+    assert cell(table, "AUC with a personal head", **peer) is None
+
+
+def test_a_fixed_backbone_is_compared_with_a_fixed_one(records):
+    table = TABLES["prompts"](records)
+    soft = {"writers": "3 known", "prompts": "soft, all layers, backbone fixed"}
+    assert cell(table, "against none", **soft).mean == pytest.approx(0.03)
+    assert cell(table, "against none with one", **soft).mean == pytest.approx(0.02)
+    none = {"writers": "3 known", "prompts": "none, backbone fixed"}
+    assert cell(table, "against none", **none).mean == pytest.approx(-0.05)
+    assert cell(table, "against none", writers="3 known", prompts="none") is None
+
+
+def test_strangers_are_told_where_their_prompt_is_another(records):
+    table = TABLES["prompts"](records)
+    name = "AUC as strangers"
+    known = cell(table, name, writers="3 known", prompts="soft, all layers")
+    assert known.mean == pytest.approx(0.67)
+    for where in ({"writers": "3 new", "prompts": "soft, all layers"},
+                  {"writers": "3 known", "prompts": "none"}):  # fmt: skip
+        assert cell(table, name, **where) is None
+
+
+def test_what_was_not_run_is_told_and_writers_elsewhere_have_no_peers(records):
+    table = TABLES["prompts"](records)
+    assert cell(table, "numbers trained", writers="3 known", prompts="soft, one layer") == NOT_RUN
+    elsewhere = column(table, "prompts", writers="1 of brexit")
+    assert "soft, all layers" in elsewhere and not any("LoRA" in title for title in elsewhere)
+    # One writer has a mean, and no interval.
+    auc = cell(table, "AUC", writers="1 of brexit", prompts="none")
+    assert (auc.low, auc.n) == (None, 1)
+
+
+def test_reviews_have_no_rows_of_hard_prompts_and_the_reason(records):
+    runs = changed(records, "prompt", no_hard="no room, so no hard prompts")
+    table = TABLES["prompts"](runs)
+    assert not any("hard" in title for title in column(table, "prompts"))
+    assert "tweets: no room, so no hard prompts." in table.notes
+
+
+def test_what_learnt_nothing_is_told(records):
+    idle = {"task": {"steps": 60, "best_step": 0}}
+    notes = TABLES["prompts"](changed(records, "prompt-training", history=idle)).notes
+    assert any(note.startswith("tweets, soft, all layers, seed 1: no epoch") for note in notes)
+    assert TABLES["prompts"](records).notes == ()
+
+
+def test_lengths_stand_beside_the_usual_one(records):
+    table = TABLES["prompt-lengths"](records)
+    where = {"writers": "3 new", "prompts": "soft, all layers"}
+    assert column(table, "length", **where) == [8, 32]
+    assert cell(table, "against none", length=32, **where).mean == pytest.approx(0.01)
+    hard = {"writers": "3 new", "prompts": "hard, static"}
+    assert column(table, "length", **hard) == [16, 64]
+
+
+@pytest.mark.parametrize("name", ["prompts", "prompt-lengths"])
+def test_without_records_the_command_that_makes_them_is_told(name):
+    with pytest.raises(DataError, match=rf"`fala-sim table {name} --run`"):
+        TABLES[name](Records({}))
+    assert set(TABLES[name].needs) <= set(KINDS)
+    assert TABLES[name].defaults == {"data": ("md-agreement",), "users": 12}
