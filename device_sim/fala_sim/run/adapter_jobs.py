@@ -66,8 +66,8 @@ def train(task: Prepared, results: Path, key: Key, options: Sequence[str]) -> No
         key: Of the record.
         options: Of the exporter's command.
     """
-    start = time.perf_counter()
     bundle, said = _trained(task, key, options)
+    start = time.perf_counter()
     training = said["training"]
     rows = rows_of(task.rows)
     test = [row for row in rows if row.split == "test"]

@@ -101,8 +101,8 @@ def train(task: Prepared, results: Path, key: Key, options: Sequence[str]) -> No
         key: Of the writers' records, but for the writer.
         options: Of the exporter's command.
     """
-    start = time.perf_counter()
     folder, said = _trained(task, key, options)
+    start = time.perf_counter()
     answers = folder / _ANSWERS
     if not answers.is_file():
         ask_prompts(folder / "training" / "model", task.written.asked, answers)
@@ -141,8 +141,8 @@ def compare(task: Prepared, results: Path, key: Key, base: Key) -> None:
         key: Of the writers' records, but for the writer.
         base: Key of the training without prompts; it is trained again where its folder is gone.
     """
-    start = time.perf_counter()
     folder, _ = _trained(task, base, ())
+    start = time.perf_counter()
     bundle, transformer = folder / "prompts.fala", folder / "training" / "model"
     head = _head(bundle)
     release = Release(task.new, bundle, head, {}, {})

@@ -62,7 +62,7 @@ class Extent:
 
 #: For two cores and about an hour; and everything.
 EXTENTS = {
-    "quick": Extent("quick", 100, 100, (20, 40), False, (48, 128), 1),
+    "quick": Extent("quick", 150, 100, (20, 40), False, (48, 128), 1),
     "whole": Extent("whole", None, None, (None, None), True, (128, 256), 2),
 }
 

@@ -1,0 +1,223 @@
+"""Trainings of writers' prompts, as the laboratory plans, runs and records them."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("torch")
+pytest.importorskip("optimum")
+
+from bundles import DIMENSION, make_head, write_word_vector_release, write_word_vectors
+from fala import Bundle
+from fala_export.commands.prompts import _check
+from fala_export.commands.prompts import prompts as exporters_command
+from fala_sim.cli import main
+from fala_sim.convert.conversion import folded
+from fala_sim.records import Key, read_record, read_records
+from fala_sim.run import prompt_jobs
+from fala_sim.run.plan import OtherPlanError
+from fala_sim.run.prompt_jobs import Prepared, personal_head
+from fala_sim.run.prompt_rows import Extent, Written, write_rows
+from fala_sim.run.prompts import PROMPT_KINDS, trials
+from fala_sim.run.trainings import check_records
+from laboratory import write_data
+
+SMALL = Extent("small", 12, 6, (4, 4), False, (48, 128), 1)
+ALL = Extent("all", None, None, (None, None), True, (48, 128), 1)
+
+
+def call(*given):
+    return CliRunner().invoke(main, [str(word) for word in given], prog_name="fala-sim")
+
+
+def fails(result, *words):
+    assert result.exit_code == 1, result.output
+    last = result.stderr.strip().splitlines()[-1]
+    for word in words:
+        assert word in last, last
+
+
+def lines_of(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+# --- who is known, and who is new ------------------------------------------------------------
+
+
+def test_nobody_trains_on_a_test_document_and_new_writers_train_nothing(tmp_path):
+    data = write_data(tmp_path / "small")
+    written = write_rows(f"lewidi:{data}", None, tmp_path / "rows", SMALL, users=3, seed=0)
+    assert dict(written.writers) == {"a0": "known", "a1": "known", "a2": "known", "a3": "new"}
+    training, asked = lines_of(written.training), lines_of(written.asked)
+    assert {row["user"] for row in training} == {"a0", "a1", "a2"}
+    assert {row["split"] for row in training} == {"public"}
+    tested = {folded(row["text"]) for row in asked if row["split"] == "test"}
+    assert tested and not tested & {folded(row["text"]) for row in training}
+    for user in written.writers:
+        own = [row["split"] for row in asked if row["user"] == user]
+        assert (own.count("train"), own.count("test")) == (12, 6)
+    # What a known writer's personal head learns is what was trained on.
+    learnt = [(row["user"], row["text"]) for row in asked if row["split"] == "train"]
+    assert {(row["user"], row["text"]) for row in training} <= set(learnt)
+
+
+def test_all_of_it_is_all_that_nobody_is_tested_on(tmp_path):
+    data = write_data(tmp_path / "small")
+    written = write_rows(f"lewidi:{data}", None, tmp_path / "rows", ALL, users=3, seed=0)
+    training, asked = lines_of(written.training), lines_of(written.asked)
+    assert {row["user"] for row in training} == {"a0", "a1", "a2", "a4", "a5"}
+    tested = {folded(row["text"]) for row in asked if row["split"] == "test"}
+    assert not tested & {folded(row["text"]) for row in training}
+    # Of few people all are known.
+    every = write_rows(f"lewidi:{data}", None, tmp_path / "every", ALL, users=12, seed=0)
+    assert list(every.writers.values()) == ["known"] * 6
+
+
+def test_another_data_set_s_writers_are_asked_and_are_nobody_here(tmp_path):
+    write_data(tmp_path / "md-agreement")
+    write_data(tmp_path / "hs-brexit", annotators=2, seed=1)
+    written = write_rows("md-agreement", tmp_path, tmp_path / "rows", SMALL, users=3, seed=0)
+    elsewhere = [user for user, group in written.writers.items() if group == "elsewhere"]
+    assert sorted(elsewhere) == ["hs-brexit a0", "hs-brexit a1"]
+    own = [row["split"] for row in lines_of(written.asked) if row["user"] == "hs-brexit a0"]
+    assert (own.count("train"), own.count("test")) == (4, 4)
+    assert not any("brexit" in row["user"] for row in lines_of(written.training))
+    # The data set may not be there: then nobody of it is asked.
+    write_data(tmp_path / "alone" / "md-agreement")
+    rows = tmp_path / "rows-alone"
+    alone = write_rows("md-agreement", tmp_path / "alone", rows, SMALL, users=3, seed=0)
+    assert set(alone.writers.values()) == {"known", "new"}
+
+
+# --- a training and its records --------------------------------------------------------------
+
+
+def answer(user, split, label, own, embedding, unknown=None):
+    return {"line": 1, "user": user, "split": split, "label": label, "known": user != "new",
+            "logits": own, "unknown": own if unknown is None else unknown,
+            "embedding": embedding}  # fmt: skip
+
+
+@pytest.fixture
+def task(tmp_path):
+    """Of a training that was over, and asked, when the run was killed."""
+    rng = np.random.default_rng(0)
+    written = Written(tmp_path / "training.jsonl", tmp_path / "asked.jsonl",
+                      {"w": "known", "new": "new"})  # fmt: skip
+    about = {"extent": "quick", "tokens": 48, "no_hard": "", "elsewhere": ""}
+    prepared = Prepared("md-agreement", 0, tmp_path / "work", written, tmp_path / "tiny", "tiny",
+                        (), about, {"data": "d", "new": "n", "plan": "p"})  # fmt: skip
+    head = make_head()
+    lines = []
+    for user in written.writers:
+        for split, count in (("train", 40), ("test", 20)):
+            vectors = rng.normal(size=(count, DIMENSION)).astype(np.float32)
+            for vector in vectors:
+                own = float(head.weight[0] @ vector + head.bias[0])
+                # The writer cares for what the vendor's head does not look at.
+                label = int(vector[0] * head.weight[0, 1] > vector[1] * head.weight[0, 0])
+                told = [own + 0.5] if user == "w" else [own]
+                lines.append(answer(user, split, label, [own], vector.tolist(), told))
+    for method in ("none", "soft-all"):
+        folder = prepared.folder / f"prompt-{method}-0"
+        (folder / "training" / "model").mkdir(parents=True)
+        (folder / "training" / "model" / "config.json").write_text("{}")
+        (folder / "training" / "task" / "checkpoint-9").mkdir(parents=True)
+        write_word_vector_release(folder / "prompts.fala", head)
+        (folder / "answers.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+        training = {
+            "parameters": {"all": 1000, "trained": 100},
+            "recipe": {"writers": 2, "prompts_length": 8},
+            "data": {"training": {"rows": 30}},
+            "figures": {},
+            "history": {"task": {"steps": 9, "best_step": 9}},
+            "versions": {"torch": "2"},
+        }
+        (folder / "said.json").write_text(json.dumps({"training": training, "seconds": 5.0}))
+    return prepared
+
+
+def test_every_writer_is_recorded_and_what_peers_need_is_kept(task, tmp_path):
+    results = tmp_path / "results"
+    for method in ("none", "soft-all"):
+        key = Key("prompt", "md-agreement", method, "all", 0)
+        assert not prompt_jobs.done(results, key)
+        prompt_jobs.train(task, results, key, ())
+        assert prompt_jobs.done(results, key)
+    found = {(one["method"], one["user"]): one for one in read_records(results, "prompt")}
+    assert set(found) == {(m, u) for m in ("none", "soft-all") for u in ("w", "new")}
+    record = found["soft-all", "w"]
+    assert (record["group"], record["train"], record["test"]) == ("known", 40, 20)
+    assert record["unknown_logits"] != record["logits"]
+    assert record["unknown"]["auc"] == record["scores"]["auc"]  # it is the same half more
+    assert record["personal"]["auc"] > record["scores"]["auc"] + 0.1
+    assert found["soft-all", "new"]["unknown_logits"] == found["soft-all", "new"]["logits"]
+    said = read_record(results, Key("prompt-training", "md-agreement", "soft-all", "all", 0))
+    assert said["parameters"]["trained"] == 100 and said["seconds"] > 5
+    assert str(tmp_path) not in json.dumps([record, said])
+    assert (task.folder / "prompt-none-0" / "training" / "model").is_dir()
+    assert not (task.folder / "prompt-none-0" / "training" / "task").exists()
+    assert not (task.folder / "prompt-soft-all-0").exists()
+
+
+def test_a_personal_head_is_what_a_device_learns(tmp_path):
+    from fala import Device
+
+    head = make_head()
+    bundle = write_word_vector_release(tmp_path / "x.fala", head)
+    rng = np.random.default_rng(0)
+    words = ["film", "good", "bad", "great", "awful", "boring", "well", "made", "love", "hate"]
+    texts = [" ".join(rng.choice(words, 4)) + f" {n}" for n in range(60)]
+    labels = [str(int(rng.random() < (0.8 if "film" in text else 0.2))) for text in texts]
+    with Device.create(tmp_path / "device", bundle.path) as device:
+        device.learn(texts, labels)
+        expected = device.model
+    vectors = Bundle.open(bundle.path).backbone().encode(texts)
+    vectors = vectors.astype(np.float16).astype(np.float32)
+    weight, bias, trust = personal_head(head, head.bias, vectors, labels)
+    assert trust > 0
+    np.testing.assert_allclose(weight, expected.weight, atol=1e-5)
+    np.testing.assert_allclose(bias, expected.bias, atol=1e-5)
+    assert np.abs(weight - head.weight).max() > 0.01
+
+
+# --- what is planned, and what is refused ----------------------------------------------------
+
+
+def test_the_exporters_command_takes_every_trial():
+    needed = ("model", "--data", "d", "--work", "w", "--resume", "--out", "o", "--name", "n")
+    planned = trials(PROMPT_KINDS)
+    assert len({(one.method, one.variant) for one in planned}) == len(planned)
+    for trial in planned:
+        more = ("--quantize", "none", "--seed", "0", "--max-length", "48", "--json")
+        given = [*needed, "--kind", trial.method, *trial.options, *more]
+        params = exporters_command.make_context("prompts", given).params
+        _check(params["kind"], params["length"], params["fixed_backbone"] and params["mlm"],
+               params["no_mlp"], params["both_ways"])  # fmt: skip
+        assert params["fixed_backbone"] == (trial.variant == "fixed")
+        assert params["mlm"] == (trial.variant == "mlm")
+    assert not any("hard" in trial.method for trial in trials(PROMPT_KINDS, hard=False))
+    lengths = [one for one in trials(["prompt-length"]) if one.kind == "prompt-length"]
+    assert sorted({one.variant for one in lengths}) == [
+        "length-1", "length-16", "length-256", "length-32",
+    ]  # fmt: skip
+
+
+def test_what_cannot_be_tried_is_refused(tmp_path):
+    common = ("table", "prompts", "--run", "--results", tmp_path / "results")
+    write_word_vectors(tmp_path / "x.fala")
+    fails(call(*common, "--new", tmp_path / "x.fala"), "a bundle has its graph alone")
+    fails(call(*common, "--methods", "full"), "--methods")
+    fails(call(*common, "--data", "cola"), "name md-agreement with --data")
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_records_of_another_plan_are_not_taken_for_this_ones(task, tmp_path):
+    results = tmp_path / "results"
+    prompt_jobs.train(task, results, Key("prompt", "md-agreement", "none", "all", 0), ())
+    check_records(results, PROMPT_KINDS, "md-agreement", "tiny", task.digests)
+    with pytest.raises(OtherPlanError, match="another folder with --results"):
+        other = {**task.digests, "plan": "whole"}
+        check_records(results, PROMPT_KINDS, "md-agreement", "tiny", other)
