@@ -220,6 +220,9 @@ def table_command(name: str, as_json: bool, asked: bool, results: Path, **option
     """Print a table of the records in --results.
 
     Nothing is run and nothing is written, unless --run asks for what is missing.
+
+    The tables of writers' prompts are of --extent; of PerPLM's data there is none here of SQuAD,
+    the 17 additional tasks and the recommendation of hashtags, and they are left out.
     """
     from fala_sim.show.tables.registry import find_table
 

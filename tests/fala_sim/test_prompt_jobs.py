@@ -175,7 +175,7 @@ def test_a_personal_head_is_what_a_device_learns(tmp_path):
         device.learn(texts, labels)
         expected = device.model
     vectors = Bundle.open(bundle.path).backbone().encode(texts)
-    vectors = vectors.astype(np.float16).astype(np.float32)
+    vectors = vectors.astype(np.float16).astype(np.float32)  # as a device keeps them
     weight, bias, trust = personal_head(head, head.bias, vectors, labels)
     assert trust > 0
     np.testing.assert_allclose(weight, expected.weight, atol=1e-5)

@@ -216,7 +216,8 @@ def test_provenance(page):
     for word in ("Records", "Seeds", "Dates", "Processor", "Memory", "numpy"):
         assert f"<dt>{word}</dt>" in page
     adapters = 72  # 12 of each of two data sets and three seeds
-    count = len(TASKS) * len(USERS) * (len(METHODS) + 5) + 2 + adapters
+    prompts = 8 * 7 - 1 + 8  # of eight trials seven writers but one, and a training each
+    count = len(TASKS) * len(USERS) * (len(METHODS) + 5) + 2 + adapters + prompts
     assert f"<dd>{count}: " in page
 
 
