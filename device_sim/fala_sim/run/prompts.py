@@ -97,9 +97,13 @@ def run_prompts(plan: Plan, kinds: Sequence[Kind], say: Say) -> list[str]:
     for seed in range(plan.seeds):
         tasks, failed = prepare_all(names, partial(_prepare, plan, source=source, seed=seed), say)
         failures += failed
-        failures += run_tasks(_trainings(plan, tasks, kinds), jobs=plan.jobs, say=say)
-        if "prompt" in kinds:  # what they begin with is trained now
-            failures += run_tasks(_peers(plan, tasks), jobs=plan.jobs, say=say)
+        # What is compared first, what is trained for each writer alone, and then the variants.
+        for jobs in (
+            _trainings(plan, tasks, kinds, variants=False),
+            _peers(plan, tasks) if "prompt" in kinds else (),
+            _trainings(plan, tasks, kinds, variants=True),
+        ):
+            failures += run_tasks(jobs, jobs=plan.jobs, say=say)
     return list(dict.fromkeys(failures))
 
 
@@ -107,9 +111,13 @@ def _trial(kind: Kind, method: str, variant: str = "", *options: str) -> Trial:
     return Trial(kind, method, variant, options)
 
 
-def _trainings(plan: Plan, tasks: Sequence[Prepared], kinds: Sequence[Kind]) -> Iterator[Task]:
+def _trainings(
+    plan: Plan, tasks: Sequence[Prepared], kinds: Sequence[Kind], *, variants: bool
+) -> Iterator[Task]:
     for task in tasks:
         for trial in trials(kinds, hard=not task.about["no_hard"]):
+            if bool(trial.variant) != variants:
+                continue
             key = Key(trial.kind, task.data, trial.method, "all", task.seed, trial.variant)
             call = partial(prompt_jobs.train, task, plan.results, key, _with_mlm(plan, trial))
             yield task_of(key, call, partial(prompt_jobs.done, plan.results, key))
