@@ -62,9 +62,11 @@ def trials(kinds: Sequence[Kind], *, hard: bool = True) -> list[Trial]:
     if "prompt" in kinds:
         found.append(_trial("prompt", "user-bias"))
         every = (*PLAIN, *prompts)
-        found += [_trial("prompt", kind, "fixed", "--fixed-backbone") for kind in every]
-        found += [_trial("prompt", kind, "mlm", "--mlm") for kind in ("none", *prompts)]
-        found += [_trial("prompt", kind, "no-mlp", "--no-mlp") for kind in SOFT]
+        variants = [_trial("prompt", kind, "fixed", "--fixed-backbone") for kind in every]
+        variants += [_trial("prompt", kind, "mlm", "--mlm") for kind in ("none", *prompts)]
+        variants += [_trial("prompt", kind, "no-mlp", "--no-mlp") for kind in SOFT]
+        # The one kind that a release brings, and none, before the others.
+        found += sorted(variants, key=lambda trial: trial.method not in ("none", "soft-all"))
     if "prompt-length" in kinds:
         for kind in prompts:
             for length in LENGTHS[kind]:
