@@ -42,6 +42,7 @@ def test_the_public_door():
         "PersonalModel",
         "PopulationPrior",
         "Preview",
+        "PromptReport",
         "Progress",
         "RepairReport",
         "Report",

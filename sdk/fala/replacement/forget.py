@@ -126,7 +126,8 @@ def _teach(installed: Task, older: str, slots: _Slots, positive: Positive) -> No
     teachers: tuple[str | None, str | None] = None, None
     if newer.record.teacher is not None and not model.is_vendor:
         spoken = taught_by(memory, slot.changed(slot.generation, slot.record, model))
-        digests = [model_digest(slot.bundle, one) for one in (model, model.head.vendor_model())]
+        said_by = (model, model.head.vendor_model())
+        digests = [model_digest(slot.bundle, one, slot.record.backbone) for one in said_by]
         store.forget_logits(newer.record.teacher)
         for digest, logits in zip(digests, (spoken.logits, spoken.vendor), strict=True):
             store.add_logits(digest, logits)
@@ -172,7 +173,7 @@ def _write(installed: Task, slot: OpenSlot, fitted: Fitted | None) -> None:
     loss = None if fitted is None else fitted.loss
     written = slot_record(
         record.name, slot.bundle, model, record.teacher, record.teacher_vendor,
-        threshold=threshold, loss=loss,
+        threshold=threshold, loss=loss, backbone=record.backbone, prompt=record.prompt,
     )  # fmt: skip
     installed.rewrite(written)
     installed.store.set_fit(record.name, None)  # what was added to it is not known any more
