@@ -1,4 +1,4 @@
-"""Tiny real releases with writers' prompts: what a prompt lets through of a text tells its label."""
+"""Tiny real releases with writers' prompts: what one of them lets through tells the labels."""
 
 import numpy as np
 

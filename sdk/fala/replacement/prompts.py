@@ -22,20 +22,20 @@ from fala.backbones import Backbone
 from fala.backbones.state import provenance
 from fala.bundle.prompts import Mixture, mixed, prompt_state
 from fala.errors import BundleError, DataError, DeviceChangedError, shown
-from fala.examples import Example, unique_texts
+from fala.examples import unique_texts
 from fala.lexical.lexicon import LastRows
 from fala.model.heads import Vectors
-from fala.model.losses import Floats, cross_entropy, softmax
+from fala.model.losses import cross_entropy, softmax
 from fala.replacement.budget import Budget, Follower
 from fala.replacement.compare import Compared, compare_fits
 from fala.replacement.encode import forward
 from fala.replacement.fitting import Fitted, fit_recalled
 from fala.replacement.memory import Memory, Recalled, Target, recall, taught_by
+from fala.replacement.mixing import NotMixedError, Plan, plan_of
 from fala.replacement.refine import same_release
 from fala.replacement.stages import Stages
 from fala.report import PromptReport
 from fala.selection.next_texts import most_undecided
-from fala.solver.judge import MIN_LABELLED, MIN_OF_A_LABEL, can_judge
 from fala.store.installed import Installed, Move
 from fala.store.keeping import NOT_KEPT
 from fala.store.open_slot import OpenSlot
@@ -45,8 +45,6 @@ _log = logging.getLogger("fala.prompts")
 
 #: Whether the release's prompts are mixed for the user: where that is proven to help, or never.
 Prompts: TypeAlias = Literal["off", "auto"]
-#: Labelled examples whose likelihood mixes the prompts.
-MIXED_BY = 16
 #: Labels that are to be said since the last attempt before another one, as a share of those then:
 #: who asks every night takes, sooner or later, what is better by chance.
 GROWTH = 0.25
@@ -99,8 +97,8 @@ def mix_prompts(
     mixing = _Mixing(installed, budget, left, stages, follower)
     try:
         prompted = mixing.run()
-    except _NotMixedError as why:
-        prompted = Prompted(PromptReport(False, str(why), forward_passes=mixing.passes))
+    except NotMixedError as found:
+        prompted = Prompted(PromptReport(False, str(found), forward_passes=mixing.passes))
     except DeviceChangedError:
         prompted = Prompted(PromptReport(False, _TAKEN, forward_passes=mixing.passes))
     except (BundleError, DataError, np.linalg.LinAlgError, ArithmeticError) as error:
@@ -109,29 +107,6 @@ def mix_prompts(
         prompted = Prompted(PromptReport(False, why, forward_passes=mixing.passes))
     _log.info("prompts: %s", prompted.report.reason)
     return prompted
-
-
-class _NotMixedError(Exception):
-    """Nothing is mixed; says why."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Plan:
-    """Which examples mix the prompts, and which judge the mixture.
-
-    Attributes:
-        examples: Those that mix.
-        shares: Their labels as class shares, (n, C).
-        judges: The ids of those that judge.
-        texts: What is to be read with the mixture, the most important first.
-        least: How many of them are the fewest to judge by.
-    """
-
-    examples: Sequence[Example]
-    shares: Floats
-    judges: frozenset[int]
-    texts: Sequence[str]
-    least: int
 
 
 class _Mixing:
@@ -163,58 +138,25 @@ class _Mixing:
 
     def _prompts(self, now: OpenSlot) -> NDArray[np.float16]:
         if now.record.prompt:
-            raise _NotMixedError("a mixed prompt is in use already")
+            raise NotMixedError("a mixed prompt is in use already")
         prompts = now.bundle.prompts()
         if prompts is None:
-            raise _NotMixedError(f"{now.bundle.manifest.name} brings no prompts")
+            raise NotMixedError(f"{now.bundle.manifest.name} brings no prompts")
         if not self._installed.store.keeping.texts:
-            raise _NotMixedError(NOT_KEPT)
+            raise NotMixedError(NOT_KEPT)
         return prompts
 
-    def _plan(self, target: Target, recalled: Recalled, count: int) -> _Plan:
-        """Choose examples, all of which the backbone has seen without a prompt.
+    def _plan(self, target: Target, recalled: Recalled, count: int) -> Plan:
+        """Which examples mix the prompts, and which judge; the most undecided are read first."""
 
-        Args:
-            target: What answers.
-            recalled: The examples, as it knows them.
-            count: How many prompts there are.
-        """
-        labels, ids = recalled.training.labels, recalled.ids
-        known = np.flatnonzero(recalled.training.labelled).tolist()
-        real = [place for place in known if not recalled.missing[place]]
-        classes = labels.argmax(axis=1) if labels.shape[1] > 1 else labels[:, 0] > 0.5
-        newest = sorted(real, key=lambda place: -ids[place])
-        # Every label has its newest example among them.
-        firsts = {classes[place]: place for place in reversed(newest)}
-        chosen = list(dict.fromkeys([*firsts.values(), *newest]))[:MIXED_BY]
-        others = [place for place in newest if place not in chosen]
-        if len(chosen) < MIXED_BY or not can_judge(labels[others]):
-            raise _NotMixedError(
-                f"{len(real)} labelled examples were encoded; {MIXED_BY} mix the prompts, and "
-                f"{MIN_LABELLED} others, {MIN_OF_A_LABEL} of each of two labels, judge the mixture"
-            )
-        self._check_tried(len(real))
-
-        def texts(places: Sequence[int]) -> list[str]:
-            return unique_texts(recalled.examples[place] for place in places)
-
-        mixing = count * len(texts(chosen))
-        if mixing + len(texts(real)) > self._left:  # then those that tell the most
+        def undecided() -> list[int]:
             with self._stages.stage("solve"):
                 fitted = fit_recalled(target, recalled, self._positive)
-            order = most_undecided(fitted.left_out).tolist()
-            others = [place for place in order if place in others]
-        first = _fewest(others, classes)
-        least = len(texts([*first, *chosen]))
-        if mixing + least > self._left:
-            raise _NotMixedError(
-                f"{self._left} forward passes are left of the budget; {mixing} mix {count} "
-                f"prompts, and {least} are the fewest to judge the mixture by"
-            )
-        return _Plan(
-            [recalled.examples[place] for place in chosen], labels[chosen],
-            frozenset(ids[place] for place in others), texts([*first, *chosen, *others]), least,
-        )  # fmt: skip
+            return most_undecided(fitted.left_out).tolist()
+
+        plan = plan_of(recalled, count)
+        self._check_tried(plan.labelled)
+        return plan.within(self._left, undecided)
 
     @property
     def _positive(self) -> int:
@@ -228,7 +170,7 @@ class _Mixing:
         except (TypeError, ValueError):  # never tried; or damaged
             return
         if again:
-            raise _NotMixedError(
+            raise NotMixedError(
                 f"the prompts were tried on {then} labelled examples, and there are {labelled}; "
                 f"they are tried again at {int(np.ceil((1 + GROWTH) * then))}"
             )
@@ -237,7 +179,7 @@ class _Mixing:
         with self._installed.store.transaction():
             self._installed.store.set_own(_TRIED, json.dumps([now.bundle.digest, labelled]))
 
-    def _weights(self, now: OpenSlot, prompts: NDArray[np.float16], plan: _Plan) -> list[float]:
+    def _weights(self, now: OpenSlot, prompts: NDArray[np.float16], plan: Plan) -> list[float]:
         """The posterior of the prompts under a flat prior: by the likelihood of the labels."""
         head, texts = now.model.head, unique_texts(plan.examples)
         words = head.words(plan.examples, self._last)
@@ -253,13 +195,13 @@ class _Mixing:
         encoded = forward(texts, backbone.encode, self._deadline, self._follower)
         self.passes += len(encoded)
         if self._follower.cancelled:
-            raise _NotMixedError("cancelled")
+            raise NotMixedError("cancelled")
         if len(encoded) < least:
-            raise _NotMixedError("the time is over")
+            raise NotMixedError("the time is over")
         return encoded
 
     def _take(
-        self, began: OpenSlot, mixture: Mixture, plan: _Plan, encoded: dict[str, Vectors]
+        self, began: OpenSlot, mixture: Mixture, plan: Plan, encoded: dict[str, Vectors]
     ) -> Prompted:
         """Fit and judge; let the prompt's model answer where it is better.
 
@@ -273,7 +215,7 @@ class _Mixing:
                 with self._stages.stage("read"):
                     now = installed.now
                     if not same_release(now, began) or now.record.prompt:
-                        raise _NotMixedError(_TAKEN)
+                        raise NotMixedError(_TAKEN)
                     memory = Memory(installed.store, self._last)
                     memory.add(digest, encoded)
                     target = Target.of_slot(installed.store, now, installed.earlier())
@@ -289,9 +231,8 @@ class _Mixing:
                     compared = compare_fits(installed, now, memory, recalled, fitted, judges)
                 better = compared.to_old is not None and compared.to_old.better
                 report = self._report(mixture, compared, taken=better)
-                labelled = len(plan.judges) + len(plan.examples)
                 if not better:
-                    self._note_tried(now, labelled)
+                    self._note_tried(now, plan.labelled)
                     return Prompted(report)
                 with self._stages.stage("commit"):
                     try:
@@ -300,7 +241,7 @@ class _Mixing:
                         )
                     except DeviceChangedError:
                         continue
-                self._note_tried(now, labelled)
+                self._note_tried(now, plan.labelled)
                 return Prompted(report, fitted)
 
     def _commit(
@@ -352,18 +293,6 @@ class _Mixing:
             taken, reason, mixture.weights, self.passes, compared.labelled, compared.old,
             compared.carried, against,
         )  # fmt: skip
-
-
-def _fewest(order: Sequence[int], classes: NDArray[np.integer]) -> list[int]:
-    """The first examples, of those in order, that are enough to judge by."""
-    names, counts = np.unique(classes[list(order)], return_counts=True)
-    usual = names[np.argsort(-counts, kind="stable")[:2]]
-    first = [
-        place
-        for name in usual
-        for place in [one for one in order if classes[one] == name][:MIN_OF_A_LABEL]
-    ]
-    return list(dict.fromkeys([*first, *order]))[:MIN_LABELLED]
 
 
 def _same(task: Task) -> Move:
