@@ -48,6 +48,11 @@ class Plan:
         return self._examples(self.mixing)
 
     @property
+    def mixers(self) -> list[int]:
+        """The ids of those that mix."""
+        return [self.recalled.ids[place] for place in self.mixing]
+
+    @property
     def shares(self) -> Floats:
         """Their labels as class shares, (n, C)."""
         return self.recalled.training.labels[list(self.mixing)]
@@ -139,4 +144,4 @@ def _classes(labels: Floats) -> NDArray[np.int64]:
     """The class of every example by its shares (n, C); of one without a label it means nothing."""
     if labels.shape[1] == 1:
         return (labels[:, 0] > 0.5).astype(np.int64)
-    return labels.argmax(axis=1)
+    return np.asarray(labels.argmax(axis=1), np.int64)

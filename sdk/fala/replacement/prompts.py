@@ -38,6 +38,7 @@ from fala.report import PromptReport
 from fala.selection.next_texts import most_undecided
 from fala.store.installed import Installed, Move
 from fala.store.keeping import NOT_KEPT
+from fala.store.mixed import TRIED, note_mixed
 from fala.store.open_slot import OpenSlot
 from fala.store.task import Change, Task
 
@@ -49,7 +50,6 @@ Prompts: TypeAlias = Literal["off", "auto"]
 #: who asks every night takes, sooner or later, what is better by chance.
 GROWTH = 0.25
 
-_TRIED = "prompts tried"
 _TAKEN = "another model answers now"
 
 
@@ -152,7 +152,7 @@ class _Mixing:
         def undecided() -> list[int]:
             with self._stages.stage("solve"):
                 fitted = fit_recalled(target, recalled, self._positive)
-            return most_undecided(fitted.left_out).tolist()
+            return [int(place) for place in most_undecided(fitted.left_out)]
 
         plan = plan_of(recalled, count)
         self._check_tried(plan.labelled)
@@ -165,7 +165,7 @@ class _Mixing:
     def _check_tried(self, labelled: int) -> None:
         """Whether the labels are about as many as when the same prompts were tried."""
         try:
-            digest, then = json.loads(self._installed.store.get_own(_TRIED) or "")
+            digest, then = json.loads(self._installed.store.get_own(TRIED) or "")
             again = digest == self._installed.now.bundle.digest and labelled < (1 + GROWTH) * then
         except (TypeError, ValueError):  # never tried; or damaged
             return
@@ -177,7 +177,7 @@ class _Mixing:
 
     def _note_tried(self, now: OpenSlot, labelled: int) -> None:
         with self._installed.store.transaction():
-            self._installed.store.set_own(_TRIED, json.dumps([now.bundle.digest, labelled]))
+            self._installed.store.set_own(TRIED, json.dumps([now.bundle.digest, labelled]))
 
     def _weights(self, now: OpenSlot, prompts: NDArray[np.float16], plan: Plan) -> list[float]:
         """The posterior of the prompts under a flat prior: by the likelihood of the labels."""
@@ -217,6 +217,8 @@ class _Mixing:
                     if not same_release(now, began) or now.record.prompt:
                         raise NotMixedError(_TAKEN)
                     memory = Memory(installed.store, self._last)
+                    if not {row.id for row in memory.examples()}.issuperset(plan.mixers):
+                        raise NotMixedError("an example that mixed the prompts was forgotten")
                     memory.add(digest, encoded)
                     target = Target.of_slot(installed.store, now, installed.earlier())
                     target = replace(target, backbone=digest, bridges=[])
@@ -237,7 +239,7 @@ class _Mixing:
                 with self._stages.stage("commit"):
                     try:
                         fitted = self._commit(
-                            now, mixture, memory, target, recalled, fitted, encoded
+                            now, mixture, memory, target, fitted, encoded, plan.mixers
                         )
                     except DeviceChangedError:
                         continue
@@ -250,9 +252,9 @@ class _Mixing:
         mixture: Mixture,
         memory: Memory,
         target: Target,
-        recalled: Recalled,
         fitted: Fitted,
         encoded: dict[str, Vectors],
+        by: Sequence[int],
     ) -> Fitted:
         """Let the prompt's model answer; gives what was fitted at last.
 
@@ -260,17 +262,17 @@ class _Mixing:
             DeviceChangedError: Something else answers by now.
         """
         installed, slot = self._installed, now.mixed(mixture)
+        # Before it answers: that nobody finds it who does not know whose labels are in it.
+        note_mixed(installed.store, slot.record.backbone, by)
         if installed.trials.running() is not None:
             # The release has still to prove itself: the way back is to the one before it.
             installed.keep(slot, fitted.change(memory.data, encoded))
             return fitted
-        logits = None
-        if not now.model.is_vendor:
-            # What the earlier model says stands in where there is no label, as in a replacement.
-            taught = taught_by(memory, now)
-            logits = taught.logits, taught.vendor
-            target = replace(target, differences=taught.differences())
-            fitted = fit_recalled(target, recall(memory, target), self._positive, fitted)
+        # What the earlier model says stands in where there is no label, as in a replacement.
+        taught = None if now.model.is_vendor else taught_by(memory, now)
+        target = replace(target, differences={} if taught is None else taught.differences())
+        fitted = fit_recalled(target, recall(memory, target), self._positive, fitted)
+        logits = None if taught is None else (taught.logits, taught.vendor)
         change = fitted.change(memory.data, encoded)
         moves = [Move(installed, now, now.bundle, change, logits, mixture)]
         moves += [_same(task) for task in installed.further()]

@@ -138,8 +138,14 @@ class OpenSlot:
         backbone = self.reading(mixture.state)
         return replace(self, record=record, answering=replace(self.answering, backbone=backbone))
 
-    def reading(self, state: EncoderState) -> LazyBackbone:
-        """Its backbone, which reads texts with a prompt; in the same session."""
+    def plain(self) -> OpenSlot:
+        """The same release, whose texts are read without a prompt; in the same session."""
+        record = replace(self.record, backbone=self.bundle.backbone_digest, prompt=())
+        backbone = self.reading(None)
+        return replace(self, record=record, answering=replace(self.answering, backbone=backbone))
+
+    def reading(self, state: EncoderState | None) -> LazyBackbone:
+        """Its backbone, which reads texts with a prompt, or without; in the same session."""
         return prompted(self.answering.backbone, state)
 
     def changed(self, generation: int, record: SlotRecord, model: PersonalModel) -> OpenSlot:
