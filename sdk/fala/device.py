@@ -598,11 +598,12 @@ class Device(DeviceFolder):
             progress: Called with a stage's name, what is done and what there is to do; if it
                 gives False, the work ends there.
             adapter: The task whose texts are encoded; see ``predict``.
-            prompts: ``"auto"`` then spends what is left on the release's writers' prompts, mixed
-                by 16 labels; ``Report.prompt`` tells more. The mixture is taken where other labels,
-                each left out, are better predicted with it by more than a standard error: as a
-                replacement, on trial, that ``rollback`` undoes; on trial already, as its part.
-                ``"off"`` by default: it has not won yet on people who are in no table.
+            prompts: ``"auto"`` then spends what is left on the release's writers' prompts: 16
+                passes each mix them by the labels of 16 texts, 26 or more judge the mixture, which
+                is taken where other labels, each left out, are better predicted with it by more
+                than a standard error: as a replacement, on trial, that ``rollback`` undoes; on
+                trial already, as a part of that. See ``Report.prompt``. ``"off"`` by default: it
+                has not won on people who are in no table.
 
         Returns:
             What was done. ``old`` and ``new`` are the same backbone.
@@ -616,9 +617,8 @@ class Device(DeviceFolder):
         auto = prompts_of(prompts, adapter)
         learner.ready()
         refined = Refinement(learner.task, stages, follower, learner.task.positive()).run(limits)
-        left, mix = limits.passes(bridged=True) - refined.forward_passes, None
-        if auto:
-            mix = mix_prompts(self._installed, limits, left, stages, follower)
+        left = limits.passes(bridged=True) - refined.forward_passes
+        mix = mix_prompts(self._installed, limits, left, stages, follower) if auto else None
         return refined_report(refined, learner.task.now, stages, mix)
 
     def confirm(self) -> None:

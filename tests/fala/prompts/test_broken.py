@@ -32,18 +32,13 @@ def is_new(folder, before, after):
     return new
 
 
-@pytest.mark.parametrize("unsynced", ["kept", "lost"])
-def test_killed_at_every_end_of_something(learned, taken, tmp_path, unsynced):
+@pytest.mark.parametrize(("unsynced", "count"), [("lost", None), ("some", 3)])
+def test_killed_at_every_end_of_something(learned, taken, tmp_path, unsynced, count):
     cuts = PowerCuts(mix, learned, scratch=tmp_path)
-    ends = cuts.at_operations({"sync", "rename", "delete"}, unsynced=unsynced)
+    kinds = {"sync", "rename", "delete"} if count is None else None
+    ends = cuts.at_operations(kinds, count=count, unsynced=unsynced)
     found = [is_new(cut.folder, *taken[1:3]) for cut in ends]
-    assert found == sorted(found) and (unsynced == "lost" or set(found) == {False, True})
-
-
-def test_killed_with_writes_torn(learned, taken, tmp_path):
-    cuts = PowerCuts(mix, learned, scratch=tmp_path)
-    for cut in cuts.at_operations(count=4, unsynced="some"):
-        is_new(cut.folder, *taken[1:3])
+    assert found == sorted(found) and (count or set(found) == {False, True})
 
 
 def damaged(folder, weights):

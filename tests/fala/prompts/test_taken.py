@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from adaptable import TEXTS, answers, equal, labels_of, write_adapter_for
+from bundles import make_head
 from devices import sql
-from fala import Budget, Bundle, Device, add_bridge, fit_bridge
+from fala import Budget, Bundle, Device, Match, add_bridge, fit_bridge, write_release
 from fala.bundle.prompts import prompt_state
 from fala.testing import run_apart
+from fala.vendor.prompts import add_prompts
 from promptable import write_prompted
 
 KNOWN = 60
@@ -189,6 +191,68 @@ def test_what_is_forgotten_is_in_no_prompt_to_go_back_to(prompted, labels):
         device.rollback()
         np.testing.assert_allclose(device.predict(TEXTS), before, atol=1e-6)
     assert Device.examine(prompted).whole
+
+
+def test_heads_with_words_of_three_labels_and_of_matches_mix_them_too(tmp_path, release, labels):
+    bundle, draw = Bundle.open(release), np.random.default_rng(0)
+    for at, (head, passes) in enumerate([
+        (make_head(words=True), 3 * 16),
+        (make_head(labels=("0", "1", "more")), 3 * 16),
+        (make_head("matching", query=True), 3 * 32),  # a candidate each, and a history for all
+    ]):  # fmt: skip
+        path = tmp_path / f"{at}.fala"
+        write_release(path, bundle, head, {})
+        add_prompts(path, Bundle.open(path), bundle.prompts(), {})
+        examples = TEXTS[:KNOWN]
+        if head.task == "matching":
+            history = tuple(draw.choice(TEXTS[:KNOWN:2], 16, replace=False))
+            examples = [Match(history, text) for text in TEXTS[:KNOWN]]
+        with Device.create(tmp_path / f"device {at}", path) as device:
+            device.learn(examples, labels[:KNOWN])
+            before = device.predict(examples)
+            told = device.refine(Budget(400), prompts="auto").prompt
+            assert told.labelled == KNOWN - 16 and sum(told.weights) == pytest.approx(1)
+            assert passes - 16 * 3 < told.forward_passes - len(TEXTS[:KNOWN]) <= passes
+            assert np.array_equal(device.predict(examples), before) != told.taken
+
+
+def meanwhile(folder, act):
+    """Mix prompts on a device, on which something is done while texts are read with them."""
+    with Device.open(folder) as device:
+
+        def progress(stage, done, total):
+            if not acted and stage == "forward":
+                acted.append(act(device))
+
+        acted = []
+        return device.refine(Budget(200), prompts="auto", progress=progress).prompt
+
+
+def test_what_is_learned_meanwhile_counts(folder, taken, labels):
+    def act(device):
+        device.learn(TEXTS[60:], labels[60:])
+
+    assert meanwhile(folder, act).taken
+    with Device.open(folder) as device:
+        assert device.refine(Budget(200)).forward_passes == len(TEXTS) - KNOWN
+        assert np.mean((device.predict(TEXTS)[:, 1] > 0.5) == (np.array(labels) == "1")) > 0.9
+        device.rollback()
+        assert np.abs(device.predict(TEXTS) - taken[1]).max() > 1e-3  # it has learned them, too
+
+
+@pytest.mark.parametrize(
+    ("act", "reason"),
+    [
+        (lambda device: device.forget(where=lambda row: row.example == TEXTS[KNOWN - 1]), "forgot"),
+        (lambda device: device.replace(device._installed.now.bundle.path), "another model"),
+        (lambda device: device.refine(Budget(200), prompts="auto"), "another model"),
+    ],
+    ids=["forgotten", "replaced", "mixed"],
+)
+def test_where_the_device_is_another_by_then_nothing_is_taken(folder, act, reason):
+    told = meanwhile(folder, act)
+    assert not told.taken and reason in told.reason and told.forward_passes == 3 * 16 + KNOWN
+    assert Device.examine(folder).whole
 
 
 def test_an_encrypted_device_hides_the_weights(tmp_path, release, labels):
