@@ -143,6 +143,9 @@ def test_a_replacement_brings_its_prompt_and_goes_back_to_the_release_before(
         np.testing.assert_array_equal(device.predict(TEXTS), before)
         device.rollback()
         np.testing.assert_array_equal(device.predict(TEXTS), after)
+        # No slot reads texts without the prompt; what was read so is kept for the next release.
+        device.forget([next(device.examples()).id])
+        assert device.replace(others[1], Budget(0)).bridged == len(TEXTS) - 1
 
 
 def test_the_next_release_starts_without_a_prompt_over_its_bridge(prompted, taken, release, others):
