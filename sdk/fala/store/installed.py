@@ -287,9 +287,8 @@ class Installed(Task):
             teachers = before.record.model, model_digest(before.bundle, vendor, backbone)
         generation = store.advance(before.generation)
         installed = install(move.bundle, self.path)
-        state, weights = None, ()
-        if move.prompt is not None:
-            state, weights = move.prompt.state, move.prompt.weights
+        state = None if move.prompt is None else move.prompt.state
+        weights = () if move.prompt is None else move.prompt.weights
         record = slot_record(
             idle, installed, change.model, *teachers, threshold=change.threshold, loss=change.loss,
             backbone=provenance(installed.backbone_digest, state), prompt=weights,
