@@ -46,7 +46,15 @@ from fala.model.bridge import Bridge
 from fala.model.heads import Head, PersonalModel
 from fala.model.prior import PopulationPrior
 from fala.replacement.budget import Budget, Progress
-from fala.report import AdapterInfo, Difference, InstantReport, LearnReport, Preview, Report
+from fala.report import (
+    AdapterInfo,
+    Difference,
+    InstantReport,
+    LearnReport,
+    Preview,
+    PromptReport,
+    Report,
+)
 from fala.selection.representatives import Selection, select
 from fala.solver.personal import fit_personal
 from fala.store.records import StoredExample
@@ -99,6 +107,7 @@ __all__ = [
     "PopulationPrior",
     "Preview",
     "Progress",
+    "PromptReport",
     "RepairReport",
     "Report",
     "RolledBackError",

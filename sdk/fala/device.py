@@ -37,6 +37,7 @@ from fala.replacement.budget import Budget, Progress
 from fala.replacement.compare import Accept, accept_of
 from fala.replacement.learn import Learner
 from fala.replacement.preview import preview
+from fala.replacement.prompts import Prompts, mix_prompts, prompts_of
 from fala.replacement.refine import Refinement
 from fala.replacement.replace import replace
 from fala.replacement.reporting import refined_report, replaced_report
@@ -433,6 +434,7 @@ class Device(DeviceFolder):
         allow_older: bool = False,
         progress: Progress | None = None,
         adapters: NewAdapters = (),
+        prompts: Prompts = "off",
     ) -> Report:
         """Replace the backbone and carry the personal model over, and those of all adapters.
 
@@ -477,6 +479,8 @@ class Device(DeviceFolder):
                 transaction, and back alike; one whose adapter fits the new backbone already needs
                 none. The budget is for all together: a text that two tasks have in the same
                 adapter is encoded once.
+            prompts: ``"auto"`` mixes the release's writers' prompts with what the refinement
+                leaves of the budget; see ``refine``. Rolling back leaves the release with them.
 
         Returns:
             What was done, what was decided and what it cost.
@@ -499,7 +503,7 @@ class Device(DeviceFolder):
         stages, before = Stages(), self.name
         replaced = replace(
             self._installed, path, limits, stages, follower, accepted,
-            trust=trust, allow_older=allow_older, adapters=files,
+            trust=trust, allow_older=allow_older, adapters=files, prompts=prompts_of(prompts),
         )  # fmt: skip
         report = replaced_report(before, replaced, self._installed, limits, stages)
         _log.info("%s -> %s: %s", report.old, report.new, report.sentence)
@@ -580,6 +584,7 @@ class Device(DeviceFolder):
         *,
         progress: Progress | None = None,
         adapter: str | None = None,
+        prompts: Prompts = "off",
     ) -> Report:
         """Go on with the last replacement: encode more of the user's texts, and fit again.
 
@@ -593,6 +598,12 @@ class Device(DeviceFolder):
             progress: Called with a stage's name, what is done and what there is to do; if it
                 gives False, the work ends there.
             adapter: The task whose texts are encoded; see ``predict``.
+            prompts: ``"auto"`` then spends what is left on the release's writers' prompts: 16
+                passes each mix them by the labels of 16 texts, 26 or more judge the mixture, which
+                is taken where other labels, each left out, are better predicted with it by more
+                than a standard error: as a replacement, on trial, that ``rollback`` undoes; on
+                trial already, as a part of that. See ``Report.prompt``. ``"off"`` by default: it
+                has not won on people who are in no table.
 
         Returns:
             What was done. ``old`` and ``new`` are the same backbone.
@@ -603,9 +614,12 @@ class Device(DeviceFolder):
         """
         limits, follower = budget_of(budget), follower_of(progress)
         learner, stages = self._learner(adapter), Stages()
+        auto = prompts_of(prompts, adapter)
         learner.ready()
         refined = Refinement(learner.task, stages, follower, learner.task.positive()).run(limits)
-        return refined_report(refined, learner.task.now, stages)
+        left = limits.passes(bridged=True) - refined.forward_passes
+        mix = mix_prompts(self._installed, limits, left, stages, follower) if auto else None
+        return refined_report(refined, learner.task.now, stages, mix)
 
     def confirm(self) -> None:
         """End the trial of the release that answers: it has proved itself; see ``replace``.

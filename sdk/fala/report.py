@@ -37,6 +37,32 @@ class InstantReport:
 
 
 @dataclass(frozen=True)
+class PromptReport:
+    """What became of a release's writers' prompts; see ``Device.refine``.
+
+    Attributes:
+        taken: Whether the device's texts are read with a mixed prompt from now on.
+        reason: Why, or why not, in words.
+        weights: One for each of the release's prompts, of sum 1; empty where none was mixed.
+        forward_passes: Texts that were read with a prompt; they are not in ``Report``'s.
+        labelled: The labelled examples that it was judged by: none of those that mixed it.
+        old_loss: Mean cross-entropy in nats of the model that answered, each left out; None where
+            nothing was judged.
+        loss: That of the personal model with the prompt, on the same examples.
+        difference: How much worse the prompt's model is, pair by pair.
+    """
+
+    taken: bool
+    reason: str
+    weights: tuple[float, ...] = ()
+    forward_passes: int = 0
+    labelled: int = 0
+    old_loss: float | None = None
+    loss: float | None = None
+    difference: Difference | None = None
+
+
+@dataclass(frozen=True)
 class Report:
     """What a replacement, or its refinement, did and cost.
 
@@ -77,6 +103,7 @@ class Report:
             operating system does not tell.
         adapters: What a replacement did for every further task, by its adapter's name; texts that
             passed for one of them are counted there.
+        prompt: What became of the release's writers' prompts; None where they were not asked for.
     """
 
     old: str
@@ -107,6 +134,7 @@ class Report:
     seconds: Mapping[str, float] = field(default_factory=dict)
     peak_memory: Mapping[str, int] = field(default_factory=dict)
     adapters: Mapping[str, Report] = field(default_factory=dict)
+    prompt: PromptReport | None = None
 
     @property
     def worse(self) -> bool:

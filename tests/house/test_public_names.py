@@ -43,6 +43,7 @@ def test_the_public_door():
         "PopulationPrior",
         "Preview",
         "Progress",
+        "PromptReport",
         "RepairReport",
         "Report",
         "RolledBackError",

@@ -26,8 +26,8 @@ from fala_sim.run.tuning import public_rows, tune
 from fala_sim.run.vendor import RefusedError, Say, add_bridge, add_prior, add_scales
 from fala_sim.situation import Release, Vectors, distinct_texts
 
-# What is prepared has another form, or another content, than before it was 4.
-_FORM = 4
+# What is prepared has another form, or another content, than before it was 5.
+_FORM = 5
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,10 @@ def prepare(
     if place.is_file():
         return place
     said: dict[str, Any] = {}
-    given = new
+    given, trained_on = new, None
     if given.tuned:
         tuned = tune(new, data, data_dir, work, users=users, seed=seed, say=say)
-        new, said["tuned"] = tuned.source, tuned.said
+        new, trained_on, said["tuned"] = tuned.source, tuned.rows, tuned.said
     for source in (old, new):
         source.export(say)
     say(f"{data}, {role} users, seed {seed}: dividing")
@@ -118,7 +118,8 @@ def prepare(
     else:
         shipped = _shipped(new, second, division, shipped_path, say)
     # Nothing is replaced over a bridge where settings are chosen: ours has none.
-    said |= _learn(old, shipped.path, division, say) if role == "test" else {}
+    if role == "test":
+        said |= _learn(old, shipped.path, division, trained_on, say)
     say(f"{data}: fitting the head on words alone")
     words = words_head(division)
     prepared = Prepared(division, first, second, shipped, words, new.transformer, said, digests)
@@ -240,13 +241,15 @@ def _fits(head: Head | None, division: Division) -> TypeGuard[Head]:
     return head is not None and (head.task, head.labels) == (division.task, division.labels)
 
 
-def _learn(old: Source, release: Path, division: Division, say: Say) -> dict[str, Any]:
+def _learn(
+    old: Source, release: Path, division: Division, trained_on: Path | None, say: Say
+) -> dict[str, Any]:
     """Put into a release what helps replacements: a bridge, a population prior, and scales."""
     said: dict[str, Any] = {}
     learners = {
         "bridge": partial(add_bridge, old.bundle, release, division),
-        "prior": partial(add_prior, release, division),
-        "scales": partial(add_scales, release, division),
+        "prior": partial(add_prior, release, division, trained_on),
+        "scales": partial(add_scales, release, division, trained_on),
     }
     for name, learn in learners.items():
         if name == "scales" and "refused" not in said["prior"]:

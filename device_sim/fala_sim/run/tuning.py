@@ -34,10 +34,12 @@ class Tuned:
     Attributes:
         source: With the trained folder and its bundle. Its digest is that of what it was made
             from, as the given source has it.
+        rows: The file of what it was trained on.
         said: What the training says of itself, and the bundle's digest.
     """
 
     source: Source
+    rows: Path
     said: dict[str, Any]
 
 
@@ -64,12 +66,11 @@ def tune(
         raise DataError(f"{source.name}: has no Hugging Face folder, which is what is trained")
     made_of = (_FORM, source.digest, data, find_place(data, data_dir).digest(), users, seed)
     folder = work / f"tuned-{digest_of(made_of)[:SHORT]}"
-    bundle, training = folder / "tuned.fala", folder / "training"
+    bundle, training, rows = folder / "tuned.fala", folder / "training", folder / "public.jsonl"
     trained = replace(source, bundle=bundle, transformer=training / "model", tuned=False)
     if not bundle.is_file():
         say(f"{data}, seed {seed}: training {source.name} on the public")
         folder.mkdir(parents=True, exist_ok=True)
-        rows = folder / "public.jsonl"
         with rows.open("w", encoding="utf-8") as lines:
             for row in public_rows(data, data_dir, users=users, seed=seed):
                 lines.write(json.dumps(row) + "\n")
@@ -77,7 +78,7 @@ def tune(
     for checkpoint in training.glob("checkpoint-*"):
         shutil.rmtree(checkpoint)  # three times the model, of a training that is over
     said = {"digest": file_digest(bundle), **Bundle.open(bundle).manifest.details["training"]}
-    return Tuned(trained, said)
+    return Tuned(trained, rows, said)
 
 
 def public_rows(

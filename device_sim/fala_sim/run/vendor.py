@@ -176,7 +176,7 @@ def add_bridge(earlier: Path, release: Path, division: Division) -> dict[str, An
         return _run("bridge", *backbones, "--text", str(file))
 
 
-def add_prior(release: Path, division: Division) -> dict[str, Any]:
+def add_prior(release: Path, division: Division, trained_on: Path | None = None) -> dict[str, Any]:
     """Put a population prior into a release, from the public's annotators.
 
     Whole annotators take part, the busiest first, up to ``PRIOR_ROWS`` rows.
@@ -184,6 +184,7 @@ def add_prior(release: Path, division: Division) -> dict[str, Any]:
     Args:
         release: The bundle with its head, written again in its place.
         division: Its public rows are read, and no user's.
+        trained_on: The rows that the backbone was trained on, whose documents are left out.
 
     Returns:
         What the command says of the prior.
@@ -192,10 +193,10 @@ def add_prior(release: Path, division: Division) -> dict[str, Any]:
         RefusedError: If the command refuses: annotators are too few, or labels are more than two.
         DataError: If it fails otherwise.
     """
-    return _of_annotators(release, division)
+    return _of_annotators(release, division, trained_on)
 
 
-def add_scales(release: Path, division: Division) -> dict[str, Any]:
+def add_scales(release: Path, division: Division, trained_on: Path | None = None) -> dict[str, Any]:
     """Put into a release the scales of the fit's blocks that serve public annotators best.
 
     ``add_prior`` does so too; this is for releases that it refuses.
@@ -203,6 +204,7 @@ def add_scales(release: Path, division: Division) -> dict[str, Any]:
     Args:
         release: See ``add_prior``.
         division: See ``add_prior``.
+        trained_on: See ``add_prior``.
 
     Returns:
         What the command says of the scales.
@@ -211,11 +213,15 @@ def add_scales(release: Path, division: Division) -> dict[str, Any]:
         RefusedError: If the command refuses: annotators are too few.
         DataError: If it fails otherwise.
     """
-    return _of_annotators(release, division, "--scales-only")
+    return _of_annotators(release, division, trained_on, "--scales-only")
 
 
-def _of_annotators(release: Path, division: Division, *more: str) -> dict[str, Any]:
+def _of_annotators(
+    release: Path, division: Division, trained_on: Path | None, *more: str
+) -> dict[str, Any]:
     """Have the command learn from the public's annotators."""
+    if trained_on is not None:
+        more = (*more, "--trained-on", str(trained_on))
     chosen: set[str] = set()
     rows = 0
     for user, count in Counter(division.public_users).most_common():

@@ -36,8 +36,21 @@ from fala_export.commands.options import JSON
     is_flag=True,
     help="Leave the prior as it is, and choose the scales of the devices' fit alone.",
 )
+@click.option(
+    "--trained-on",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The --data that the release's backbone was trained on, where these rows are others: "
+    "their documents are left out.",
+)
 @JSON
-def prior(release: Path, data: Path, out: Path | None, scales_only: bool, as_json: bool) -> None:
+def prior(
+    release: Path,
+    data: Path,
+    out: Path | None,
+    scales_only: bool,
+    trained_on: Path | None,
+    as_json: bool,
+) -> None:
     """Put into a release how public annotators differ from its head.
 
     Devices start a personal model from this population prior, and need fewer examples. Twenty
@@ -48,7 +61,8 @@ def prior(release: Path, data: Path, out: Path | None, scales_only: bool, as_jso
     the fit's blocks, and of the slope. Devices take them as they are.
 
     A head knows the rows that it was fitted to too well to be measured on them: both are judged by
-    heads that are fitted again without a third of the documents, each on that third.
+    heads that are fitted again without a third of the documents, each on that third. A trained
+    backbone knows its rows so, too: of those only what the training kept out is read.
     """
     from fala_export.population.release import write_prior, write_scales
 
@@ -56,7 +70,7 @@ def prior(release: Path, data: Path, out: Path | None, scales_only: bool, as_jso
     if not out.parent.is_dir():
         raise ExportError(f"{out}: its folder does not exist")
     write = write_scales if scales_only else write_prior
-    summary = write(release, data, out)
+    summary = write(release, data, out, trained_on)
     click.echo(json.dumps(summary, indent=2) if as_json else _shown(summary))
 
 

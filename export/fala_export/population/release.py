@@ -35,15 +35,19 @@ from fala_export.population.left_out import honest_logits
 from fala_export.population.scales import LEAST_ROWS, choose_scales, training_sets, trials
 from fala_export.progress import progress
 from fala_export.training.public_rows import PublicRows, load_public_rows
+from fala_export.training.unseen import unseen_rows
 
 
-def write_prior(release: Path, data: Path, out: Path) -> dict[str, Any]:
+def write_prior(
+    release: Path, data: Path, out: Path, trained_on: Path | None = None
+) -> dict[str, Any]:
     """Estimate a prior and write the release again with it, and with the fit's scales under it.
 
     Args:
         release: Bundle with a head of two labels and one weight a dimension.
         data: Rows of ``fala-replace --data``; those public rows that name a user are used.
         out: Where to write; it may be ``release``.
+        trained_on: See ``unseen_rows``: rows on what the backbone was trained on are left out.
 
     Returns:
         ``bundle``, ``bytes_added``, what the manifest says of the ``prior``, and the ``scales``:
@@ -53,6 +57,7 @@ def write_prior(release: Path, data: Path, out: Path) -> dict[str, Any]:
         BundleMismatchError: The release has no head, or not one of that kind for these rows.
         DataError: The rows cannot be read, are of too few annotators, or no prior is better than
             what there is.
+        ExportError: ``trained_on`` are not the rows of the release's training.
         RowError: A row has a label that is not the head's.
     """
     bundle = Bundle.open(release)
@@ -67,7 +72,7 @@ def write_prior(release: Path, data: Path, out: Path) -> dict[str, Any]:
             f"{bundle.path}: its head weighs candidates by themselves, too; a population prior is "
             "for heads of one weight a dimension (--scales-only chooses scales for any)"
         )
-    public = load_public_rows(data)
+    public = unseen_rows(bundle, load_public_rows(data), trained_on)
     known = _embedded(bundle, head, public)
     annotators = gather_annotators(
         known.inputs, known.words, known.logits[:, 0], known.labels[:, 0], known.names
@@ -95,7 +100,9 @@ def write_prior(release: Path, data: Path, out: Path) -> dict[str, Any]:
     }
 
 
-def write_scales(release: Path, data: Path, out: Path) -> dict[str, Any]:
+def write_scales(
+    release: Path, data: Path, out: Path, trained_on: Path | None = None
+) -> dict[str, Any]:
     """Write a release again with the scales that serve public annotators best, and nothing else.
 
     Its population prior stays, if it has one.
@@ -104,6 +111,7 @@ def write_scales(release: Path, data: Path, out: Path) -> dict[str, Any]:
         release: Bundle with a head.
         data: Rows of ``fala-replace --data``; those public rows that name a user are used.
         out: Where to write; it may be ``release``.
+        trained_on: See ``write_prior``.
 
     Returns:
         ``bundle``, ``bytes_added`` and ``scales``.
@@ -111,11 +119,12 @@ def write_scales(release: Path, data: Path, out: Path) -> dict[str, Any]:
     Raises:
         BundleMismatchError: The release has no head, or not one for these rows.
         DataError: The rows cannot be read, or are of too few annotators.
+        ExportError: See ``write_prior``.
         RowError: A row has a label that is not the head's.
     """
     bundle = Bundle.open(release)
     head = _head_of(bundle)
-    known = _embedded(bundle, head, load_public_rows(data))
+    known = _embedded(bundle, head, unseen_rows(bundle, load_public_rows(data), trained_on))
     scales = _scales(head, known, dict.fromkeys(set(known.names), bundle.prior()))
     if scales is None:
         raise DataError(

@@ -1,4 +1,4 @@
-"""A backbone with an adapter in it: the same session as without, for every task alike."""
+"""A backbone with an adapter or a prompt in it: the same session as without, for all alike."""
 
 from __future__ import annotations
 
@@ -35,5 +35,15 @@ class AdaptedBackbone:
     ) -> NDArray[np.float32]:
         """Embed texts; see ``Backbone``."""
         if state is not None:
-            raise BundleFormatError("a backbone with an adapter takes no other state")
+            raise BundleFormatError("a backbone with an adapter or a prompt takes no other state")
         return self._backbone.encode(texts, self._state)
+
+    @property
+    def plain(self) -> Backbone:
+        """The backbone as it is."""
+        return self._backbone
+
+
+def plain_of(backbone: Backbone) -> Backbone:
+    """A backbone without its adapter or prompt, where it has one."""
+    return backbone.plain if isinstance(backbone, AdaptedBackbone) else backbone

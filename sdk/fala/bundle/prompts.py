@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,10 +15,25 @@ from fala.backbones.state import EncoderState
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, read_array
 from fala.bundle.manifest import Manifest
-from fala.errors import BundleFormatError, DimensionError
+from fala.errors import BundleFormatError, DataError, DimensionError
 
 _AXES = 6
 _PARTS = ("key", "value")
+#: How far the weights of a mixture may be from a sum of 1.
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """A user's prompt, mixed from a release's.
+
+    Attributes:
+        weights: One for each of the K prompts; 0 or more, of sum 1.
+        state: The mixed prompt, as a backbone takes it.
+    """
+
+    weights: tuple[float, ...]
+    state: EncoderState
 
 
 def prompt_bytes(prompts: NDArray[Any]) -> bytes:
@@ -86,3 +105,40 @@ def prompt_state(prompt: NDArray[np.floating]) -> EncoderState:
             for part, numbers in zip(_PARTS, both, strict=True)
         }
     )
+
+
+def mixed(prompts: NDArray[np.float16], weights: Sequence[float]) -> Mixture:
+    """Mix a release's prompts: the sum of w_k P_k.
+
+    Args:
+        prompts: Shape (K, layers, 2, heads, length, head_dimension).
+        weights: The K weights.
+
+    Raises:
+        DataError: They are not K, not finite or below 0, or their sum is not 1.
+    """
+    given = tuple(float(weight) for weight in weights)
+    if len(given) != len(prompts):
+        raise DataError(f"{len(given)} weights for {len(prompts)} prompts")
+    check_weights(given)
+    total = np.zeros(prompts.shape[1:], np.float64)
+    for weight, prompt in zip(given, prompts, strict=True):
+        total += weight * prompt.astype(np.float64)
+    # Of what was mixed, not of the sum: that another machine may round otherwise.
+    digest = hashlib.sha256(f"mixed {prompts.shape} {given}\n".encode())
+    digest.update(prompts.astype("<f2").tobytes())
+    return Mixture(given, EncoderState(prompt_state(total).inputs, digest.hexdigest()))
+
+
+def check_weights(weights: Sequence[float]) -> None:
+    """Check the weights of a mixture of prompts.
+
+    Raises:
+        DataError: There are none or too many, one is not finite or below 0, or their sum is not 1.
+    """
+    if not 1 <= len(weights) <= layout.MAX_PROMPTS:
+        raise DataError(f"{len(weights)} weights of prompts; 1 to {layout.MAX_PROMPTS} are mixed")
+    if not all(math.isfinite(weight) and weight >= 0 for weight in weights):
+        raise DataError("a weight of a prompt is not finite, or below 0")
+    if abs(math.fsum(weights) - 1) > _ROUNDING:
+        raise DataError(f"the weights of prompts have the sum {math.fsum(weights):.6g}, not 1")

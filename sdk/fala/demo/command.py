@@ -18,6 +18,7 @@ from fala.demo.sample import sample_rows
 from fala.device import Device
 from fala.errors import DataError
 from fala.replacement.budget import BRIDGED_PASSES, PASSES, Budget
+from fala.replacement.prompts import Prompts
 from fala.vendor.built_in import built_in
 from fala.vendor.commands import Command, progress_bar
 from fala.vendor.rows import Rows, load_rows
@@ -29,6 +30,7 @@ Examples:
   fala-replace --old glove --new bert --data users.jsonl --json
   fala-replace --device DIR --new release.fala
   fala-replace --device DIR --refine
+  fala-replace --device DIR --refine --budget 300 --prompts auto
 """
 
 
@@ -70,6 +72,13 @@ Examples:
     help="With --device: install a version below one that the device has had, too.",
 )
 @click.option(
+    "--prompts",
+    type=click.Choice(["off", "auto"]),
+    default="off",
+    show_default=True,
+    help="With --device: mix the release's writers' prompts, and take the mixture if it is better.",
+)
+@click.option(
     "--budget",
     type=click.IntRange(0),
     default=None,
@@ -105,6 +114,7 @@ def command(
     refine: bool,
     trust: Path | None,
     allow_older: bool,
+    prompts: Prompts,
     budget: int | None,
     seconds: float | None,
     users: int | None,
@@ -132,12 +142,17 @@ def command(
         if refine and new is not None:
             raise click.UsageError("--refine goes on with what --new brought; give one of them")
         if refine:
-            _on_device(device, None, limits, as_json)
+            _on_device(device, None, limits, as_json, prompts=prompts)
         elif new is not None:
-            _on_device(device, _path(new), limits, as_json, trust, allow_older=allow_older)
+            _on_device(
+                device, _path(new), limits, as_json, trust,
+                allow_older=allow_older, prompts=prompts,
+            )  # fmt: skip
         else:
             raise click.UsageError("--device needs --new, the release that comes, or --refine")
         return
+    if prompts != "off":
+        raise click.UsageError("--prompts needs --device, whose labels mix them")
     if refine:
         raise click.UsageError("--refine needs --device, the folder to go on in")
     if new is None:
@@ -228,6 +243,7 @@ def _on_device(
     trust: Path | None = None,
     *,
     allow_older: bool = False,
+    prompts: Prompts = "off",
 ) -> None:
     """Replace by a bundle, or refine where there is none."""
     with (
@@ -237,11 +253,12 @@ def _on_device(
         before = device.model
         try:
             if bundle is None:
-                report = device.refine(budget, progress=progress)
+                report = device.refine(budget, progress=progress, prompts=prompts)
             else:
                 report = device.replace(
-                    bundle, budget, trust=trust, allow_older=allow_older, progress=progress
-                )
+                    bundle, budget, trust=trust, allow_older=allow_older, progress=progress,
+                    prompts=prompts,
+                )  # fmt: skip
         except KeyboardInterrupt:
             click.echo(_whole(device, path, changed=device.model is not before), err=True)
             raise

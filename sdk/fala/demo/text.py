@@ -78,6 +78,9 @@ def summary(report: Report, labels: Sequence[str]) -> str:
     )
     if report.stopped:
         lines.append(f"stopped          {report.stopped}")
+    if report.prompt is not None:
+        taken = "taken" if report.prompt.taken else "none taken"
+        lines.append(f"prompt           {taken}: {report.prompt.reason}")
     if len(labels) == 2:
         lines.append(f"threshold        {labels[1]} above logit {report.threshold:.3f}")
     if report.agreement is not None:

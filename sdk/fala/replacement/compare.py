@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast, get_args
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from fala.errors import DataError, WorseModelError
 from fala.model.losses import Floats, cross_entropy
-from fala.replacement.fitting import fit_recalled
+from fala.replacement.fitting import Fitted, fit_recalled
 from fala.replacement.memory import Memory, Recalled, Target, recall
 from fala.replacement.prepare import Prepared
 from fala.report import Difference
@@ -48,15 +49,38 @@ def compare(installed: Task, prepared: Prepared) -> Compared:
 
     The old model is fitted once more: its losses by example are not kept.
     """
-    fit = prepared.fitted.fit
-    before = _old_losses(installed, prepared.memory, prepared.now)
-    if fit is None or before is None:
+    return compare_fits(
+        installed, prepared.now, prepared.memory, prepared.recalled, prepared.fitted
+    )
+
+
+def compare_fits(
+    installed: Task,
+    now: OpenSlot,
+    memory: Memory,
+    recalled: Recalled,
+    fitted: Fitted,
+    only: Container[int] | None = None,
+) -> Compared:
+    """Compare a fit with what answers.
+
+    Args:
+        installed: The task.
+        now: What answers.
+        memory: What the device remembers.
+        recalled: The examples, as the new fit knows them.
+        fitted: The new fit.
+        only: Ids of the examples to compare on; None for all.
+    """
+    before = _old_losses(installed, memory, now)
+    if fitted.fit is None or before is None:
         return Compared()
-    recalled = prepared.recalled
     ids, shares = _labelled(recalled)
-    carried = _by_example(recalled, prepared.fitted.left_out)
-    vendor = _by_example(recalled, fit.vendor)
-    both = [place for place, row in enumerate(ids) if row in before]
+    carried = _by_example(recalled, fitted.left_out)
+    vendor = _by_example(recalled, fitted.fit.vendor)
+    both = [
+        place for place, row in enumerate(ids) if row in before and (only is None or row in only)
+    ]
     if not both:
         return Compared()
     old = np.array([before[ids[place]] for place in both])

@@ -6,6 +6,7 @@ before the last replacement, what it said of the other examples: the old logits,
 where there is no label. So the earlier model is fitted again, too, to what it knew when it was
 left, and says again what it said. Old logits of a backbone that is gone cannot be said again: where
 its model had seen the example they go, and with them what it knew of examples without a label.
+A prompt that was mixed by the label of one of them goes, too: texts are read without it again.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from fala.model.heads import Head
 from fala.replacement.fitting import Fitted, fit_recalled
 from fala.replacement.memory import Memory, Target, recall, taught_by
 from fala.store.lineage import Replacement, replacements
+from fala.store.mixed import TRIED, mixed_by
 from fala.store.open_slot import OpenSlot
 from fala.store.slots import model_digest, slot_record
-from fala.store.task import Task
+from fala.store.task import Change, Task
 
 #: Gives the label, by head, whose F1 thresholds are for.
 Positive = Callable[[Head], int]
@@ -59,6 +61,7 @@ def forget(installed: Task, ids: Iterable[int], positive: Positive) -> int:
         return 0
     store.forget(gone)
     installed.drop_unusable()
+    _unmix(installed, gone)
     slots = _by_age(installed)
     for slot in slots.all:
         _forget_teacher(installed, slots, slot, gone, positive)
@@ -70,6 +73,33 @@ def forget(installed: Task, ids: Iterable[int], positive: Positive) -> int:
         _refit(installed, slots.older, Memory(store), None, positive)
     installed.prune()
     return len(gone)
+
+
+def _unmix(installed: Task, gone: set[int]) -> None:
+    """Let no slot read texts with a prompt that was mixed by the labels of what is gone.
+
+    Its model is fitted again, to embeddings without a prompt, as far as those were ever made.
+    """
+    store = installed.store
+    for slot in (installed.now, installed.earlier()):
+        if slot is None or not slot.record.prompt:
+            continue
+        if not mixed_by(store, slot.record.backbone, gone):
+            continue
+        plain = slot.plain()
+        store.set_own(TRIED, "")
+        # A loss, whatever it is, says that the slot was fitted: it is fitted again.
+        change = Change(slot.model.head.vendor_model(), loss=slot.record.loss or 0.0)
+        if slot.record.name == installed.now.record.name:
+            installed.keep(plain, change)
+            continue
+        store.put_slot(
+            slot_record(
+                slot.record.name, slot.bundle, change.model, slot.record.teacher,
+                slot.record.teacher_vendor, loss=change.loss,
+            )
+        )  # fmt: skip
+        store.set_fit(slot.record.name, None)
 
 
 def _by_age(installed: Task) -> _Slots:
@@ -126,7 +156,8 @@ def _teach(installed: Task, older: str, slots: _Slots, positive: Positive) -> No
     teachers: tuple[str | None, str | None] = None, None
     if newer.record.teacher is not None and not model.is_vendor:
         spoken = taught_by(memory, slot.changed(slot.generation, slot.record, model))
-        digests = [model_digest(slot.bundle, one) for one in (model, model.head.vendor_model())]
+        said_by = (model, model.head.vendor_model())
+        digests = [model_digest(slot.bundle, one, slot.record.backbone) for one in said_by]
         store.forget_logits(newer.record.teacher)
         for digest, logits in zip(digests, (spoken.logits, spoken.vendor), strict=True):
             store.add_logits(digest, logits)
@@ -172,7 +203,7 @@ def _write(installed: Task, slot: OpenSlot, fitted: Fitted | None) -> None:
     loss = None if fitted is None else fitted.loss
     written = slot_record(
         record.name, slot.bundle, model, record.teacher, record.teacher_vendor,
-        threshold=threshold, loss=loss,
+        threshold=threshold, loss=loss, backbone=record.backbone, prompt=record.prompt,
     )  # fmt: skip
     installed.rewrite(written)
     installed.store.set_fit(record.name, None)  # what was added to it is not known any more

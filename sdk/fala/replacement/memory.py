@@ -104,10 +104,12 @@ class Target:
 
     @staticmethod
     def _bridges(now: OpenSlot, earlier: OpenSlot | None) -> list[Bridge]:
+        if now.record.prompt:  # bridges lead to the backbone as it is
+            return []
         bridges = now.bundle.bridges()
         if earlier is None:
             return reachable(bridges, {}, "")
-        return reachable(bridges, earlier.bundle.bridges(), earlier.record.backbone)
+        return reachable(bridges, earlier.bundle.bridges(), earlier.bundle.backbone_digest)
 
 
 @dataclass(frozen=True, eq=False)

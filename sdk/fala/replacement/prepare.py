@@ -134,13 +134,15 @@ def fitting(task: Task, now: OpenSlot, bundle: Bundle, head: Head) -> Release:
     with task.expecting(now):
         before = now.bundle.bridges()
     new_bridges = bundle.bridges()
-    direct = new_bridges.get(now.record.backbone)
+    # Also where texts were read with a prompt: those that were read without one cross it.
+    active = now.bundle.backbone_digest
+    direct = new_bridges.get(active)
     if direct is not None and len(direct.matrix) != now.bundle.manifest.dimension:
         raise DimensionError(
             f"{bundle.path}: its bridge starts from {len(direct.matrix)} dimensions; this device's "
             f"backbone has {now.bundle.manifest.dimension}"
         )
-    reached = reachable(new_bridges, before, now.record.backbone)
+    reached = reachable(new_bridges, before, active)
     # A bridge from a backbone that this device never had leads nowhere.
     bridges = [
         one

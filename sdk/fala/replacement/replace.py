@@ -19,6 +19,7 @@ from fala.replacement.compare import Accept, compare, refuse_worse
 from fala.replacement.fitting import Fitted
 from fala.replacement.memory import Recalled, Taught
 from fala.replacement.prepare import Preparation, Prepared, Release, preparing
+from fala.replacement.prompts import Prompted, mix_prompts
 from fala.replacement.refine import Refined, Refinement, same_release
 from fala.replacement.stages import Stages
 from fala.solver.judge import decisions
@@ -44,6 +45,7 @@ class Replaced:
         probes: Texts that the new release had to answer.
         old_loss: See ``Report``.
         adapters: What it did for the further tasks, by their adapters' names.
+        prompted: What became of the release's prompts; None where they were not asked for.
     """
 
     release: Release
@@ -58,6 +60,7 @@ class Replaced:
     old_loss: float | None
     refined: Refined | None = None
     adapters: Mapping[str, Replaced] = field(default_factory=dict)
+    prompted: Prompted | None = None
 
 
 @dataclass(eq=False)
@@ -80,6 +83,7 @@ def replace(
     trust: Trust | None = None,
     allow_older: bool = False,
     adapters: Adapters = (),
+    prompts: bool = False,
 ) -> Replaced:
     """Carry the personal models over to a new release.
 
@@ -93,6 +97,7 @@ def replace(
         trust: See ``Device.replace``.
         allow_older: See ``Device.replace``.
         adapters: The further tasks' adapters for it.
+        prompts: Whether its writers' prompts are mixed for the user, at last.
     """
     now, last = installed.now, LastRows(installed.store.ngrams)
     with preparing(
@@ -121,7 +126,18 @@ def replace(
                     part.now = found
                 if installed.store.adapters() != [task.store.adapter for task, *_ in further]:
                     raise
-    return _refined(parts, replaced, budget, stages, follower, last)
+    done = _refined(parts, replaced, budget, stages, follower, last)
+    if not prompts:
+        return done
+    left = budget.passes(bool(release.bridges)) - _spent(done)
+    prompted = mix_prompts(installed, budget, left, stages, follower)
+    return dataclasses.replace(done, prompted=prompted)
+
+
+def _spent(done: Replaced) -> int:
+    """Forward passes of a replacement, for all tasks."""
+    own = done.encoded + (0 if done.refined is None else done.refined.forward_passes)
+    return own + sum(_spent(one) for one in done.adapters.values())
 
 
 def _once(

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from fala.replacement.budget import Budget
 from fala.replacement.fitting import Fitted
+from fala.replacement.prompts import Prompted
 from fala.replacement.refine import Refined
 from fala.replacement.replace import Replaced
 from fala.replacement.stages import Stages
@@ -24,7 +25,7 @@ def replaced_report(
     for name, one in replaced.adapters.items():
         own = _replaced(f"{name} on {old}", one, installed.adapted(name).now, budget, stages)
         adapters[name] = replace(own, new=f"{name} on {report.new}")
-    return replace(report, adapters=adapters)
+    return _prompted(replace(report, adapters=adapters), replaced.prompted)
 
 
 def _replaced(
@@ -70,14 +71,16 @@ def _replaced(
     )
 
 
-def refined_report(refined: Refined, now: OpenSlot, stages: Stages) -> Report:
+def refined_report(
+    refined: Refined, now: OpenSlot, stages: Stages, prompted: Prompted | None = None
+) -> Report:
     """What a refinement did; where it fitted nothing, what answers is told as it is."""
     name = now.bundle.manifest.name
     fitted = refined.fitted
     verdict = None if fitted is None else fitted.verdict
     recalled = refined.recalled
     decision: Decision = "vendor" if now.model.is_vendor else "personal"
-    return Report(
+    report = Report(
         old=name,
         new=name,
         decision=decision if fitted is None else fitted.decision,
@@ -100,6 +103,20 @@ def refined_report(refined: Refined, now: OpenSlot, stages: Stages) -> Report:
         seconds=stages.total(),
         peak_memory=dict(stages.peak_memory),
     )
+    return _prompted(report, prompted)
+
+
+def _prompted(report: Report, prompted: Prompted | None) -> Report:
+    """A report with what became of prompts; where one was taken, of what answers since."""
+    if prompted is None:
+        return report
+    fitted = prompted.fitted
+    if fitted is not None:
+        report = replace(
+            report, decision=fitted.decision, reason=fitted.reason, losses=_losses(fitted),
+            scales=fitted.scales, threshold=fitted.threshold,
+        )  # fmt: skip
+    return replace(report, prompt=prompted.report)
 
 
 def _instant(replaced: Replaced) -> InstantReport:

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.backbones import Backbone
+from fala.backbones.state import provenance
+from fala.bundle.prompts import Mixture
 from fala.bundle.reading import Bundle
 from fala.errors import (
     BundleError,
@@ -56,6 +58,7 @@ class Move:
         bundle: What is to be installed for it.
         change: Its personal model.
         taught: What the old model and its vendor's say of examples, by id: kept.
+        prompt: What texts are read with; None for nothing.
     """
 
     task: Task
@@ -63,6 +66,7 @@ class Move:
     bundle: Bundle
     change: Change
     taught: tuple[Logits, Logits] | None
+    prompt: Mixture | None = None
 
 
 class Installed(Task):
@@ -130,7 +134,7 @@ class Installed(Task):
             with contextlib.suppress(BundleError):  # nobody can go back to a damaged one
                 path = bundle_path(self.path, digest)
                 bundle = now if digest == now.path.stem else Bundle.open(path)
-                sources.update(bundle.bridges())
+                sources.update(_sources(bundle))
         self.store.prune(sources)
 
     def earlier(self) -> OpenSlot | None:
@@ -156,6 +160,7 @@ class Installed(Task):
                     raise DeviceError(f"{self.path}: there is no earlier model to go back to")
                 # Verified before it answers.
                 earlier = OpenSlot.open(self.path, self.store, previous, generation + 1)
+                earlier = earlier.sharing(self._now)  # where only the prompt is another
                 said += [task for task in self.further() if task.go_back(earlier)]
                 self.store.activate(previous, slot)
                 self.store.advance(generation)
@@ -188,7 +193,7 @@ class Installed(Task):
         try:
             with self.swap, self.expecting(own.before):
                 bundles = [one for move in moves for one in (move.bundle, move.before.bundle)]
-                sources = {source for bundle in bundles for source in bundle.bridges()}
+                sources = {source for bundle in bundles for source in _sources(bundle)}
                 with store.transaction():
                     if store.adapters() != named:
                         raise DeviceChangedError(f"{self.path}: its adapters are others meanwhile")
@@ -227,7 +232,7 @@ class Installed(Task):
         view = task.store
         try:
             with self.swap, self.store.transaction():
-                if bundle.base != self.store.slot(self.store.active()[0]).backbone:
+                if bundle.base != self.now.bundle.backbone_digest:
                     raise DeviceChangedError(
                         f"{self.path}: the device's model was changed meanwhile"
                     )
@@ -278,14 +283,17 @@ class Installed(Task):
         idle = next(name for name in slots_of(store.adapter) if name != before.record.name)
         teachers: tuple[str, ...] = ()
         if move.taught is not None:
-            vendor = before.model.head.vendor_model()
-            teachers = before.record.model, model_digest(before.bundle, vendor)
+            vendor, backbone = before.model.head.vendor_model(), before.record.backbone
+            teachers = before.record.model, model_digest(before.bundle, vendor, backbone)
         generation = store.advance(before.generation)
         installed = install(move.bundle, self.path)
+        state = None if move.prompt is None else move.prompt.state
+        weights = () if move.prompt is None else move.prompt.weights
         record = slot_record(
-            idle, installed, change.model, *teachers, threshold=change.threshold, loss=change.loss
-        )
-        store.add_embeddings(move.bundle.backbone_digest, change.embeddings)
+            idle, installed, change.model, *teachers, threshold=change.threshold, loss=change.loss,
+            backbone=provenance(installed.backbone_digest, state), prompt=weights,
+        )  # fmt: skip
+        store.add_embeddings(record.backbone, change.embeddings)
         for name, values in zip(teachers, move.taught or (), strict=True):
             store.add_logits(name, values)
         store.put_slot(record)
@@ -392,3 +400,12 @@ class Installed(Task):
         name = earlier.bundle.manifest.name
         _log.warning("%s: fell back to %s: %s", self.path, name, reason)
         return True
+
+
+def _sources(bundle: Bundle) -> set[str]:
+    """Backbones whose embeddings are of use to a bundle: a bridge starts there, or its own.
+
+    What was read without a prompt can cross a bridge from the backbone; what was read with one
+    cannot.
+    """
+    return {bundle.backbone_digest, *bundle.bridges()}

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fala.backbones import Backbone, LazyBackbone
-from fala.backbones.adapted import AdaptedBackbone
+from fala.backbones import Backbone, EncoderState, LazyBackbone
+from fala.backbones.adapted import AdaptedBackbone, plain_of
+from fala.backbones.state import provenance
 from fala.bundle.format import WORD_VECTORS
+from fala.bundle.prompts import Mixture, mixed
 from fala.bundle.reading import Bundle
 from fala.errors import DataError, DeviceError, DimensionError
 from fala.model.answering import Answering
@@ -91,10 +93,15 @@ class OpenSlot:
         if bundle.path.stem != bundle.digest:  # installed under its digest
             raise DeviceError(f"{bundle.path}: not the bundle that was installed; {doctor(device)}")
         try:
-            model = _model(record, bundle, head)
+            mixture = mixture_of(record, bundle)
+            model = _model(record, bundle, head, mixture)
         except DataError as error:
             raise DeviceError(damaged(path, f"slot {slot} is damaged: {error}")) from error
-        backbone = None if base is None else adapted(bundle, base.bundle, base.answering.backbone)
+        backbone: Backbone | None = None
+        if base is not None:
+            backbone = adapted(bundle, base.bundle, base.answering.backbone)
+        elif mixture is not None:
+            backbone = prompted(lazy(bundle), mixture.state)
         return cls.of(generation, record, bundle, model, backbone)
 
     @classmethod
@@ -115,7 +122,31 @@ class OpenSlot:
         """The same, with the backbone of an earlier snapshot of the same release, if it is one."""
         if other is None or other.bundle.digest != self.bundle.digest:
             return self
-        return replace(self, answering=replace(self.answering, backbone=other.answering.backbone))
+        backbone = other.answering.backbone
+        if other.record.backbone != self.record.backbone:  # the same, with another prompt
+            mixture = mixture_of(self.record, self.bundle)
+            backbone = prompted(backbone, None if mixture is None else mixture.state)
+        return replace(self, answering=replace(self.answering, backbone=backbone))
+
+    def mixed(self, mixture: Mixture) -> OpenSlot:
+        """The same release, whose texts are read with a prompt; in the same session."""
+        record = replace(
+            self.record,
+            backbone=provenance(self.bundle.backbone_digest, mixture.state),
+            prompt=mixture.weights,
+        )
+        backbone = self.reading(mixture.state)
+        return replace(self, record=record, answering=replace(self.answering, backbone=backbone))
+
+    def plain(self) -> OpenSlot:
+        """The same release, whose texts are read without a prompt; in the same session."""
+        record = replace(self.record, backbone=self.bundle.backbone_digest, prompt=())
+        backbone = self.reading(None)
+        return replace(self, record=record, answering=replace(self.answering, backbone=backbone))
+
+    def reading(self, state: EncoderState | None) -> LazyBackbone:
+        """Its backbone, which reads texts with a prompt, or without; in the same session."""
+        return prompted(self.answering.backbone, state)
 
     def changed(self, generation: int, record: SlotRecord, model: PersonalModel) -> OpenSlot:
         """Another personal model on the same bundle."""
@@ -167,9 +198,35 @@ def adapted(bundle: Bundle, release: Bundle, backbone: LazyBackbone) -> LazyBack
         )
 
     def load() -> Backbone:
-        return AdaptedBackbone(backbone.loaded, bundle.state())
+        # Where the release is read with a prompt, its other tasks are not.
+        return AdaptedBackbone(plain_of(backbone.loaded), bundle.state())
 
     return LazyBackbone(load, transformer=True)
+
+
+def prompted(backbone: LazyBackbone, state: EncoderState | None) -> LazyBackbone:
+    """A backbone with a prompt in place of the one that it has, or with none."""
+
+    def load() -> Backbone:
+        plain = plain_of(backbone.loaded)
+        return plain if state is None else AdaptedBackbone(plain, state)
+
+    return LazyBackbone(load, transformer=backbone.is_transformer)
+
+
+def mixture_of(record: SlotRecord, bundle: Bundle) -> Mixture | None:
+    """The prompt that a slot's texts are read with; None without one.
+
+    Raises:
+        DataError: Its weights are not for the release's prompts.
+        BundleError: The bundle cannot be read any more.
+    """
+    if not record.prompt:
+        return None
+    prompts = bundle.prompts()
+    if prompts is None:
+        raise DataError("weights of prompts, and the release brings none")
+    return mixed(prompts, record.prompt)
 
 
 def ordered(head: Head, labels: tuple[str, ...]) -> Head:
@@ -185,7 +242,9 @@ def prior_of(bundle: Bundle, labels: tuple[str, ...]) -> PopulationPrior | None:
     return prior.reversed()
 
 
-def _model(record: SlotRecord, bundle: Bundle, head: Head) -> PersonalModel:
+def _model(
+    record: SlotRecord, bundle: Bundle, head: Head, mixture: Mixture | None
+) -> PersonalModel:
     """The personal model of a slot's row.
 
     Raises:
@@ -195,10 +254,11 @@ def _model(record: SlotRecord, bundle: Bundle, head: Head) -> PersonalModel:
     words = lexical_weight(record.lexical, head)
     omega = _omega(record.weight, record.form, head)
     model = PersonalModel(head, omega, record.bias, words)
-    if record.backbone != bundle.backbone_digest:
-        raise DataError("the backbone is not the bundle's")
+    made = provenance(bundle.backbone_digest, None if mixture is None else mixture.state)
+    if record.backbone != made:
+        raise DataError("the backbone, or the prompt, is not the bundle's")
     # Earlier versions took the digest of theta.
-    if record.form == OMEGA and record.model != model_digest(bundle, model):
+    if record.form == OMEGA and record.model != model_digest(bundle, model, made):
         raise DataError("the personal model is not the one that was kept: its digest differs")
     return model
 

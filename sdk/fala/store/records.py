@@ -34,7 +34,8 @@ class SlotRecord:
     Attributes:
         name: The slot.
         bundle: SHA-256 of the bundle's manifest.
-        backbone: Digest of its backbone, the provenance of embeddings.
+        backbone: The provenance of its embeddings: the digest of its backbone, with that of the
+            mixed prompt where there is one.
         weight: Its weights, float32, shape (C, d).
         bias: Shape (C,).
         model: Digest of backbone, head and weights, the provenance of logits.
@@ -45,6 +46,8 @@ class SlotRecord:
         form: What ``weight`` is: omega, or theta in a store of an earlier version.
         lexical: The user's own weights of n-grams; None where the head has no lexical view.
         loss: Its cross-entropy on the labelled examples, each left out; None where it is not known.
+        prompt: Weights of the release's prompts whose mixture its texts are read with; empty where
+            they are read with none.
     """
 
     name: str
@@ -60,6 +63,7 @@ class SlotRecord:
     form: str = OMEGA
     lexical: LexicalRecord | None = None
     loss: float | None = None
+    prompt: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

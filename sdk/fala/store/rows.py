@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.bundle.manifest import PRODUCT
+from fala.bundle.prompts import check_weights
+from fala.errors import DataError
 from fala.examples import MATCHING, Example, Match, as_text, texts_of
 from fala.store.records import (
     OMEGA,
@@ -31,7 +33,7 @@ EXAMPLE_COLUMNS = "id, document, history, label, added, labelled, adapter"
 #: What of a slot's row ``slot_of`` takes, in this order.
 SLOT_COLUMNS = (
     "name, bundle, backbone, weight, bias, model, teacher, teacher_vendor, threshold, labels,"
-    " form, buckets, lexical, loss"
+    " form, buckets, lexical, loss, prompt"
 )
 
 
@@ -136,7 +138,7 @@ def fit_of(value: str) -> FitRecord | None:
 def slot_of(row: tuple[object, ...]) -> SlotRecord:
     """A slot of its row; see ``SLOT_COLUMNS``."""
     name, bundle, backbone, weight, bias, model, teacher, vendor, threshold = row[:9]
-    labels, form, buckets, lexical, loss = row[9:]
+    labels, form, buckets, lexical, loss, prompt = row[9:]
     offsets, order, written = floats(bias), json.loads(text(labels)), text(form)
     if not isinstance(order, list) or not all(isinstance(one, str) for one in order):
         raise ValueError("labels that are no list of names")
@@ -148,6 +150,7 @@ def slot_of(row: tuple[object, ...]) -> SlotRecord:
         offsets, text(model), None if teacher is None else text(teacher),
         None if vendor is None else text(vendor), number(threshold), tuple(order), written,
         _lexical(buckets, lexical, len(offsets)), None if loss is None else number(loss),
+        () if prompt is None else _weights(prompt),
     )  # fmt: skip
 
 
@@ -169,6 +172,7 @@ def columns_of(record: SlotRecord) -> dict[str, object]:
         "buckets": None if lexical is None else lexical.buckets.astype("<u2").tobytes(),
         "lexical": None if lexical is None else _bytes(lexical.weight),
         "loss": record.loss,
+        "prompt": np.array(record.prompt, "<f8").tobytes() if record.prompt else None,
     }
 
 
@@ -200,6 +204,16 @@ def vectors_of(blobs: list[object], dimension: int | None) -> NDArray[np.float32
     if not np.isfinite(vectors).all():
         raise ValueError("an embedding that is not finite")
     return vectors
+
+
+def _weights(value: object) -> tuple[float, ...]:
+    """The weights of a mixture of prompts."""
+    weights = tuple(np.frombuffer(blob(value), "<f8").tolist())
+    try:
+        check_weights(weights)
+    except DataError as error:
+        raise ValueError(str(error)) from error
+    return weights
 
 
 def _lexical(buckets: object, weight: object, logits: int) -> LexicalRecord | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
@@ -54,8 +55,10 @@ _COLUMNS = {
 # The order in which a slot's row lies in its page: as the migrations have added them.
 _SLOT_ORDER = (
     "name", "bundle", "backbone", "weight", "bias", "model", "teacher", "teacher_vendor",
-    "threshold", "form", "labels", "buckets", "lexical", "loss",
+    "threshold", "form", "labels", "buckets", "lexical", "loss", "prompt",
 )  # fmt: skip
+# What was written before there were prompts has none.
+_SLOT_SIZES = (len(_SLOT_ORDER) - 1, len(_SLOT_ORDER))
 
 Row = tuple[object, ...]
 Key = TypeVar("Key")
@@ -199,8 +202,8 @@ class _Reading:
             self._further.setdefault("made", []).append(columns)
         elif kinds == (str, str):
             self._further.setdefault("settings", []).append(columns)
-        elif len(columns) == len(_SLOT_ORDER) and kinds[:3] == (str, str, str):
-            named = dict(zip(_SLOT_ORDER, columns, strict=True))
+        elif len(columns) in _SLOT_SIZES and kinds[:3] == (str, str, str):
+            named = dict(itertools.zip_longest(_SLOT_ORDER, columns))
             row = tuple(named[name.strip()] for name in SLOT_COLUMNS.split(","))
             self._further.setdefault("slots", []).append(row)
 

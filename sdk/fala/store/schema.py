@@ -128,6 +128,9 @@ MIGRATIONS: tuple[str, ...] = (
     DROP TABLE active;
     ALTER TABLE all_active RENAME TO active;
     """,
+    """
+    ALTER TABLE slots ADD COLUMN prompt BLOB;
+    """,
 )
 
 

@@ -230,7 +230,7 @@ def columns_of_slot(seal: Plain, row: dict[str, object]) -> dict[str, object]:
 
 
 def _is_weight(name: str, value: object) -> bool:
-    return value is not None and name in ("weight", "bias", "buckets", "lexical")
+    return value is not None and name in ("weight", "bias", "buckets", "lexical", "prompt")
 
 
 def _opened(seal: Plain, place: str, value: object) -> bytes:

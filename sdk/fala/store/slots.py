@@ -129,10 +129,16 @@ def install(bundle: Bundle, device: Path) -> Bundle:
     return Bundle(target, bundle.manifest)
 
 
-def model_digest(bundle: Bundle, model: PersonalModel) -> str:
-    """SHA-256 of backbone, head and personal weights: the provenance of logits."""
+def model_digest(bundle: Bundle, model: PersonalModel, backbone: str | None = None) -> str:
+    """SHA-256 of backbone, head and personal weights: the provenance of logits.
+
+    Args:
+        bundle: The bundle.
+        model: The personal model.
+        backbone: The provenance of its embeddings; None for the bundle's backbone as it is.
+    """
     digest = hashlib.sha256()
-    for part in (bundle.backbone_digest, bundle.head_digest, *model.head.labels):
+    for part in (backbone or bundle.backbone_digest, bundle.head_digest, *model.head.labels):
         digest.update(part.encode())
     digest.update(model.weight.astype("<f4").tobytes())
     digest.update(model.bias.astype("<f4").tobytes())
@@ -151,21 +157,36 @@ def slot_record(
     *,
     threshold: float = 0.0,
     loss: float | None = None,
+    backbone: str | None = None,
+    prompt: tuple[float, ...] = (),
 ) -> SlotRecord:
-    """A slot's row for an installed bundle and a personal model."""
+    """A slot's row for an installed bundle and a personal model.
+
+    Args:
+        name: The slot.
+        bundle: The bundle.
+        model: The personal model.
+        teacher: See ``SlotRecord``.
+        teacher_vendor: See ``SlotRecord``.
+        threshold: See ``SlotRecord``.
+        loss: See ``SlotRecord``.
+        backbone: See ``SlotRecord``; None for the bundle's as it is.
+        prompt: See ``SlotRecord``.
+    """
     return SlotRecord(
         name=name,
         bundle=bundle.digest,
-        backbone=bundle.backbone_digest,
+        backbone=backbone or bundle.backbone_digest,
         weight=model.weight,
         bias=model.bias,
-        model=model_digest(bundle, model),
+        model=model_digest(bundle, model, backbone),
         teacher=teacher,
         teacher_vendor=teacher_vendor,
         threshold=threshold,
         labels=model.head.labels,
         lexical=lexical_record(model),
         loss=loss,
+        prompt=prompt,
     )
 
 

@@ -213,7 +213,7 @@ class Task(ABC):
         record = slot_record(
             base.record.name, base.bundle, change.model, base.record.teacher,
             base.record.teacher_vendor, threshold=change.threshold,
-            loss=change.loss,
+            loss=change.loss, backbone=base.record.backbone, prompt=base.record.prompt,
         )  # fmt: skip
         with self.swap:
             with self.store.transaction():

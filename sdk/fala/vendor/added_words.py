@@ -11,6 +11,7 @@ from fala.errors import DataError
 from fala.examples import MATCHING, Example
 from fala.model.heads import Head, Vectors
 from fala.model.lexical import Lexical
+from fala.model.losses import Floats
 from fala.solver.evidence import Evidence
 from fala.solver.objective import fit
 
@@ -28,7 +29,10 @@ def add_words(
 
     A backbone that was trained knows its training rows too well for words to be fitted beside it
     there. Words that were fitted beside the backbone before its training are sound, and so are
-    three numbers on rows that neither has seen: z = a z_head + b v . words + c, each by logit.
+    three numbers on rows that neither has seen: z = a z_head + b v . words + c, each by logit. Few
+    rows may turn words round (b below 0), and a device that knows texts by their words alone would
+    turn its user's model round with them: then there are none. The trained head stays as it was
+    where they would turn that round.
 
     Args:
         head: Without a lexical view. A matcher's gets weights of the candidate's own embedding,
@@ -50,14 +54,26 @@ def add_words(
     spoken = Head(head.task, head.labels, head.weight, head.bias, head.query, lexical)
     words = spoken.words(examples)
     said = np.zeros_like(logits) if words is None else words.times(lexical.weight)
-    evidence = Evidence.of(np.stack([logits, said], axis=2), labels=head.label_shares(labels))
-    found = fit(evidence, prior_mean=1.0, lambdas=[_CALIBRATION])
-    own, of_words = found.theta[:, :1], found.theta[:, 1:]
+    features = np.stack([logits, said], axis=2).astype(np.float64)
+    shares = head.label_shares(labels)
+    theta, bias = _weighed(features, shares)
+    turned = theta[:, 1] < 0
+    if turned.any():
+        features[:, turned, 1] = 0.0
+        theta, bias = _weighed(features, shares)
+    own = np.where(theta[:, :1] > 0, theta[:, :1], 1.0)
+    of_words = np.where(turned, 0.0, theta[:, 1])[:, None]
     weight = own * head.weight
     if head.task == MATCHING:
         weight = np.hstack([weight, np.zeros_like(weight)])
     return Head(
-        head.task, head.labels, weight, own[:, 0] * head.bias + found.bias, head.query,
+        head.task, head.labels, weight, own[:, 0] * head.bias + bias, head.query,
         rounded(Lexical(lexical.lexicon, (of_words * lexical.weight).astype(np.float32))),
         head.dimension,
     )  # fmt: skip
+
+
+def _weighed(features: Floats, shares: Floats) -> tuple[Floats, Floats]:
+    """The scales of each logit, (C, 2), and the biases; a feature that is 0 has the scale 1."""
+    found = fit(Evidence.of(features, labels=shares), prior_mean=1.0, lambdas=[_CALIBRATION])
+    return found.theta, found.bias

@@ -225,6 +225,23 @@ def test_words_are_weighed_on_rows_that_were_not_trained_on(backbone, names):
     assert rounded(head.lexical) == head.lexical
 
 
+@pytest.mark.parametrize("names", [("0", "1"), ("0", "1", "2")])
+def test_words_are_never_turned_round(backbone, names):
+    """As few rows may have it by chance; a device may know its user's texts by words alone."""
+    documents = texts(120, seed=15)
+    known = dict(zip(documents, backbone.encode(documents), strict=True))
+    labels = told_by_words(documents)
+    words = fit_head(backbone, documents, labels, label_names=names).lexical
+    plain = bundles.make_head(labels=names)
+    lied = [{"0": "1", "1": "0"}[label] for label in labels]
+    head = add_words(plain, words, documents, lied, known)
+    turned = ~head.lexical.weight.any(axis=1)
+    assert turned.any()
+    sound = add_words(plain, words, documents, labels, known)
+    assert sound.lexical.weight.any(axis=1)[turned].all()
+    assert (head.weight / plain.weight > 0).all()
+
+
 def test_words_for_a_matcher_leave_room_for_the_candidate(backbone):
     random = np.random.default_rng(14)
     documents = texts(100, seed=14)

@@ -1,0 +1,84 @@
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+from click.testing import CliRunner
+
+from bundles import make_head, write_word_vector_release
+from fala import Bundle, ExportError
+from fala_export.cli import main
+from fala_export.training.public_rows import divide, document_of, load_public_rows
+from fala_export.training.unseen import unseen_rows
+from public_data import write_rows
+from public_people import verdicts
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, [*map(str, arguments)], prog_name="fala-export")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("unseen")
+
+
+@pytest.fixture(scope="module")
+def base(folder):
+    return write_word_vector_release(folder / "base.fala", make_head())
+
+
+@pytest.fixture(scope="module")
+def rows(folder, base):
+    return write_rows(folder / "rows.jsonl", verdicts(base, people=40, rows_each=60))
+
+
+@pytest.fixture(scope="module")
+def trained(folder, base, rows):
+    out = folder / "trained.fala"
+    result = run("train", base.path, "--data", rows, "--work", folder / "work", "--out", out,
+                 "--epochs", 1, "--seed", 3)  # fmt: skip
+    assert result.exit_code == 0, result.output
+    return Bundle.open(out)
+
+
+def test_only_documents_that_the_training_kept_out_are_left(trained, rows):
+    public = load_public_rows(rows)
+    division = divide(public.rows, 3, validation=True)
+    told = trained.manifest.details["training"]
+    assert told["data"]["training"]["rows"] == len(division.training)
+    left = unseen_rows(trained, public, None)
+    assert {document_of(row) for row in left.rows}.isdisjoint(map(document_of, division.training))
+    assert len(left.rows) >= len(division.validation) + len(division.held_out) > 0
+
+
+def test_other_rows_lose_the_training_s_documents(folder, base, trained, rows):
+    others = load_public_rows(
+        write_rows(folder / "others.jsonl", verdicts(base, people=20, rows_each=50))
+    )
+    assert unseen_rows(trained, others, None) is others
+    left = unseen_rows(trained, others, rows)
+    kept = {document_of(row) for row in unseen_rows(trained, load_public_rows(rows), None).rows}
+    assert {document_of(row) for row in left.rows} == kept
+    assert unseen_rows(base, others, rows) is others  # no backbone was trained
+    with pytest.raises(ExportError, match=r"others\.jsonl: not the rows that .*--data"):
+        unseen_rows(trained, others, Path(folder / "others.jsonl"))
+
+
+def test_a_prior_is_learned_on_what_the_backbone_has_not_seen(folder, trained, rows):
+    out = folder / "with prior.fala"
+    result = run("prior", "--release", trained.path, "--data", rows, "--out", out, "--json")
+    assert result.exit_code == 0, result.output
+    known = unseen_rows(trained, load_public_rows(rows), None)
+    counts = Counter(row.user for row in known.rows)
+    enough = sum(count for count in counts.values() if count >= 10)
+    assert json.loads(result.stdout)["prior"]["rows"] == enough
+    again = folder / "again.fala"
+    named = ("--data", rows, "--trained-on", rows)
+    assert run("prior", "--release", trained.path, *named, "--out", again).exit_code == 0
+    assert again.read_bytes() == out.read_bytes()
