@@ -41,10 +41,10 @@ _MEASURED = (
     "Means over writers with their [95% t interval], on documents that nobody trained on. Known "
     "writers are of the training; new ones are not, and have the unknown writer's prompt, or of a "
     "hard one their own texts; as strangers the known ones have it, too. With a personal head: the "
-    "device's one fit on the writer's own rows, around the vendor's head; a known writer's were "
-    "trained on already. Differences are paired by writer, against none on the same backbone, "
-    "trained or fixed (none fixed: against none trained); the last one against none with a "
-    "personal head, which is FaLA on the vendor's new backbone."
+    "device's one fit on the writer's own rows, around the vendor's head; most of a known "
+    "writer's were trained on already. Differences are paired by writer, against none on the same "
+    "backbone, trained or fixed (none fixed: against none trained); the last one against none with "
+    "a personal head, which is FaLA on the vendor's new backbone."
 )
 _HEADER = (
     "numbers trained", "AUC", "against none", "pooled AUC", "F1", "accuracy", "AUC as strangers",
