@@ -15,8 +15,11 @@ import sys
 import tempfile
 from multiprocessing import forkserver
 
-#: Modules that import all of what the vendor's commands do, most of it in their functions.
+#: Modules that import all of what the vendor's commands and the laboratory's jobs do, most of it in
+#: their functions.
 PRELOADED = [
+    "fala_sim.run.jobs",
+    "sklearn.metrics",
     "fala_export.cli",
     "fala_export.backbone",
     "fala_export.training.release",
