@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -374,7 +373,7 @@ def test_a_process_interrupted_while_torch_is_loaded_ends_in_one_line(command, o
         stderr=subprocess.PIPE,
         text=True,
     )
-    until(lambda: "libtorch" in Path(f"/proc/{running.pid}/maps").read_text(), running)
+    warm.until(lambda: "libtorch" in Path(f"/proc/{running.pid}/maps").read_text(), running)
     running.send_signal(signal.SIGINT)
     printed, text = running.communicate(timeout=120)
     assert (running.returncode, printed) == (1, "")
@@ -383,18 +382,11 @@ def test_a_process_interrupted_while_torch_is_loaded_ends_in_one_line(command, o
 
 def test_a_process_interrupted_while_the_graph_is_traced_ends_in_one_line(process, out, temporary):
     running = process()
-    until(lambda: left_in(temporary), running)
+    warm.until(lambda: left_in(temporary), running)
     running.send_signal(signal.SIGINT)
     done = running.wait(timeout=120)
     assert (done.returncode, done.stdout) == (1, "")
     check(done.stderr, ("interrupted",), out, temporary)
-
-
-def until(reached, running):
-    """Wait until a process has come to somewhere, or ended."""
-    latest = time.monotonic() + 100
-    while time.monotonic() < latest and running.poll() is None and not reached():
-        time.sleep(0.01)
 
 
 def test_a_process_that_succeeds_leaves_its_bundle_and_nothing_else(process, out, temporary):

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from multiprocessing import forkserver
 
 #: Modules that import all of what the vendor's commands and the laboratory's jobs do, most of it in
@@ -86,6 +87,13 @@ class Program:
             raise subprocess.TimeoutExpired("a program", timeout)
         out, err = (path.read_text(encoding="utf-8") for path in self._printed)
         return subprocess.CompletedProcess([], self._process.exitcode, out, err)
+
+
+def until(reached, running):
+    """Wait until a process has come to somewhere, or ended."""
+    latest = time.monotonic() + 100
+    while time.monotonic() < latest and running.poll() is None and not reached():
+        time.sleep(0.01)
 
 
 def die(target, *arguments):
