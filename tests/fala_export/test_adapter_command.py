@@ -1,6 +1,4 @@
 import json
-import multiprocessing
-import signal
 
 import numpy as np
 import pytest
@@ -13,6 +11,7 @@ pytest.importorskip("optimum")
 from click.testing import CliRunner
 
 import kill_training
+import warm
 from bundles import write_word_vectors
 from encoders import make_encoder, write_encoder
 from fala import Bundle, Pair
@@ -130,19 +129,13 @@ def test_the_graph_and_torch_agree_on_an_adapter(task, model, base):
 
 
 def test_a_killed_training_goes_on_to_the_same_bundle(task, model, base, pairs, tmp_path):
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["kill_training", "fala_export.adapters.release"])
     arguments = [
         *("--base", base, "--model", model, "--data", pairs, "--task", "kind", *FAST),
         *("--work", tmp_path / "cut", "--out", tmp_path / "cut.fala"),
     ]
-    killed = context.Process(
-        target=kill_training.command_and_die,
-        args=(["adapter", *map(str, arguments)], "ClassifierModule", 14),
+    warm.die(
+        kill_training.command_and_die, ["adapter", *map(str, arguments)], "ClassifierModule", 14
     )
-    killed.start()
-    killed.join(120)
-    assert killed.exitcode == -signal.SIGKILL
     assert not (tmp_path / "cut.fala").exists()
     assert "--resume" in failed(*arguments)
     assert "method was" in failed(*arguments, "--resume", "--method", "norms")

@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("optimum")
 
+import warm
 from encoders import POSITIONS, TEXTS, make_encoder, write_encoder
 from fala import Bundle, ExportError
 from fala_export.backbone import ExportOptions, export_encoder, load
@@ -166,7 +167,8 @@ def test_the_command_prints_parity(tiny, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "over 4 texts" in done.stdout
     assert out.is_file()
-    again = command(*arguments, "--json")
+    program = "from fala_export.cli import main; main()"
+    again = warm.run(program, *arguments, "--json", folder=tmp_path)
     assert json.loads(again.stdout)["parity"]["texts"] == 4
 
 

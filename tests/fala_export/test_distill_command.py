@@ -1,8 +1,5 @@
 import gzip
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,6 +10,7 @@ pytest.importorskip("optimum")
 
 from click.testing import CliRunner
 
+import warm
 from encoders import DIMENSION, make_encoder, write_encoder
 from fala import Bundle, fit_head
 from fala.vendor.rows import Row
@@ -196,13 +194,7 @@ main(["distill", *sys.argv[1:]])
 """
     out = tmp_path / "parts.fala"
     arguments = [*options, "--work", str(tmp_path / "b"), "--out", str(out)]
-    killed = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-    )
+    killed = warm.run(code, *arguments, folder=tmp_path)
     assert killed.returncode == -9, killed.stderr
     assert not out.exists()
     continued = run(*arguments)

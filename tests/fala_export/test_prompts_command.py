@@ -1,7 +1,5 @@
 import json
-import multiprocessing
 import shutil
-import signal
 
 import numpy as np
 import pytest
@@ -15,6 +13,7 @@ import torch
 from click.testing import CliRunner
 
 import prompted
+import warm
 from fala import Bundle, ExportError
 from fala.vendor import read_rows
 from fala.vendor.prompts import prompt_state
@@ -239,16 +238,7 @@ def load_asked(path):
         return read_rows(stream)
 
 
-@pytest.fixture(scope="module")
-def processes():
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["prompted", "fala_export.cli", "fala_export.prompts.release", "transformers.models.bert"]
-    )
-    return context
-
-
-def test_a_killed_training_resumes_to_the_same_weights(model, data, processes, tmp_path):
+def test_a_killed_training_resumes_to_the_same_weights(model, data, tmp_path):
     """Killed in either stage; the last run does all but the release, whose folder is missing."""
     settings = {"length": 3, "mlm": True, "mlm_epochs": 1}
     whole = trained(model, data, tmp_path / "whole", "soft-all", **settings)
@@ -260,10 +250,7 @@ def test_a_killed_training_resumes_to_the_same_weights(model, data, processes, t
     ]  # fmt: skip
     for stage, count, more in (("mlm", 4, []), ("task", 9, ["--resume"])):
         words = ["prompts", *map(str, [*arguments, *more])]
-        killed = processes.Process(target=prompted.train_and_die, args=(words, stage, count))
-        killed.start()
-        killed.join(120)
-        assert killed.exitcode == -signal.SIGKILL
+        warm.die(prompted.train_and_die, words, stage, count)
         assert list((work / stage).glob("checkpoint-*"))
     assert "--resume" in failed(*arguments)
     assert "prompts_length was 3, and is 5" in failed(*arguments, "--length", 5, "--resume")

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("optimum")
 
+import warm
 from fala import Bundle
 from fala_export import backbone, progress
 from fala_export.cli import main
@@ -94,18 +94,22 @@ def refused(out, temporary, capfd):
 
 
 @pytest.fixture
-def process(model, out, temporary):
+def command(model, out, temporary):
+    return ["backbone", str(model), "--out", str(out), "--max-length", "32"]
+
+
+@pytest.fixture(scope="module")
+def server():
+    """Begun before temporary folders are a test's: it has a file in its own."""
+    warm.processes()
+
+
+@pytest.fixture
+def process(server, command, tmp_path):
     """Start the command in a process of its own."""
 
-    def start(source=model, **options):
-        command = ["backbone", str(source), "--out", str(out), "--max-length", "32"]
-        return subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, *command],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            **options,
-        )
+    def start(**options):
+        return warm.Program(PROGRAM, *command, folder=tmp_path, **options)
 
     return start
 
@@ -356,35 +360,38 @@ def test_a_disk_that_fills_leaves_the_bundle_that_was_there(
 
 
 def test_a_process_without_room_for_the_graph_ends_in_one_line(process, out, temporary):
-    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # noqa: E731
-    running = process(preexec_fn=limit)
-    printed, text = running.communicate(timeout=120)
-    assert (running.returncode, printed) == (1, "")
+    done = process(file_limit=20_000).wait(timeout=120)
+    assert (done.returncode, done.stdout) == (1, "")
     parts = (f"cannot be written to the temporary folder {temporary}", "File too large", "TMPDIR")
-    check(text, parts, out, temporary)
+    check(done.stderr, parts, out, temporary)
 
 
-@pytest.mark.parametrize("stage", ["while torch is loaded", "while the graph is traced"])
-def test_an_interrupted_process_ends_in_one_line(process, out, temporary, stage):
-    running = process()
-    until = time.monotonic() + 100
-    while time.monotonic() < until and running.poll() is None:
-        if "loaded" in stage:
-            if "libtorch" in Path(f"/proc/{running.pid}/maps").read_text():
-                break
-        elif left_in(temporary):
-            break
-        time.sleep(0.01)
+def test_a_process_interrupted_while_torch_is_loaded_ends_in_one_line(command, out, temporary):
+    running = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    warm.until(lambda: "libtorch" in Path(f"/proc/{running.pid}/maps").read_text(), running)
     running.send_signal(signal.SIGINT)
     printed, text = running.communicate(timeout=120)
     assert (running.returncode, printed) == (1, "")
     check(text, ("interrupted",), out, temporary)
 
 
-def test_a_process_that_succeeds_leaves_its_bundle_and_nothing_else(process, out, temporary):
+def test_a_process_interrupted_while_the_graph_is_traced_ends_in_one_line(process, out, temporary):
     running = process()
-    printed, text = running.communicate(timeout=120)
-    assert (running.returncode, text) == (0, "")
-    assert printed.startswith(f"{out}:\n")
+    warm.until(lambda: left_in(temporary), running)
+    running.send_signal(signal.SIGINT)
+    done = running.wait(timeout=120)
+    assert (done.returncode, done.stdout) == (1, "")
+    check(done.stderr, ("interrupted",), out, temporary)
+
+
+def test_a_process_that_succeeds_leaves_its_bundle_and_nothing_else(process, out, temporary):
+    done = process().wait(timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{out}:\n")
     assert left_in(out.parent) == ["x.fala"]
     assert left_in(temporary) == []

@@ -1,6 +1,4 @@
 import json
-import multiprocessing
-import signal
 
 import numpy as np
 import pytest
@@ -13,6 +11,7 @@ pytest.importorskip("optimum")
 from click.testing import CliRunner
 
 import kill_training
+import warm
 from bundles import write_onnx, write_word_vectors
 from encoders import DIMENSION, make_encoder, write_encoder
 from fala import Bundle
@@ -46,21 +45,6 @@ def model(tmp_path_factory, texts, titles):
     encoder = make_encoder(texts=known, pieces=200)
     encoder.module.transformer.config.hidden_dropout_prob = 0.1
     return write_encoder(tmp_path_factory.mktemp("model") / "tiny", encoder)
-
-
-@pytest.fixture(scope="module")
-def processes():
-    """Processes that have imported everything: that takes longer than to train."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        [
-            "kill_training",
-            "fala_export.cli",
-            "fala_export.training.release",
-            "transformers.models.bert",
-        ]
-    )
-    return context
 
 
 def run(*arguments):
@@ -221,20 +205,12 @@ def test_a_frozen_backbone_gets_a_head_in_closed_form(model, texts, tmp_path, ki
 
 
 @pytest.mark.parametrize(("task", "count"), [("Classifier", 13), ("Matcher", 12)])
-def test_a_killed_command_resumes_to_the_same_bytes(
-    model, texts, titles, processes, tmp_path, task, count
-):
+def test_a_killed_command_resumes_to_the_same_bytes(model, texts, titles, tmp_path, task, count):
     data = texts if task == "Classifier" else titles
     common = (model, "--data", data, *FAST)
     done(*common, "--work", tmp_path / "whole", "--out", tmp_path / "whole.fala")
     arguments = [*common, "--work", tmp_path / "cut", "--out", tmp_path / "cut.fala"]
-    killed = processes.Process(
-        target=kill_training.command_and_die,
-        args=(["train", *map(str, arguments)], f"{task}Module", count),
-    )
-    killed.start()
-    killed.join(120)
-    assert killed.exitcode == -signal.SIGKILL
+    warm.die(kill_training.command_and_die, ["train", *map(str, arguments)], f"{task}Module", count)
     assert not (tmp_path / "cut.fala").exists()
     assert list((tmp_path / "cut").glob("checkpoint-*"))
     assert "--resume" in failed(*arguments)

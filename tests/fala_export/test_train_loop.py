@@ -1,7 +1,5 @@
 import dataclasses
-import multiprocessing
 import resource
-import signal
 
 import pytest
 
@@ -12,6 +10,7 @@ pytest.importorskip("accelerate")
 import torch
 
 import kill_training
+import warm
 from fala import ExportError
 from fala_export.training import checkpoints
 
@@ -22,14 +21,6 @@ BATCHES, EPOCHS = 8, 4
 def whole(tmp_path_factory):
     """What a training without interruption comes to."""
     return kill_training.train(tmp_path_factory.mktemp("whole"))
-
-
-@pytest.fixture(scope="module")
-def processes():
-    """Processes that have imported everything: that takes longer than to train."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["kill_training", "fala_export.training.trainer"])
-    return context
 
 
 def test_training_lowers_the_loss_and_leaves_the_best_epoch(whole):
@@ -58,13 +49,8 @@ def test_without_validation_the_last_epoch_is_kept(tmp_path):
     ("point", "count"),
     [("step", 2), ("step", 19), ("writing", 8), ("writing", 13), ("sealing", 16), ("sealed", 32)],
 )
-def test_a_killed_training_resumes_to_the_same_weights(
-    whole, processes, tmp_path, point, count, capfd
-):
-    killed = processes.Process(target=kill_training.train_and_die, args=(tmp_path, point, count))
-    killed.start()
-    killed.join(120)
-    assert killed.exitcode == -signal.SIGKILL
+def test_a_killed_training_resumes_to_the_same_weights(whole, tmp_path, point, count, capfd):
+    warm.die(kill_training.train_and_die, tmp_path, point, count)
     resumed, history = kill_training.train(tmp_path, resume=True)
     assert ("continuing from" in capfd.readouterr().err) is (count != 2)
     assert history == whole[1]

@@ -134,6 +134,7 @@ def test_matches_are_divided_by_their_order(tmp_path):
     assert len(validation[0].train) == 14
 
 
+@pytest.mark.usefixtures("warm_jobs")
 def test_a_table_is_made_of_rows(tmp_path):
     folder = write_data(tmp_path / "small")
     rows = tmp_path / "users.jsonl"

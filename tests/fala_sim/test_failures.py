@@ -16,6 +16,8 @@ from fala_sim.run.plan import Plan
 from fala_sim.run.runner import Task, run_tasks
 from laboratory import write_data
 
+pytestmark = pytest.mark.usefixtures("warm_jobs")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

@@ -20,6 +20,8 @@ from laboratory import write_data
 
 METHODS = "old,global,top,fala-paper,fala"
 
+pytestmark = pytest.mark.usefixtures("warm_jobs")
+
 
 def arguments(folder, results, *more):
     data = f"lewidi:{folder}"
@@ -187,19 +189,21 @@ def test_a_folder_of_the_same_name_is_another_data_set(folder, results, tmp_path
     assert files(tmp_path / "copied") == before
 
 
-def test_data_that_changed_is_told(folder, tmp_path):
-    other = write_data(tmp_path / "small")
-    base = [*arguments(other, tmp_path / "results"), "--methods", "global"]
-    assert call("table", "2", "--run", *base).exit_code == 0
-    write_data(other, seed=1)
-    done = call("table", "2", "--run", *base)
+def test_data_that_changed_is_told(folder, results, tmp_path):
+    copied = tmp_path / "copied"
+    shutil.copytree(results, copied)
+    write_data(folder, seed=1)
+    try:
+        done = call("table", "2", "--run", *arguments(folder, copied))
+    finally:
+        write_data(folder)
     assert done.exit_code == 1
     assert "has records of other data of this name" in done.stderr
 
 
 def test_a_packed_run_goes_on(folder, results, tmp_path):
     copied = tmp_path / "copied"
-    shutil.copytree(results / "records", copied / "records")
+    shutil.copytree(results, copied)
     before = call("table", "2", "--run", *arguments(folder, copied), "--json").stdout
     lost = Key("replacement", f"lewidi:{folder}", "global", "a1", 0).path(copied)
     lost.unlink()

@@ -78,8 +78,9 @@ def with_head(folder, sign):
     return str(folder / "model.fala")
 
 
-def test_a_new_head_on_the_same_backbone_is_prepared_anew(folder, work, tmp_path):
+def test_a_new_head_on_the_same_backbone_is_prepared_anew(work, tmp_path):
     """Also where files and bundles have the same names."""
+    folder = write_data(tmp_path / "few", documents=40)
     names = [with_head(tmp_path / side, sign) for side, sign in (("a", 1), ("b", -1))]
     backbones = {Bundle.open(name).backbone_digest for name in names}
     assert len(backbones) == 1
