@@ -13,6 +13,7 @@ from fala.model.heads import Head, Vectors
 from fala.model.lexical import Lexical
 from fala.model.losses import Floats
 from fala.solver.evidence import Evidence
+from fala.solver.gaussian import LEAST_SLOPE
 from fala.solver.objective import fit
 
 _CALIBRATION = 1e-6  # the pull of both scales to 1: it decides nothing, unless all rows are alike
@@ -31,8 +32,8 @@ def add_words(
     there. Words that were fitted beside the backbone before its training are sound, and so are
     three numbers on rows that neither has seen: z = a z_head + b v . words + c, each by logit. Few
     rows may turn words round (b below 0), and a device that knows texts by their words alone would
-    turn its user's model round with them: then there are none. The trained head stays as it was
-    where they would turn that round.
+    turn its user's model round with them: then there are none. Of the trained head a tenth stays
+    where they would turn that round (``LEAST_SLOPE``).
 
     Args:
         head: Without a lexical view. A matcher's gets weights of the candidate's own embedding,
@@ -61,7 +62,7 @@ def add_words(
     if turned.any():
         features[:, turned, 1] = 0.0
         theta, bias = _weighed(features, shares)
-    own = np.where(theta[:, :1] > 0, theta[:, :1], 1.0)
+    own = np.maximum(theta[:, :1], LEAST_SLOPE)
     of_words = np.where(turned, 0.0, theta[:, 1])[:, None]
     weight = own * head.weight
     if head.task == MATCHING:
