@@ -12,25 +12,14 @@ from encoders import make_encoder, write_encoder
 from fala import Bundle, DataError
 from fala_export.cli import main as exporter
 from fala_export.commands.adapter import adapter as exporters_command
-from fala_sim.cli import main
 from fala_sim.records import Key, read_record, read_records
 from fala_sim.run import adapter_jobs
 from fala_sim.run.adapter_jobs import Prepared, spans
 from fala_sim.run.adapters import ADAPTER_KINDS, trials
+from sim_command import call, fails
 from tasks import write_task
 
 ADAPTERS = Key("adapter", "mrpc", "adapters", "all", 0, "3")
-
-
-def call(*given):
-    return CliRunner().invoke(main, [str(word) for word in given], prog_name="fala-sim")
-
-
-def fails(result, *words):
-    assert result.exit_code == 1, result.output
-    last = result.stderr.strip().splitlines()[-1]
-    for word in words:
-        assert word in last, last
 
 
 def row(split, number, label):

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 pytest.importorskip("torch")
 pytest.importorskip("optimum")
@@ -13,7 +12,6 @@ from bundles import DIMENSION, make_head, write_word_vector_release, write_word_
 from fala import Bundle
 from fala_export.commands.prompts import _check
 from fala_export.commands.prompts import prompts as exporters_command
-from fala_sim.cli import main
 from fala_sim.convert.conversion import folded
 from fala_sim.records import Key, read_record, read_records
 from fala_sim.run import prompt_jobs
@@ -23,20 +21,10 @@ from fala_sim.run.prompt_rows import Extent, Written, write_rows
 from fala_sim.run.prompts import PROMPT_KINDS, trials
 from fala_sim.run.trainings import check_records
 from laboratory import write_data
+from sim_command import call, fails
 
 SMALL = Extent("small", 12, 6, (4, 4), False, (48, 128), 1)
 ALL = Extent("all", None, None, (None, None), True, (48, 128), 1)
-
-
-def call(*given):
-    return CliRunner().invoke(main, [str(word) for word in given], prog_name="fala-sim")
-
-
-def fails(result, *words):
-    assert result.exit_code == 1, result.output
-    last = result.stderr.strip().splitlines()[-1]
-    for word in words:
-        assert word in last, last
 
 
 def lines_of(path):
