@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import os
 import select
@@ -129,6 +130,9 @@ def _work(work: Callable[[Say], object], send: int, limit: float) -> NoReturn:
             line = line[os.write(send, line) :]
 
     try:
+        # What the parent was about to throw away is not thrown away here: an open session's end may
+        # wait for threads that a fork does not have.
+        gc.freeze()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
         faulthandler.dump_traceback_later(_SHARE * limit, file=2)
         work(lambda value: tell({"said": value}))

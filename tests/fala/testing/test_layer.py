@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gc
 import os
 import shutil
 import sqlite3
@@ -176,3 +177,24 @@ def test_a_fork_is_watched_and_its_parent_is_not(tmp_path):
     with failing_disk(tmp_path, 10**6) as fault:
         pass
     assert fault.count == 0
+
+
+def test_a_fork_ends_nothing_of_its_parent(tmp_path):
+    """A session in a reference cycle: its end may wait for threads that only the parent has."""
+
+    class Session:
+        def __init__(self):
+            self.itself = self
+
+        def __del__(self):
+            (tmp_path / str(os.getpid())).touch()
+
+    gc.disable()
+    try:
+        Session()
+        run_apart(lambda _: gc.collect())
+        assert not list(tmp_path.iterdir())
+        gc.collect()
+        assert [path.name for path in tmp_path.iterdir()] == [str(os.getpid())]
+    finally:
+        gc.enable()
