@@ -188,6 +188,7 @@ class Device(DeviceTasks):
         limits: UpdateLimits | None = None,
         progress: Progress | None = None,
         adapters: NewAdapters = (),
+        prompts: Prompts = "off",
     ) -> Report | None:
         """Install the newest release of the vendor's repository, if this device never had it.
 
@@ -209,6 +210,7 @@ class Device(DeviceTasks):
             limits: What is waited for, and how much is taken; None is ``UpdateLimits()``.
             progress: See ``replace``; during ``"download"`` it is told bytes.
             adapters: See ``replace``.
+            prompts: See ``replace``.
 
         Returns:
             What ``replace`` did; None where there is nothing newer.
@@ -229,6 +231,7 @@ class Device(DeviceTasks):
                 f"install fala-sdk[ota] for signed updates ({error})"
             ) from error
         taken, accepted = limits_of(limits), accept_of(accept)
+        prompts_of(prompts)  # before anything is downloaded
         budget, follower = budget_of(budget), follower_of(progress)
         installed = self._installed.now.bundle.manifest.product
         asked = product_of(product) or installed or DEFAULT_PRODUCT
@@ -243,6 +246,7 @@ class Device(DeviceTasks):
                 return None
             return self.replace(
                 release, budget, accept=accepted, progress=progress, adapters=adapters,
+                prompts=prompts,
                 allow_older=asked != installed,  # another product was asked for by its name
             )  # fmt: skip
 
