@@ -270,12 +270,14 @@ class Device(DeviceTasks):
             progress: Called with a stage's name, what is done and what there is to do; if it
                 gives False, the work ends there.
             adapter: The task whose texts are encoded; see ``predict``.
-            prompts: ``"auto"`` then spends what is left on the release's writers' prompts: 16
-                passes each mix them by the labels of 16 texts, 26 or more judge the mixture, which
-                is taken where other labels, each left out, are better predicted with it by more
-                than a standard error: as a replacement, on trial, that ``rollback`` undoes; on
-                trial already, as a part of that. See ``Report.prompt``. ``"off"`` by default: it
-                has not won on people who are in no table.
+            prompts: ``"auto"`` then spends what is left on a prompt that texts are read behind. The
+                release's writers' prompts are mixed, by 16 passes each and the labels of 16 texts;
+                or one pass compiles the user's own newest texts, where the release was trained
+                with such. 10 or more further passes judge it. It is taken where other labels, each
+                left out, are better predicted with it by more than a standard error: as a
+                replacement, on trial, that ``rollback`` undoes; on trial already, as a part of
+                that. Forgetting what it was made of undoes it for good. See ``Report.prompt``.
+                ``"off"`` by default: it has not won on people who are in no table.
 
         Returns:
             What was done. ``old`` and ``new`` are the same backbone.
