@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModel
 
 from fala import DataError, ExportError
+from fala.backbones.context import context_of
 from fala.vendor import read_rows
 from fala_export.models.encoder import load_encoder
 from fala_export.prompts.contexts import Contexts
@@ -163,12 +164,19 @@ def test_hard_prompts_are_the_writer_s_own_texts_in_order(learner):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_device_can_compile_a_static_prompt_from_its_texts(family, encoders):
-    """What ``OnnxEncoder.compile_prompt`` reads of the texts, joined by their end's mark."""
-    learner, texts = TransformerLearner(encoders[family], 24), ["prices rose", "the lazy dog"]
-    mark = "</s>" if family == "roberta" else "[SEP]"
-    expected = learner.tokenizer.encode(mark.join(texts)).ids
-    assert Contexts(learner, {"ann": texts}, 64).tokens("ann", "x", 5) == expected
+def test_a_device_puts_the_same_texts_one_after_another(family, encoders):
+    """What ``OnnxEncoder.context`` reads is what was trained on, whatever has room."""
+    learner = TransformerLearner(encoders[family], 24)
+    start, mark = ("<s>", "</s>") if family == "roberta" else ("[CLS]", "[SEP]")
+    texts = ["prices rose", f"the {mark} lazy dog", f"{start} quick", "nobody was surprised"]
+    for length in range(40):
+        expected = Contexts(learner, {"ann": texts}, length).tokens("ann", "x", 5)
+        found = context_of(learner.tokenizer, texts, length)
+        assert list(found.ids) == expected
+        assert found.texts == tuple(range(len(found.texts)))
+    # As a text they are the texts joined by the mark behind each.
+    joined = learner.tokenizer.encode(mark.join(texts[:2])).ids
+    assert Contexts(learner, {"ann": texts[:2]}, 64).tokens("ann", "x", 5) == joined
 
 
 def test_the_input_is_never_cut_to_make_room(learner, tmp_path):

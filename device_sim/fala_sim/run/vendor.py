@@ -126,7 +126,7 @@ def train_prompts(
         DataError: If it cannot be trained.
     """
     files = ("--data", str(rows), "--work", str(work), "--resume", "--out", str(out))
-    more = ("--name", name, "--quantize", "none")
+    more = ("--name", name, "--quantize", "none", "--no-lexical")  # prompts alone are measured
     try:
         return _run("prompts", str(folder), *files, *more, *options, say=say)
     except RefusedError as error:

@@ -25,6 +25,8 @@ from fala.errors import BundleFormatError, DataError, DimensionError
 _AXES = 6
 _ONE = _AXES - 1  # axes of one prompt
 _PARTS = ("key", "value")
+#: Tokens of a hard prompt that a device compiles, at most.
+MOST_COMPILED: int = STATE.prefix
 #: How far the weights of a mixture may be from a sum of 1.
 _ROUNDING = 1e-6
 
@@ -149,7 +151,7 @@ def hard_prompt_length(manifest: Manifest) -> int:
     """
     told = manifest.details.get(layout.HARD_PROMPT)
     length = told.get("tokens") if isinstance(told, dict) else None
-    return length if type(length) is int and 0 < length <= STATE.prefix else 0
+    return length if type(length) is int and 0 < length <= MOST_COMPILED else 0
 
 
 def compiled_bytes(state: EncoderState) -> bytes:
