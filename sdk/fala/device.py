@@ -147,8 +147,8 @@ class Device(DeviceTasks):
                 transaction, and back alike; one whose adapter fits the new backbone already needs
                 none. The budget is for all together: a text that two tasks have in the same
                 adapter is encoded once.
-            prompts: ``"auto"`` mixes the release's writers' prompts with what the refinement
-                leaves of the budget; see ``refine``. Rolling back leaves the release with them.
+            prompts: ``"auto"`` makes a prompt, for what the refinement leaves of the budget; see
+                ``refine``. Rolling back leaves the release with them.
 
         Returns:
             What was done, what was decided and what it cost.

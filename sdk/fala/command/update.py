@@ -39,7 +39,7 @@ from fala.vendor.commands import progress_bar
     type=click.Choice(["off", "auto"]),
     default="off",
     show_default=True,
-    help="Mix the release's writers' prompts, and take the mixture if it is better.",
+    help="Make a prompt of the release's, or of the user's texts; take it if it is better.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON; null for none.")
 def update(
