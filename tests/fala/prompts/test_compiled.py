@@ -134,6 +134,20 @@ def test_the_next_release_leaves_none_of_it(compiled, tmp_path):
         assert kept(compiled) == []
 
 
+def test_a_replacement_compiles_it_as_a_part_of_its_trial(tmp_path, release, labels):
+    old = write_prompted(tmp_path / "old.fala", seed=5, prompts=False, name="old").path
+    with Device.create(tmp_path / "device", old) as device:
+        device.learn(TEXTS, labels)
+        before = device.predict(TEXTS)
+        assert device.replace(release.path, Budget(200), prompts="auto").prompt.texts == 2
+        after = device.predict(TEXTS)
+    with Device.open(tmp_path / "device") as device:
+        assert device.on_trial
+        np.testing.assert_array_equal(device.predict(TEXTS), after)
+        device.rollback()
+        np.testing.assert_array_equal(device.predict(TEXTS), before)
+
+
 def test_killed_at_every_end_of_something(learned, taken, tmp_path):
     cuts = PowerCuts(mix, learned, scratch=tmp_path)
     ends = cuts.at_operations({"sync", "rename", "delete"}, count=None, unsynced="lost")
