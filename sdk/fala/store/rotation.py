@@ -49,8 +49,8 @@ def rotate(db: sqlite3.Connection, old: Plain, new: Plain) -> None:
                 (column_of_made(new, table, whole(row), text(name), made), row, name),
             )
     for backbone, value in db.execute("SELECT backbone, compiled FROM prompts").fetchall():
-        column = column_of_compiled(new, backbone, blob(compiled_of(old, backbone, value)))
-        db.execute("UPDATE prompts SET compiled = ? WHERE backbone = ?", (column, backbone))
+        compiled = column_of_compiled(new, backbone, blob(compiled_of(old, backbone, value)))
+        db.execute("UPDATE prompts SET compiled = ? WHERE backbone = ?", (compiled, backbone))
     names = [name.strip() for name in SLOT_COLUMNS.split(",")]
     for row in db.execute(f"SELECT {SLOT_COLUMNS} FROM slots").fetchall():
         opened = dict(zip(names, slot_row_of(old, row, SLOT_COLUMNS), strict=True))
