@@ -27,6 +27,7 @@ SMALL = {
     "imports.py": ("ratio", "--repeats", 1, "--limit", 1000),
     "kills.py": ("kills", "--count", 3, "--only", "learn"),
     "learning.py": ("ratio", "--examples", 60, "--further", 3, "--dimension", 20),
+    "logits.py": ("cosine", "--texts", 20),
     "ngrams.py": ("times_as_fast", "--texts", 20, "--repeats", 1),
     "replacement.py": ("ratio", "--documents", 60, "--budget", 10, "--repeats", 1),
     "sharing.py": ("whole_share", "--rounds", 2, "--seconds", 3),
