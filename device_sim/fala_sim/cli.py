@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fala import DataError
-from fala.vendor.commands import Group
+from fala.vendor.commands import SETTINGS, Group
+from fala.vendor.names import Described, Named
+from fala_sim import names
 from fala_sim.convert.commands import convert_group
 from fala_sim.data.commands import data_group
 from fala_sim.packing import pack_command
@@ -28,7 +29,12 @@ Made = TypeVar("Made")
 _DATA = "md-agreement,hs-brexit,movielens"
 
 
-@click.group("fala-sim", cls=Group)
+class _Laboratory(Group):
+    extra = "sim"
+
+
+@click.group("fala-sim", cls=_Laboratory, context_settings=SETTINGS)
+@click.version_option(package_name="fala-sdk")
 def main() -> None:
     """The laboratory of FaLA: real users' data and simulated devices."""
 
@@ -48,6 +54,7 @@ def _run_options(command: Callable[..., None]) -> Callable[..., None]:
     options = (
         click.option(
             "--data", default=_DATA, show_default=True, callback=_data_names,
+            type=Named(names.data_sets, several=True),
             help="Data sets, by name (`fala-sim data list`), as FORMAT:DIR or rows:FILE. "
             "Adapters' tables are of cola,mrpc by default, prompts' of md-agreement.",
         ),
@@ -66,20 +73,27 @@ def _run_options(command: Callable[..., None]) -> Callable[..., None]:
             "Of adapters' tables: trainings, 3 by default. Of prompts': both.",
         ),
         click.option(
-            "--old", default="glove", show_default=True, help="The backbone that devices have."
+            "--old", default="glove", show_default=True, help="The backbone that devices have.",
+            type=Named(names.old_backbones, files=True),
         ),
         click.option(
             "--new", default="minilm", show_default=True,
+            type=Named(names.new_backbones, files=True),
             help="The backbone that comes: minilm, a Hugging Face folder, or a bundle (without "
             "the methods that train it). tuned:minilm, or tuned:FOLDER, is trained on each data "
             "set's public first.",
         ),
         click.option(
-            "--extent", type=click.Choice(["quick", "whole"]), default="quick", show_default=True,
-            help="Of prompts' tables: a slice of the data for two cores and an hour, or all of it.",
+            "--extent", default="quick", show_default=True,
+            type=Described({
+                "quick": "a slice of the data, for two cores and an hour or two",
+                "whole": "all of it",
+            }),
+            help="Of prompts' tables: how much of the data.",
         ),
         click.option(
-            "--methods", default="", callback=_names, help="Some methods only, by name."
+            "--methods", default="", callback=_names, help="Some methods only, by name.",
+            type=Named(names.methods, several=True),
         ),
         click.option(
             "--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, show_default="cores",
@@ -103,33 +117,6 @@ _ASKED = click.option(
     "--run", "asked", is_flag=True,
     help="Run what is missing first, as the options below say; what is recorded is not run again.",
 )  # fmt: skip
-
-
-class _Listing(click.Command):
-    """A command whose help lists a registry."""
-
-    @abstractmethod
-    def entries(self) -> Iterable[Entry[Any]]:
-        """What is listed."""
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Every name with its one line."""
-        with formatter.section("NAME is one of"):
-            formatter.write_dl([(entry.name, entry.about) for entry in self.entries()])
-
-
-class _Tables(_Listing):
-    def entries(self) -> Iterable[Entry[Any]]:
-        from fala_sim.show.tables.registry import TABLES
-
-        return TABLES.values()
-
-
-class _Figures(_Listing):
-    def entries(self) -> Iterable[Entry[Any]]:
-        from fala_sim.show.plots.registry import FIGURES
-
-        return FIGURES.values()
 
 
 def _run(results: Path, kinds: Iterable[Kind], options: Mapping[str, Any]) -> list[str]:
@@ -211,8 +198,8 @@ def all_command(results: Path, **options: object) -> None:
         raise _failed(failures)
 
 
-@main.command("table", cls=_Tables)
-@click.argument("name")
+@main.command("table")
+@click.argument("name", type=Named(names.tables))
 @_ASKED
 @_run_options
 @_JSON
@@ -232,8 +219,8 @@ def table_command(name: str, as_json: bool, asked: bool, results: Path, **option
     _show(find_table(name), results, asked, options, show)
 
 
-@main.command("figure", cls=_Figures)
-@click.argument("name")
+@main.command("figure")
+@click.argument("name", type=Named(names.figures))
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),

@@ -112,7 +112,7 @@ def load(source: str, pooling: str | None = None, revision: str | None = None) -
     for package in ("torch", "transformers", "optimum", "onnx"):
         if find_spec(package) is None:
             raise ExportError(
-                f"install fala-sdk[export] to load a transformer ({package} is missing)"
+                f"pip install 'fala-sdk[export]' to load a transformer ({package} is missing)"
             )
     return load_encoder(source, pooling, revision)
 

@@ -558,7 +558,7 @@ class Device(DeviceFolder):
             from fala.updates.client import Wanted, newer_release, repository_url, trusted_root
         except ImportError as error:
             raise MissingExtraError(
-                f"install fala-sdk[ota] for signed updates ({error})"
+                f"pip install 'fala-sdk[ota]' for signed updates ({error})"
             ) from error
         taken, accepted = limits_of(limits), accept_of(accept)
         budget, follower = budget_of(budget), follower_of(progress)

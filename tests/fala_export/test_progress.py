@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from fala_export import progress as module
+from fala.vendor import progress as module
 from fala_export.progress import progress
 
 

@@ -162,7 +162,7 @@ def test_a_tokenizer_of_no_use_is_told(refused, model, tmp_path, monkeypatch):
     refused(changed(model, tmp_path / "none", **tokenizer), "has no tokenizer")
     folder = changed(model, tmp_path / "pieces", **tokenizer, spm__model=b"pieces")
     monkeypatch.setattr(transformer_files, "find_spec", lambda name: None)
-    refused(folder, "only there as spm.model: install fala-sdk[export]")
+    refused(folder, "only there as spm.model: pip install 'fala-sdk[export]'")
     refused(changed(model, tmp_path / "cut", tokenizer__json=b'{"version'), "its tokenizer")
     slow = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "basic"}
     folder = changed(model, tmp_path / "slow", tokenizer_config__json=slow)

@@ -45,7 +45,7 @@ def test_the_wheel_is_the_three_packages_and_the_plugin(built):
         file.relative_to(package.parent).as_posix()
         for package in PACKAGES
         for file in files_in(package)
-    } | {"pytest_fala.py"}
+    } | {"fala_command.py", "pytest_fala.py"}
     assert {f"fala/demo/builtin/{name}.fala" for name in ("bert", "glove")} < names
     assert {f"{package.name}/py.typed" for package in PACKAGES} < names
 
@@ -66,6 +66,7 @@ def test_the_source_archive_has_the_tables_and_no_records(built):
     assert {"pyproject.toml", "README.md", "LICENSE", "conftest.py"} < names
     assert {
         "sdk/fala/py.typed",
+        "sdk/fala_command.py",
         "sdk/pytest_fala.py",
         "tests/support/checkout.py",
         "examples/app.py",

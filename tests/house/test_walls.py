@@ -55,11 +55,13 @@ ROOMS = {
     "demo": PARTS | {"report", "replacement", "device", "vendor"},
     "": PARTS | {"store", "report", "replacement", "device", "vendor", "demo"},
     "command": GROUND | {"store", "report", "replacement", "device", "vendor", ""},
+    "__main__": set(),
     "testing": GROUND | {"bundle", "vendor", ""},  # an app's tests; a hostile vendor's bundles
 }
 
 #: What an extra brings, and ways to the network, by the modules that may use them.
 EXTRAS = {
+    "fala.__main__": {"fala_command"},  # not an extra: the command that loads all others
     "fala.bundle.signature": {"cryptography"},
     "fala.store.sealing": {"cryptography"},
     "fala.updates.client": {"filelock", "tuf", "urllib"},

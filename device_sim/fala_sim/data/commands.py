@@ -9,6 +9,10 @@ from typing import Any
 
 import click
 
+from fala.vendor.commands import Group
+from fala.vendor.names import Named
+from fala_sim import names
+
 _DATA_DIR = click.option(
     "--data-dir", type=click.Path(path_type=Path), envvar="FALA_DATA", show_envvar=True,
     help="Folder of the data sets. Default: one of the user's own.",
@@ -23,7 +27,7 @@ _CHECKS = {
 }
 
 
-@click.group("data")
+@click.group("data", cls=Group)
 def data_group() -> None:
     """List the public data sets, or bring one from its publisher."""
 
@@ -74,7 +78,7 @@ def list_command(data_dir: Path | None, as_json: bool) -> None:
 
 
 @data_group.command("get")
-@click.argument("name")
+@click.argument("name", type=Named(names.data_sets))
 @_options
 def get_command(name: str, data_dir: Path | None, as_json: bool) -> None:
     """Bring the data set NAME from its publisher, or check the one that came before.

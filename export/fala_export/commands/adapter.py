@@ -9,6 +9,7 @@ import click
 
 from fala import ExportError
 from fala.vendor import MATCHING
+from fala.vendor.commands import Command
 from fala_export.commands.options import (
     JSON,
     NO_LEXICAL,
@@ -24,7 +25,7 @@ from fala_export.training.settings import TrainingSettings
 _METHODS = ("adapters", "full", "top-k", "norms")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
     "--base",
     required=True,
@@ -135,14 +136,11 @@ def adapter(
         raise ExportError(f"{out}: its folder does not exist")
     if not task.strip():
         raise click.UsageError("--task is blank")
-    try:
-        from fala_export.adapters.methods import Method
-        from fala_export.adapters.release import write_task
-        from fala_export.adapters.source import model_of, open_base
-        from fala_export.adapters.training import train_task
-        from fala_export.training.public_rows import divide, load_own_splits, load_public_rows
-    except ImportError as error:
-        raise ExportError(f"install fala-sdk[export] to train an adapter ({error})") from error
+    from fala_export.adapters.methods import Method
+    from fala_export.adapters.release import write_task
+    from fala_export.adapters.source import model_of, open_base
+    from fala_export.adapters.training import train_task
+    from fala_export.training.public_rows import divide, load_own_splits, load_public_rows
 
     if own_splits:
         rows, division = load_own_splits(data)

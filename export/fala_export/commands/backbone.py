@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from fala.vendor.commands import Command
 from fala_export.commands.options import (
     ADAPTERS,
     HARD_PROMPTS,
@@ -23,7 +24,7 @@ from fala_export.commands.options import (
 )
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("source", metavar="DIR_OR_NAME")
 @OUT
 @QUANTIZE

@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
+from fala.vendor.commands import Command
 from fala_export.commands.options import JSON, MIN_COSINE, OUT, QUANTIZE, name_of, show
 
 _COUNT = click.IntRange(min=1)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("teacher", metavar="DIR_OR_NAME")
 @click.option(
     "--text",

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from fala.vendor.commands import Command
 from fala_export.commands.options import JSON
 
 _MEGABYTE = 1_000_000
@@ -17,7 +18,7 @@ _MILLION = 1_000_000
 _FLOPS = {"GFLOP": 1_000_000_000, "MFLOP": 1_000_000, "kFLOP": 1_000}
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("bundle", type=click.Path(path_type=Path))
 @JSON
 def inspect(bundle: Path, as_json: bool) -> None:

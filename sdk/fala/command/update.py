@@ -9,10 +9,11 @@ import click
 from fala.device import Device
 from fala.replacement.budget import BRIDGED_PASSES, PASSES, Budget
 from fala.report import Report
-from fala.vendor.commands import progress_bar
+from fala.vendor.commands import Command
+from fala.vendor.progress import device_progress
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("folder", type=click.Path())
 @click.argument("url")
 @click.option(
@@ -51,7 +52,7 @@ def update(
     """
     with (
         Device.open(folder) as device,
-        progress_bar("look") as progress,
+        device_progress("look") as progress,
     ):
         before = device.name
         try:

@@ -222,7 +222,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path):
     finally:
         process.kill()
         process.wait()
-    assert process.returncode == 1
+    assert process.returncode == 130
     assert errors.strip() == "fala-replace: interrupted"
     assert list(tmp_path.glob("fala-*")) == []
 
