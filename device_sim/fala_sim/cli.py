@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +16,7 @@ from fala.vendor.commands import SETTINGS, Group
 from fala.vendor.names import Described, Named
 from fala_sim import names
 from fala_sim.convert.commands import convert_group
-from fala_sim.data.commands import data_group
+from fala_sim.data.commands import data_group, data_sets
 from fala_sim.packing import pack_command
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _run_options(command: Callable[..., None]) -> Callable[..., None]:
     options = (
         click.option(
             "--data", default=_DATA, show_default=True, callback=_data_names,
-            type=Named(names.data_sets, several=True),
+            type=Named(data_sets, several=True),
             help="Data sets, by name (`fala-sim data list`), as FORMAT:DIR or rows:FILE. "
             "Adapters' tables are of cola,mrpc by default, prompts' of md-agreement.",
         ),
@@ -121,6 +122,8 @@ _ASKED = click.option(
 
 def _run(results: Path, kinds: Iterable[Kind], options: Mapping[str, Any]) -> list[str]:
     """Run what is missing; a line for each job that failed."""
+    if find_spec("transformers") is None:  # else every job would find it out for itself
+        raise ModuleNotFoundError("No module named 'transformers'", name="transformers")
     from fala_sim.methods.registry import METHODS, find_method
     from fala_sim.run.laboratory import run
     from fala_sim.run.plan import Plan

