@@ -13,12 +13,12 @@ _log = logging.getLogger("fala.export")
 
 
 @contextmanager
-def progress(label: str, length: int) -> Iterator[Bar]:
+def progress(label: str, length: int = 0) -> Iterator[Bar]:
     """Show on standard error how far a step is.
 
     Args:
         label: What is being done.
-        length: Of the whole, in any unit.
+        length: Of the whole, in any unit; 0 where it cannot be told how far it is.
 
     Yields:
         What is told of every step: see ``fala.vendor.progress``.

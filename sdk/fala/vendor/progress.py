@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,24 +24,25 @@ class Bar(Protocol):
 
 
 @contextmanager
-def progress(label: str, length: int, log: logging.Logger | None = None) -> Iterator[Bar]:
+def progress(label: str, length: int = 0, log: logging.Logger | None = None) -> Iterator[Bar]:
     """Show on standard error how far a step is.
 
     Args:
         label: What is being done.
-        length: Of the whole, in any unit; 0 where nobody knows.
+        length: Of the whole, in any unit; 0 where it cannot be told how far it is.
         log: Told, at level INFO, of a step that took two seconds or more, when it is over.
 
     Yields:
         A bar on a terminal; elsewhere, as in the log of a build, what prints a line when the step
-        has taken two seconds, and another every half a minute.
+        has taken two seconds, and another every half a minute, whether or not it is told of more.
     """
     began = time.monotonic()
     if sys.stderr.isatty():
-        with click.progressbar(length=length, label=label, file=sys.stderr) as bar:
+        with click.progressbar(length=length or 1, label=label, file=sys.stderr) as bar:
             yield bar
     else:
-        yield _Lines(label, length)
+        with _Lines(label, length) as lines:
+            yield lines
     taken = time.monotonic() - began
     if log is not None and taken >= _FIRST:
         log.info("%s: %.1f s", label, taken)
@@ -62,26 +64,47 @@ def device_progress(label: str) -> Iterator[Callable[[str, int, int], None]]:
 
             yield draw
         return
-    lines = _Lines(label, 1)
+    with _Lines(label, 0) as lines:
 
-    def tell(stage: str, done: int, total: int) -> None:
-        lines.label, lines.length = stage, total
-        lines.update(done - lines.done)
+        def tell(stage: str, done: int, total: int) -> None:
+            lines.label, lines.length = stage, total
+            lines.update(done - lines.done)
 
-    yield tell
+        yield tell
 
 
 class _Lines:
+    """A line when it is due: at an update, or else by a thread that waits for nothing else."""
+
     def __init__(self, label: str, length: int) -> None:
         self.label, self.length = label, length
         self.done = 0
         self._due = time.monotonic() + _FIRST
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> _Lines:
+        threading.Thread(target=self._wait, name="progress", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._over.set()
 
     def update(self, n_steps: int) -> None:
         self.done += n_steps
-        now = time.monotonic()
-        if now < self._due or 0 < self.length <= self.done:
-            return
-        self._due = now + _NEXT
-        far = f"{self.done / self.length:.0%}" if self.length else f"{self.done:,}"
-        click.echo(f"{self.label}: {far}", err=True)
+        if not 0 < self.length <= self.done:  # over when it could be told of
+            self._tell()
+
+    def _wait(self) -> None:
+        while not self._over.wait(max(self._due - time.monotonic(), _FIRST)):
+            self._tell()
+
+    def _tell(self) -> None:
+        with self._lock:
+            now = time.monotonic()
+            if now < self._due or self._over.is_set():
+                return
+            self._due = now + _NEXT
+            far = f": {self.done / self.length:.0%}" if self.length else " ..."
+            click.echo(f"{self.label}{far}", err=True)
