@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from fala_sim.show.tables.table import Table
 
 Made = TypeVar("Made")
+
+_log = logging.getLogger("fala.sim")
 
 _DATA = "md-agreement,hs-brexit,movielens"
 
@@ -143,6 +146,7 @@ def _failed(failures: list[str]) -> DataError:
 
 
 def _say(line: str) -> None:
+    _log.info("%s", line)
     click.echo(line, err=True)
 
 
