@@ -20,6 +20,7 @@ from fala_export.commands.options import (
     schedule,
     show,
 )
+from fala_export.progress import progress
 from fala_export.training.settings import TrainingSettings
 
 _METHODS = ("adapters", "full", "top-k", "norms")
@@ -136,11 +137,12 @@ def adapter(
         raise ExportError(f"{out}: its folder does not exist")
     if not task.strip():
         raise click.UsageError("--task is blank")
-    from fala_export.adapters.methods import Method
-    from fala_export.adapters.release import write_task
-    from fala_export.adapters.source import model_of, open_base
-    from fala_export.adapters.training import train_task
-    from fala_export.training.public_rows import divide, load_own_splits, load_public_rows
+    with progress("loading libraries"):
+        from fala_export.adapters.methods import Method
+        from fala_export.adapters.release import write_task
+        from fala_export.adapters.source import model_of, open_base
+        from fala_export.adapters.training import train_task
+        from fala_export.training.public_rows import divide, load_own_splits, load_public_rows
 
     if own_splits:
         rows, division = load_own_splits(data)

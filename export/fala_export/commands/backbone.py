@@ -22,6 +22,7 @@ from fala_export.commands.options import (
     name_of,
     show,
 )
+from fala_export.progress import progress
 
 
 @click.command(cls=Command)
@@ -64,7 +65,8 @@ def backbone(
     as_json: bool,
 ) -> None:
     """Export a Hugging Face encoder of the BERT family."""
-    from fala_export.backbone import ExportOptions, export_encoder, load
+    with progress("loading libraries"):
+        from fala_export.backbone import ExportOptions, export_encoder, load
 
     encoder = load(source, pooling, revision)
     options = ExportOptions(

@@ -26,6 +26,7 @@ from fala_export.commands.options import (
     schedule,
     show,
 )
+from fala_export.progress import progress
 from fala_export.prompts.settings import (
     HARD,
     KINDS,
@@ -155,11 +156,12 @@ def prompts(
     if data is None or kind is None or work is None:
         raise click.UsageError("a training needs --data, --kind and --work; else give --evaluate")
     _check(kind, length, fixed_backbone and mlm, no_mlp, both_ways)
-    from fala_export.backbone import ExportOptions, load
-    from fala_export.prompts.folder import save_prompts
-    from fala_export.prompts.release import write_prompted
-    from fala_export.prompts.train import train_prompts
-    from fala_export.training.public_rows import load_public_rows
+    with progress("loading libraries"):
+        from fala_export.backbone import ExportOptions, load
+        from fala_export.prompts.folder import save_prompts
+        from fala_export.prompts.release import write_prompted
+        from fala_export.prompts.train import train_prompts
+        from fala_export.training.public_rows import load_public_rows
 
     rows = load_public_rows(data)
     told = PromptSettings(

@@ -9,6 +9,7 @@ import click
 from fala import ExportError
 from fala.vendor.commands import Command
 from fala_export.commands.options import JSON, NO_LEXICAL, RESUME, show
+from fala_export.progress import progress
 
 
 @click.command(cls=Command)
@@ -38,10 +39,11 @@ def release(
 
     The same recipe and files give the same bytes on one machine.
     """
-    import msgspec
+    with progress("loading libraries"):
+        import msgspec
 
-    from fala_export.recipe import read_recipe
-    from fala_export.release import build_release
+        from fala_export.recipe import read_recipe
+        from fala_export.release import build_release
 
     wanted = read_recipe(recipe)
     if no_lexical:  # the manifest keeps the recipe as if it had said so

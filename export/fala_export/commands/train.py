@@ -26,6 +26,7 @@ from fala_export.commands.options import (
     schedule,
     show,
 )
+from fala_export.progress import progress
 from fala_export.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -102,11 +103,12 @@ def train(
         raise click.UsageError("give either --work, the folder of the checkpoints, or --frozen")
     if not out.parent.is_dir():
         raise ExportError(f"{out}: its folder does not exist")
-    from fala_export.backbone import ExportOptions
-    from fala_export.training.global_model import fit_frozen
-    from fala_export.training.global_model import train as train_model
-    from fala_export.training.public_rows import load_public_rows
-    from fala_export.training.release import save_model, write_trained
+    with progress("loading libraries"):
+        from fala_export.backbone import ExportOptions
+        from fala_export.training.global_model import fit_frozen
+        from fala_export.training.global_model import train as train_model
+        from fala_export.training.public_rows import load_public_rows
+        from fala_export.training.release import save_model, write_trained
 
     rows = load_public_rows(data)
     backbone = _load(source, pooling, revision, seed)
