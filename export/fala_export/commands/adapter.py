@@ -10,6 +10,7 @@ import click
 from fala import ExportError
 from fala.vendor import MATCHING
 from fala.vendor.commands import Command
+from fala.vendor.names import Described
 from fala_export.commands.options import (
     JSON,
     NO_LEXICAL,
@@ -23,7 +24,12 @@ from fala_export.commands.options import (
 from fala_export.progress import progress
 from fala_export.training.settings import TrainingSettings
 
-_METHODS = ("adapters", "full", "top-k", "norms")
+_METHODS = {
+    "adapters": "bottlenecks in a backbone that stays, and the norms behind them",
+    "full": "all of the model; writes a whole release",
+    "top-k": "the top layers; writes a whole release",
+    "norms": "the norms alone; writes a whole release",
+}
 
 
 @click.command(cls=Command)
@@ -58,11 +64,10 @@ _METHODS = ("adapters", "full", "top-k", "norms")
 @RESUME
 @click.option(
     "--method",
-    type=click.Choice(_METHODS),
+    type=Described(_METHODS),
     default="adapters",
     show_default=True,
-    help="What is trained: adapters with their norms, all, the top layers, or norms alone. All but "
-    "adapters write a whole release.",
+    help="What is trained.",
 )
 @click.option(
     "--size",

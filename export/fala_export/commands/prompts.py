@@ -11,12 +11,14 @@ import click
 
 from fala import ExportError
 from fala.vendor.commands import Command
+from fala.vendor.names import Described
 from fala.vendor.prompts import MAX_PROMPTS
 from fala_export.commands.options import (
     JSON,
     MAX_LENGTH,
     MIN_COSINE,
     NAME,
+    NO_LEXICAL,
     ORT,
     QUANTIZE,
     RESUME,
@@ -45,7 +47,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.argument("source", metavar="DIR_OR_NAME")
 @click.option("--data", type=_FILE, help="Rows as of fala-replace --data; the public ones that "
               "name a user are trained on.")  # fmt: skip
-@click.option("--kind", type=click.Choice(KINDS), help="What tells writers apart.")
+@click.option("--kind", type=Described(KINDS), help="What tells writers apart.")
 @click.option("--out", required=True, type=_FILE, help="Bundle to write, or answers.")
 @click.option(
     "--work",
@@ -95,6 +97,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     show_default=True,
     help="Prompts that a release of soft-all brings, at most.",
 )
+@NO_LEXICAL
 @RESUME
 @schedule
 @SEED
@@ -122,6 +125,7 @@ def prompts(
     both_ways: bool,
     writer_dropout: float,
     count: int,
+    no_lexical: bool,
     resume: bool,
     epochs: int | None,
     batch: int,
@@ -171,7 +175,7 @@ def prompts(
     try:
         trained = train_prompts(
             load(source, pooling, revision), rows, told, settings, work,
-            max_length=max_length, resume=resume,
+            max_length=max_length, resume=resume, lexical=not no_lexical,
         )  # fmt: skip
     except KeyboardInterrupt as error:
         raise ExportError("interrupted; the same command with --resume continues") from error

@@ -20,7 +20,7 @@ from fala.replacement.budget import BRIDGED_PASSES, PASSES, Budget
 from fala.replacement.prompts import Prompts
 from fala.vendor.built_in import BUILT_IN, built_in
 from fala.vendor.commands import SETTINGS, Command
-from fala.vendor.names import Described, Named
+from fala.vendor.names import PROMPTS, Described, Named
 from fala.vendor.progress import device_progress, progress
 from fala.vendor.rows import Rows, load_rows
 
@@ -82,15 +82,11 @@ Examples:
 )
 @click.option(
     "--prompts",
-    type=Described(
-        {
-            "off": "leave them as they are",
-            "auto": "mix them by the user's labels, and take the mixture if it is better",
-        }
-    ),
+    type=Described(PROMPTS),
     default="off",
     show_default=True,
-    help="With --device: mix the release's writers' prompts, and take the mixture if it is better.",
+    help="With --device: make a prompt of the release's, or of the user's own texts, and take it "
+    "if it is better.",
 )
 @click.option(
     "--budget",

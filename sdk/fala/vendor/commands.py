@@ -12,8 +12,10 @@ command ends:
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Thread
 from typing import IO, Any, ClassVar
 
 import click
@@ -60,6 +62,26 @@ class Group(click.Group):
 
 
 Group.group_class = Group
+
+
+#: The variable of the environment by which a program asks its command to end when it does.
+ENDS_WITH_INPUT = "FALA_ENDS_WITH_INPUT"
+
+
+def end_with_input() -> None:
+    """End this process when standard input does, where the environment asks for that.
+
+    A program that is killed cannot end the commands that it runs; but the pipe to them closes.
+    """
+    if os.environ.get(ENDS_WITH_INPUT):
+        Thread(target=_end_with_input, daemon=True).start()
+
+
+def _end_with_input() -> None:
+    # Not through sys.stdin, whose lock an ending interpreter would wait for.
+    while os.read(0, 1024):
+        pass
+    os._exit(1)
 
 
 class _Failure(click.ClickException):

@@ -11,6 +11,12 @@ from click.shell_completion import CompletionItem
 #: Names with a line on each.
 About = Mapping[str, str]
 
+#: What a replacement may do about writers' prompts.
+PROMPTS: About = {
+    "off": "leave them as they are",
+    "auto": "make one by the user's labels, and take it if it is better",
+}
+
 
 class Described(click.Choice[str]):
     """A choice among a few names, each with its line."""
