@@ -55,12 +55,16 @@ ROOMS = {
     "": PARTS | {"store", "report", "replacement", "device", "vendor"},
     "command": GROUND | {"store", "report", "replacement", "device", "vendor", ""},
     "demo": PARTS | {"report", "replacement", "device", "vendor", ""},
+    "page": PARTS | {"report", "replacement", "device", "vendor", "demo", ""},
     "testing": GROUND | {"bundle", "vendor", ""},  # an app's tests; a hostile vendor's bundles
 }
 
 #: What an extra brings, and ways to the network, by the modules that may use them.
 EXTRAS = {
     "fala.bundle.signature": {"cryptography"},
+    "fala.page.app": {"anyio", "starlette"},  # anyio is what starlette is made with
+    "fala.page.guard": {"starlette"},
+    "fala.page.server": {"socket", "uvicorn"},  # on this machine's own address
     "fala.store.sealing": {"cryptography"},
     "fala.updates.client": {"filelock", "tuf", "urllib"},
     "fala.updates.fetcher": {"http", "tuf", "urllib"},

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.device import Device
-from fala.vendor.metrics import auc
+from fala.vendor.metrics import auc, f1
 
 
 @dataclass(frozen=True)
@@ -41,39 +41,51 @@ def column_of(device: Device, texts: Sequence[str]) -> Column:
 
 
 def quality(column: Column, truth: Mapping[int, int]) -> dict[str, Any]:
-    """How often a model is right.
+    """How good a model is.
 
     Args:
         column: Its answers.
         truth: What the reader or the visitor says, by a post's position.
 
     Returns:
-        ``right`` of ``of``, and ``auc``, None where it is not defined.
+        How many of its decisions are ``right`` ``of`` how many; ``auc``, None where it is not
+        defined; and ``f1`` of its decisions, which is what a threshold is fitted for.
     """
     at = np.array(sorted(truth), dtype=np.int64)
     labels = np.array([truth[int(place)] for place in at], dtype=np.int64) == 1
-    right = int((column.decided[at] == labels).sum())
-    return {"right": right, "of": len(at), "auc": auc(labels, column.unwelcome[at])}
+    decided = column.decided[at]
+    return {
+        "right": int((decided == labels).sum()),
+        "of": len(at),
+        "auc": auc(labels, column.unwelcome[at]),
+        "f1": f1(labels, decided),
+    }
 
 
-def compared(old: Column, new: Column, truth: Mapping[int, int]) -> dict[str, Any]:
-    """Where the new model does worse than the old one, and where better.
+def compared(columns: Mapping[str, Column], truth: Mapping[int, int]) -> dict[str, Any]:
+    """Where the user's new model does worse than the old one, and where better.
+
+    Args:
+        columns: All answers.
+        truth: See ``quality``.
 
     Returns:
-        The posts that the old one decides rightly and the new one wrongly (``lost``), those of the
-        other way round (``gained``), and whether the new one is ``worse`` by AUC; by right
-        decisions where that is not defined.
+        ``of`` how many posts the old one decides rightly and the new one wrongly (``lost``), or the
+        other way round (``gained``); and the columns that are ``better`` than the user's: by AUC,
+        and by right decisions where that is not defined.
     """
-    lost = [
-        place
-        for place, label in truth.items()
-        if bool(old.decided[place]) == bool(label) != bool(new.decided[place])
-    ]
-    gained = [
-        place
-        for place, label in truth.items()
-        if bool(new.decided[place]) == bool(label) != bool(old.decided[place])
-    ]
-    before, after = quality(old, truth)["auc"], quality(new, truth)["auc"]
-    worse = len(lost) > len(gained) if before is None or after is None else after < before
-    return {"lost": sorted(lost), "gained": sorted(gained), "worse": worse}
+    old, new = columns["old"].decided, columns["mine"].decided
+    wrong = [place for place in sorted(truth) if bool(old[place]) != bool(new[place])]
+    lost = [place for place in wrong if bool(old[place]) == bool(truth[place])]
+
+    def worth(name: str) -> float:
+        figures = quality(columns[name], truth)
+        return float(figures["right"] if figures["auc"] is None else figures["auc"])
+
+    better = [name for name in ("old", "vendor") if worth(name) > worth("mine")]
+    return {
+        "of": len(truth),
+        "lost": len(lost),
+        "gained": len(wrong) - len(lost),
+        "better": better,
+    }

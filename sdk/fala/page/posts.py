@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from fala.demo.sample import sample_rows
@@ -33,6 +34,7 @@ class Posts:
     truth: tuple[int, ...]
 
 
+@functools.cache
 def sample(seed: int) -> Rows:
     """The built-in synthetic sample."""
     return sample_rows(users=READERS, seed=seed)

@@ -33,6 +33,8 @@ def view_of(
     stage = "labelling"
     if devices.replaced:
         stage = "rolled back" if devices.rolled_back else "shipped"
+    sizes = devices.sizes()
+    differing = [at for at in range(len(posts.unseen)) if len(_decided(columns, at)) > 1]
     return {
         "stage": stage,
         "preparing": None,
@@ -51,22 +53,21 @@ def view_of(
         "stopped": notes.get("stopped", ""),
         "sentence": notes.get("sentence", ""),
         "columns": [
-            _column(name, columns[name], devices, notes, truth)
+            _column(name, columns[name], sizes[name], notes, truth)
             for name in COLUMNS
             if name in columns
         ],
         "posts": [_post(at, posts, columns, truth, notes) for at in range(SHOWN)],
-        "compared": (
-            compared(columns["old"], columns["mine"], truth) | {"of": len(truth)}
-            if stage == "shipped" and truth
-            else None
-        ),
-        "costs": _costs(notes, devices),
+        "differing": [_post(at, posts, columns, truth, notes) for at in differing[:SHOWN]],
+        "differ": len(differing),
+        "unseen": len(posts.unseen),
+        "compared": (compared(columns, truth) if stage == "shipped" and truth else None),
+        "costs": _costs(notes, devices, sum(sizes.values())),
     }
 
 
 def _column(
-    name: str, column: Column, devices: Devices, notes: Notes, truth: Mapping[int, int]
+    name: str, column: Column, size: int, notes: Notes, truth: Mapping[int, int]
 ) -> dict[str, Any]:
     # From the vendor's release to this answer, on this machine.
     seconds = {
@@ -81,7 +82,7 @@ def _column(
         "threshold": column.threshold,
         "passes": notes.get("passes", 0) if name == "mine" else 0,
         "seconds": seconds[name],
-        "megabytes": devices.sizes()[name] / _MEGABYTE,
+        "megabytes": size / _MEGABYTE,
         **quality(column, truth),
     }
 
@@ -93,6 +94,7 @@ def _post(
     truth: Mapping[int, int],
     notes: Notes,
 ) -> dict[str, Any]:
+    first = notes.get("first")
     decided = {name: bool(column.decided[at]) for name, column in columns.items()}
     label = truth.get(at)
     lost = gained = False
@@ -100,18 +102,24 @@ def _post(
         lost = decided["old"] == bool(label) != decided["mine"]
         gained = decided["mine"] == bool(label) != decided["old"]
     return {
+        "post": at,
         "text": posts.unseen[at],
         "label": label,
-        "first": notes.get("first")[at],
+        "first": first[at] if at < len(first) else None,
         "unwelcome": {name: float(column.unwelcome[at]) for name, column in columns.items()},
         "decided": decided,
-        "differ": len(set(decided.values())) > 1,
+        "differ": len(_decided(columns, at)) > 1,
         "lost": lost,
         "gained": gained,
     }
 
 
-def _costs(notes: Notes, devices: Devices) -> dict[str, Any]:
+def _decided(columns: Mapping[str, Column], at: int) -> set[bool]:
+    """What the models decide about a post."""
+    return {bool(column.decided[at]) for column in columns.values()}
+
+
+def _costs(notes: Notes, devices: Devices, size: int) -> dict[str, Any]:
     """Measured here: wall seconds, files on the disk, and the process's most memory."""
     return {
         "vendor_seconds": notes.get("vendor_seconds", 0.0),
@@ -121,6 +129,6 @@ def _costs(notes: Notes, devices: Devices) -> dict[str, Any]:
         "rollback_seconds": notes.get("rollback_seconds"),
         "old_megabytes": devices.old_release.stat().st_size / _MEGABYTE,
         "new_megabytes": devices.new_release.stat().st_size / _MEGABYTE,
-        "disk_megabytes": sum(devices.sizes().values()) / _MEGABYTE,
+        "disk_megabytes": size / _MEGABYTE,
         "memory_megabytes": peak_memory() / _MEGABYTE,
     }

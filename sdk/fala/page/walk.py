@@ -27,7 +27,7 @@ from fala.vendor.rows import Rows
 #: Forward passes that a press of the button buys, and that are made between two looks.
 PASSES, BATCH = 60, 5
 #: So many labels a synthetic reader gives one by one; then so many at a time.
-SLOWLY, AT_ONCE = 10, 10
+SLOWLY, AT_ONCE = 10, 19
 LONGEST_TEXT = 2000  # characters of a visitor's own text
 READER = 7  # the synthetic reader that is proposed
 
@@ -144,9 +144,9 @@ class Walk:
     def check(self, post: int, label: int | None) -> None:
         """The visitor says what an unseen post is; no model learns it."""
         with self._lock:
-            self._ready()
-            if not 0 <= post < SHOWN or label not in (0, 1, None):
-                raise DataError("say 0, 1 or nothing of one of the posts that are shown")
+            _, posts = self._ready()
+            if not 0 <= post < len(posts.unseen) or label not in (0, 1, None):
+                raise DataError("say 0, 1 or nothing of one of the unseen posts")
             checks = {**self._notes.get("checks", {}), str(post): label}
             known = {at: said for at, said in checks.items() if said is not None}
             self._notes.set(checks=known)

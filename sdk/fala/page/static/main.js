@@ -1,8 +1,8 @@
 // The page: shows what the server tells, and tells it what the visitor does.
 
 import { act, follow } from "./api.js";
-import { cell, fillCell, showTable, title } from "./table.js";
-import { element, number } from "./text.js";
+import { cell, fillCell, showTable, title, turn } from "./table.js";
+import { element, number, share } from "./text.js";
 
 const at = (id) => document.getElementById(id);
 let view = null;
@@ -43,6 +43,10 @@ on("ship", () => attempt("ship"));
 on("refine", () => attempt("refine"));
 on("rollback", () => attempt("rollback"));
 on("stop", () => attempt("stop"));
+on("differing", () => {
+  at("differing").setAttribute("aria-pressed", String(turn()));
+  changed(view);
+});
 on("again", () => attempt("again"));
 // Only from within the card: a single letter must not act while one writes elsewhere.
 at("card").addEventListener("keydown", (event) => {
@@ -141,19 +145,24 @@ function showRelease() {
 function showVerdict() {
   const one = view.columns.length === 1;
   at("legend").textContent = one
-    ? "The probability that a post is unwelcome; the line in the bar is where the vendor's model began. ✕ is what your model hides."
-    : "Lit: posts on which the four models differ. ✕ is what a model hides.";
+    ? "The probability that a post is unwelcome; the line in a bar is where the vendor's model began. ✕: hidden from you, by a threshold learned from your labels."
+    : "The probability that a post is unwelcome; the line in a bar is the model's threshold, and ✕ what it hides. Lit: the models differ.";
+  at("differing").hidden = one;
+  at("differing").textContent = `Only where they differ (${view.differ} of ${view.unseen})`;
   const compared = view.compared;
   at("verdict").hidden = !compared;
   if (!compared) return;
-  const [lost, gained] = [compared.lost.length, compared.gained.length];
-  const old = view.columns.find((column) => column.key === "old");
-  const mine = view.columns.find((column) => column.key === "mine");
+  const { lost, gained, of, better } = compared;
+  const auc = (key) => {
+    const { auc: value, right } = view.columns.find((column) => column.key === key);
+    return value === null ? `${right} right` : `AUC ${share(value)}`;
+  };
   const lines = [element("p", lost ? { class: "lost" } : {},
-    `On ${lost} of ${compared.of} posts the old model was right and the new one is wrong; on ${gained} it is the other way round.`)];
-  if (compared.worse) {
-    const figures = old.auc === null ? "" : ` (AUC ${number(old.auc, 3)} against ${number(mine.auc, 3)})`;
-    lines.push(element("p", { class: "lost" }, `All told the old model was better here${figures}: one press rolls back.`));
+    `On ${lost} of ${of} posts the old model was right and the new one is wrong; on ${gained} it is the other way round.`)];
+  const names = { old: "The old model was better here, all told", vendor: "The vendor's own new model is better here, all told" };
+  for (const key of better) {
+    const advice = key === "old" ? " One press rolls back." : "";
+    lines.push(element("p", { class: "lost" }, `${names[key]}: ${auc(key)} against ${auc("mine")}.${advice}`));
   }
   at("verdict").replaceChildren(...lines);
 }

@@ -1,49 +1,55 @@
 // The unseen posts with every model's answer. Rows are made once; then their values change in
 // place, so that bars move and the focus stays where it is.
 
-import { element, hundredths, number } from "./text.js";
+import { element, hundredths, number, share } from "./text.js";
 
-const TITLES = {
-  old: ["Old model", "goes on"],
-  vendor: ["Vendor's new", "not yours"],
-  instant: ["At once", "0 passes"],
-  mine: ["Your device", ""],
-};
+const TITLES = { old: "Old", vendor: "Vendor", instant: "At once", mine: "Yours" };
 
-export const title = (key, alone) => (alone ? "Your model" : TITLES[key][0]);
+export const title = (key, alone) => (alone ? "Your model" : TITLES[key]);
 
+let differing = false; // show only posts on which the models differ
 let shape = "";
 let rows = [];
 let heads = {};
 
+/** Show other posts: only those on which the models differ, or the first ones again. */
+export const turn = () => (differing = !differing);
+
 /** Show the posts of a view. `check` is called with a post and what the visitor says of it. */
 export function showTable(table, view, check) {
   const keys = view.columns.map((column) => column.key);
+  if (keys.length === 1) differing = false;
+  const posts = differing ? view.differing : view.posts;
   const own = view.who !== "reader";
-  const wanted = `${keys} ${own} ${view.posts[0].text}`;
+  const wanted = `${keys} ${own} ${posts.map((post) => post.text)}`;
   if (wanted !== shape) {
     shape = wanted;
-    build(table, view, keys, own, check);
+    build(table, posts, keys, own, check);
   }
   for (const column of view.columns) head(heads[column.key], column, view, keys.length === 1);
-  view.posts.forEach((post, at) => fill(rows[at], post, view, own));
+  posts.forEach((post, at) => fill(rows[at], post, view, own));
 }
 
-function build(table, view, keys, own, check) {
+function build(table, posts, keys, own, check) {
   table.style.setProperty("--columns", keys.length);
+  table.classList.toggle("alone", keys.length === 1);
   heads = {};
-  const names = keys.map((key) => (heads[key] = element("th", { role: "columnheader", scope: "col" })));
+  const names = keys.map((key) =>
+    element("th", { role: "columnheader", scope: "col" }, title(key, keys.length === 1)));
   const corner = element("th", { role: "columnheader", scope: "col", class: "corner" }, "Post");
-  const line = element("tr", { role: "row" }, corner, ...names);
-  rows = view.posts.map((post, at) => row(post, at, keys, own, check));
+  const line = element("tr", { role: "row", class: "titles" }, corner, ...names);
+  const figures = keys.map((key) => (heads[key] = element("td", { role: "cell" })));
+  const about = element("tr", { role: "row", class: "figures" },
+    element("th", { role: "rowheader", scope: "row", class: "corner" }, "What it is, and costs"), ...figures);
+  rows = posts.map((post) => row(post, keys, own, check));
   table.setAttribute("role", "table");
   table.replaceChildren(
-    element("thead", { role: "rowgroup" }, line),
+    element("thead", { role: "rowgroup" }, line, about),
     element("tbody", { role: "rowgroup" }, ...rows.map((one) => one.line)),
   );
 }
 
-function row(post, at, keys, own, check) {
+function row(post, keys, own, check) {
   const note = element("span", { class: "lost-note", hidden: "" }, "The old model was right here; the new one is wrong.");
   const said = element("span", { class: "said" });
   const buttons = [];
@@ -52,7 +58,7 @@ function row(post, at, keys, own, check) {
     ["fine", "unwelcome"].forEach((word, label) => {
       const button = element("button", { type: "button", "aria-label": `You say ${word}: ${post.text}` }, word);
       button.addEventListener("click", () =>
-        check(at, button.getAttribute("aria-pressed") === "true" ? null : label));
+        check(post.post, button.getAttribute("aria-pressed") === "true" ? null : label));
       buttons.push(button);
       said.append(button);
     });
@@ -68,20 +74,21 @@ export function cell(tag = "td", role = "cell") {
   const mark = element("span", { class: "mark", "aria-hidden": "true" });
   const figure = element("span");
   const word = element("span", { class: "unseen" });
-  const first = element("b");
-  const bar = element("div", { class: "bar", "aria-hidden": "true" }, element("i"), first);
+  const line = element("b");
+  const bar = element("div", { class: "bar", "aria-hidden": "true" }, element("i"), line);
   const answer = element(tag, { role, class: "answer" }, mark, figure, word, bar);
-  return { cell: answer, mark, figure, word, bar, first };
+  return { cell: answer, mark, figure, word, bar, line };
 }
 
-export function fillCell(place, unwelcome, decided, first) {
+/** `line` is where the bar has a line: where the vendor's model began, or the threshold. */
+export function fillCell(place, unwelcome, decided, line) {
   place.cell.classList.toggle("no", decided);
   place.mark.textContent = decided ? "✕" : "✓";
   place.figure.textContent = hundredths(unwelcome);
   place.word.textContent = decided ? " unwelcome" : " fine";
   place.bar.style.setProperty("--part", unwelcome);
-  place.first.hidden = first === undefined;
-  if (first !== undefined) place.bar.style.setProperty("--first", first);
+  place.line.hidden = line === undefined;
+  if (line !== undefined) place.bar.style.setProperty("--line-at", line);
 }
 
 function fill(row, post, view, own) {
@@ -95,21 +102,27 @@ function fill(row, post, view, own) {
   }
   const alone = view.columns.length === 1;
   for (const column of view.columns) {
-    const first = alone ? post.first : undefined;
-    fillCell(row.cells[column.key], post.unwelcome[column.key], post.decided[column.key], first);
+    const line = alone ? post.first : column.threshold;
+    fillCell(row.cells[column.key], post.unwelcome[column.key], post.decided[column.key], line);
   }
 }
 
 function head(place, column, view, alone) {
-  const back = view.stage === "rolled back" && column.key === "mine";
-  let about = TITLES[column.key][1];
-  if (column.key === "mine") about = back ? "rolled back" : alone ? "" : `after ${column.passes} passes`;
+  const back = view.stage === "rolled back";
+  const about = {
+    old: "goes on",
+    vendor: "not yours",
+    instant: "0 passes",
+    mine: alone ? "" : back ? "back again" : `${column.passes} passes`,
+  };
   const best = Math.max(...view.columns.map((one) => one.auc ?? 0));
-  const lines = [element("strong", {}, title(column.key, alone)), element("span", { class: "figure" }, [column.backbone, about].filter(Boolean).join(", "))];
-  if (column.auc !== null) {
-    lines.push(element("span", { class: column.auc === best ? "figure best" : "figure" }, `AUC ${number(column.auc, 3)}`));
+  const lines = [[column.backbone], [about[column.key]]];
+  if (column.auc !== null) lines.push([`AUC ${share(column.auc)}`, column.auc === best]);
+  if (column.of) {
+    const few = `${column.right}/${column.of} right`;
+    lines.push([view.who === "reader" ? `F1 ${share(column.f1)}` : few]);
   }
-  if (column.of) lines.push(element("span", { class: "figure" }, `${column.right} of ${column.of} right`));
-  if (!alone) lines.push(element("span", { class: "figure" }, `${number(column.seconds, 1)} s, ${number(column.megabytes, 1)} MB`));
-  place.replaceChildren(...lines);
+  if (!alone) lines.push([`${number(column.seconds, 1)} s`], [`${number(column.megabytes, 1)} MB`]);
+  place.replaceChildren(...lines.filter(([text]) => text).map(([text, first]) =>
+    element(first ? "strong" : "span", {}, text)));
 }
