@@ -7,6 +7,7 @@ import sys
 from contextlib import contextmanager
 from dataclasses import replace
 
+from fala.page.notes import Notes
 from fala.page.posts import sample
 from fala.page.releases import RELEASES, sample_releases
 from fala.page.walk import Walk
@@ -17,6 +18,7 @@ PUBLIC = 250
 def make_folder(folder):
     """A walk's folder with its releases; copy it."""
     folder.mkdir()
+    Notes(folder).close()  # a server has been here
     rows = sample(0)
     told = []
     sample_releases(

@@ -31,13 +31,16 @@ _TYPES = {
 }
 
 
-def make_app(walk: Walk, *, token: str, port: int) -> Starlette:
+def make_app(
+    walk: Walk, *, token: str, port: int, ending: Callable[[], bool] = lambda: False
+) -> Starlette:
     """The application.
 
     Args:
         walk: What it shows.
         token: See ``Guard``.
         port: See ``Guard``.
+        ending: Whether the server ends, and waits for its last answers.
     """
     acts: dict[str, Callable[[dict[str, Any]], object]] = {
         "label": lambda body: walk.label(_whole(body, "post"), _whole(body, "label")),
@@ -57,7 +60,7 @@ def make_app(walk: Walk, *, token: str, port: int) -> Starlette:
         """What the page shows, as soon as it is newer than what the page has."""
         known, end = request.query_params.get("after"), time.monotonic() + LONGEST_WAIT
         while str(walk.view["version"]) == known and time.monotonic() < end:
-            if await request.is_disconnected():
+            if ending() or await request.is_disconnected():
                 break
             await anyio.sleep(LOOK)
         return JSONResponse(walk.view)

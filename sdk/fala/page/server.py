@@ -41,11 +41,12 @@ def serve(walk: Walk, port: int, tell: Callable[[str], None], *, browser: bool) 
             ) from error
         port = listening.getsockname()[1]
         token = secrets.token_urlsafe(24)
-        app = make_app(walk, token=token, port=port)
+        app = make_app(walk, token=token, port=port, ending=lambda: server.should_exit)
         config = uvicorn.Config(
             app, log_level="error", access_log=False, server_header=False, lifespan="off",
-            ws="none", http="h11", loop="asyncio", timeout_graceful_shutdown=1,
+            ws="none", http="h11", loop="asyncio", timeout_graceful_shutdown=2,
         )  # fmt: skip
+        server = uvicorn.Server(config)
         listening.listen()
         walk.start()
         address = f"http://{ADDRESS}:{port}/#token={token}"
@@ -57,4 +58,4 @@ def serve(walk: Walk, port: int, tell: Callable[[str], None], *, browser: bool) 
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.default_int_handler)
         with contextlib.suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listening])
+            server.run(sockets=[listening])
