@@ -12,7 +12,7 @@ from fala.page.posts import sample
 from fala.page.releases import RELEASES, sample_releases
 from fala.page.walk import Walk
 
-PUBLIC = 250
+PUBLIC = 150
 
 
 def make_folder(folder):
