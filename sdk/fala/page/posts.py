@@ -14,7 +14,8 @@ AVERAGE = range(3, READERS + 1, 5)
 
 WANTED = 20  # labels that a visitor is asked for
 DOCUMENTS = 200  # posts that the user's app has shown, all of which a reader labels
-SHOWN = 12  # unseen posts on the page
+UNSEEN = 100  # posts that nothing is learned from
+SHOWN = 12  # of them on the page
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def sample(seed: int) -> Rows:
 def posts_of(rows: Rows, reader: int) -> Posts:
     """The posts of a reader, counted from 1."""
     user = rows.users[f"u{reader}"]
-    train, test = user.train[:DOCUMENTS], user.test
+    train, test = user.train[:DOCUMENTS], user.test[:UNSEEN]
     return Posts(
         documents=tuple(str(row.example) for row in train),
         labels=tuple(int(row.label or 0) for row in train),

@@ -16,10 +16,10 @@ def made(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def shipped(made, tmp_path_factory):
-    """A folder whose user has labelled 20 posts and has the new release; and what it shows."""
+    """A folder whose user has labelled 10 posts and has the new release; and what it shows."""
     folder = shutil.copytree(made[0], tmp_path_factory.mktemp("walk") / "shipped")
     walk = opened(folder)
-    for post in range(20):
+    for post in range(10):
         walk.label(post, post % 2)
     before = walk.view
     walk.ship()
@@ -41,9 +41,9 @@ def walk(folder):
     walk.close()
 
 
-@pytest.fixture
-def replaced(shipped, tmp_path):
-    """A walk after the release."""
-    walk = opened(shutil.copytree(shipped[0], tmp_path / "walk"))
+@pytest.fixture(scope="module")
+def replaced(shipped, tmp_path_factory):
+    """A walk after the release, for all tests of a file: each leaves it on the new backbone."""
+    walk = opened(shutil.copytree(shipped[0], tmp_path_factory.mktemp("replaced") / "walk"))
     yield walk
     walk.close()

@@ -118,7 +118,7 @@ def test_the_whole_walk_by_keyboard_and_a_server_that_is_killed(tab, folder):
     with served(folder) as (_, again):
         tab.go(again.partition("#")[0] + "#token=of-an-earlier-start")
         assert "earlier start" in tab.until("!gone.hidden && gone.textContent")
-        tab.send("Page.navigate", url=again)  # the fragment alone differs
+        tab.go(again)  # the fragment alone differs
         tab.until(f"{STAGE} === 'shipped' && {IDLE} && gone.hidden")
         assert ticked <= value(tab, "passes") < 60
         assert tab.evaluate("document.querySelectorAll('.said [aria-pressed=true]').length") == 1

@@ -100,21 +100,6 @@ def test_four_devices_answer_after_the_release(shipped, replaced):
         replaced.label(30, 1)
 
 
-def test_passes_tick_and_can_be_stopped_and_gone_on_with(replaced):
-    replaced.refine()
-    with pytest.raises(DataError, match="under way"):
-        replaced.refine()
-    while replaced.view["passes"] < 10:
-        threading.Event().wait(0.01)
-    replaced.stop()
-    settle(replaced)
-    done = replaced.view["passes"]
-    assert 10 <= done < 60
-    assert answers(replaced.view) != answers(replaced.view, "instant")
-    told = replaced._opened[0].mine.refine(Budget(0))
-    assert told.representatives == done
-
-
 def test_a_rollback_answers_as_the_old_model_and_comes_back(replaced):
     new = answers(replaced.view)
     replaced.roll_back()
@@ -138,17 +123,33 @@ def test_all_models_answer_a_text_of_the_visitors_own(replaced):
             replaced.ask(text)
 
 
-def test_a_restart_goes_on_where_it_was(replaced, tmp_path):
+def test_passes_tick_and_can_be_stopped_and_gone_on_with(replaced):
+    replaced.refine()
+    with pytest.raises(DataError, match="under way"):
+        replaced.refine()
+    while replaced.view["passes"] < 10:
+        threading.Event().wait(0.01)
+    replaced.stop()
+    settle(replaced)
+    done = replaced.view["passes"]
+    assert 10 <= done < 60
+    assert answers(replaced.view) != answers(replaced.view, "instant")
+    told = replaced._opened[0].mine.refine(Budget(0))
+    assert told.representatives == done
+
+
+def test_a_restart_goes_on_where_it_was(replaced):
     replaced.check(3, 1)
     shown = lasting(replaced.view)
+    folder = replaced._folder
     replaced.close()
-    again = opened(tmp_path / "walk")
+    again = opened(folder)
     try:
         assert lasting(again.view) == shown
         again.again()
         assert again.view["stage"] == "labelling"
         assert again.view["labelled"] == 0
-        left = {file.name for file in (tmp_path / "walk").iterdir() if file.is_dir()}
+        left = {file.name for file in folder.iterdir() if file.is_dir()}
         assert left == {"mine", "releases"}
     finally:
         again.close()
