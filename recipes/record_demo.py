@@ -89,7 +89,7 @@ class Film:
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
 @click.option("--width", default=960, show_default=True)
-@click.option("--height", default=620, show_default=True)
+@click.option("--height", default=700, show_default=True)
 @click.option("--speed", default=3.0, show_default=True, help="Times faster than it happened.")
 @click.option("--quality", default=60, show_default=True)
 def main(out: Path, width: int, height: int, speed: float, quality: int) -> None:
@@ -104,6 +104,7 @@ def main(out: Path, width: int, height: int, speed: float, quality: int) -> None
             told = process.stdout.readline() if process.stdout else ""
             with open_browser(f"{folder}/profile") as page:
                 page.look(width, height)
+                page.send("Emulation.setScrollbarsHidden", hidden=True)
                 page.go(json.loads(told)["url"])
                 page.until(f"{STAGE} === 'labelling'", 300)
                 film = Film(page, speed)

@@ -24,12 +24,18 @@ from fala.vendor.commands import Command
     help="The port of this machine (127.0.0.1 only).",
 )
 @click.option("--no-browser", is_flag=True, help="Print the address, and open no browser.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sample's posts.")
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Seed of the sample's posts; a kept folder has its own.",
+)
 @click.option(
     "--device-dir",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Keep the devices in this folder, and go on there. Default: gone at the end.",
+    help="Keep the devices in this folder, and go on there. By default they go at the end.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the address as one JSON object.")
 @click.version_option(package_name="fala-sdk")

@@ -79,6 +79,10 @@ class Devices:
         self._copied("instant")
         return report, installed
 
+    def passes(self) -> int:
+        """How many of the user's posts the new backbone has seen; on it alone."""
+        return self.mine.refine(Budget(0)).representatives
+
     def sizes(self) -> dict[str, int]:
         """What every folder takes on the disk, in bytes."""
         return {name: size_of(self._folder / name) for name in self.devices}
@@ -97,10 +101,13 @@ class Devices:
     def _made(self, name: str, release: Path) -> Device:
         """Open a device, or create it: a creation that was killed is finished by another."""
         path = self._folder / name
-        if (path / "bundles").is_dir():
-            with contextlib.suppress(DeviceError):
-                return Device.open(path)
-        return Device.create(path, release)
+        try:
+            return Device.open(path)
+        except DeviceError as closed:
+            try:
+                return Device.create(path, release)
+            except DeviceError:
+                raise closed from None  # it is a device, and says why it does not open
 
     def _copied(self, name: str) -> None:
         """Copy the user's folder under another name, whole or not at all, and open the copy."""

@@ -214,6 +214,9 @@ class Walk:
                 self._open_devices(self._rows, self._reader())
             if self._notes.get("shipped", False):
                 self._ship()
+                devices, _ = self._ready()
+                if not devices.rolled_back:  # a kill may have kept a batch from the notes
+                    self._notes.set(passes=devices.passes())
             self._show()
 
     def _open_devices(self, rows: Rows, reader: int) -> None:
@@ -275,7 +278,6 @@ class Walk:
                 report = devices.mine.refine(Budget(min(BATCH, left)))
                 spent = self._notes.get("refine_seconds", 0.0) + report.seconds["total"]
                 self._notes.set(
-                    # As the device counts them: a kill may have kept a batch from the notes.
                     passes=report.representatives,
                     refine_seconds=spent,
                     stopped="" if report.forward_passes else report.stopped,

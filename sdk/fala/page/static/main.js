@@ -116,7 +116,11 @@ function showRelease() {
   const here = view.stage !== "labelling";
   const focused = document.activeElement === at("ship");
   at("ship").hidden = here;
-  at("ship-why").hidden = here || view.labelled > 0;
+  const enough = view.labelled >= view.wanted;
+  at("ship-why").hidden = here || (view.labelled > 0 && !enough);
+  at("ship-why").textContent = enough
+    ? "Enough labels to see something: press it."
+    : "Label a post first: nothing is personal yet.";
   at("shipped").hidden = !here;
   enable("ship", !here && view.labelled > 0 && !view.busy);
   if (!here) {
