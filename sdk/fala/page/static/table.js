@@ -40,7 +40,7 @@ function build(table, posts, keys, own, check) {
   const line = element("tr", { role: "row", class: "titles" }, corner, ...names);
   const figures = keys.map((key) => (heads[key] = element("td", { role: "cell" })));
   const about = element("tr", { role: "row", class: "figures" },
-    element("th", { role: "rowheader", scope: "row", class: "corner" }, "What it is, and costs"), ...figures);
+    element("th", { role: "rowheader", scope: "row", class: "corner" }, "What it is"), ...figures);
   rows = posts.map((post) => row(post, keys, own, check));
   table.setAttribute("role", "table");
   table.replaceChildren(
