@@ -56,6 +56,7 @@ ROOMS = {
     "demo": PARTS | {"report", "replacement", "device", "vendor"},
     "": PARTS | {"store", "report", "replacement", "device", "vendor", "demo"},
     "command": GROUND | {"store", "report", "replacement", "device", "vendor", ""},
+    "page": PARTS | {"report", "replacement", "device", "vendor", "demo", ""},
     "__main__": set(),
     "testing": GROUND | {"bundle", "vendor", ""},  # an app's tests; a hostile vendor's bundles
 }
@@ -64,6 +65,9 @@ ROOMS = {
 EXTRAS = {
     "fala.__main__": {"fala_command"},  # not an extra: the command that loads all others
     "fala.bundle.signature": {"cryptography"},
+    "fala.page.app": {"anyio", "starlette"},  # anyio is what starlette is made with
+    "fala.page.guard": {"starlette"},
+    "fala.page.server": {"socket", "uvicorn"},  # on this machine's own address
     "fala.store.sealing": {"cryptography"},
     "fala.updates.client": {"filelock", "tuf", "urllib"},
     "fala.updates.fetcher": {"http", "tuf", "urllib"},
