@@ -52,9 +52,9 @@ ROOMS = {
     "folder": PARTS | {"store", "report", "arguments", "proving"},  # a device's, as a whole
     "device": PARTS | {"store", "report", "replacement", "arguments", "folder"},
     "vendor": PARTS,
-    "": PARTS | {"store", "report", "replacement", "device", "vendor"},
+    "demo": PARTS | {"report", "replacement", "device", "vendor"},
+    "": PARTS | {"store", "report", "replacement", "device", "vendor", "demo"},
     "command": GROUND | {"store", "report", "replacement", "device", "vendor", ""},
-    "demo": PARTS | {"report", "replacement", "device", "vendor", ""},
     "testing": GROUND | {"bundle", "vendor", ""},  # an app's tests; a hostile vendor's bundles
 }
 
