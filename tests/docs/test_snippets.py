@@ -1,4 +1,4 @@
-"""What README and the documentation show is run: Python as it stands, commands as far as they go."""
+"""What README and the documentation show is run: Python as it is, commands as far as they go."""
 
 import contextlib
 import importlib
@@ -17,10 +17,10 @@ from checkout import ROOT
 from fala.vendor import built_in
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.methods.method import EFFORT
-from fala_sim.methods.registry import METHODS
 from fala_sim.metric.quality import figures
 from fala_sim.show.tables.records import Records
 from file_server import FileServer
+from sim_tables import replaced
 from situations import situation
 from snippets import blocks, commands
 
@@ -99,8 +99,9 @@ def extended(names):
     Path("rows").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     (document,) = names["read"](Path("rows"), LeftOut())
     assert document.labels == {"x": 1}
-    table = names["seconds"](Records.read(ROOT / "device_sim" / "results-words-five"))
-    assert len(table.rows) == 3 * len(METHODS)
+    records = Records({"replacement": [*replaced("fala"), *replaced("full")]})
+    table = names["seconds"](records)
+    assert [row[1] for row in table.rows] == ["Full", "FaLA"]
 
 
 #: What must hold of what a page has defined.
@@ -108,7 +109,7 @@ THEN = {"docs/extend.md": extended}
 
 
 def is_run(block):
-    return block.language == "python" and not block.included or "run" in block.marks
+    return (block.language == "python" and not block.included) or "run" in block.marks
 
 
 def command_of(program):
