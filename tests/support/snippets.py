@@ -9,7 +9,7 @@ from checkout import ROOT
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 _FENCE = re.compile(r"^( *)```(.*?)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-_INCLUDED = re.compile(r'--8<-- "(.+)"')
+_INCLUDED = re.compile(r'--8<-- "([^:]+)(?::\d+)?"')
 
 
 @dataclass(frozen=True)
