@@ -25,7 +25,7 @@ from fala.vendor import words
 from fala_sim.metric.statistics import over_users, score, total_cost
 from fala_sim.records import Record, read_records
 from fala_sim.show.plots.style import INK, MUTED, Plot, draw, look
-from fala_sim.show.tables.records import by_setting
+from fala_sim.show.tables.records import by_setting, named_by_data
 
 RESULTS = Path(__file__).parents[1] / "device_sim" / "results-words-five"
 
@@ -71,11 +71,6 @@ def card(plot: Plot) -> str:
     return ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def people(records: Sequence[Record]) -> list[Record]:
-    """Records whose users are told apart by their data set, too."""
-    return [{**record, "user": f"{record['data']}/{record['user']}"} for record in records]
-
-
 def mean(records: Sequence[Record], figure: Callable[[Record], float | None]) -> float:
     """A figure's mean over people."""
     value = over_users(records, figure).value()
@@ -90,7 +85,7 @@ def quality(records: Sequence[Record]) -> Plot:
     Args:
         records: Of replacements.
     """
-    own = people(records)
+    own = named_by_data(records)
     groups = {name: [one for one in own if one["method"] == name] for name in SHOWN}
     points = {
         name: (mean(group, total_cost("forward_passes")), mean(group, score("auc")))
@@ -183,11 +178,22 @@ def clusters(texts: Sequence[str], labels: Sequence[str]) -> Plot:
         for label, marker in ((0, "o"), (1, "^")):
             here = classes == label
             rest = here & ~np.isin(chosen.assignment, largest)
-            axes.scatter(*plane[rest].T, s=12, marker=marker, color=MUTED, alpha=0.35, linewidths=0)
+            axes.scatter(
+                plane[rest, 0],
+                plane[rest, 1],
+                s=12,
+                marker=marker,
+                color=MUTED,
+                alpha=0.35,
+                linewidths=0,
+            )
             for cluster, colour in zip(largest, colours, strict=True):
                 own = here & (chosen.assignment == cluster)
-                axes.scatter(*plane[own].T, s=16, marker=marker, color=colour, linewidths=0)
-        axes.scatter(*plane[chosen.order].T, s=70, facecolors="none", edgecolors=INK,
+                axes.scatter(
+                    plane[own, 0], plane[own, 1], s=16, marker=marker, color=colour, linewidths=0
+                )
+        ringed = plane[chosen.order]
+        axes.scatter(ringed[:, 0], ringed[:, 1], s=70, facecolors="none", edgecolors=INK,
                      linewidths=1.1)  # fmt: skip
         axes.set_xticks([])
         axes.set_yticks([])

@@ -70,5 +70,5 @@ def test_the_first_picture_is_of_the_records():
     assert drawn.get("aria-label") == plot.alt
     told = {figure[1:] for figure in re.findall(r"0\.\d{3}", plot.alt)}
     for page in ("README.md", "docs/index.md"):
-        (words,) = re.findall(r"!\[(.+)\]\(\S*quality.svg\)", (ROOT / page).read_text())
+        (words,) = re.findall(r"!\[(.+)\]\(\S*quality.svg\)", (ROOT / page).read_text("utf-8"))
         assert set(re.findall(r"\.\d{3}", words)) <= told
