@@ -43,7 +43,7 @@ def passes(new: str, records: Sequence[Record]) -> Plot | None:
         value, cost = over_users(group, _AUC).value(), over_users(group, _PASSES).value()
         if value is not None and cost is not None:
             test = None if name == vendor else compare(group, groups[vendor], _AUC)
-            points[name] = cost.mean, value, test and test.difference
+            points[name] = cost.mean, value, None if test is None else test.difference
     if OURS not in points or vendor not in points:
         return None
     level = points[vendor][1].mean
