@@ -66,6 +66,7 @@ class TestBundle:
             for name in _READ.findall(file.read_text(encoding="utf-8"))
         }
         assert {"pad_id", "product", "version", "scales", "probes", "base"} <= read <= told
+        assert layout.HARD_PROMPT in told
 
     def test_the_files_are_the_codes(self):
         told = {name for row in rows(section(BUNDLE, "## Files")) for name in names(row[0])}
