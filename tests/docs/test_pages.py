@@ -42,6 +42,11 @@ def test_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
 
 
+def test_who_cites_cites_this_version():
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.search(r"^version: (.+)$", text, re.MULTILINE)[1] == fala.__version__
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_a_page_shows_and_links_what_is_there(page):
     """`mkdocs build --strict` sees links between pages; not those of README, nor all pictures."""

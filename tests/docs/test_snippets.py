@@ -30,6 +30,7 @@ BLOCKS = blocks("python", "sh", "json")
 EXAMPLES = {f"examples/{name}.py" for name in ("app", "first", "researcher", "test_app", "vendor")}
 
 COMMANDS = {
+    "fala": ("fala_command", "main"),
     "fala-replace": ("fala.demo.command", "command"),
     "fala-device": ("fala.command.main", "command"),
     "fala-export": ("fala_export.cli", "main"),
