@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from fala.vendor import Lexicon
 from fala_export.training.learners import TransformerLearner
@@ -42,7 +41,7 @@ class Contexts:
         self._learner, self._length = learner, length
         self._lexicon = None if known is None else Lexicon.fit(known)
         self._ids: dict[str, list[int]] = {}
-        self._features: dict[str, csr_array] = {}
+        self._features: dict[str, SparseRows] = {}
 
     def tokens(self, writer: str, text: str, taken: int) -> list[int]:
         """The prompt before a text.
@@ -89,8 +88,9 @@ class Contexts:
         texts = self._texts.get(writer, [])
         if self._lexicon is not None and texts:
             if writer not in self._features:
-                self._features[writer] = self._lexicon.rows(texts).matrix
-            similar = self._features[writer] @ self._lexicon.rows([text]).matrix.T
-            order = np.argsort(-similar.toarray()[:, 0], kind="stable")
+                self._features[writer] = self._lexicon.rows(texts)
+            weight = self._lexicon.rows([text]).gather(np.ones((1, 1)))
+            similar = self._features[writer].times(weight)[:, 0]
+            order = np.argsort(-similar, kind="stable")
             texts = [texts[place] for place in order]
         return [own for own in texts if own != text]

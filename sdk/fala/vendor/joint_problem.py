@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from fala.lexical.rows import SparseRows
@@ -71,7 +70,7 @@ class Problem:
             centred = part - mean
             kappa = float(np.einsum("nd,nd->", centred, centred)) / len(centred) or 1.0
             centred /= np.sqrt(kappa)
-            values, turn = scipy.linalg.eigh(centred.T @ centred)
+            values, turn = np.linalg.eigh(centred.T @ centred)
             self.turns.append(turn)
             self.dense.append(centred @ turn)
             kappas.append(kappa)
@@ -84,7 +83,7 @@ class Problem:
         # The frequent ones first: their weights are then close to each other in memory.
         order = np.argsort(-seen, kind="stable")
         self.kept = order[: np.count_nonzero(seen >= _LEAST_DOCUMENTS)]
-        chosen = evidence.words.matrix[:, self.kept]
+        chosen = sparse_array(evidence.words)[:, self.kept]
         mean = np.asarray(chosen.mean(axis=0)).ravel()
         square = np.asarray(chosen.multiply(chosen).sum(axis=0)).ravel()
         count = len(evidence.counts)
@@ -117,7 +116,7 @@ class Problem:
         Returns:
             The minima, shape (sets, C, size), and their logits, shape (sets, n, C).
         """
-        from scipy.optimize import minimize  # slow to import, and no device needs it
+        from scipy.optimize import minimize  # the export extra's: no device comes here
 
         sets, classes = len(weights), self.classes
         shape = (sets, classes, self.size)
@@ -203,6 +202,17 @@ class Problem:
         lexical = np.zeros((len(point), self.evidence.words.width))
         lexical[:, self.kept] = words / np.sqrt(self.kappas[-1])
         return np.hstack(weights), lexical, offset
+
+
+def sparse_array(rows: SparseRows) -> csr_array:
+    """The same as SciPy's sparse array, in float64."""
+    from scipy.sparse import csr_array  # the export extra's: no device comes here
+
+    # SciPy takes the wider of two index types for both: half as fast where that is 64 bits.
+    index = np.int32 if len(rows.buckets) <= np.iinfo(np.int32).max else np.int64
+    columns, starts = rows.buckets.astype(index, copy=False), rows.starts.astype(index)
+    values = rows.values.astype(np.float64)
+    return csr_array((values, columns, starts), shape=(len(rows), rows.width))
 
 
 def _narrow(rows: csr_array) -> csr_array:

@@ -70,7 +70,7 @@ def test_it_is_the_logistic_optimum(backbone, classes):
     # The minimum does not depend on how it was reached, and scikit-learn's is the same: it
     # penalises all columns alike, so that each block is divided by the root of its penalty.
     roots = np.sqrt(2 * np.array(found.penalties) * counts.sum())
-    words = given.words.matrix
+    words = joint_problem.sparse_array(given.words)
     seen = np.asarray((words > 0).sum(axis=0)).ravel() >= 2
     features = hstack([csr_array(given.parts[0] / roots[0]), words[:, seen] / roots[1]])
     peer = LogisticRegression(C=1.0, tol=1e-10, max_iter=10_000)
