@@ -62,6 +62,7 @@ ROOMS = {
 EXTRAS = {
     "fala.bundle.signature": {"cryptography"},
     "fala.store.sealing": {"cryptography"},
+    "fala.vendor.sparse": {"scipy"},  # NumPy does the same where it is not installed
     "fala.updates.client": {"filelock", "tuf", "urllib"},
     "fala.updates.fetcher": {"http", "tuf", "urllib"},
     "fala.updates.paced": {"http", "socket", "tuf", "urllib"},

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from fala.vendor import Lexicon
+from fala.vendor.sparse import sparse_array
 from fala_export.training.learners import TransformerLearner
 
 
@@ -18,9 +20,8 @@ class Contexts:
     input itself is never among them. A static prompt takes the texts in the order of the data. A
     dynamic one takes the most similar to the input first, by the cosine of their n-grams' tf-idf
     (``fala.vendor.Lexicon``): it costs no forward pass, and is the same on every device. The last
-    text that has room is cut; the input never is. On a device
-    ``OnnxEncoder.compile_prompt`` makes keys and values of the same tokens, given the texts joined
-    by the mark behind each.
+    text that has room is cut; the input never is. On a device ``OnnxEncoder.context`` gives the
+    same tokens, of which it makes keys and values.
 
     Args:
         learner: What reads texts.
@@ -41,7 +42,7 @@ class Contexts:
         self._learner, self._length = learner, length
         self._lexicon = None if known is None else Lexicon.fit(known)
         self._ids: dict[str, list[int]] = {}
-        self._features: dict[str, SparseRows] = {}
+        self._features: dict[str, csr_array] = {}
 
     def tokens(self, writer: str, text: str, taken: int) -> list[int]:
         """The prompt before a text.
@@ -88,9 +89,8 @@ class Contexts:
         texts = self._texts.get(writer, [])
         if self._lexicon is not None and texts:
             if writer not in self._features:
-                self._features[writer] = self._lexicon.rows(texts)
-            weight = self._lexicon.rows([text]).gather(np.ones((1, 1)))
-            similar = self._features[writer].times(weight)[:, 0]
-            order = np.argsort(-similar, kind="stable")
+                self._features[writer] = sparse_array(self._lexicon.rows(texts))
+            similar = self._features[writer] @ sparse_array(self._lexicon.rows([text])).T
+            order = np.argsort(-similar.toarray()[:, 0], kind="stable")
             texts = [texts[place] for place in order]
         return [own for own in texts if own != text]

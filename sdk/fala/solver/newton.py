@@ -319,9 +319,7 @@ def _one(problem: Problem, matrix: Floats, point: Floats) -> Minimum:
     left_out = z + (slope[:, 0] * leverage / positive(kept))[:, None]
     n, p = rows.shape
     flops = (steps + 1) * (n * p**2 + p**3 / 3) + n * p**2
-    return Minimum(
-        point[None, :-1], point[-1:], z, left_out, lower.solve_both, steps, flops
-    )
+    return Minimum(point[None, :-1], point[-1:], z, left_out, lower.solve_both, steps, flops)
 
 
 def _several(problem: Problem, inverse: Inverse, point: Floats) -> Minimum:

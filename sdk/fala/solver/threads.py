@@ -1,9 +1,9 @@
 """One BLAS thread while small systems are solved.
 
-NumPy's wheel carries an OpenBLAS with a pool of threads that wait by spinning, and where an app has
-loaded SciPy, that has another. On matrices of a few hundred rows threads gain nothing, and take the
-app's cores: on two of them a fit of 0.1 s was seen to take 4 s. One thread is the fastest there, and
-spares a phone's battery.
+NumPy's wheel carries an OpenBLAS with a pool of threads that wait by spinning, and where an app
+has loaded SciPy, that has another. On matrices of a few hundred rows they gain nothing, and two
+pools take each other's cores: on two cores a fit of 0.1 s was seen to take 4 s. One thread is the
+fastest there, and spares a phone's battery.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def one_blas_thread() -> Iterator[None]:
     """
     with _lock:
         if not _inside:
-            _limits.append(_controller("scipy.linalg" in sys.modules).limit(limits=1, user_api="blas"))
+            _limits.append(
+                _controller("scipy.linalg" in sys.modules).limit(limits=1, user_api="blas")
+            )
         _inside.append(None)
     try:
         yield

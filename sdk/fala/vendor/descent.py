@@ -12,14 +12,13 @@ from fala.model.losses import Floats
 #: A function and its gradient at a point.
 Objective = Callable[[Floats], tuple[float, Floats]]
 
-_HISTORY = 6
 # Armijo's share of the promised descent, and the share of the slope that a step must take away.
 _DESCENT, _SLOPE = 1e-4, 0.9
 _MAX_TRIALS = 40
 
 
 def minimize(
-    objective: Objective, start: Floats, *, tolerance: float, most: int
+    objective: Objective, start: Floats, *, tolerance: float, most: int, history: int = 6
 ) -> Floats:
     """Minimize by L-BFGS (Nocedal and Wright, Numerical Optimization, 2006, algorithm 7.5).
 
@@ -28,10 +27,11 @@ def minimize(
         start: Where to begin, shape (p,).
         tolerance: It ends when a step lowers the function by a smaller share than this.
         most: Steps, at most.
+        history: How many steps tell of the curvature.
     """
     point = start.copy()
     value, gradient = objective(point)
-    steps: deque[tuple[Floats, Floats, float]] = deque(maxlen=_HISTORY)
+    steps: deque[tuple[Floats, Floats, float]] = deque(maxlen=history)
     for _ in range(most):
         direction = -_turned(gradient, steps)
         promised = float(gradient @ direction)
