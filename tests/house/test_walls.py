@@ -69,6 +69,7 @@ EXTRAS = {
     "fala.page.guard": {"starlette"},
     "fala.page.server": {"socket", "uvicorn"},  # on this machine's own address
     "fala.store.sealing": {"cryptography"},
+    "fala.vendor.sparse": {"scipy"},  # NumPy does the same where it is not installed
     "fala.updates.client": {"filelock", "tuf", "urllib"},
     "fala.updates.fetcher": {"http", "tuf", "urllib"},
     "fala.updates.paced": {"http", "socket", "tuf", "urllib"},

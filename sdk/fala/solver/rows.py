@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from fala.lexical.rows import SparseRows
@@ -88,8 +87,8 @@ class DenseRows:
         return product(self.matrix, self.matrix.T)
 
     def inner(self) -> Floats:
-        """R'R, shape (p, p), its lower half."""
-        return np.asarray(scipy.linalg.blas.dsyrk(1.0, self.matrix.T, lower=1))
+        """R'R, shape (p, p)."""
+        return product(self.matrix.T, self.matrix)
 
     def squares(self) -> Floats:
         """Squared length of every column, shape (p,)."""
