@@ -33,6 +33,18 @@ def main() -> None:
     """The laboratory of FaLA: real users' data and simulated devices."""
 
 
+#: Where jobs run.
+ENGINE_OPTIONS = (
+    click.option(
+        "--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True,
+        help="Where jobs run: on this machine, or on a Ray cluster.",
+    ),
+    click.option(
+        "--address", help="The Ray cluster's head, HOST:PORT. Default: one of this machine alone.",
+    ),
+)  # fmt: skip
+
+
 def _names(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in value.split(",") if name.strip())
 
@@ -85,6 +97,7 @@ def _run_options(command: Callable[..., None]) -> Callable[..., None]:
             "--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, show_default="cores",
             help="Processes at once; they share the cores.",
         ),
+        *ENGINE_OPTIONS,
     )  # fmt: skip
     for option in reversed((*options, _RESULTS)):
         command = option(command)
@@ -134,6 +147,7 @@ class _Figures(_Listing):
 
 def _run(results: Path, kinds: Iterable[Kind], options: Mapping[str, Any]) -> list[str]:
     """Run what is missing; a line for each job that failed."""
+    from fala_sim.engine import open_engine
     from fala_sim.methods.registry import METHODS, find_method
     from fala_sim.run.laboratory import run
     from fala_sim.run.plan import Plan
@@ -141,8 +155,10 @@ def _run(results: Path, kinds: Iterable[Kind], options: Mapping[str, Any]) -> li
     methods = options["methods"] or tuple(METHODS)
     for name in methods:
         find_method(name)  # a mistake in a name ends here, not after an hour
-    plan = Plan(results=results, **{**options, "methods": methods})
-    return run(plan, tuple(kinds), _say)
+    given = {**options, "methods": methods}
+    engine, address = given.pop("engine"), given.pop("address")
+    plan = Plan(results=results, **given)
+    return run(plan, tuple(kinds), open_engine(engine, jobs=plan.jobs, address=address), _say)
 
 
 def _failed(failures: list[str]) -> DataError:
