@@ -15,6 +15,7 @@ from fala import DataError
 from fala.vendor.commands import Group
 from fala_sim.convert.commands import convert_group
 from fala_sim.data.commands import data_group
+from fala_sim.fleet.commands import fleet_command
 from fala_sim.packing import pack_command
 
 if TYPE_CHECKING:
@@ -339,3 +340,4 @@ def _write(results: Path) -> None:
 main.add_command(convert_group)
 main.add_command(pack_command)
 main.add_command(data_group)
+main.add_command(fleet_command)
