@@ -21,7 +21,7 @@ from fala_sim.engine.local import LocalEngine
 from fala_sim.records import Key
 from giving import burn
 
-ROUNDS = 5
+ROUNDS = 2
 
 
 def processor_time():

@@ -18,6 +18,8 @@ from fala_sim.engine.process import THREADS, Running
 from fala_sim.engine.shelf import Parcel, Shelf, unpack
 from fala_sim.engine.task import Call, Ended, Engine, Event, Gave, Needs, Task
 
+#: A cluster of one machine is nobody's to look at.
+_ALONE = {"include_dashboard": False}
 #: How often a job is run whose machine was lost under it.
 ATTEMPTS = 4
 
@@ -66,7 +68,8 @@ class RayEngine(Engine):
             ) from error
         self._ray = ray
         if not ray.is_initialized():
-            given: dict[str, Any] = {"address": address} if address else {"num_cpus": jobs}
+            alone = {"num_cpus": jobs, **_ALONE}
+            given: dict[str, Any] = {"address": address} if address else alone
             try:
                 ray.init(**given, runtime_env=_environment(1), logging_level=logging.ERROR)
             except (OSError, RuntimeError, ValueError) as error:

@@ -165,7 +165,7 @@ def _offer(life: _Life, name: str, day: int) -> None:
         try:
             report = _replace(life, release.path, row["budget"] - passes)
         except WorseModelError:
-            outcome: str = "refused"
+            outcome = "refused"
         else:
             outcome, life.release = report.decision, name
             passes += report.forward_passes
