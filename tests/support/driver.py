@@ -3,7 +3,7 @@
 from functools import partial
 
 from fala_sim.engine.local import LocalEngine
-from fala_sim.engine.task import Call, Task
+from fala_sim.engine.task import Call, Ended, Engine, Gave, Task
 from fala_sim.run import runner
 from fala_sim.run.runner import run_tasks
 
@@ -24,3 +24,17 @@ def run(results, tasks, engine=None, jobs=2):
 def task_of(label, function, *arguments):
     """A task that is never recorded."""
     return Task(label, lambda: Call(partial(function, *arguments)), lambda: False)
+
+
+class InProcess(Engine):
+    """Runs jobs here, one after another: for what is no matter of processes."""
+
+    def __init__(self):
+        self.labels = []
+
+    def run(self, ready):
+        for task, call in ready:
+            self.labels.append(task.label)
+            for item in call.job():
+                yield Gave(task, item)
+            yield Ended(task, "", 0.0)

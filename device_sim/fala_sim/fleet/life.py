@@ -125,8 +125,8 @@ def _live(life: _Life) -> None:
         _learn(life, day)
         if day in DAYS:
             life.row[f"auc_{day}"] = _quality(life)
-        if (name := offers.get(day)) is not None:
-            _offer(life, name, day)
+        if day in offers:
+            _offer(life, offers[day], day)
 
 
 def _learn(life: _Life, day: int) -> None:
