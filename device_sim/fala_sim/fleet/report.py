@@ -26,6 +26,8 @@ SOURCE = (
 )
 #: The canary stops a release that more of its devices refuse than this.
 HALT = 0.1
+#: AUC that a user must have lost to count as harmed.
+HARM = 0.05
 #: Of all users those who fared worst.
 TAIL = 0.05
 _PROJECTED, _CHUNK = 1_000_000, 1_000
@@ -108,7 +110,7 @@ def _broken(columns: Columns) -> Figures:
     reached = ~np.isin(outcome, [OUTCOMES.index(one) for one in ("not offered", "gone")])
     refused = reached & (outcome == OUTCOMES.index("refused"))
     share = float(refused.sum() / reached.sum()) if reached.any() else None
-    before = columns["blind_before"][tried]
+    before, after = columns["blind_before"][tried], columns["broken_after"]
     return {
         "tried_on_a_copy": int(tried.sum()),
         "refused_there": _share(columns["blind_refused"][tried] == 1),
@@ -118,7 +120,8 @@ def _broken(columns: Columns) -> Figures:
         "canary": int(reached.sum()),
         "canary_refused": share,
         "halted": None if share is None else share > HALT,
-        "harmed": int((reached & ~refused).sum()),
+        "harmed": int((reached & (columns["broken_before"] - after > HARM)).sum()),
+        "harmed_there": _share(before - columns["blind"][tried] > HARM),
         "of": len(outcome),
     }
 
@@ -204,8 +207,9 @@ def _halted(bad: Figures) -> str:
         return "."
     if bad["halted"]:
         return (
-            f", more than {HALT:.0%}: the roll-out ended there. {bad['harmed']:,} of "
-            f"{bad['of']:,} devices took it."
+            f", more than {HALT:.0%}: the roll-out ended there, with {bad['harmed']:,} of "
+            f"{bad['of']:,} devices harmed (by more than {HARM:g}); devices that take "
+            f"whatever comes would be harmed on {_percent(bad['harmed_there'])} of all."
         )
     return f", no more than {HALT:.0%}: NOTHING would have stopped it after the canary."
 

@@ -117,6 +117,8 @@ def _arguments(
         bf16=bfloat16,
         fp16=half and not bfloat16,
         seed=seed,
+        # Without it processes on a machine without GPUs would each train alone.
+        use_cpu=ranks.count() > 1 and not torch.cuda.is_available(),
         # An annotator's own head learns from the processes alone that have rows of theirs.
         ddp_find_unused_parameters=ranks.count() > 1,
         report_to="none",
