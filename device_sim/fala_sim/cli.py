@@ -18,6 +18,7 @@ from fala.vendor.names import Described, Named
 from fala_sim import names
 from fala_sim.convert.commands import convert_group
 from fala_sim.data.commands import data_group, data_sets
+from fala_sim.fleet.commands import fleet_command
 from fala_sim.packing import pack_command
 
 if TYPE_CHECKING:
@@ -41,6 +42,18 @@ class _Laboratory(Group):
 @click.version_option(package_name="fala-sdk")
 def main() -> None:
     """The laboratory of FaLA: real users' data and simulated devices."""
+
+
+#: Where jobs run.
+ENGINE_OPTIONS = (
+    click.option(
+        "--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True,
+        help="Where jobs run: on this machine, or on a Ray cluster.",
+    ),
+    click.option(
+        "--address", help="The Ray cluster's head, HOST:PORT. Default: one of this machine alone.",
+    ),
+)  # fmt: skip
 
 
 def _names(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
@@ -103,6 +116,7 @@ def _run_options(command: Callable[..., None]) -> Callable[..., None]:
             "--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, show_default="cores",
             help="Processes at once; they share the cores.",
         ),
+        *ENGINE_OPTIONS,
     )  # fmt: skip
     for option in reversed((*options, _RESULTS)):
         command = option(command)
@@ -127,6 +141,7 @@ def _run(results: Path, kinds: Iterable[Kind], options: Mapping[str, Any]) -> li
     """Run what is missing; a line for each job that failed."""
     if find_spec("transformers") is None:  # else every job would find it out for itself
         raise ModuleNotFoundError("No module named 'transformers'", name="transformers")
+    from fala_sim.engine import open_engine
     from fala_sim.methods.registry import METHODS, find_method
     from fala_sim.run.laboratory import run
     from fala_sim.run.plan import Plan
@@ -134,8 +149,10 @@ def _run(results: Path, kinds: Iterable[Kind], options: Mapping[str, Any]) -> li
     methods = options["methods"] or tuple(METHODS)
     for name in methods:
         find_method(name)  # a mistake in a name ends here, not after an hour
-    plan = Plan(results=results, **{**options, "methods": methods})
-    return run(plan, tuple(kinds), _say)
+    given = {**options, "methods": methods}
+    engine, address = given.pop("engine"), given.pop("address")
+    plan = Plan(results=results, **given)
+    return run(plan, tuple(kinds), open_engine(engine, jobs=plan.jobs, address=address), _say)
 
 
 def _failed(failures: list[str]) -> DataError:
@@ -317,3 +334,4 @@ def _write(results: Path) -> None:
 main.add_command(convert_group)
 main.add_command(pack_command)
 main.add_command(data_group)
+main.add_command(fleet_command)
