@@ -232,8 +232,8 @@ def table_command(name: str, as_json: bool, asked: bool, results: Path, **option
 
     Nothing is run and nothing is written, unless --run asks for what is missing.
 
-    The tables of writers' prompts are of --extent; of PerPLM's data there is none here of SQuAD,
-    the 17 additional tasks and the recommendation of hashtags, and they are left out.
+    The tables of writers' prompts are of --extent. Left out for want of data: the 17 additional
+    tasks and SQuAD (adapters), the recommendation of hashtags (prompts).
     """
     from fala_sim.show.tables.registry import find_table
 
