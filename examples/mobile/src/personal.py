@@ -1,0 +1,63 @@
+"""What the app knows and does, without a window: a device in the app's folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import fala
+
+#: Posts to label. None is of a real person.
+POSTS = (
+    "What a lovely film about the match.",
+    "You absolute clown, nobody asked you.",
+    "My neighbour brought soup from the market.",
+    "Garbage. The author is a liar.",
+    "Thank you for the tickets, see you on Monday!",
+    "Shut up and go home, idiot.",
+    "The library opens at nine.",
+    "What a pathetic, stupid answer.",
+)
+
+#: A post's label: to this user it is fine, or unwelcome.
+FINE, UNWELCOME = "0", "1"
+
+
+class Personal:
+    """This user's model.
+
+    Args:
+        folder: Where the app keeps what is to stay; it is made if need be.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / "device"
+        if path.exists():
+            self.device = fala.Device.open(path)
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.device = fala.Device.create(path, fala.sample_release("glove"))
+
+    def label(self, post: str, label: str) -> None:
+        """Learn what the user said; it is on the disk before anything is fitted."""
+        self.device.learn([post], [label])
+
+    def labels(self) -> dict[str, str | None]:
+        """What the user said, by post, the last first."""
+        return {str(one.example): one.label for one in reversed(self.device.examples())}
+
+    def unwelcome(self, posts: list[str]) -> list[float]:
+        """The probability that each post is unwelcome to this user."""
+        return [float(row[1]) for row in self.device.predict(posts)]
+
+    def replace(self, progress: Callable[[str, int, int], object]) -> fala.Report:
+        """Install the vendor's new backbone; ``progress`` ends it by giving False."""
+        return self.device.replace(fala.sample_release("bert"), progress=progress)
+
+
+def storage() -> Path:
+    """The app's own folder: what the phone gives it, or the one named on the command line."""
+    given = os.environ.get("FLET_APP_STORAGE_DATA")
+    return Path(given or (sys.argv[1] if len(sys.argv) > 1 else "storage"))
