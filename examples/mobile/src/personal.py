@@ -46,7 +46,7 @@ class Personal:
 
     def labels(self) -> dict[str, str | None]:
         """What the user said, by post, the last first."""
-        return {str(one.example): one.label for one in reversed(self.device.examples())}
+        return {str(one.example): one.label for one in reversed(list(self.device.examples()))}
 
     def unwelcome(self, posts: list[str]) -> list[float]:
         """The probability that each post is unwelcome to this user."""
