@@ -1,0 +1,120 @@
+"""The phone's app: what it does without a window, and in one that is really there."""
+
+import importlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import fala
+from checkout import ROOT
+
+SOURCE = ROOT / "examples" / "mobile" / "src"
+
+
+@pytest.fixture(scope="module")
+def personal():
+    sys.path.insert(0, str(SOURCE))
+    yield importlib.import_module("personal")
+    sys.path.remove(str(SOURCE))
+    del sys.modules["personal"]
+
+
+def test_a_personal_model_survives_a_new_backbone(personal, tmp_path):
+    app = personal.Personal(tmp_path / "app")
+    for post in personal.POSTS[:4]:
+        app.label(post, personal.UNWELCOME if "clown" in post else personal.FINE)
+    app.label(personal.POSTS[0], personal.UNWELCOME)
+    assert app.labels()[personal.POSTS[0]] == personal.UNWELCOME
+    stages = []
+    with pytest.raises(fala.CancelledError):
+        app.replace(lambda *step: stages.append(step) or False)
+    assert app.device.name == "glove"
+    assert app.replace(lambda *step: stages.append(step) or True).new == "bert"
+    assert len(stages) > 2
+    assert all(0 < share < 1 for share in app.unwelcome(list(personal.POSTS)))
+    app.device.rollback()
+    app.device.close()
+    again = personal.Personal(tmp_path / "app")
+    assert (again.device.name, len(again.labels())) == ("glove", 4)
+
+
+def missing():
+    """What a window needs and is not here; None where all is."""
+    for name in ("Xvfb", "xdotool"):
+        if shutil.which(name) is None:
+            return f"{name} is not installed"
+    found = importlib.util.find_spec("flet_desktop")
+    if importlib.util.find_spec("flet") is None or found is None:
+        return "flet and its desktop client are not installed"
+    if not list(Path(found.origin).with_name("app").glob("flet-linux-*")):
+        return "this version of flet fetches its desktop client when it starts"
+    return None
+
+
+@pytest.fixture
+def window(tmp_path):
+    """A display with the app in it; gives a function that sends keys, and the device's folder."""
+    if why := missing():
+        pytest.skip(why)
+    given, taken = os.pipe()
+    display = subprocess.Popen(
+        ["Xvfb", "-displayfd", str(taken), "-screen", "0", "700x800x24", "-nolisten", "tcp"],
+        pass_fds=[taken],
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(taken)
+    with os.fdopen(given) as number:
+        name = f":{number.readline().strip()}"
+    environment = {
+        **os.environ, "DISPLAY": name, "HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path),
+        "LIBGL_ALWAYS_SOFTWARE": "1", "FLET_APP_STORAGE_DATA": str(tmp_path / "app"),
+    }  # fmt: skip
+
+    def keys(*arguments):
+        done = subprocess.run(["xdotool", *arguments], env=environment, capture_output=True)
+        return done.returncode == 0
+
+    app = subprocess.Popen([sys.executable, SOURCE / "main.py"], env=environment)
+    try:
+        wait(lambda: keys("search", "--name", "^Your model$", "windowfocus"), app)
+        time.sleep(3)  # the first frame, after which the field has the keys
+        yield keys, tmp_path / "app" / "device", app
+    finally:
+        app.terminate()
+        app.wait(30)
+        display.terminate()
+        display.wait(30)
+
+
+def wait(until, app, seconds=60):
+    end = time.monotonic() + seconds
+    while not until():
+        assert app.poll() is None, "the app ended"
+        assert time.monotonic() < end
+        time.sleep(0.5)
+
+
+def told(folder):
+    """What the app's device says to another process: its backbone, and what it learned."""
+    with fala.Device.open(folder) as device:
+        return device.name, [one.example for one in device.examples()]
+
+
+def test_keys_in_a_real_window_reach_the_device(window):
+    keys, folder, app = window
+    keys("type", "--delay", "30", "quite a clown")
+    keys("key", "Return")
+    wait(lambda: told(folder)[1] == ["quite a clown"], app)
+    keys("key", "Tab")
+    keys("key", "space")  # New backbone
+    wait(lambda: told(folder)[0] == "bert", app)
+    time.sleep(2)
+    keys("key", "Tab", "Tab")  # Stop cannot be pressed now
+    keys("key", "space")  # Roll back
+    wait(lambda: told(folder)[0] == "glove", app)
