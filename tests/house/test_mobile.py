@@ -111,10 +111,15 @@ def test_keys_in_a_real_window_reach_the_device(window):
     keys("type", "--delay", "30", "quite a clown")
     keys("key", "Return")
     wait(lambda: told(folder)[1] == ["quite a clown"], app)
-    keys("key", "Tab")
-    keys("key", "space")  # New backbone
+    press(keys, 1)  # New backbone
     wait(lambda: told(folder)[0] == "bert", app)
-    time.sleep(2)
-    keys("key", "Tab", "Tab")  # Stop cannot be pressed now
-    keys("key", "space")  # Roll back
+    time.sleep(2)  # until the window says so
+    press(keys, 2)  # Stop cannot be pressed now: Roll back
     wait(lambda: told(folder)[0] == "glove", app)
+
+
+def press(keys, tabs):
+    """Press a button, so many tabs from the text field."""
+    keys("mousemove", "160", "34", "click", "1")
+    keys("key", *["Tab"] * tabs)
+    keys("key", "space")
