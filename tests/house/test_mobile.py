@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -80,13 +81,15 @@ def window(tmp_path):
         done = subprocess.run(["xdotool", *arguments], env=environment, capture_output=True)
         return done.returncode == 0
 
-    app = subprocess.Popen([sys.executable, SOURCE / "main.py"], env=environment)
+    app = subprocess.Popen(
+        [sys.executable, SOURCE / "main.py"], env=environment, start_new_session=True
+    )
     try:
         wait(lambda: keys("search", "--name", "^Your model$", "windowfocus"), app)
         time.sleep(3)  # the first frame, after which the field has the keys
         yield keys, tmp_path / "app" / "device", app
     finally:
-        app.terminate()
+        os.killpg(app.pid, signal.SIGKILL)  # with flet's client, which outlives a polite end
         app.wait(30)
         display.terminate()
         display.wait(30)
