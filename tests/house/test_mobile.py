@@ -86,7 +86,7 @@ def window(tmp_path):
     )
     try:
         wait(lambda: keys("search", "--name", "^Your model$", "windowfocus"), app)
-        time.sleep(3)  # the first frame, after which the field has the keys
+        time.sleep(8)  # the first frame, after which the field has the keys
         yield keys, tmp_path / "app" / "device", app
     finally:
         os.killpg(app.pid, signal.SIGKILL)  # with flet's client, which outlives a polite end
@@ -95,7 +95,7 @@ def window(tmp_path):
         display.wait(30)
 
 
-def wait(until, app, seconds=60):
+def wait(until, app, seconds=90):
     end = time.monotonic() + seconds
     while not until():
         assert app.poll() is None, "the app ended"
@@ -111,6 +111,7 @@ def told(folder):
 
 def test_keys_in_a_real_window_reach_the_device(window):
     keys, folder, app = window
+    keys("mousemove", "160", "34", "click", "1")
     keys("type", "--delay", "30", "quite a clown")
     keys("key", "Return")
     wait(lambda: told(folder)[1] == ["quite a clown"], app)
