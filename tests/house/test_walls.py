@@ -50,7 +50,8 @@ ROOMS = {
     "replacement": PARTS | {"store", "report", "proving"},
     "arguments": GROUND | {"bundle", "updates", "store", "replacement"},
     "folder": PARTS | {"store", "report", "arguments", "proving"},  # a device's, as a whole
-    "device": PARTS | {"store", "report", "replacement", "arguments", "folder"},
+    "tasks": PARTS | {"store", "report", "replacement", "arguments", "folder"},  # answers, learns
+    "device": PARTS | {"store", "report", "replacement", "arguments", "tasks"},  # its releases
     "vendor": PARTS,
     "": PARTS | {"store", "report", "replacement", "device", "vendor"},
     "command": GROUND | {"store", "report", "replacement", "device", "vendor", ""},

@@ -16,6 +16,7 @@ from fala_export.commands.options import (
     MAX_LENGTH,
     MIN_COSINE,
     NAME,
+    NO_LEXICAL,
     ORT,
     QUANTIZE,
     RESUME,
@@ -93,6 +94,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     show_default=True,
     help="Prompts that a release of soft-all brings, at most.",
 )
+@NO_LEXICAL
 @RESUME
 @schedule
 @SEED
@@ -120,6 +122,7 @@ def prompts(
     both_ways: bool,
     writer_dropout: float,
     count: int,
+    no_lexical: bool,
     resume: bool,
     epochs: int | None,
     batch: int,
@@ -170,7 +173,7 @@ def prompts(
     try:
         trained = train_prompts(
             load(source, pooling, revision), rows, told, settings, work,
-            max_length=max_length, resume=resume,
+            max_length=max_length, resume=resume, lexical=not no_lexical,
         )  # fmt: skip
     except KeyboardInterrupt as error:
         raise ExportError("interrupted; the same command with --resume continues") from error

@@ -19,9 +19,8 @@ class Contexts:
     input itself is never among them. A static prompt takes the texts in the order of the data. A
     dynamic one takes the most similar to the input first, by the cosine of their n-grams' tf-idf
     (``fala.vendor.Lexicon``): it costs no forward pass, and is the same on every device. The last
-    text that has room is cut; the input never is. On a device
-    ``OnnxEncoder.compile_prompt`` makes keys and values of the same tokens, given the texts joined
-    by the mark behind each.
+    text that has room is cut; the input never is. On a device ``OnnxEncoder.context`` gives the
+    same tokens, of which it makes keys and values.
 
     Args:
         learner: What reads texts.

@@ -76,7 +76,8 @@ Examples:
     type=click.Choice(["off", "auto"]),
     default="off",
     show_default=True,
-    help="With --device: mix the release's writers' prompts, and take the mixture if it is better.",
+    help="With --device: make a prompt of the release's, or of the user's own texts, and take it "
+    "if it is better.",
 )
 @click.option(
     "--budget",

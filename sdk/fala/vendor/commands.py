@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Thread
 from typing import IO, Any
 
 import click
@@ -37,6 +39,26 @@ class _Failure(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(self.message, file=file, err=True)
+
+
+#: The variable of the environment by which a program asks its command to end when it does.
+ENDS_WITH_INPUT = "FALA_ENDS_WITH_INPUT"
+
+
+def end_with_input() -> None:
+    """End this process when standard input does, where the environment asks for that.
+
+    A program that is killed cannot end the commands that it runs; but the pipe to them closes.
+    """
+    if os.environ.get(ENDS_WITH_INPUT):
+        Thread(target=_end_with_input, daemon=True).start()
+
+
+def _end_with_input() -> None:
+    # Not through sys.stdin, whose lock an ending interpreter would wait for.
+    while os.read(0, 1024):
+        pass
+    os._exit(1)
 
 
 @contextmanager
