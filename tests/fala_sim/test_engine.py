@@ -2,11 +2,14 @@
 
 import json
 import os
+import sys
 import time
 
 import pytest
 
 from driver import run, task_of
+from fala import DataError
+from fala_sim.engine import open_engine
 from fala_sim.engine.local import LocalEngine
 from fala_sim.engine.shelf import Shelf, unpack
 from fala_sim.records import Key, read_record, read_records
@@ -69,6 +72,16 @@ def test_what_was_made_of_is_removed_after_the_record_that_it_made(tmp_path):
         run(tmp_path / "results", [type(task)("one", lambda call=call: call, task.recorded)])
         assert read_record(tmp_path / "results", key(spent.name)) is not None
         assert not spent.exists()
+
+
+def test_engines_that_cannot_be_had_are_refused(monkeypatch):
+    with pytest.raises(DataError, match="ask for --engine ray"):
+        open_engine("local", jobs=1, address="here:1")
+    with pytest.raises(DataError, match="no engine 'slurm'; one of local, ray"):
+        open_engine("slurm", jobs=1, address=None)
+    monkeypatch.setitem(sys.modules, "ray", None)  # as where it is not installed
+    with pytest.raises(DataError, match=r"with the extra \[cluster\]"):
+        open_engine("ray", jobs=1, address=None)
 
 
 def test_contents_travel_once(tmp_path, monkeypatch):
