@@ -57,7 +57,8 @@ class OnSciPy:
 
     def divide(self, by: float) -> None:
         """Divide X; called once, before any product."""
-        self._chosen = _narrow(self._chosen / by)
+        divided: csr_array = self._chosen / by
+        self._chosen = _narrow(divided)
         self._turned = _narrow(self._chosen.T.tocsr())
 
     def times(self, part: Floats) -> Floats:
@@ -85,7 +86,8 @@ class OnNumPy:
         """Every column's mean and sum of squares, before it is divided; shapes (k,)."""
         rows = self._rows
         squares = np.square(rows.values, dtype=np.float64)
-        return rows.mean(), np.bincount(rows.buckets, squares, rows.width)
+        sums = np.bincount(rows.buckets, squares, rows.width)
+        return rows.mean(), np.asarray(sums, dtype=np.float64)
 
     def divide(self, by: float) -> None:
         """Divide X; called once, before any product."""
