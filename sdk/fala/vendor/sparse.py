@@ -57,8 +57,7 @@ class OnSciPy:
 
     def divide(self, by: float) -> None:
         """Divide X; called once, before any product."""
-        divided: csr_array = self._chosen / by
-        self._chosen = _narrow(divided)
+        self._chosen = _narrow(self._chosen / by)
         self._turned = _narrow(self._chosen.T.tocsr())
 
     def times(self, part: Floats) -> Floats:
@@ -144,9 +143,10 @@ def sparse_array(rows: SparseRows) -> csr_array:
     return csr_array((values, columns, starts), shape=(len(rows), rows.width))
 
 
-def _narrow(rows: csr_array) -> csr_array:
+def _narrow(rows: Any) -> csr_array:
     """The same with 32-bit indices, which halve what a product reads of them."""
     rows.sort_indices()
     rows.indices = rows.indices.astype(np.int32)
     rows.indptr = rows.indptr.astype(np.int32)
-    return rows
+    narrow: csr_array = rows
+    return narrow
