@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from fala import DataError
-from fala.vendor.commands import Group
+from fala.vendor.commands import SETTINGS, Group
+from fala.vendor.names import Described, Named
+from fala_sim import names
 from fala_sim.convert.commands import convert_group
-from fala_sim.data.commands import data_group
+from fala_sim.data.commands import data_group, data_sets
+from fala_sim.fleet.commands import fleet_command
 from fala_sim.packing import pack_command
 
 if TYPE_CHECKING:
@@ -25,12 +29,31 @@ if TYPE_CHECKING:
 
 Made = TypeVar("Made")
 
+_log = logging.getLogger("fala.sim")
+
 _DATA = "md-agreement,hs-brexit,movielens"
 
 
-@click.group("fala-sim", cls=Group)
+class _Laboratory(Group):
+    extra = "sim"
+
+
+@click.group("fala-sim", cls=_Laboratory, context_settings=SETTINGS)
+@click.version_option(package_name="fala-sdk")
 def main() -> None:
     """The laboratory of FaLA: real users' data and simulated devices."""
+
+
+#: Where jobs run.
+ENGINE_OPTIONS = (
+    click.option(
+        "--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True,
+        help="Where jobs run: on this machine, or on a Ray cluster.",
+    ),
+    click.option(
+        "--address", help="The Ray cluster's head, HOST:PORT. Default: one of this machine alone.",
+    ),
+)  # fmt: skip
 
 
 def _names(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
@@ -48,6 +71,7 @@ def _run_options(command: Callable[..., None]) -> Callable[..., None]:
     options = (
         click.option(
             "--data", default=_DATA, show_default=True, callback=_data_names,
+            type=Named(data_sets, several=True),
             help="Data sets, by name (`fala-sim data list`), as FORMAT:DIR or rows:FILE. "
             "Adapters' tables are of cola,mrpc by default, prompts' of md-agreement.",
         ),
@@ -66,25 +90,33 @@ def _run_options(command: Callable[..., None]) -> Callable[..., None]:
             "Of adapters' tables: trainings, 3 by default. Of prompts': both.",
         ),
         click.option(
-            "--old", default="glove", show_default=True, help="The backbone that devices have."
+            "--old", default="glove", show_default=True, help="The backbone that devices have.",
+            type=Named(names.old_backbones, files=True),
         ),
         click.option(
             "--new", default="minilm", show_default=True,
+            type=Named(names.new_backbones, files=True),
             help="The backbone that comes: minilm, a Hugging Face folder, or a bundle (without "
             "the methods that train it). tuned:minilm, or tuned:FOLDER, is trained on each data "
             "set's public first.",
         ),
         click.option(
-            "--extent", type=click.Choice(["quick", "whole"]), default="quick", show_default=True,
-            help="Of prompts' tables: a slice of the data for two cores and an hour, or all of it.",
+            "--extent", default="quick", show_default=True,
+            type=Described({
+                "quick": "a slice of the data, for two cores and an hour or two",
+                "whole": "all of it",
+            }),
+            help="Of prompts' tables: how much of the data.",
         ),
         click.option(
-            "--methods", default="", callback=_names, help="Some methods only, by name."
+            "--methods", default="", callback=_names, help="Some methods only, by name.",
+            type=Named(names.methods, several=True),
         ),
         click.option(
             "--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, show_default="cores",
             help="Processes at once; they share the cores.",
         ),
+        *ENGINE_OPTIONS,
     )  # fmt: skip
     for option in reversed((*options, _RESULTS)):
         command = option(command)
@@ -105,35 +137,11 @@ _ASKED = click.option(
 )  # fmt: skip
 
 
-class _Listing(click.Command):
-    """A command whose help lists a registry."""
-
-    @abstractmethod
-    def entries(self) -> Iterable[Entry[Any]]:
-        """What is listed."""
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Every name with its one line."""
-        with formatter.section("NAME is one of"):
-            formatter.write_dl([(entry.name, entry.about) for entry in self.entries()])
-
-
-class _Tables(_Listing):
-    def entries(self) -> Iterable[Entry[Any]]:
-        from fala_sim.show.tables.registry import TABLES
-
-        return TABLES.values()
-
-
-class _Figures(_Listing):
-    def entries(self) -> Iterable[Entry[Any]]:
-        from fala_sim.show.plots.registry import FIGURES
-
-        return FIGURES.values()
-
-
 def _run(results: Path, kinds: Iterable[Kind], options: Mapping[str, Any]) -> list[str]:
     """Run what is missing; a line for each job that failed."""
+    if find_spec("transformers") is None:  # else every job would find it out for itself
+        raise ModuleNotFoundError("No module named 'transformers'", name="transformers")
+    from fala_sim.engine import open_engine
     from fala_sim.methods.registry import METHODS, find_method
     from fala_sim.run.laboratory import run
     from fala_sim.run.plan import Plan
@@ -141,8 +149,10 @@ def _run(results: Path, kinds: Iterable[Kind], options: Mapping[str, Any]) -> li
     methods = options["methods"] or tuple(METHODS)
     for name in methods:
         find_method(name)  # a mistake in a name ends here, not after an hour
-    plan = Plan(results=results, **{**options, "methods": methods})
-    return run(plan, tuple(kinds), _say)
+    given = {**options, "methods": methods}
+    engine, address = given.pop("engine"), given.pop("address")
+    plan = Plan(results=results, **given)
+    return run(plan, tuple(kinds), open_engine(engine, jobs=plan.jobs, address=address), _say)
 
 
 def _failed(failures: list[str]) -> DataError:
@@ -153,6 +163,7 @@ def _failed(failures: list[str]) -> DataError:
 
 
 def _say(line: str) -> None:
+    _log.info("%s", line)
     click.echo(line, err=True)
 
 
@@ -211,8 +222,8 @@ def all_command(results: Path, **options: object) -> None:
         raise _failed(failures)
 
 
-@main.command("table", cls=_Tables)
-@click.argument("name")
+@main.command("table")
+@click.argument("name", type=Named(names.tables))
 @_ASKED
 @_run_options
 @_JSON
@@ -221,8 +232,8 @@ def table_command(name: str, as_json: bool, asked: bool, results: Path, **option
 
     Nothing is run and nothing is written, unless --run asks for what is missing.
 
-    The tables of writers' prompts are of --extent; of PerPLM's data there is none here of SQuAD,
-    the 17 additional tasks and the recommendation of hashtags, and they are left out.
+    The tables of writers' prompts are of --extent. Left out for want of data: the 17 additional
+    tasks and SQuAD (adapters), the recommendation of hashtags (prompts).
     """
     from fala_sim.show.tables.registry import find_table
 
@@ -232,8 +243,8 @@ def table_command(name: str, as_json: bool, asked: bool, results: Path, **option
     _show(find_table(name), results, asked, options, show)
 
 
-@main.command("figure", cls=_Figures)
-@click.argument("name")
+@main.command("figure")
+@click.argument("name", type=Named(names.figures))
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -323,3 +334,4 @@ def _write(results: Path) -> None:
 main.add_command(convert_group)
 main.add_command(pack_command)
 main.add_command(data_group)
+main.add_command(fleet_command)

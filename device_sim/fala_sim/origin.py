@@ -18,8 +18,12 @@ _LIBRARIES = (
 
 
 @cache
-def provenance() -> dict[str, Any]:
-    """The commit, the machine and the versions that a record is made with."""
+def provenance(node: str = "local") -> dict[str, Any]:
+    """The commit, the machine and the versions that a record is made with.
+
+    Args:
+        node: Of a cluster, the machine's name there.
+    """
     commit = commit_of(Path(__file__))
     return {
         "commit": commit,
@@ -27,6 +31,7 @@ def provenance() -> dict[str, Any]:
             commit and _git(Path(__file__).parent, "status", "--porcelain", "--untracked-files=no")
         ),
         "machine": {
+            "node": node,
             "cpu": _cpu(),
             "cores": os.cpu_count(),
             "memory": _total_memory(),

@@ -107,13 +107,19 @@ def key_of(record: Mapping[str, Any]) -> Key:
     return key
 
 
-def write_record(results: Path, key: Key, content: Mapping[str, Any]) -> None:
+def write_record(
+    results: Path,
+    key: Key,
+    content: Mapping[str, Any],
+    origin: Mapping[str, Any] | None = None,
+) -> None:
     """Write a record, whole or not at all; of several who write the same one, one does.
 
     Args:
         results: The run's folder.
         key: The job.
         content: What it gave, plain values.
+        origin: With what it was made, where that was not on this machine.
 
     Raises:
         DataError: If there is one already: records are not rewritten.
@@ -127,7 +133,7 @@ def write_record(results: Path, key: Key, content: Mapping[str, Any]) -> None:
         **key.fields(),
         **content,
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "provenance": provenance(),
+        "provenance": provenance() if origin is None else origin,
     }
     text = json.dumps(record, indent=1, allow_nan=False) + "\n"
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.part")

@@ -41,15 +41,16 @@ class PromptReport:
     """What became of a release's writers' prompts; see ``Device.refine``.
 
     Attributes:
-        taken: Whether the device's texts are read with a mixed prompt from now on.
+        taken: Whether the device's texts are read with a prompt from now on.
         reason: Why, or why not, in words.
         weights: One for each of the release's prompts, of sum 1; empty where none was mixed.
         forward_passes: Texts that were read with a prompt; they are not in ``Report``'s.
-        labelled: The labelled examples that it was judged by: none of those that mixed it.
+        labelled: The labelled examples that it was judged by: none of those that it is made of.
         old_loss: Mean cross-entropy in nats of the model that answered, each left out; None where
             nothing was judged.
         loss: That of the personal model with the prompt, on the same examples.
         difference: How much worse the prompt's model is, pair by pair.
+        texts: The user's own texts that a prompt was compiled of; 0 for one of the release's.
     """
 
     taken: bool
@@ -60,6 +61,7 @@ class PromptReport:
     old_loss: float | None = None
     loss: float | None = None
     difference: Difference | None = None
+    texts: int = 0
 
 
 @dataclass(frozen=True)

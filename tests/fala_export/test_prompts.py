@@ -9,16 +9,22 @@ pytest.importorskip("optimum")
 import torch
 from transformers import AutoModel
 
-from fala import DataError, ExportError
-from fala.vendor import read_rows
+from fala import Bundle, DataError, ExportError, Head
+from fala.backbones.context import context_of
+from fala.bundle.prompts import compiled, compiled_bytes
+from fala.vendor import Row, read_rows
+from fala_export.backbone import ExportOptions
 from fala_export.models.encoder import load_encoder
+from fala_export.prompts.classifier import PromptedClassifier, predict
 from fala_export.prompts.contexts import Contexts
 from fala_export.prompts.encoder import cache_of
 from fala_export.prompts.inputs import Inputs, WriterBatches
 from fala_export.prompts.masked import MaskedBatches
+from fala_export.prompts.release import write_prompted
 from fala_export.prompts.settings import KINDS, PromptSettings
-from fala_export.prompts.train import make_encoder
+from fala_export.prompts.train import Model, Prompted, make_encoder
 from fala_export.prompts.writers import PLAIN, UNKNOWN, Writers
+from fala_export.training.global_model import Trained
 from fala_export.training.learners import TransformerLearner
 from families import BERT_TOKENS, LENGTH, write_model
 from prompted import writers_rows
@@ -163,12 +169,44 @@ def test_hard_prompts_are_the_writer_s_own_texts_in_order(learner):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_device_can_compile_a_static_prompt_from_its_texts(family, encoders):
-    """What ``OnnxEncoder.compile_prompt`` reads of the texts, joined by their end's mark."""
-    learner, texts = TransformerLearner(encoders[family], 24), ["prices rose", "the lazy dog"]
-    mark = "</s>" if family == "roberta" else "[SEP]"
-    expected = learner.tokenizer.encode(mark.join(texts)).ids
-    assert Contexts(learner, {"ann": texts}, 64).tokens("ann", "x", 5) == expected
+def test_a_device_puts_the_same_texts_one_after_another(family, encoders):
+    """What ``OnnxEncoder.context`` reads is what was trained on, whatever has room."""
+    learner = TransformerLearner(encoders[family], 24)
+    start, mark = ("<s>", "</s>") if family == "roberta" else ("[CLS]", "[SEP]")
+    texts = ["prices rose", f"the {mark} lazy dog", f"{start} quick", "nobody was surprised"]
+    for length in range(40):
+        expected = Contexts(learner, {"ann": texts}, length).tokens("ann", "x", 5)
+        found = context_of(learner.tokenizer, texts, length)
+        assert list(found.ids) == expected
+        assert found.texts == tuple(range(len(found.texts)))
+    # As a text they are the texts joined by the mark behind each.
+    joined = learner.tokenizer.encode(mark.join(texts[:2])).ids
+    assert Contexts(learner, {"ann": texts[:2]}, 64).tokens("ann", "x", 5) == joined
+
+
+def test_a_release_of_static_prompts_reads_texts_on_a_device_as_in_training(encoders, tmp_path):
+    encoder, own = encoders["bert"], {"ann": ["prices rose", "the lazy dog", "a quick brown fox"]}
+    learner, settings = TransformerLearner(encoder, 24), PromptSettings("hard-static", length=8)
+    draw = np.random.default_rng(0).normal(size=(1, learner.dimension)).astype(np.float32)
+    head = Head("classification", ("0", "1"), draw, np.zeros(1, np.float32))
+    module = PromptedClassifier(make_encoder(encoder, settings, 1, 0), head).eval()
+    model = Model(module, learner, settings, Writers(("ann",)), own)
+    texts = ["nobody was surprised", "the quick dog jumps"]
+    write_prompted(
+        Prompted(model, Trained(encoder, head, texts, {"training": {}})),
+        tmp_path / "x.fala",
+        ExportOptions(name="bert", precision="none", max_length=24),
+    )
+    bundle = Bundle.open(tmp_path / "x.fala")
+    assert bundle.manifest.details["hard_prompt"] == {"tokens": 8}
+    rows = [Row("ann", "public", text, None, 0) for text in texts]
+    _, expected = predict(module, model.inputs(rows), [1, 1], "asking")
+    backbone = bundle.backbone()
+    context = backbone.context(own["ann"], 8)
+    kept = compiled(compiled_bytes(backbone.compile_context(context)))
+    assert 1 < len(context.texts) < 3 and len(context.ids) == 8
+    np.testing.assert_allclose(backbone.encode(texts, kept.state), expected, atol=1e-3)
+    assert np.abs(backbone.encode(texts) - expected).max() > 0.02
 
 
 def test_the_input_is_never_cut_to_make_room(learner, tmp_path):

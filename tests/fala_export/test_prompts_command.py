@@ -78,6 +78,7 @@ def trained(model, data, work, kind, **settings):
         SETTINGS_OF_ALL,
         work,
         max_length=16,
+        lexical=False,
     )
 
 
@@ -100,7 +101,7 @@ def test_a_release_brings_the_unknown_writer_s_prompt_and_others(released):
     summary, folder = released
     assert list(summary["training"]["figures"]) == ["own", "unknown", "plain"]
     bundle = Bundle.open(folder / "x.fala")
-    assert bundle.manifest.format_version == 1
+    assert bundle.manifest.format_version == 2  # for its words; prompts are passed over
     prompts = bundle.prompts()
     assert (prompts.shape, prompts.dtype) == ((4, 2, 2, 2, 3, 16), np.float16)
     told = bundle.manifest.details["prompts"]
@@ -119,7 +120,6 @@ def test_a_release_brings_the_unknown_writer_s_prompt_and_others(released):
     embedded = bundle.backbone().encode(texts)
     encoder = load_encoder(str(folder / "work" / "model"))
     np.testing.assert_allclose(embedded, encoder.encode(texts, 16), atol=1e-4)
-    np.testing.assert_array_equal(bundle.head().weight, kept.module.weight.detach())
     # And with a prompt the graph answers as the training did, but for float16.
     state = prompt_state(prompts[0])
     ids, mask = pad(kept.learner.token_ids(texts), kept.learner.pad_id)
@@ -127,6 +127,20 @@ def test_a_release_brings_the_unknown_writer_s_prompt_and_others(released):
         expected = kept.module.prompted(ids, mask, torch.tensor([UNKNOWN, UNKNOWN]))
     np.testing.assert_allclose(bundle.backbone().encode(texts, state), expected, atol=2e-2)
     assert np.abs(expected.numpy() - embedded).max() > 0.1
+
+
+def test_the_head_of_a_release_has_words_beside_what_was_trained(released):
+    """A device reads texts without a prompt; the trained folder answers with its own head."""
+    summary, folder = released
+    head = Bundle.open(folder / "x.fala").head()
+    kept = load_prompts(folder / "work" / "model")
+    assert head.lexical is not None and head.labels == kept.module.labels
+    said = summary["training"]["validation_cross_entropy"]
+    assert set(said) == {"trained_beside_words", "fitted_anew"}
+    if said["trained_beside_words"] <= said["fitted_anew"]:
+        trained = kept.module.weight.detach().numpy()
+        slope = head.weight[0] @ trained[0] / (trained[0] @ trained[0])
+        np.testing.assert_allclose(head.weight, slope * trained, atol=1e-5)
 
 
 def test_writers_who_are_as_they_started_share_a_prompt(released):
@@ -179,6 +193,8 @@ def test_every_kind_is_trained_kept_and_asked(model, data, asked, tmp_path, kind
     assert list(figures) == names
     save_prompts(result.model, tmp_path / "model")
     kept = load_prompts(tmp_path / "model")
+    assert result.trained.head.lexical is None
+    np.testing.assert_array_equal(result.trained.head.weight, kept.module.weight.detach())
     assert kept.settings == PromptSettings(**result.model.settings.recipe())
     first = evaluate(result.model, asked, tmp_path / "first.jsonl")
     again = evaluate(kept, asked, tmp_path / "again.jsonl")
@@ -256,7 +272,7 @@ def test_a_killed_training_resumes_to_the_same_weights(model, data, tmp_path):
     assert "prompts_length was 3, and is 5" in failed(*arguments, "--length", 5, "--resume")
     resumed = train_prompts(
         load_encoder(str(model)), load_public_rows(data), PromptSettings("soft-all", **settings),
-        SETTINGS_OF_ALL, work, max_length=16, resume=True,
+        SETTINGS_OF_ALL, work, max_length=16, resume=True, lexical=False,
     )  # fmt: skip
     assert resumed.trained.details == whole.trained.details
     expected = whole.model.module.state_dict()

@@ -112,9 +112,9 @@ def test_the_overview_s_ratios_are_of_the_users_that_both_have():
         "fala", users={"Fay": 0.6}, cost=cost(10_000))]  # fmt: skip
     theirs = [*replaced("full", cost=cost(200)), *replaced(
         "full", users={"Gus": 0.6}, cost=cost(200_000))]  # fmt: skip
-    *_, full = overview([*ours, *theirs])
-    assert "takes 20× the forward passes" in full
-    assert "higher on the one data set (by +0.020)" in full
+    *_, against, costs = overview([*ours, *theirs])
+    assert "Full takes 20× the forward passes" in costs
+    assert "it is 0.020 above Full" in against
 
 
 def test_a_budget_s_share_is_of_the_users_that_all_three_have():

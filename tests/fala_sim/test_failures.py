@@ -1,20 +1,23 @@
 """Runs in which something fails: the rest is run, and what failed is told at the end."""
 
-import os
 import shutil
-from functools import partial
 
 import pytest
 from click.testing import CliRunner
 
+from driver import run, task_of
 from fala import DataError
 from fala_sim.cli import main
+from fala_sim.engine.local import LocalEngine
+from fala_sim.engine.task import Task
 from fala_sim.methods.registry import FIXED, METHODS
-from fala_sim.records import read_records
+from fala_sim.records import Key, read_record, read_records
 from fala_sim.run import laboratory
 from fala_sim.run.plan import Plan
-from fala_sim.run.runner import Task, run_tasks
+from giving import give
 from laboratory import write_data
+
+KEY = Key("curve", "d", "m", "u", 0)
 
 pytestmark = pytest.mark.usefixtures("warm_jobs")
 
@@ -65,7 +68,7 @@ def asked(monkeypatch):
     """The tasks that the laboratory would run; every one of a search's fails."""
     tasks = []
 
-    def run(given, *, jobs, say):
+    def run(given, results, *, engine, say):
         given = list(given)
         tasks.extend(given)
         return [f"{task.label}: broken" for task in given if task.label.startswith("search")]
@@ -76,7 +79,7 @@ def asked(monkeypatch):
 
 def test_without_its_search_a_method_is_not_run_and_the_others_are(folder, tmp_path, asked):
     plan = plan_of(tmp_path, folder, ("old", "fala", "top", "fala-paper"))
-    failures = laboratory.run(plan, ("replacement", "ablation", "curve"), print)
+    failures = laboratory.run(plan, ("replacement", "ablation", "curve"), LocalEngine(2), print)
     labels = [task.label for task in asked]
     assert {label.split()[2] for label in labels if label.startswith("search")} == {
         "top", "fala-paper",
@@ -111,13 +114,12 @@ def test_a_job_that_cannot_be_prepared_does_not_end_those_that_can(tmp_path):
 
     tasks = [
         Task("bad", broken, lambda: False),
-        Task("good", lambda: partial(os.mkdir, tmp_path / "made"), lambda: False),
+        task_of("good", give, KEY),
         Task("bad too", broken, lambda: False),
     ]
-    said = []
-    failures = run_tasks(tasks, jobs=1, say=said.append)
+    failures, said = run(tmp_path, tasks, jobs=1)
     assert failures == ["bad: no such thing", "bad too: no such thing"]
-    assert (tmp_path / "made").is_dir()
+    assert read_record(tmp_path, KEY)["given"] == 0
     assert sum("no such thing" in line for line in said) == 1
 
 

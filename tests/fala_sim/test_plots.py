@@ -196,7 +196,7 @@ def test_figures_are_of_their_task(records):
 
 
 def test_an_unknown_figure_names_those_there_are():
-    with pytest.raises(DataError, match="no figure '1'; one of scores, 2, 3, cost"):
+    with pytest.raises(DataError, match="no figure '1'; one of passes, scores, 2, 3, cost"):
         find_figure("1")
 
 

@@ -9,12 +9,14 @@ pytest.importorskip("torch")
 pytest.importorskip("optimum")
 
 from bundles import DIMENSION, make_head, write_word_vector_release, write_word_vectors
+from driver import write
 from fala import Bundle
 from fala_export.commands.prompts import _check
 from fala_export.commands.prompts import prompts as exporters_command
 from fala_sim.convert.conversion import folded
 from fala_sim.records import Key, read_record, read_records
 from fala_sim.run import prompt_jobs
+from fala_sim.run.made import Made, Spent
 from fala_sim.run.plan import OtherPlanError
 from fala_sim.run.prompt_jobs import Prepared, personal_head
 from fala_sim.run.prompt_rows import Extent, Written, write_rows
@@ -131,9 +133,12 @@ def test_every_writer_is_recorded_and_what_peers_need_is_kept(task, tmp_path):
     results = tmp_path / "results"
     for method in ("none", "soft-all"):
         key = Key("prompt", "md-agreement", method, "all", 0)
-        assert not prompt_jobs.done(results, key)
-        prompt_jobs.train(task, results, key, ())
-        assert prompt_jobs.done(results, key)
+        *_, last = given = list(prompt_jobs.train(task, key, ()))
+        training = prompt_jobs.training_key(key)
+        # The training's own is the last record; what it was made of is removed after it only.
+        assert [item.key for item in given if isinstance(item, Made)][-1] == training
+        assert isinstance(last, Spent)
+        write(results, given)
     found = {(one["method"], one["user"]): one for one in read_records(results, "prompt")}
     assert set(found) == {(m, u) for m in ("none", "soft-all") for u in ("w", "new")}
     record = found["soft-all", "w"]
@@ -204,7 +209,8 @@ def test_what_cannot_be_tried_is_refused(tmp_path):
 
 def test_records_of_another_plan_are_not_taken_for_this_ones(task, tmp_path):
     results = tmp_path / "results"
-    prompt_jobs.train(task, results, Key("prompt", "md-agreement", "none", "all", 0), ())
+    key = Key("prompt", "md-agreement", "none", "all", 0)
+    write(results, prompt_jobs.train(task, key, ()))
     check_records(results, PROMPT_KINDS, "md-agreement", "tiny", task.digests)
     with pytest.raises(OtherPlanError, match="another folder with --results"):
         other = {**task.digests, "plan": "whole"}

@@ -1,18 +1,18 @@
 """Records: one winner, packed or not, and told apart by all of their keys."""
 
+import contextlib
 import gzip
 import json
+import multiprocessing
 import shutil
-import signal
 import subprocess
-import sys
-import time
 
 import pytest
 from click.testing import CliRunner
 
 from checkout import ROOT
 from fala import DataError
+from fala.testing import run_apart
 from fala_sim import packing, records
 from fala_sim.cli import main
 from fala_sim.origin import commit_of
@@ -46,36 +46,27 @@ def loose(results):
     return sorted((results / "records").rglob("*.json"))
 
 
-_RACE = """
-import json, sys, time
-from pathlib import Path
-from fala import DataError
-from fala_sim.records import Key, write_record
-
-results, number, start = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-time.sleep(max(0, start - time.time()))
-won = []
-for seed in range(60):
-    try:
-        key = Key("curve", "d", "m", f"u{seed % 7}", seed, "10")
-        write_record(results, key, {"writer": number})
-        won.append(seed)
-    except DataError:
-        pass
-print(json.dumps(won))
-"""
+def race(results, number, together, wins):
+    together.wait()
+    won = []
+    for key in keys():
+        with contextlib.suppress(DataError):
+            write_record(results, key, {"writer": number})
+            won.append(key.seed)
+    wins.put((number, won))
 
 
 def test_of_many_writers_one_wins(tmp_path):
-    start = str(time.time() + 2)
+    forks = multiprocessing.get_context("fork")  # six imports would take longer than the race
+    together, wins = forks.Barrier(6), forks.Queue()
     writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", _RACE, str(tmp_path), str(number), start],
-            stdout=subprocess.PIPE,
-        )
-        for number in range(6)
+        forks.Process(target=race, args=(tmp_path, number, together, wins)) for number in range(6)
     ]
-    won = {number: json.loads(writer.communicate()[0]) for number, writer in enumerate(writers)}
+    for writer in writers:
+        writer.start()
+    won = dict(wins.get(timeout=60) for _ in writers)
+    for writer in writers:
+        writer.join()
     assert sorted(seed for seeds in won.values() for seed in seeds) == list(range(RECORDS))
     for number, seeds in won.items():
         for seed in seeds:
@@ -175,19 +166,10 @@ def test_packing_killed_at_any_instant_loses_nothing(tmp_path):
     before = read_records(tmp_path, "curve")
     kept = tmp_path / "kept"
     shutil.copytree(tmp_path / "records", kept)
-    code = (
-        "import sys; from pathlib import Path; from fala_sim.packing import pack; "
-        "print('ready', flush=True); pack(Path(sys.argv[1]))"
-    )
     killed = 0
     for trial in range(12):
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE
-        )
-        process.stdout.readline()
-        time.sleep(0.002 * trial)
-        process.send_signal(signal.SIGKILL)
-        killed += process.wait() == -signal.SIGKILL
+        ended = run_apart(lambda _: pack(tmp_path), kill_after=0.004 * trial)
+        killed += ended.killed
         assert read_records(tmp_path, "curve") == before
         (tmp_path / PACKED).unlink(missing_ok=True)
         shutil.rmtree(tmp_path / "records", ignore_errors=True)

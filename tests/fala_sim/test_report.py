@@ -224,17 +224,49 @@ def test_provenance(page):
 # --- what the overview says ------------------------------------------------------------------
 
 
+def sentence(start, *given):
+    (found,) = [line for line in overview(*given) if line.startswith(start)]
+    return found
+
+
+def test_the_overview_says_what_is_kept():
+    first, *_ = overview(records(0.04))
+    mean = sum(USERS.values()) / len(USERS)
+    assert f"FaLA's mean AUC is {mean + 0.04:.3f} for {len(USERS)} people of tweets" in first
+    assert f"the vendor's new model has {mean:.3f}" in first
+    assert len(overview(records(0.04))) <= 5
+
+
 def test_the_overview_follows_the_sign():
-    assert "is higher on the one data set (by +0.040)" in overview(records(0.04))[1]
-    assert "is not higher on the one data set (by -0.030)" in overview(records(-0.03))[1]
+    full = "Against what trains"
+    assert "it is 0.020 above Full" in sentence(full, records(0.07))
+    assert "it is 0.080 below Full" in sentence(full, records(-0.03))
+    worse = "By more than"
+    assert "nobody is worse off" in sentence(worse, records(0.04))
+    assert f"{len(USERS)} of {len(USERS)} people are worse" in sentence(worse, records(-0.03))
+
+
+def test_the_overview_counts_data_sets_on_both_sides():
+    """A method that is lower everywhere is not called higher on none."""
+
+    def sets(*gains):
+        return [
+            {**record, "data": f"set{place}"}
+            for place, gain in enumerate(gains)
+            for record in records(gain)
+        ]
+
+    full = "Against what trains"
+    assert "lower on 3 of 3 data sets" in sentence(full, sets(-0.03, -0.02, -0.01))
+    assert "higher on 3" not in sentence(full, sets(-0.03, -0.02, -0.01))
+    assert "higher on 1 of 3 and lower on 2 of 3" in sentence(full, sets(0.1, -0.02, -0.01))
 
 
 def test_the_overview_tells_costs_as_ratios():
-    *_, full = overview(records())
-    assert full.startswith("Against all parameters tuned: ")
-    assert "a replacement by Full takes 20× the forward passes, 100× the FLOPs" in full
-    *_, full = overview(records(passes=800, flops=8e12, seconds=160.0))
-    assert "takes 0.5× the forward passes, 0.5× the FLOPs, 0.5× the seconds" in full
+    costs = "Beside a replacement"
+    assert "Full takes 20× the forward passes, 100× the FLOPs" in sentence(costs, records())
+    dear = records(passes=800, flops=8e12, seconds=160.0)
+    assert "0.5× the forward passes, 0.5× the FLOPs and 0.5× the s" in sentence(costs, dear)
 
 
 def test_costs_are_compared_on_the_same_users():
@@ -243,19 +275,20 @@ def test_costs_are_compared_on_the_same_users():
     for record in made:
         if record["method"] == "fala" and record["user"] != "Ann":
             record["cost"] = cost(2000, 4e13, 1000.0)
-    *_, full = overview(made)
-    assert "takes 20× the forward passes, 100× the FLOPs, 80× the seconds" in full
+    costs = sentence("Beside a replacement", made)
+    assert "Full takes 20× the forward passes, 100× the FLOPs and 80× the seconds" in costs
 
 
 def test_the_overview_owns_to_doubt():
-    doubt = "too few to tell a difference from none"
-    assert doubt not in overview(records(0.04))[1]
-    uneven = records(0.0)
+    full = "Against what trains"
+    uneven = records(0.05)
     ours = [record for record in uneven if record["method"] == "fala"]
     for sign, record in zip((1, -1, 1, -1), ours, strict=True):
         record["scores"]["auc"] += 0.02 * sign
-    assert doubt in overview(uneven)[1]
-    assert doubt in overview(records(0.04, users=list(USERS)[:2]))[1]
+    assert "Full [-0." in sentence(full, uneven)
+    assert ", +0." in sentence(full, uneven)
+    few = records(0.04, users=list(USERS)[:2])
+    assert "too few people for an interval" in sentence(full, few)
 
 
 def test_no_claim_without_fala():
@@ -318,6 +351,16 @@ def test_a_phone_scrolls_down_only(shown):
     shown.send("Emulation.setDeviceMetricsOverride", width=400, height=800, deviceScaleFactor=2,
                mobile=True)  # fmt: skip
     assert shown.evaluate("document.documentElement.scrollWidth") == 400
+    frames = "[...document.querySelectorAll('.scroll')]"
+    wide = f"{frames}.filter(frame => frame.scrollWidth > frame.clientWidth + 1)"
+    # A table that is wider says so, and shows at which side there is more of it.
+    assert shown.evaluate(f"{wide}.length") > 5
+    for told in ("!frame.querySelector('.wide').hidden", "frame.matches('.more-right')"):
+        assert shown.evaluate(f"{wide}.every(frame => {told})"), told
+    assert not shown.evaluate(f"{wide}.some(frame => frame.matches('.more-left'))")
+    shown.evaluate(f"{wide}.forEach(frame => frame.scrollTo({{left: 9999}}))")
+    shown.evaluate("new Promise(done => setTimeout(done, 100))")
+    assert shown.evaluate(f"{wide}.every(frame => frame.matches('.more-left:not(.more-right)'))")
     shown.send("Emulation.clearDeviceMetricsOverride")
 
 

@@ -18,6 +18,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 #: Distributions of the base install; each is imported by its own name.
 PACKAGES = {Requirement(line).name.replace("-", "_") for line in PROJECT["dependencies"]}
 
+#: What the distribution itself brings to a device.
+OURS = {"fala", "fala_command"}
+
 #: Of the standard library: ways to the network.
 NETWORK = {
     "asyncio", "ftplib", "http", "imaplib", "poplib", "smtplib", "socket", "socketserver", "ssl",
@@ -39,7 +42,7 @@ def left_out():
     return ours | {
         module
         for module, owners in metadata.packages_distributions().items()
-        if module.isidentifier() and module != "fala" and not brought & set(map(plain, owners))
+        if module.isidentifier() and module not in OURS and not brought & set(map(plain, owners))
     }
 
 

@@ -134,17 +134,18 @@ def differences(first: Sequence[Record], second: Sequence[Record], figure: Figur
     Returns:
         A difference for every user whom both have, averaged over seeds.
     """
-    others = {_place(record): figure(record) for record in second}
+    others = {place(record): figure(record) for record in second}
     seeds: dict[tuple[str, str], list[float]] = {}
     for record in first:
-        ours, theirs = figure(record), others.get(_place(record))
+        ours, theirs = figure(record), others.get(place(record))
         if ours is not None and theirs is not None:
             user = (record["data"], record["user"])
             seeds.setdefault(user, []).append(ours - theirs)
     return [math.fsum(values) / len(values) for values in seeds.values()]
 
 
-def _place(record: Record) -> tuple[str, str, int]:
+def place(record: Record) -> tuple[str, str, int]:
+    """What methods are compared at: the data set, the user and the seed."""
     return record["data"], record["user"], record["seed"]
 
 

@@ -15,8 +15,10 @@ import numpy as np
 
 from fala import Backbone, Bundle, DataError, Head
 from fala.vendor import EncoderState, OnnxEncoder, Row, unique_texts
+from fala_sim.engine.inputs import here
 from fala_sim.metric.quality import decisions, figures
-from fala_sim.records import Key, recorded, write_record
+from fala_sim.records import Key
+from fala_sim.run.made import Giving, Made, Spent
 from fala_sim.run.scoring import rounded
 from fala_sim.run.trainings import folder_name, rows_of, said_once
 from fala_sim.run.vendor import train_adapter
@@ -57,12 +59,11 @@ def spans(layers: int) -> dict[str, tuple[int, int]]:
     return {WHOLE: (0, -1), **found}
 
 
-def train(task: Prepared, results: Path, key: Key, options: Sequence[str]) -> None:
-    """Train a task by one method, measure what ships on the held-out rows, and record it.
+def train(task: Prepared, key: Key, options: Sequence[str]) -> Giving:
+    """Train a task by one method, measure what ships on the held-out rows, and give its record.
 
     Args:
         task: The benchmark on its backbone.
-        results: The run's folder.
         key: Of the record.
         options: Of the exporter's command.
     """
@@ -92,21 +93,23 @@ def train(task: Prepared, results: Path, key: Key, options: Sequence[str]) -> No
         "truth": [answered.head.labels.index(label) for label in truth],
         "seconds": said["seconds"] + time.perf_counter() - start,
     }
-    write_record(results, key, content)
+    yield Made(key, content)
     if key.method != "adapters":
-        bundle.unlink()  # a whole model, of which nothing is asked any more
+        yield Spent(bundle)  # a whole model, of which nothing is asked any more
 
 
-def leave_out(task: Prepared, results: Path, trained: Key, options: Sequence[str]) -> None:
-    """Record an adapter's figures without the adapters, and norms, of every span of layers.
+def leave_out(
+    task: Prepared, trained: Key, options: Sequence[str], done: frozenset[Key] = frozenset()
+) -> Giving:
+    """Give an adapter's figures without the adapters, and norms, of every span of layers.
 
     Nothing is trained: they are left out of what the graph is fed.
 
     Args:
         task: The benchmark on its backbone.
-        results: The run's folder.
         trained: Key of the adapter's own training; it is trained again where its bundle is gone.
         options: Of that.
+        done: Of its records those that an earlier run has.
     """
     bundle, _ = _trained(task, trained, options)
     rows = rows_of(task.rows)
@@ -118,7 +121,7 @@ def leave_out(task: Prepared, results: Path, trained: Key, options: Sequence[str
     inputs = answered.state.inputs
     for name, (first, last) in spans(_layers(inputs)).items():
         key = Key("adapter-span", task.data, "adapters", "all", trained.seed, name)
-        if recorded(results, key):
+        if key in done:
             continue
         start = time.perf_counter()
         out = {f"adapter.{layer}." for layer in range(first, last + 1)}
@@ -139,7 +142,7 @@ def leave_out(task: Prepared, results: Path, trained: Key, options: Sequence[str
             "logits": rounded(logits),
             "seconds": time.perf_counter() - start,
         }
-        write_record(results, key, content)
+        yield Made(key, content)
 
 
 class _Answers:
@@ -180,7 +183,7 @@ def _trained(task: Prepared, key: Key, options: Sequence[str]) -> tuple[Path, di
 
     def train() -> dict[str, Any]:
         return train_adapter(
-            task.base, task.transformer, task.rows, work, bundle, task.data,
+            task.base, here(task.transformer), task.rows, work, bundle, task.data,
             "--seed", str(key.seed), *options, say=say,
         )  # fmt: skip
 

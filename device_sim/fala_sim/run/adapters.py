@@ -17,11 +17,12 @@ from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.output import save
 from fala_sim.data.place import find_place, is_benchmark
 from fala_sim.digests import digest_of
-from fala_sim.records import Key, Kind, recorded
+from fala_sim.engine.task import Engine, Say, Task
+from fala_sim.records import Key, Kind
 from fala_sim.run import adapter_jobs
 from fala_sim.run.adapter_jobs import Prepared
-from fala_sim.run.plan import Plan, Say
-from fala_sim.run.runner import Task, run_tasks
+from fala_sim.run.plan import Plan
+from fala_sim.run.runner import run_tasks
 from fala_sim.run.sources import SHORT, Source
 from fala_sim.run.trainings import (
     Trial,
@@ -76,12 +77,13 @@ def trials(kinds: Sequence[Kind], layers: int) -> list[Trial]:
     return found
 
 
-def run_adapters(plan: Plan, kinds: Sequence[Kind], say: Say) -> list[str]:
+def run_adapters(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str]:
     """Run what some kinds of record need of the benchmarks of a plan, and is not recorded yet.
 
     Args:
         plan: What is asked; of its data sets those that are benchmarks.
         kinds: Kinds of record; those of ``ADAPTER_KINDS`` are looked at.
+        engine: Runs the jobs.
         say: Told of progress.
 
     Returns:
@@ -104,7 +106,7 @@ def run_adapters(plan: Plan, kinds: Sequence[Kind], say: Say) -> list[str]:
     for kind in ADAPTER_KINDS:
         if kind in kinds:
             jobs = _spans(plan, tasks) if kind == "adapter-span" else _trainings(plan, tasks, kind)
-            failures += run_tasks(jobs, jobs=plan.jobs, say=say)
+            failures += run_tasks(jobs, plan.results, engine=engine, say=say)
     return list(dict.fromkeys(failures))
 
 
@@ -118,8 +120,8 @@ def _trainings(plan: Plan, tasks: Sequence[Prepared], kind: Kind) -> Iterator[Ta
         for trial in trials([kind], _layers(tasks)):
             for task in tasks:
                 key = Key(trial.kind, task.data, trial.method, "all", seed, trial.variant)
-                call = partial(adapter_jobs.train, task, plan.results, key, trial.options)
-                yield task_of(key, call, partial(recorded, plan.results, key))
+                job = partial(adapter_jobs.train, task, key, trial.options)
+                yield task_of(plan.results, task, key, job)
 
 
 def _spans(plan: Plan, tasks: Sequence[Prepared]) -> Iterator[Task]:
@@ -130,12 +132,9 @@ def _spans(plan: Plan, tasks: Sequence[Prepared]) -> Iterator[Task]:
         for task in tasks:
             trained = Key("adapter", task.data, "adapters", "all", seed, adapters.variant)
             keys = [Key("adapter-span", task.data, "adapters", "all", seed, name) for name in spans]
-            call = partial(adapter_jobs.leave_out, task, plan.results, trained, adapters.options)
-
-            def done(keys: Sequence[Key] = keys) -> bool:
-                return all(recorded(plan.results, key) for key in keys)
-
-            yield task_of(Key("adapter-span", task.data, "adapters", "all", seed), call, done)
+            job = partial(adapter_jobs.leave_out, task, trained, adapters.options)
+            named = Key("adapter-span", task.data, "adapters", "all", seed)
+            yield task_of(plan.results, task, named, job, keys)
 
 
 def _layers(tasks: Sequence[Prepared]) -> int:

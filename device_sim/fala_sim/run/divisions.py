@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from fala import DataError
 from fala_sim.data_sets import Role
+from fala_sim.engine.task import Say
 from fala_sim.records import Key, Record, read_record, write_record
-from fala_sim.run.plan import OtherPlanError, Plan, Say, Vendor
+from fala_sim.run.plan import OtherPlanError, Plan, Vendor
 from fala_sim.run.releases import load
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from tokenizers import Tokenizer
 
 from fala import Backbone, Bundle
 from fala.vendor import tokenizer_inputs
+from fala_sim.engine.inputs import here
 from fala_sim.run.vendor import Say
 from fala_sim.situation import Vectors
 
@@ -59,6 +61,52 @@ def embed(
         )
         temporary.replace(place)
     return {text: known[text] for text in texts}, {text: tokens[text] for text in texts}
+
+
+class Mapped(Mapping[str, Vectors]):
+    """Embeddings (d,) by text, of a file of which only what is asked for is read.
+
+    Attributes:
+        path: Of the array, (n, d); the driver's.
+    """
+
+    def __init__(self, path: Path, texts: Sequence[str]) -> None:
+        """Nothing is read yet.
+
+        Args:
+            path: Of the array.
+            texts: n of them.
+        """
+        self.path, self._texts = path, list(texts)
+        self._rows: dict[str, int] | None = None
+        self._vectors: Vectors | None = None
+
+    def __getitem__(self, text: str) -> Vectors:
+        if self._rows is None or self._vectors is None:
+            self._rows = {text: row for row, text in enumerate(self._texts)}
+            self._vectors = np.asarray(np.load(here(self.path), mmap_mode="r"))
+        vector: Vectors = self._vectors[self._rows[text]]
+        return vector
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __reduce__(self) -> tuple[type[Mapped], tuple[Path, list[str]]]:
+        return Mapped, (self.path, self._texts)
+
+
+def keep(embeddings: Mapping[str, Vectors], work: Path) -> Mapped:
+    """Embeddings as jobs get them, in a file of the work folder that is named by its content."""
+    vectors = np.stack(list(embeddings.values()))
+    path = work / f"vectors-{hashlib.sha256(vectors.tobytes()).hexdigest()[:16]}.npy"
+    if not path.is_file():
+        temporary = path.with_name(f"{path.stem}.{os.getpid()}.npy")
+        np.save(temporary, vectors)
+        temporary.replace(path)
+    return Mapped(path, list(embeddings))
 
 
 def _lengths(bundle: Bundle, texts: Sequence[str]) -> list[int]:

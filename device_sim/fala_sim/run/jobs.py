@@ -1,4 +1,4 @@
-"""What the laboratory runs, one function a job; each writes its records and gives nothing back.
+"""What the laboratory runs, one function a job; each gives its records, and writes none.
 
 A job has a process of its own, so that its memory is its own; everything here is called there.
 """
@@ -22,7 +22,8 @@ from fala_sim.methods.method import Method, Scores, Settings
 from fala_sim.methods.registry import find_method
 from fala_sim.methods.words import Words
 from fala_sim.metric.quality import figures
-from fala_sim.records import Key, recorded, write_record
+from fala_sim.records import Key
+from fala_sim.run.made import Giving, Made
 from fala_sim.run.releases import Prepared, load
 from fala_sim.run.scoring import known, rounded, scored, shipped, tried
 from fala_sim.situation import Release, Situation, User
@@ -41,24 +42,24 @@ class Job:
 
     Attributes:
         place: What was prepared for its division; see ``fala_sim.run.releases``.
-        results: The run's folder.
         data: The data set.
         method: The method; "" for jobs of several.
         user: The user; "" for jobs of none.
         seed: The division's.
         settings: Chosen settings by method.
+        done: Of its records those that an earlier run has.
     """
 
     place: Path
-    results: Path
     data: str
     method: str
     user: str
     seed: int
     settings: Mapping[str, Settings]
+    done: frozenset[Key] = frozenset()
 
 
-def search(job: Job) -> None:
+def search(job: Job) -> Giving:
     """Try a method's whole grid on one validation user."""
     start = time.perf_counter()
     prepared = load(job.place)
@@ -74,10 +75,10 @@ def search(job: Job) -> None:
     words = Words().fit(situation, {})(user.test)
     content |= {"words_logits": rounded(words), **known(situation)}
     content["seconds"] = time.perf_counter() - start
-    write_record(job.results, Key("search", job.data, job.method, job.user, job.seed), content)
+    yield Made(Key("search", job.data, job.method, job.user, job.seed), content)
 
 
-def replacement(job: Job) -> None:
+def replacement(job: Job) -> Giving:
     """Replace one user's backbone by one method, and measure what it costs."""
     start = time.perf_counter()
     prepared = load(job.place)
@@ -102,16 +103,16 @@ def replacement(job: Job) -> None:
             if other.name != user.name
         }
     content["seconds"] = time.perf_counter() - start
-    write_record(job.results, Key("replacement", job.data, job.method, job.user, job.seed), content)
+    yield Made(Key("replacement", job.data, job.method, job.user, job.seed), content)
 
 
-def frontier(job: Job) -> None:
+def frontier(job: Job) -> Giving:
     """Replace one user's backbone by FaLA at every budget of forward passes."""
     prepared = load(job.place)
     user = _user(prepared, job.user)
     for passes in BUDGETS:
         key = Key("frontier", job.data, job.method, job.user, job.seed, str(passes))
-        if recorded(job.results, key):
+        if key in job.done:
             continue
         start = time.perf_counter()
         situation = _situation(prepared, user, job.seed, known=False)
@@ -122,10 +123,10 @@ def frontier(job: Job) -> None:
         content |= scored(situation, logits, words=True) | shipped(situation, scores, logits)
         content["cost"] = cost
         content["seconds"] = time.perf_counter() - start
-        write_record(job.results, key, content)
+        yield Made(key, content)
 
 
-def curve(job: Job) -> None:
+def curve(job: Job) -> Giving:
     """One user's learning curve: a method with the first few of the train examples only."""
     prepared = load(job.place)
     method = find_method(job.method)
@@ -134,7 +135,7 @@ def curve(job: Job) -> None:
     for size in SIZES:
         variant = "all" if size is None else str(size)
         key = Key("curve", job.data, job.method, job.user, job.seed, variant)
-        if recorded(job.results, key) or (size or 0) > len(whole.train):
+        if key in job.done or (size or 0) > len(whole.train):
             continue
         start = time.perf_counter()
         # In their own order: a matcher's examples are in order of time.
@@ -153,10 +154,10 @@ def curve(job: Job) -> None:
         if isinstance(scores, Replaced):
             content |= shipped(situation, scores, logits)
         content["seconds"] = time.perf_counter() - start
-        write_record(job.results, key, content)
+        yield Made(key, content)
 
 
-def ablation(job: Job) -> None:
+def ablation(job: Job) -> Giving:
     """One user's rows of the paper's Tables 3 to 7."""
     from fala_sim.run.ablations import ablations
 
@@ -166,14 +167,14 @@ def ablation(job: Job) -> None:
     start = time.perf_counter()
     for variant, scores, extra in ablations(situation, dict(job.settings.get("fala-paper", {}))):
         key = Key("ablation", job.data, "fala-paper", job.user, job.seed, variant)
-        if not recorded(job.results, key):
+        if key not in job.done:
             content = _about(prepared, user) | scored(situation, scores(user.test)) | extra
             content["seconds"] = time.perf_counter() - start
-            write_record(job.results, key, content)
+            yield Made(key, content)
         start = time.perf_counter()
 
 
-def chain(job: Job, through: Sequence[Path]) -> None:
+def chain(job: Job, through: Sequence[Path]) -> Giving:
     """One user's device through several replacements in turn.
 
     Args:
@@ -214,10 +215,10 @@ def chain(job: Job, through: Sequence[Path]) -> None:
             step(device, {"decision": report.decision, "forward_passes": passes})
     content = _about(prepared, user) | {"steps": steps}
     content["seconds"] = time.perf_counter() - start
-    write_record(job.results, Key("chain", job.data, "fala", job.user, job.seed), content)
+    yield Made(Key("chain", job.data, "fala", job.user, job.seed), content)
 
 
-def profile(job: Job, name: str) -> None:
+def profile(job: Job, name: str) -> Giving:
     """One user's replacement, or the training of a baseline, within a device's limits.
 
     Args:
@@ -246,16 +247,16 @@ def profile(job: Job, name: str) -> None:
     content["title"] = find_method(job.method).title
     content["seconds"] = time.perf_counter() - start
     key = Key("profile", job.data, job.method, job.user, job.seed, name)
-    write_record(job.results, key, content)
+    yield Made(key, content)
 
 
-def flops(job: Job) -> None:
+def flops(job: Job) -> Giving:
     """The paper's Table 1: one training batch of BERT-base and RoBERTa-base."""
     from fala_sim.run.table_1 import table1
 
     start = time.perf_counter()
     content = {"rows": table1(), "seconds": time.perf_counter() - start}
-    write_record(job.results, Key("flops", "none", "table1", "all", 0), content)
+    yield Made(Key("flops", "none", "table1", "all", 0), content)
 
 
 def _situation(prepared: Prepared, user: User, seed: int, *, known: bool) -> Situation:

@@ -10,15 +10,17 @@ from statistics import fmean
 from fala import DataError, FalaError
 from fala_sim.data.place import is_benchmark
 from fala_sim.data_sets import Role
+from fala_sim.engine.local import LocalEngine
+from fala_sim.engine.task import Engine, Say, Task
 from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import FIXED, METHODS, TRAINED
 from fala_sim.metric.statistics import selection_score
 from fala_sim.records import Key, Kind, read_record, read_records
 from fala_sim.run.adapters import ADAPTER_KINDS, run_adapters
 from fala_sim.run.divisions import Participants, participants
-from fala_sim.run.plan import OtherPlanError, Plan, Say, Vendor
+from fala_sim.run.plan import OtherPlanError, Plan, Vendor
 from fala_sim.run.prompts import PROMPT_KINDS, TRAINING, run_prompts
-from fala_sim.run.runner import Task, run_tasks
+from fala_sim.run.runner import run_tasks
 from fala_sim.run.tasks import (
     ABLATED,
     ablations,
@@ -32,12 +34,13 @@ from fala_sim.run.tasks import (
 )
 
 
-def run(plan: Plan, kinds: Sequence[Kind], say: Say) -> list[str]:
+def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str]:
     """Run what some kinds of record need, and is not recorded yet.
 
     Args:
         plan: What is asked.
         kinds: Kinds of record.
+        engine: Runs the jobs.
         say: Told of progress.
 
     Returns:
@@ -51,17 +54,17 @@ def run(plan: Plan, kinds: Sequence[Kind], say: Say) -> list[str]:
     (plan.work / ".gitignore").write_text("*\n", encoding="utf-8")
     failures: list[str] = []
     if "flops" in kinds:
-        failures += run_tasks(flops(plan), jobs=1, say=say)
+        failures += run_tasks(flops(plan), plan.results, engine=engine, say=say)
     if set(kinds) == {"flops"}:
         return failures
     if prompts := [kind for kind in kinds if kind in PROMPT_KINDS]:
         if set(plan.methods) != set(METHODS):
             raise DataError("--methods: what prompts are compared with replaces no backbone")
-        failures += run_prompts(plan, prompts, say)
+        failures += run_prompts(plan, prompts, engine, say)
         kinds = [kind for kind in kinds if kind not in (*PROMPT_KINDS, TRAINING)]
         if not kinds:
             return failures
-    plan, kinds, failed = _benchmarks(plan, kinds, say)
+    plan, kinds, failed = _benchmarks(plan, kinds, engine, say)
     failures += failed
     if not kinds:
         return failures
@@ -70,7 +73,7 @@ def run(plan: Plan, kinds: Sequence[Kind], say: Say) -> list[str]:
     tested, failed = _divisions(plan, vendor, "test", say)
     failures += failed
     good = list(dict.fromkeys(division.data for division in tested))
-    settings, failed = _settings(plan, vendor, good, _tuned(kinds, methods), say)
+    settings, failed = _settings(plan, vendor, good, _tuned(kinds, methods), engine, say)
     failures += failed
     tasks: list[Task] = []
     if "replacement" in kinds:
@@ -83,16 +86,17 @@ def run(plan: Plan, kinds: Sequence[Kind], say: Say) -> list[str]:
         tasks += curves(plan, vendor, tested, methods, settings)
     if "chain" in kinds:
         tasks += chains(plan, vendor, tested)
-    failures += run_tasks(tasks, jobs=plan.jobs, say=say)
+    failures += run_tasks(tasks, plan.results, engine=engine, say=say)
     if "profile" in kinds:
         # One by one: they measure this machine's speed, and take their share of its cores.
         trainable = vendor.source(plan.new).transformer is not None
-        failures += run_tasks(profiles(plan, vendor, tested, trainable), jobs=1, say=say)
+        measured = profiles(plan, vendor, tested, trainable)
+        failures += run_tasks(measured, plan.results, engine=LocalEngine(1), say=say)
     return failures
 
 
 def _benchmarks(
-    plan: Plan, kinds: Sequence[Kind], say: Say
+    plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say
 ) -> tuple[Plan, Sequence[Kind], list[str]]:
     """Run what is of benchmarks; the plan and the kinds that are left, and what failed.
 
@@ -106,7 +110,7 @@ def _benchmarks(
     if not rest and set(plan.methods) != set(METHODS):
         raise DataError("--methods: what adapters are compared with replaces no backbone")
     if tried and (benchmarks or not rest):
-        failures += run_adapters(plan, tried, say)
+        failures += run_adapters(plan, tried, engine, say)
     elif rest and not tried:
         failures += [
             f"{name}: a benchmark has no people; `fala-sim table adapters` is of it"
@@ -191,7 +195,12 @@ def _data_set(
 
 
 def _settings(
-    plan: Plan, vendor: Vendor, data: Sequence[str], methods: Sequence[str], say: Say
+    plan: Plan,
+    vendor: Vendor,
+    data: Sequence[str],
+    methods: Sequence[str],
+    engine: Engine,
+    say: Say,
 ) -> tuple[dict[str, dict[str, Settings]], list[str]]:
     """Search what is not searched yet; the settings by data set and method, and what failed.
 
@@ -201,7 +210,8 @@ def _settings(
     if not methods:
         return {name: {} for name in data}, []
     searched, failures = _divisions(plan, vendor, "validation", say, data)
-    failures += run_tasks(searches(plan, vendor, searched, methods), jobs=plan.jobs, say=say)
+    tasks = searches(plan, vendor, searched, methods)
+    failures += run_tasks(tasks, plan.results, engine=engine, say=say)
     settings: dict[str, dict[str, Settings]] = {name: {} for name in data}
     for division in searched:
         chosen = chosen_settings(plan.results, division.data)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 from fala import DataError, FalaError
 from fala_sim.data.place import find_place
 from fala_sim.data_sets import Role
+from fala_sim.engine.task import Say
 from fala_sim.run.releases import prepare
 from fala_sim.run.sources import TUNED, Source, find_source
-
-Say: TypeAlias = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 from fala import Bundle, DataError, Head
 from fala.vendor.one_fit import Block, Inputs, TrainingSet, fit, judge
 from fala_sim.encoding import KnownEncoder
+from fala_sim.engine.inputs import here
 from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import find_method
 from fala_sim.metric.quality import figures
-from fala_sim.records import Key, recorded, write_record
+from fala_sim.records import Key
+from fala_sim.run.made import Giving, Made, Spent
 from fala_sim.run.prompt_rows import Group, Written
 from fala_sim.run.scoring import rounded
 from fala_sim.run.trainings import folder_name, rows_of, said_once
@@ -82,24 +84,21 @@ class _Rows:
     embeddings: Vectors
 
 
-def done(results: Path, key: Key) -> bool:
-    """Whether a training has all its records: its own is the last."""
-    return recorded(results, training_key(key))
-
-
 def training_key(key: Key) -> Key:
     """Of the record of a training, by that of its writers'."""
     return replace(key, kind="prompt-training", user="all")
 
 
-def train(task: Prepared, results: Path, key: Key, options: Sequence[str]) -> None:
-    """Train writers' prompts, or what they compare with, and record every writer's figures.
+def train(
+    task: Prepared, key: Key, options: Sequence[str], done: frozenset[Key] = frozenset()
+) -> Giving:
+    """Train writers' prompts, or what they compare with, and give every writer's figures.
 
     Args:
         task: The data set's rows.
-        results: The run's folder.
         key: Of the writers' records, but for the writer.
         options: Of the exporter's command.
+        done: Of its records those that an earlier run has.
     """
     folder, said = _trained(task, key, options)
     start = time.perf_counter()
@@ -111,10 +110,10 @@ def train(task: Prepared, results: Path, key: Key, options: Sequence[str]) -> No
     length = training["recipe"]["prompts_length"]
     for user, group in task.written.writers.items():
         own = replace(key, user=user)
-        if not recorded(results, own):
+        if own not in done:
             found = _answers(answers, user)
             content = _about(task, group, found) | _scored(head, found)
-            write_record(results, own, content | {"length": length})
+            yield Made(own, content | {"length": length})
     content = {
         **_said_of(task),
         "parameters": training["parameters"],
@@ -126,20 +125,20 @@ def train(task: Prepared, results: Path, key: Key, options: Sequence[str]) -> No
         "versions": training["versions"],
         "seconds": said["seconds"] + time.perf_counter() - start,
     }
-    write_record(results, training_key(key), content)
-    answers.unlink()
+    yield Made(training_key(key), content)
+    yield Spent(answers)
     if (key.method, key.variant) != ("none", ""):  # on that one peers begin
-        shutil.rmtree(folder)
+        yield Spent(folder)
 
 
-def compare(task: Prepared, results: Path, key: Key, base: Key) -> None:
-    """Train one of ``PEERS`` for every writer, from the model without prompts on, and record it.
+def compare(task: Prepared, key: Key, base: Key, done: frozenset[Key] = frozenset()) -> Giving:
+    """Train one of ``PEERS`` for every writer, from the one without prompts on; give its record.
 
     Args:
         task: The data set's rows.
-        results: The run's folder.
         key: Of the writers' records, but for the writer.
         base: Key of the training without prompts; it is trained again where its folder is gone.
+        done: Of its records those that an earlier run has.
     """
     folder, _ = _trained(task, base, ())
     start = time.perf_counter()
@@ -150,7 +149,7 @@ def compare(task: Prepared, results: Path, key: Key, base: Key) -> None:
     stored = 0
     for name, group in task.written.writers.items():
         own = replace(key, user=name)
-        if group == "elsewhere" or recorded(results, own):
+        if group == "elsewhere" or own in done:
             continue
         begun = time.perf_counter()
         parts = {
@@ -178,13 +177,13 @@ def compare(task: Prepared, results: Path, key: Key, base: Key) -> None:
             "truth": [head.labels.index(label) for label in user.test_labels],
             "seconds": time.perf_counter() - begun,
         }
-        write_record(results, own, content)
+        yield Made(own, content)
     content = {
         **_said_of(task),
         "parameters": {"trained": stored // 4},
         "seconds": time.perf_counter() - start,
     }
-    write_record(results, training_key(key), content)
+    yield Made(training_key(key), content)
 
 
 def personal_head(
@@ -222,7 +221,7 @@ def _trained(task: Prepared, key: Key, options: Sequence[str]) -> tuple[Path, di
     def run() -> dict[str, Any]:
         (folder / _ANSWERS).unlink(missing_ok=True)  # of an earlier model
         return train_prompts(
-            task.transformer, task.written.training, work, bundle, task.new,
+            here(task.transformer), task.written.training, work, bundle, task.new,
             "--kind", key.method, "--seed", str(key.seed), *task.options, *options, say=say,
         )  # fmt: skip
 

@@ -2,24 +2,27 @@
 
 Writers' prompts of four kinds against none and against a bias of the writer's own, with and without
 guessing masked words first, through an MLP or not, on a backbone that is trained or left as it is;
-and the same with the device's personal head on top. Of the paper's data there is none here: SQuAD,
-the 17 additional tasks and the recommendation of hashtags are left out.
+and the same with the device's personal head on top. The paper's recommendation of hashtags is left
+out for want of data.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from fala import DataError
 from fala_sim.data.place import find_place, is_benchmark
 from fala_sim.digests import digest_of, file_digest
+from fala_sim.engine.task import Engine, Say, Task
 from fala_sim.records import Key, Kind
 from fala_sim.run import prompt_jobs
-from fala_sim.run.plan import Plan, Say
+from fala_sim.run.made import Giving
+from fala_sim.run.plan import Plan
 from fala_sim.run.prompt_jobs import PEERS, Prepared
 from fala_sim.run.prompt_rows import ELSEWHERE, EXTENTS, is_reviews, write_rows
-from fala_sim.run.runner import Task, run_tasks
+from fala_sim.run.runner import run_tasks
 from fala_sim.run.sources import SHORT, Source
 from fala_sim.run.trainings import (
     Trial,
@@ -76,12 +79,13 @@ def trials(kinds: Sequence[Kind], *, hard: bool = True) -> list[Trial]:
     return found
 
 
-def run_prompts(plan: Plan, kinds: Sequence[Kind], say: Say) -> list[str]:
+def run_prompts(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str]:
     """Run what some kinds of record need of a plan's data sets, and is not recorded yet.
 
     Args:
         plan: What is asked.
         kinds: Kinds of record; those of ``PROMPT_KINDS`` are looked at.
+        engine: Runs the jobs.
         say: Told of progress.
 
     Returns:
@@ -105,7 +109,7 @@ def run_prompts(plan: Plan, kinds: Sequence[Kind], say: Say) -> list[str]:
             _peers(plan, tasks) if "prompt" in kinds else (),
             _trainings(plan, tasks, kinds, variants=True),
         ):
-            failures += run_tasks(jobs, jobs=plan.jobs, say=say)
+            failures += run_tasks(jobs, plan.results, engine=engine, say=say)
     return list(dict.fromkeys(failures))
 
 
@@ -121,8 +125,7 @@ def _trainings(
             if bool(trial.variant) != variants:
                 continue
             key = Key(trial.kind, task.data, trial.method, "all", task.seed, trial.variant)
-            call = partial(prompt_jobs.train, task, plan.results, key, _with_mlm(plan, trial))
-            yield task_of(key, call, partial(prompt_jobs.done, plan.results, key))
+            yield _task(plan, key, partial(prompt_jobs.train, task, key, _with_mlm(plan, trial)))
 
 
 def _peers(plan: Plan, tasks: Sequence[Prepared]) -> Iterator[Task]:
@@ -130,8 +133,14 @@ def _peers(plan: Plan, tasks: Sequence[Prepared]) -> Iterator[Task]:
         base = Key("prompt", task.data, "none", "all", task.seed)
         for method in PEERS:
             key = Key("prompt", task.data, method, "all", task.seed)
-            call = partial(prompt_jobs.compare, task, plan.results, key, base)
-            yield task_of(key, call, partial(prompt_jobs.done, plan.results, key))
+            yield _task(plan, key, partial(prompt_jobs.compare, task, key, base))
+
+
+def _task(plan: Plan, key: Key, job: partial[Giving]) -> Task:
+    """A job of the first argument's rows; the record of the training is its last."""
+    task: Prepared = job.args[0]
+    keys = [replace(key, user=user) for user in task.written.writers]
+    return task_of(plan.results, task, key, job, keys, prompt_jobs.training_key(key))
 
 
 def _with_mlm(plan: Plan, trial: Trial) -> tuple[str, ...]:

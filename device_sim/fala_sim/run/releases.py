@@ -11,7 +11,7 @@ import pickle
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -19,7 +19,9 @@ from fala import Bundle, DataError, Head, fit_head, write_release
 from fala_sim.data.place import find_place
 from fala_sim.data_sets import Division, Role, divide
 from fala_sim.digests import digest_of
-from fala_sim.run.embeddings import TOKENIZER, embed
+from fala_sim.engine.inputs import here
+from fala_sim.methods.registry import TRAINED
+from fala_sim.run.embeddings import TOKENIZER, Mapped, embed, keep
 from fala_sim.run.heads import example_of, tuned_head, words_head
 from fala_sim.run.sources import SHORT, Source
 from fala_sim.run.tuning import public_rows, tune
@@ -131,10 +133,43 @@ def prepare(
 
 def load(place: Path) -> Prepared:
     """What ``prepare`` made; a file of this run's own work folder."""
-    prepared = pickle.loads(place.read_bytes())
+    prepared = pickle.loads(here(place).read_bytes())
     if not isinstance(prepared, Prepared):
         raise DataError(f"{place}: not what a run prepared; delete the work folder")
-    return prepared
+    transformer = prepared.transformer
+    return replace(
+        prepared,
+        old=replace(prepared.old, path=here(prepared.old.path)),
+        new=replace(prepared.new, path=here(prepared.new.path)),
+        shipped=replace(prepared.shipped, path=here(prepared.shipped.path)),
+        transformer=None if transformer is None else here(transformer),
+    )
+
+
+def inputs_of(places: Sequence[Path], method: str) -> list[Path]:
+    """The files and folders that a job reads which is given what was prepared.
+
+    Args:
+        places: What was prepared.
+        method: The job's; what trains a transformer reads its folder.
+    """
+    found = [path for place in places for path in _read_by(place)]
+    if method in TRAINED:
+        found += [folder for place in places if (folder := _trained_by(place)) is not None]
+    return list(dict.fromkeys(found))
+
+
+@lru_cache(maxsize=64)
+def _read_by(place: Path) -> tuple[Path, ...]:
+    prepared = load(place)
+    releases = (prepared.old, prepared.new, prepared.shipped)
+    mapped = [one.embeddings for one in releases if isinstance(one.embeddings, Mapped)]
+    return (place, *(one.path for one in releases), *(one.path for one in mapped))
+
+
+@lru_cache(maxsize=64)
+def _trained_by(place: Path) -> Path | None:
+    return load(place).transformer
 
 
 def _release(source: Source, division: Division, work: Path, path: Path, say: Say) -> Release:
@@ -163,7 +198,7 @@ def _release(source: Source, division: Division, work: Path, path: Path, say: Sa
         source.name,
         path,
         head,
-        embeddings,
+        keep(embeddings, work),
         {int(length): float(value) for length, value in flops.items()},
         tokens,
     )

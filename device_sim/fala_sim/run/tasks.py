@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
+from fala_sim.engine.task import Call, Needs, Task
 from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import FIXED, TRAINED
 from fala_sim.records import Key, recorded
 from fala_sim.run import jobs
 from fala_sim.run.divisions import Participants
 from fala_sim.run.jobs import BUDGETS, SIZES, Job
+from fala_sim.run.made import Giving
 from fala_sim.run.plan import Plan, Vendor
-from fala_sim.run.runner import Task
+from fala_sim.run.releases import inputs_of
 
 #: Whose ablations are run.
 ABLATED = "fala-paper"
@@ -113,7 +116,7 @@ def chains(plan: Plan, vendor: Vendor, divisions: Sequence[Participants]) -> Ite
         for user in division.users:
             key = Key("chain", division.data, "fala", user, 0)
 
-            def through(division: Participants = division) -> dict[str, object]:
+            def through(division: Participants = division) -> dict[str, Any]:
                 names = (CHAIN_THROUGH, plan.new, plan.old)
                 places = [vendor.place(division.data, 0, "test", name) for name in names]
                 return {"through": places}
@@ -134,15 +137,16 @@ def profiles(
     for method in ("fala", "full") if trainable else ("fala",):
         for found in PROFILES:
             key = Key("profile", division.data, method, user, division.seed, found.name)
-            more = partial(dict[str, object], name=found.name)
+            more = partial(dict[str, Any], name=found.name)
             yield _task(plan, vendor, jobs.profile, division, [key], {}, more)
 
 
 def flops(plan: Plan) -> Iterator[Task]:
     """The paper's Table 1."""
     key = Key("flops", "none", "table1", "all", 0)
-    job = Job(plan.work, plan.results, key.data, key.method, key.user, key.seed, {})
-    yield Task("flops", lambda: partial(jobs.flops, job), partial(recorded, plan.results, key))
+    job = Job(plan.work, key.data, key.method, key.user, key.seed, {})
+    call = Call(partial(jobs.flops, job))
+    yield Task("flops", lambda: call, partial(recorded, plan.results, key), Needs(memory=4 * 2**30))
 
 
 def _set(name: str, settings: Mapping[str, Settings]) -> bool:
@@ -157,23 +161,27 @@ def _first(divisions: Sequence[Participants]) -> list[Participants]:
 def _task(
     plan: Plan,
     vendor: Vendor,
-    function: Callable[..., None],
+    function: Callable[..., Giving],
     division: Participants,
     keys: Sequence[Key],
     settings: Mapping[str, Settings],
-    more: Callable[[], Mapping[str, object]] = dict,
+    more: Callable[[], Mapping[str, Any]] = dict,
 ) -> Task:
-    """One job, which writes the records of some keys that differ in their variants alone."""
+    """One job, which gives the records of some keys that differ in their variants alone."""
     first = keys[0]
     variant = first.variant if len(keys) == 1 else ""
     named = (first.kind, first.data, first.method, variant, first.user, f"seed {first.seed}")
 
-    def make() -> partial[None]:
+    def make() -> Call:
         place = vendor.place(division.data, division.seed, division.role)
-        job = Job(place, plan.results, first.data, first.method, first.user, first.seed, settings)
-        return partial(function, job, **more())
+        there = frozenset(key for key in keys if recorded(plan.results, key))
+        job = Job(place, first.data, first.method, first.user, first.seed, settings, there)
+        given = more()
+        places = [place, *given.get("through", ())]
+        return Call(partial(function, job, **given), partial(inputs_of, places, first.method))
 
     def done() -> bool:
         return all(recorded(plan.results, key) for key in keys)
 
-    return Task(" ".join(filter(None, named)), make, done)
+    needs = Needs(memory=(4 if first.method in TRAINED else 1) * 2**30)
+    return Task(" ".join(filter(None, named)), make, done, needs)

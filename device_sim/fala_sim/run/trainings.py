@@ -8,16 +8,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from fala import DataError, FalaError
 from fala.vendor import Row, read_rows, write_atomically
-from fala_sim.records import Key, Kind, read_records
-from fala_sim.run.plan import OtherPlanError, Plan, Say
-from fala_sim.run.runner import Task
+from fala_sim.engine.task import Call, Needs, Say, Task
+from fala_sim.records import Key, Kind, read_records, recorded
+from fala_sim.run.plan import OtherPlanError, Plan
 from fala_sim.run.sources import TUNED, Source, find_source
 
 Found = TypeVar("Found")
+
+#: A training with its batches; more threads would gain it little.
+_TRAINING = Needs(cpus=2, memory=6 * 2**30)
 
 
 @dataclass(frozen=True)
@@ -100,10 +103,50 @@ def check_records(
                 )
 
 
-def task_of(key: Key, call: partial[None], done: Callable[[], bool]) -> Task:
-    """A job of a key."""
-    named = (key.kind, key.data, key.method, key.variant, f"seed {key.seed}")
-    return Task(" ".join(filter(None, named)), lambda: call, done)
+class Prepared(Protocol):
+    """What a data set's trainings work with."""
+
+    @property
+    def folder(self) -> Path:
+        """Of what is trained, in the run's work."""
+
+    @property
+    def transformer(self) -> Path:
+        """The Hugging Face folder of what is trained."""
+
+
+def task_of(
+    results: Path,
+    prepared: Prepared,
+    named: Key,
+    job: partial[Any],
+    keys: Sequence[Key] = (),
+    last: Key | None = None,
+) -> Task:
+    """A training, or what is asked of one.
+
+    Args:
+        results: The run's folder.
+        prepared: What the job is given.
+        named: What it is called after.
+        job: What is run; where there are ``keys``, told with ``done`` which are recorded.
+        keys: Of its records, where they are several.
+        last: Of the record that it gives after these, which says that it is done; None where all
+            of them say so, or that of its name where it gives no other.
+    """
+    label = (named.kind, named.data, named.method, named.variant, f"seed {named.seed}")
+    needed = [last] if last is not None else list(keys) or [named]
+
+    def make() -> Call:
+        prepared.folder.mkdir(parents=True, exist_ok=True)
+        there = frozenset(one for one in keys if recorded(results, one))
+        asked = partial(job, done=there) if keys else job
+        return Call(asked, lambda: [prepared.transformer], prepared.folder)
+
+    def done() -> bool:
+        return all(recorded(results, one) for one in needed)
+
+    return Task(" ".join(filter(None, label)), make, done, _TRAINING)
 
 
 def folder_name(key: Key) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sysconfig
@@ -13,6 +14,7 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
 from fala import DataError, Match
+from fala.vendor.commands import ENDS_WITH_INPUT
 from fala_sim.data_sets import Division
 from fala_sim.situation import distinct_texts
 
@@ -126,7 +128,7 @@ def train_prompts(
         DataError: If it cannot be trained.
     """
     files = ("--data", str(rows), "--work", str(work), "--resume", "--out", str(out))
-    more = ("--name", name, "--quantize", "none")
+    more = ("--name", name, "--quantize", "none", "--no-lexical")  # prompts alone are measured
     try:
         return _run("prompts", str(folder), *files, *more, *options, say=say)
     except RefusedError as error:
@@ -258,13 +260,18 @@ def _run(*arguments: str, say: Say | None = None) -> dict[str, Any]:
     """
     command = Path(sysconfig.get_path("scripts")) / _COMMAND
     if not command.exists():
-        raise DataError(f"{_COMMAND} is not installed: install fala-sdk with the extra [export]")
+        raise DataError(f"{_COMMAND} is not installed: pip install 'fala-sdk[export]'")
     last = ""
     # A file, not a second pipe: nobody reads that one while this one is read.
     with (
         TemporaryFile("w+", encoding="utf-8") as output,
         subprocess.Popen(
-            [str(command), *arguments, "--json"], stdout=output, stderr=subprocess.PIPE, text=True
+            [str(command), *arguments, "--json"],
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            env={**os.environ, ENDS_WITH_INPUT: "1"},  # killed or not, this leaves none running
         ) as running,
     ):
         for line in running.stderr or ():

@@ -15,7 +15,7 @@ from fala_export.prompts.contexts import Contexts
 from fala_export.prompts.settings import SOFT, PromptSettings
 from fala_export.prompts.writers import PLAIN, UNKNOWN, Writers
 from fala_export.training.learners import TransformerLearner, pad
-from fala_export.training.texts import Texts, length_batches
+from fala_export.training.texts import EpochPlan, Texts
 
 
 class Inputs:
@@ -112,22 +112,20 @@ class WriterBatches:
         labels: tuple[Sequence[int], int] | None = None,
     ) -> None:
         self.inputs = inputs
-        self._batch, self._seed, self._labels = batch, seed, labels
+        self._seed, self._labels = seed, labels
         self._dropped = self._plain = 0.0
         if dropping is not None:
             self._dropped = dropping.writer_dropout
             self._plain = dropping.plain if dropping.kind in SOFT else 0.0
-        self._planned: tuple[int, list[list[int]]] = (0, self._plan(0))
+        self._plan = EpochPlan(self.inputs.lengths, batch, seed)
 
     def __len__(self) -> int:
         """Batches an epoch."""
-        return len(self._planned[1])
+        return len(self._plan)
 
     def batch(self, epoch: int, position: int) -> dict[str, Any]:
         """The arguments of the module's ``forward``."""
-        if self._planned[0] != epoch:
-            self._planned = (epoch, self._plan(epoch))
-        chosen = self._planned[1][position]
+        chosen = self._plan.batch(epoch, position)
         drawn = np.random.default_rng((self._seed, epoch, position)).random(len(chosen))
         numbers = [
             PLAIN
@@ -144,7 +142,3 @@ class WriterBatches:
             shares = functional.one_hot(label, count).to(torch.float32)
             batch["shares"] = shares[:, 1:] if count == 2 else shares
         return batch
-
-    def _plan(self, epoch: int) -> list[list[int]]:
-        rng = np.random.default_rng((self._seed, epoch))
-        return length_batches(self.inputs.lengths, self._batch, rng)

@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 
 from fala import Bundle, ExportError
 from fala.vendor import Row, temporary_folder
-from fala.vendor.prompts import MAX_PROMPTS, add_prompts, prompt_state
+from fala.vendor.prompts import (
+    HARD_PROMPT,
+    MAX_PROMPTS,
+    MOST_COMPILED,
+    add_prompts,
+    prompt_state,
+)
 from fala_export.backbone import ExportOptions, check_folder
 from fala_export.parity import compare
 from fala_export.prompts.classifier import predict
@@ -48,10 +54,12 @@ def write_prompted(
     """
     check_folder(out)
     model = prompted.model
-    if model.settings.kind == HARD_STATIC and not model.settings.both_ways:
-        options = replace(options, prompts=True, hard_prompts=True)
     if model.settings.kind != SOFT_ALL:
-        return write_trained(prompted.trained, out, options)
+        trained = prompted.trained
+        if model.settings.kind == HARD_STATIC and not model.settings.both_ways:
+            options = replace(options, prompts=True, hard_prompts=True)
+            trained = replace(trained, details={**trained.details, **_hard_prompt(model)})
+        return write_trained(trained, out, options)
     chosen, sizes = vendor_prompts(
         model, count, int(prompted.trained.details["training"]["recipe"]["seed"])
     )
@@ -73,6 +81,11 @@ def write_prompted(
         "prompts": {**manifest.details["prompts"], "bytes": chosen.nbytes},
         "megabytes": round(out.stat().st_size / 1_000_000, 2),
     }
+
+
+def _hard_prompt(model: Model) -> dict[str, Any]:
+    """What tells a device that it may compile a prompt, and of how many tokens."""
+    return {HARD_PROMPT: {"tokens": min(model.settings.tokens, MOST_COMPILED)}}
 
 
 def _parity(

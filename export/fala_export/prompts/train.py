@@ -27,8 +27,9 @@ from fala_export.prompts.settings import (
 )
 from fala_export.prompts.soft import SoftPrompts
 from fala_export.prompts.writers import PLAIN, UNKNOWN, Writers
+from fala_export.training.closed_form import with_words
 from fala_export.training.figures import measure_answers
-from fala_export.training.global_model import Trained, details_of, history_of
+from fala_export.training.global_model import Trained, details_of, embed_rows, history_of
 from fala_export.training.learners import TransformerLearner
 from fala_export.training.loop import History, open_work, train_module
 from fala_export.training.public_rows import Division, PublicRows, divide
@@ -114,6 +115,7 @@ def train_prompts(
     *,
     max_length: int | None = None,
     resume: bool = False,
+    lexical: bool = True,
 ) -> Prompted:
     """Train one backbone, one head and the writers' prompts together.
 
@@ -129,6 +131,8 @@ def train_prompts(
         work: Folder of the checkpoints, of each stage in a folder of its own.
         max_length: Tokens of a text that are read.
         resume: Continue from the last whole checkpoints in ``work``, if there are any.
+        lexical: Whether the release's head has a lexical view; the model's own, by which prompts
+            are measured, has none.
 
     Raises:
         DataError: The rows are too few, of matching, or of too few writers.
@@ -193,9 +197,15 @@ def train_prompts(
         "history": {stage: history_of(history) for stage, history in histories.items()},
         "parameters": counts,
     }
+    head = module.head
+    if lexical:
+        # A device reads texts without a prompt, unless one proves itself there.
+        plain = embed_rows(learner, [*division.training, *division.validation])
+        head, words = with_words(head, learner, division, rows.labels, plain)
+        details["training"] |= words
     examples = unique_texts(row.example for row in division.held_out)
     examples = examples[:: -(-len(examples) // _EXAMPLES)]
-    return Prompted(model, Trained(source, module.head, examples, details))
+    return Prompted(model, Trained(source, head, examples, details))
 
 
 def make_encoder(

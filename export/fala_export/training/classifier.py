@@ -19,7 +19,7 @@ from torch.nn import functional
 from fala import Head
 from fala.vendor import CLASSIFICATION, Row, Vectors
 from fala_export.training.learners import Learner
-from fala_export.training.texts import Texts, length_batches
+from fala_export.training.texts import EpochPlan, Texts
 
 #: AdamW moves every number by about its learning rate a step, whatever the gradient, and an
 #: annotator's numbers have a few dozen steps: at a layer's own pace they would stay at nothing.
@@ -143,18 +143,16 @@ class ClassifierBatches:
         self._counts = counts.sum(axis=1)
         shares = counts / self._counts[:, None]
         self._shares = shares[:, 1:] if len(labels) == 2 else shares
-        self._batch, self._seed, self._labels = batch, seed, len(labels)
-        self._planned: tuple[int, list[list[int]]] = (0, self._plan(0))
+        self._labels = len(labels)
+        self._plan = EpochPlan(self._texts.lengths, batch, seed)
 
     def __len__(self) -> int:
         """Batches an epoch."""
-        return len(self._planned[1])
+        return len(self._plan)
 
     def batch(self, epoch: int, position: int) -> dict[str, Any]:
         """The arguments of ``ClassifierModule.forward``."""
-        if self._planned[0] != epoch:
-            self._planned = (epoch, self._plan(epoch))
-        chosen = self._planned[1][position]
+        chosen = self._plan.batch(epoch, position)
         batch: dict[str, Any] = {
             **self._texts.take(chosen),
             "shares": torch.from_numpy(self._shares[chosen]),
@@ -168,7 +166,3 @@ class ClassifierBatches:
             shares = shares[:, 1:] if self._labels == 2 else shares
             batch["own"] = {"text": place, "annotator": annotator, "shares": shares}
         return batch
-
-    def _plan(self, epoch: int) -> list[list[int]]:
-        rng = np.random.default_rng((self._seed, epoch))
-        return length_batches(self._texts.lengths, self._batch, rng)

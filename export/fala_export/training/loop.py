@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fala import ExportError
-from fala_export.training import checkpoints
+from fala_export.training import checkpoints, ranks
 from fala_export.training.batches import Batches
 from fala_export.training.settings import LoopSettings
 
@@ -49,7 +49,9 @@ def open_work(
     Raises:
         ExportError: See ``checkpoints.open_work``.
     """
-    return checkpoints.open_work(folder, {**recipe, **asdict(settings), "seed": seed}, resume)
+    several = {"processes": ranks.count()} if ranks.count() > 1 else {}
+    whole = {**recipe, **asdict(settings), "seed": seed, **several}
+    return checkpoints.open_work(folder, whole, resume)
 
 
 def train_module(
@@ -66,7 +68,8 @@ def train_module(
     """Train a module in place; it ends on the CPU, in evaluation mode.
 
     A training that was killed at any instant and resumed ends with the weights that it would have
-    had on the same machine.
+    had on the same machine. Of several processes that train together (``ranks``) the first alone
+    comes back.
 
     Args:
         module: Its ``forward`` takes a batch, and gives a mapping of ``loss`` (a scalar, the mean
@@ -96,6 +99,7 @@ def train_module(
         state = run(module, batches, validation, settings, folder, seed, checkpoint)
     except torch.OutOfMemoryError as error:
         raise ExportError("out of memory on the GPU; try a smaller batch") from error
+    ranks.leave_the_rest_to_the_first()
     steps = int(state.global_step)
     found = best_step(state, settings.best)
     best = steps if found is None else found

@@ -40,6 +40,34 @@ class Texts:
         return {"ids": ids, "mask": mask}
 
 
+class EpochPlan:
+    """Batches of texts of similar length, divided anew for every epoch.
+
+    Args:
+        lengths: Tokens of each text.
+        batch: Texts a batch.
+        seed: Of the order.
+    """
+
+    def __init__(self, lengths: Sequence[int], batch: int, seed: int) -> None:
+        self._lengths, self._batch, self._seed = lengths, batch, seed
+        self._planned: tuple[int, list[list[int]]] = (0, self._plan(0))
+
+    def __len__(self) -> int:
+        """Batches an epoch."""
+        return len(self._planned[1])
+
+    def batch(self, epoch: int, position: int) -> list[int]:
+        """The texts' positions of one batch of an epoch."""
+        if self._planned[0] != epoch:
+            self._planned = (epoch, self._plan(epoch))
+        return self._planned[1][position]
+
+    def _plan(self, epoch: int) -> list[list[int]]:
+        rng = np.random.default_rng((self._seed, epoch))
+        return length_batches(self._lengths, self._batch, rng)
+
+
 def length_batches(lengths: Sequence[int], batch: int, rng: np.random.Generator) -> list[list[int]]:
     """Divide texts at random into batches of similar length.
 

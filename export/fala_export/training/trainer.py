@@ -30,7 +30,7 @@ from transformers import (
 
 from fala import ExportError
 from fala_export.progress import progress
-from fala_export.training import checkpoints
+from fala_export.training import checkpoints, ranks
 
 if TYPE_CHECKING:
     from fala_export.training.batches import Batches
@@ -117,6 +117,10 @@ def _arguments(
         bf16=bfloat16,
         fp16=half and not bfloat16,
         seed=seed,
+        # Without it processes on a machine without GPUs would each train alone.
+        use_cpu=ranks.count() > 1 and not torch.cuda.is_available(),
+        # An annotator's own head learns from the processes alone that have rows of theirs.
+        ddp_find_unused_parameters=ranks.count() > 1,
         report_to="none",
         disable_tqdm=True,
         remove_unused_columns=False,
@@ -145,7 +149,13 @@ class _Loader(DataLoader[Mapping[str, Any]]):
 
     def __init__(self, epochs: _Epochs) -> None:
         # A generator of its own: else it draws from the global one, once an epoch.
-        super().__init__(epochs, batch_size=1, collate_fn=_only, generator=torch.Generator())
+        super().__init__(
+            epochs,
+            batch_size=1,
+            sampler=ranks.share(len(epochs)),
+            collate_fn=_only,
+            generator=torch.Generator(),
+        )
         self._epochs = epochs
 
     def set_epoch(self, epoch: int) -> None:
@@ -219,6 +229,7 @@ class _Flow(TrainerCallback):  # type: ignore[misc]  # as above
         self._bar.update(1)
         # At the end of an epoch it waits for the validation, which a checkpoint has to know.
         due = time.monotonic() - self._saved >= _CHECKPOINT_SECONDS
+        due = due and ranks.count() == 1  # several processes have clocks of their own
         if due and state.global_step % self._steps:
             control.should_save = True
 
@@ -242,6 +253,8 @@ class _Flow(TrainerCallback):  # type: ignore[misc]  # as above
         ):
             if name not in logs:
                 continue
+            if not ranks.is_first() and math.isfinite(logs[name]):
+                continue
             if not math.isfinite(logs[name]):
                 raise ExportError(
                     "the training diverges: its loss is no number any more; "
@@ -259,5 +272,8 @@ class _Flow(TrainerCallback):  # type: ignore[misc]  # as above
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
-        checkpoints.seal(checkpoints.at_step(self._folder, state.global_step))
+        ranks.meet()  # each writes how its random numbers stand
+        if ranks.is_first():
+            checkpoints.seal(checkpoints.at_step(self._folder, state.global_step))
+        ranks.meet()
         self._saved = time.monotonic()

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fala.audit.limits import STATE
 from fala.audit.optional import given_with
+from fala.backbones.context import Context, context_of
 from fala.backbones.state import (
     EncoderState,
     Shape,
@@ -237,6 +238,35 @@ class OnnxEncoder:
             DataError: It is not a text.
             BundleFormatError: The graph does not give what prompts are made of; or as ``encode``.
         """
+        (ids,), (types,) = self._tokenized(check_texts([text]))
+        return self._compiled(ids[: STATE.prefix], types[: STATE.prefix], state)
+
+    def context(self, texts: Sequence[str], length: int) -> Context:
+        """The tokens of a hard prompt of several texts, as a training puts them one after another.
+
+        Args:
+            texts: A writer's, the first first.
+            length: Tokens that it may have.
+
+        Raises:
+            DataError: An item is not a text.
+            BundleFormatError: The tokenizer fails on one.
+        """
+        read = [text[: self._longest] for text in check_texts(texts)]
+        with _wrapped("the tokenizer fails"):
+            return context_of(self._tokenizer, read, min(length, STATE.prefix))
+
+    def compile_context(self, context: Context) -> EncoderState:
+        """Turn a hard prompt into keys and values; see ``compile_prompt``.
+
+        Raises:
+            BundleFormatError: As there.
+        """
+        return self._compiled(list(context.ids), [], None)
+
+    def _compiled(
+        self, ids: list[int], types: list[int], state: EncoderState | None
+    ) -> EncoderState:
         layers = given_with(self._optional)
         if not layers or set(self._beside) != layers:
             raise BundleFormatError(
@@ -245,8 +275,6 @@ class OnnxEncoder:
             )
         if state is not None:
             self.check_state(state)
-        (ids,), (types,) = self._tokenized(check_texts([text]))
-        ids, types = ids[: STATE.prefix], types[: STATE.prefix]
         feeds = self._feeds([ids], [types], state)
         with _wrapped("the model fails"):
             given = self._session.run(self._beside, feeds)

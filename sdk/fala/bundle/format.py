@@ -40,6 +40,8 @@ BRIDGE_FILES = ("matrix.npy", "offset.npy", "variance.npy")
 # Writers' prompts: an SDK that passes them over has the head's answers to the backbone alone.
 PROMPTS = "prompts/"
 PROMPT_PREFIXES = "prompts/past_key_values.npy"
+#: What the manifest's details tell of a release that was trained with hard prompts: ``tokens``.
+HARD_PROMPT = "hard_prompt"
 
 # A lexical view has all of its files; they are the second version's.
 LEXICAL = "lexical/"

@@ -1,4 +1,8 @@
-"""Writers' prompts in a release: keys and values that its backbone may read before a text."""
+"""Writers' prompts: keys and values that a release's backbone may read before a text.
+
+A release brings some of them, which are mixed for a user; or it was trained with hard prompts, a
+writer's own texts, and the user's are compiled to one.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.audit.limits import STATE
 from fala.backbones.state import EncoderState
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, read_array
@@ -18,22 +23,31 @@ from fala.bundle.manifest import Manifest
 from fala.errors import BundleFormatError, DataError, DimensionError
 
 _AXES = 6
+_ONE = _AXES - 1  # axes of one prompt
 _PARTS = ("key", "value")
+#: Tokens of a hard prompt that a device compiles, at most.
+MOST_COMPILED: int = STATE.prefix
 #: How far the weights of a mixture may be from a sum of 1.
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Mixture:
-    """A user's prompt, mixed from a release's.
+class UserPrompt:
+    """What a user's texts are read with.
 
     Attributes:
-        weights: One for each of the K prompts; 0 or more, of sum 1.
-        state: The mixed prompt, as a backbone takes it.
+        kept: What is kept of it: the weights of the release's K prompts, 0 or more, of sum 1; or
+            keys and values of the user's own texts, in NumPy's file format.
+        state: It as a backbone takes it.
     """
 
-    weights: tuple[float, ...]
+    kept: tuple[float, ...] | bytes
     state: EncoderState
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """Those of the release's prompts; empty where it is of the user's own texts."""
+        return () if isinstance(self.kept, bytes) else self.kept
 
 
 def prompt_bytes(prompts: NDArray[Any]) -> bytes:
@@ -107,7 +121,7 @@ def prompt_state(prompt: NDArray[np.floating]) -> EncoderState:
     )
 
 
-def mixed(prompts: NDArray[np.float16], weights: Sequence[float]) -> Mixture:
+def mixed(prompts: NDArray[np.float16], weights: Sequence[float]) -> UserPrompt:
     """Mix a release's prompts: the sum of w_k P_k.
 
     Args:
@@ -127,7 +141,58 @@ def mixed(prompts: NDArray[np.float16], weights: Sequence[float]) -> Mixture:
     # Of what was mixed, not of the sum: that another machine may round otherwise.
     digest = hashlib.sha256(f"mixed {prompts.shape} {given}\n".encode())
     digest.update(prompts.astype("<f2").tobytes())
-    return Mixture(given, EncoderState(prompt_state(total).inputs, digest.hexdigest()))
+    return UserPrompt(given, EncoderState(prompt_state(total).inputs, digest.hexdigest()))
+
+
+def hard_prompt_length(manifest: Manifest) -> int:
+    """Tokens of the hard prompts that a release was trained with, and 0 for one without.
+
+    Such a release's backbone compiles a text to keys and values (``OnnxEncoder.context``).
+    """
+    told = manifest.details.get(layout.HARD_PROMPT)
+    length = told.get("tokens") if isinstance(told, dict) else None
+    return length if type(length) is int and 0 < length <= MOST_COMPILED else 0
+
+
+def compiled_bytes(state: EncoderState) -> bytes:
+    """What is kept of keys and values that a user's texts were compiled to: half of each number.
+
+    Args:
+        state: As the backbone gives them.
+
+    Raises:
+        DataError: A number does not fit float16.
+    """
+    layers = len(state.inputs) // len(_PARTS)
+    numbers = [
+        [state.inputs[f"past_key_values.{layer}.{part}"][0] for part in _PARTS]
+        for layer in range(layers)
+    ]
+    with np.errstate(over="ignore"):
+        half = np.array(numbers).astype("<f2")
+    if not np.isfinite(half).all():
+        raise DataError("a key or value of the texts does not fit float16")
+    return array_bytes(half)
+
+
+def compiled(kept: bytes) -> UserPrompt:
+    """A prompt of a user's own texts, of what is kept; see ``compiled_bytes``.
+
+    Raises:
+        DataError: That is damaged.
+    """
+    try:
+        prompt = read_array(kept, most=_AXES)
+    except BundleFormatError as error:
+        raise DataError(f"a prompt of texts that is damaged: {error}") from error
+    if prompt.dtype != np.float16 or prompt.ndim != _ONE or prompt.shape[1] != len(_PARTS):
+        raise DataError(f"a prompt of texts of {prompt.dtype} and shape {prompt.shape}")
+    try:
+        inputs = prompt_state(prompt).inputs
+    except BundleFormatError as error:
+        raise DataError(f"a prompt of texts that is damaged: {error}") from error
+    # Of what is kept: a device that was moved has the same.
+    return UserPrompt(kept, EncoderState(inputs, hashlib.sha256(b"texts\n" + kept).hexdigest()))
 
 
 def check_weights(weights: Sequence[float]) -> None:

@@ -12,38 +12,40 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.backbones import Backbone, WordVectors
+from fala.backbones import Backbone
 from fala.backbones.state import EncoderState, provenance
 from fala.bundle import format as layout
 from fala.bundle.adapter import check_base, read_state, state_digest
 from fala.bundle.archive import read_file, read_index
-from fala.bundle.arrays import read_array
 from fala.bundle.checks import check_digest, check_file_list, digest_of, digest_over, read_verified
-from fala.bundle.encoder import examine, load_encoder
+from fala.bundle.encoder import examine
 from fala.bundle.files import path_of
-from fala.bundle.lexical import read_lexical
 from fala.bundle.manifest import Manifest
 from fala.bundle.onnx_wire import has_external_data
-from fala.bundle.prompts import prompt_state, read_prompts
+from fala.bundle.parts import (
+    base_of,
+    check_scales,
+    load_backbone,
+    load_bridges,
+    load_head,
+    load_prior,
+    load_prompts,
+    scales_of,
+)
 from fala.errors import (
     BundleDigestError,
     BundleError,
     BundleFilesError,
     BundleFormatError,
-    BundleMismatchError,
-    DimensionError,
     ExternalDataError,
     safe_line,
 )
-from fala.examples import MATCHING
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
-from fala.model.lexical import Lexical
 from fala.model.prior import PopulationPrior
 
 
@@ -120,12 +122,12 @@ class Bundle:
             raise ExternalDataError(
                 "the ONNX model keeps weights outside its own file; export it as a single file"
             )
-        bundle._check_scales(bundle._head())
+        check_scales(manifest, load_head(manifest, bundle._read))
         if bundle.base is not None:
             read_state(manifest, bundle._read)
-        bundle._bridges()
-        bundle._prior()
-        bundle._prompts()
+        load_bridges(manifest, bundle._read)
+        load_prior(manifest, bundle._read)
+        load_prompts(manifest, bundle._read)
         return bundle if hold else cls(path, manifest)
 
     def read(self, name: str) -> bytes:
@@ -167,7 +169,7 @@ class Bundle:
             BundleError: The bundle changed since it was opened, or is gone.
         """
         with blaming(self.path):
-            return self._backbone()
+            return load_backbone(self.manifest, self._read)
 
     def state(self) -> EncoderState:
         """What an adapter feeds to its backbone.
@@ -210,7 +212,7 @@ class Bundle:
             BundleError: The bundle changed since it was opened, or is gone.
         """
         with blaming(self.path):
-            return self._head()
+            return load_head(self.manifest, self._read)
 
     def bridges(self) -> dict[str, Bridge]:
         """The bridges from earlier backbones, by those backbones' digests.
@@ -221,7 +223,7 @@ class Bundle:
             BundleError: The bundle changed since it was opened, or is gone.
         """
         with blaming(self.path):
-            return self._bridges()
+            return load_bridges(self.manifest, self._read)
 
     def prior(self) -> PopulationPrior | None:
         """The population prior of the head, or None where the vendor gave none.
@@ -232,7 +234,7 @@ class Bundle:
             BundleError: The bundle changed since it was opened, or is gone.
         """
         with blaming(self.path):
-            return self._prior()
+            return load_prior(self.manifest, self._read)
 
     def prompts(self) -> NDArray[np.float16] | None:
         """The vendor's writers' prompts, or None where the release has none.
@@ -247,7 +249,7 @@ class Bundle:
             BundleError: The bundle changed since it was opened, or is gone.
         """
         with blaming(self.path):
-            return self._prompts()
+            return load_prompts(self.manifest, self._read)
 
     @property
     def digest(self) -> str:
@@ -270,16 +272,12 @@ class Bundle:
     @property
     def scales(self) -> tuple[float, ...] | None:
         """The scales of the fit's blocks that public annotators chose; None where none are told."""
-        told = self.manifest.details.get("scales")
-        if not isinstance(told, list) or not told:
-            return None
-        return tuple(float(scale) for scale in told)
+        return scales_of(self.manifest)
 
     @property
     def base(self) -> str | None:
         """The digest of the backbone that an adapter was made for; None of other bundles."""
-        adapter = self.manifest.kind == layout.ADAPTER
-        return str(self.manifest.details["base"]) if adapter else None
+        return base_of(self.manifest)
 
     @property
     def backbone_digest(self) -> str:
@@ -309,124 +307,6 @@ class Bundle:
             if name not in index:
                 raise BundleDigestError(f"{name} is not in the archive any more")
             return read_verified(stream, name, index[name], self.manifest)
-
-    def _backbone(self) -> Backbone:
-        manifest = self.manifest
-        if self.base is not None:
-            raise BundleMismatchError(
-                f"an adapter, which has no backbone of its own; it is for {self.base[:12]}"
-            )
-        backbone: Backbone
-        if manifest.kind in (layout.ONNX, layout.ORT):
-            encoder = load_encoder(manifest, self._read)
-            if (prompts := self._prompts()) is not None:
-                encoder.check_state(prompt_state(prompts[0]))
-            backbone = encoder
-        else:
-            words = self._read(layout.VOCABULARY)
-            if words.count(b"\n") > layout.MAX_WORDS:
-                raise BundleFormatError(f"a vocabulary of more than {layout.MAX_WORDS} words")
-            try:
-                vocabulary = words.decode().removesuffix("\n").split("\n")
-            except UnicodeDecodeError as error:
-                raise BundleFormatError("the vocabulary is not UTF-8") from error
-            backbone = WordVectors(
-                vocabulary, self._array(layout.VECTORS), self._optional_array(layout.SCALES)
-            )
-        if backbone.dimension != manifest.dimension:
-            raise DimensionError(
-                f"the backbone's embeddings have {backbone.dimension} dimensions, "
-                f"the manifest says {manifest.dimension}"
-            )
-        return backbone
-
-    def _head(self) -> Head | None:
-        manifest = self.manifest
-        if manifest.task is None:
-            return None
-        weight = self._array(layout.HEAD_WEIGHT)
-        wide = weight.ndim == 2 and weight.shape[1] == 2 * manifest.dimension
-        head = Head(
-            task=manifest.task,
-            labels=manifest.labels,
-            weight=weight,
-            bias=self._array(layout.HEAD_BIAS),
-            query=self._optional_array(layout.HEAD_QUERY),
-            lexical=self._lexical(),
-            dimension=manifest.dimension if wide and manifest.task == MATCHING else None,
-        )
-        if head.dimension != manifest.dimension:
-            raise DimensionError(
-                f"the head takes embeddings of {head.dimension} dimensions, "
-                f"the backbone gives {manifest.dimension}"
-            )
-        return head
-
-    def _lexical(self) -> Lexical | None:
-        if layout.LEXICAL_WEIGHT not in self.manifest.files:
-            return None
-        return read_lexical(*(self._array(name) for name in layout.LEXICAL_FILES))
-
-    def _check_scales(self, head: Head | None) -> None:
-        """Whether the release tells a scale for every block of its head, and one for the slope."""
-        if head is None or self.scales is None:
-            return
-        expected = len(head.parts) + (head.lexical is not None) + 1
-        if len(self.scales) != expected:
-            raise BundleFormatError(
-                f"{len(self.scales)} scales for a head whose fit has {expected}; choose them anew "
-                "with fala-export prior"
-            )
-
-    def _bridges(self) -> dict[str, Bridge]:
-        bridges: dict[str, Bridge] = {}
-        for name in self.manifest.files:
-            folder, _, file = name.rpartition("/")
-            if name.startswith(layout.BRIDGES) and file == layout.BRIDGE_FILES[0]:
-                source = folder.removeprefix(layout.BRIDGES)
-                parts = [self._floats(f"{folder}/{part}") for part in layout.BRIDGE_FILES]
-                bridge = Bridge(source, *parts)
-                if len(bridge.offset) != self.manifest.dimension:
-                    raise DimensionError(
-                        f"the bridge {source[:12]} leads to {len(bridge.offset)} dimensions, "
-                        f"the backbone has {self.manifest.dimension}"
-                    )
-                bridges[source] = bridge
-        return bridges
-
-    def _prior(self) -> PopulationPrior | None:
-        if layout.PRIOR_MEAN not in self.manifest.files:
-            return None
-        names = (layout.PRIOR_MEAN, layout.PRIOR_VARIANCE, layout.PRIOR_FACTORS)
-        prior = PopulationPrior(*(self._floats(name) for name in names))
-        if prior.dimension != self.manifest.dimension or len(self.manifest.labels) != 2:
-            raise DimensionError(
-                f"the prior is for a head of two labels on {prior.dimension} dimensions; the "
-                f"bundle has {len(self.manifest.labels)} labels on {self.manifest.dimension}"
-            )
-        return prior
-
-    def _prompts(self) -> NDArray[np.float16] | None:
-        if layout.PROMPT_PREFIXES not in self.manifest.files:
-            return None
-        try:
-            return read_prompts(self._read(layout.PROMPT_PREFIXES), self.manifest)
-        except BundleFormatError as error:
-            raise BundleFormatError(f"{layout.PROMPT_PREFIXES}: {error}") from error
-
-    def _floats(self, name: str) -> NDArray[np.float32]:
-        # What does not fit float32 becomes infinite, which bridge and prior refuse.
-        with np.errstate(over="ignore"):
-            return self._array(name).astype(np.float32)
-
-    def _array(self, name: str) -> NDArray[Any]:
-        try:
-            return read_array(self._read(name))
-        except BundleFormatError as error:
-            raise BundleFormatError(f"{name}: {error}") from error
-
-    def _optional_array(self, name: str) -> NDArray[Any] | None:
-        return self._array(name) if name in self.manifest.files else None
 
 
 @contextmanager

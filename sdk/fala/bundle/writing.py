@@ -104,7 +104,7 @@ def write_release(
     kept = {
         name: value
         for name, value in backbone.manifest.details.items()
-        if name not in {"prior", "scales", "probes", "prompts"}
+        if name not in {"prior", "scales", "probes", "prompts", layout.HARD_PROMPT}
     }
     manifest = replace(backbone.manifest, details={**kept, **details})
     files = _read_all(backbone, without=("head/", layout.LEXICAL, "prior/", layout.PROMPTS))

@@ -8,11 +8,14 @@ import click
 
 from fala.device import Device
 from fala.replacement.budget import BRIDGED_PASSES, PASSES, Budget
+from fala.replacement.prompts import Prompts
 from fala.report import Report
-from fala.vendor.commands import progress_bar
+from fala.vendor.commands import Command
+from fala.vendor.names import PROMPTS, Described
+from fala.vendor.progress import device_progress
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("folder", type=click.Path())
 @click.argument("url")
 @click.option(
@@ -33,6 +36,13 @@ from fala.vendor.commands import progress_bar
     default=None,
     help="Wall time after which no more texts are encoded.",
 )
+@click.option(
+    "--prompts",
+    type=Described(PROMPTS),
+    default="off",
+    show_default=True,
+    help="Make a prompt of the release's, or of the user's texts; take it if it is better.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON; null for none.")
 def update(
     folder: str,
@@ -41,6 +51,7 @@ def update(
     product: str | None,
     budget: int | None,
     seconds: float | None,
+    prompts: Prompts,
     as_json: bool,
 ) -> None:
     """Install the newest release of the repository at URL on the device in FOLDER.
@@ -51,13 +62,14 @@ def update(
     """
     with (
         Device.open(folder) as device,
-        progress_bar("look") as progress,
+        device_progress("look") as progress,
     ):
         before = device.name
         try:
             report = device.update(
-                url, root=root, product=product, budget=Budget(budget, seconds), progress=progress
-            )
+                url, root=root, product=product, budget=Budget(budget, seconds), progress=progress,
+                prompts=prompts,
+            )  # fmt: skip
         except KeyboardInterrupt:
             click.echo(
                 f"{folder}: {device.name} answers; the same command goes on where this one was",
@@ -74,5 +86,7 @@ def _said(name: str, report: Report | None) -> str:
     told = f"{name}: nothing newer"
     if report is not None:
         told = f"{report.old} -> {report.new}: {report.reason}"
+        if report.prompt is not None:
+            told += f"; prompts: {report.prompt.reason}"
     # Names are the vendor's, and may hold what a terminal would obey.
     return "".join(one if one.isprintable() else "?" for one in told)

@@ -6,7 +6,8 @@ before the last replacement, what it said of the other examples: the old logits,
 where there is no label. So the earlier model is fitted again, too, to what it knew when it was
 left, and says again what it said. Old logits of a backbone that is gone cannot be said again: where
 its model had seen the example they go, and with them what it knew of examples without a label.
-A prompt that was mixed by the label of one of them goes, too: texts are read without it again.
+A prompt that was mixed by the label of one of them, or compiled of its text, goes, too: texts are
+read without it again.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def forget(installed: Task, ids: Iterable[int], positive: Positive) -> int:
 
 
 def _unmix(installed: Task, gone: set[int]) -> None:
-    """Let no slot read texts with a prompt that was mixed by the labels of what is gone.
+    """Let no slot read texts with a prompt that was made of what is gone.
 
     Its model is fitted again, to embeddings without a prompt, as far as those were ever made.
     """

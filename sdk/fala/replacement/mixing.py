@@ -1,4 +1,4 @@
-"""Which labelled examples mix a release's prompts, and which judge the mixture."""
+"""Which examples a prompt is made of, and which judge it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.examples import Example, unique_texts
+from fala.examples import Example, segments, unique_texts
 from fala.model.losses import Floats
 from fala.replacement.memory import Recalled
 from fala.solver.judge import MIN_LABELLED, MIN_OF_A_LABEL, can_judge
@@ -23,33 +23,36 @@ class NotMixedError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Labelled examples that the backbone has seen without a prompt, by what they are for.
+    """Examples that the backbone has seen without a prompt, by what they are for.
 
     Attributes:
         recalled: All examples.
-        mixing: Places of those that mix the prompts, among the rows of ``recalled``.
-        judging: Places of the others, which judge the mixture, the most important first.
-        count: How many prompts there are.
+        mixing: Places of those that it is made of, among the rows of ``recalled``.
+        judging: Places of other labelled ones, which judge it, the most important first.
+        passes: Forward passes that making it takes.
+        making: What they do, in words.
     """
 
     recalled: Recalled
     mixing: Sequence[int]
     judging: Sequence[int]
-    count: int
+    passes: int
+    making: str
 
     @property
     def labelled(self) -> int:
-        """How many examples there are."""
-        return len(self.mixing) + len(self.judging)
+        """How many labelled examples the backbone has seen."""
+        seen = (not missing for missing in self.recalled.missing)
+        return int((self.recalled.training.labelled & np.fromiter(seen, bool)).sum())
 
     @property
     def examples(self) -> list[Example]:
-        """Those that mix."""
+        """Those that it is made of."""
         return self._examples(self.mixing)
 
     @property
     def mixers(self) -> list[int]:
-        """The ids of those that mix."""
+        """The ids of those that it is made of."""
         return [self.recalled.ids[place] for place in self.mixing]
 
     @property
@@ -64,18 +67,13 @@ class Plan:
 
     @property
     def texts(self) -> list[str]:
-        """What is to be read with the mixture, the most important first."""
+        """What is to be read with the prompt, the most important first."""
         return unique_texts(self._examples([*self._fewest(), *self.mixing, *self.judging]))
 
     @property
     def least(self) -> int:
         """How many of those are the fewest to judge by."""
         return len(unique_texts(self._examples([*self._fewest(), *self.mixing])))
-
-    @property
-    def passes(self) -> int:
-        """Forward passes that mixing takes."""
-        return self.count * len(unique_texts(self.examples))
 
     def within(self, left: int, undecided: Callable[[], Sequence[int]]) -> Plan:
         """The plan for what is left of a budget: where it is not enough for all, in another order.
@@ -89,8 +87,8 @@ class Plan:
         """
         if self.passes + self.least > left:
             raise NotMixedError(
-                f"{left} forward passes are left of the budget; {self.passes} mix {self.count} "
-                f"prompts, and {self.least} are the fewest to judge the mixture by"
+                f"{left} forward passes are left of the budget; {self.passes} {self.making}, and "
+                f"{self.least} are the fewest to judge it by"
             )
         if self.passes + len(self.texts) <= left:
             return self
@@ -137,7 +135,45 @@ def plan_of(recalled: Recalled, count: int) -> Plan:
             f"{len(real)} labelled examples were encoded; {MIXED_BY} mix the prompts, and "
             f"{MIN_LABELLED} others, {MIN_OF_A_LABEL} of each of two labels, judge the mixture"
         )
-    return Plan(recalled, mixing, judging, count)
+    passes = count * len(unique_texts(recalled.examples[place] for place in mixing))
+    return Plan(recalled, mixing, judging, passes, f"mix {count} prompts")
+
+
+def newest_texts(recalled: Recalled) -> list[int]:
+    """Places of the single texts that were read without a prompt, the newest first."""
+    return sorted(
+        (
+            place
+            for place, example in enumerate(recalled.examples)
+            if isinstance(example, str)
+            and len(segments(example)) == 1
+            and not recalled.missing[place]
+        ),
+        key=lambda place: -recalled.ids[place],
+    )
+
+
+def plan_of_texts(recalled: Recalled, chosen: Sequence[int]) -> Plan:
+    """The plan for a prompt that is compiled of texts, whose labels have no part in it.
+
+    Those texts do not judge all the same: each would be read behind itself.
+
+    Args:
+        recalled: See ``plan_of``.
+        chosen: Places of the texts.
+
+    Raises:
+        NotMixedError: There are too few others.
+    """
+    known = np.flatnonzero(recalled.training.labelled).tolist()
+    judging = [place for place in known if not recalled.missing[place] and place not in set(chosen)]
+    judging.sort(key=lambda place: -recalled.ids[place])
+    if not can_judge(recalled.training.labels[judging]):
+        raise NotMixedError(
+            f"{len(judging)} labelled examples were encoded that are not in the prompt; "
+            f"{MIN_LABELLED} of them, {MIN_OF_A_LABEL} of each of two labels, judge it"
+        )
+    return Plan(recalled, list(chosen), judging, 1, "compiles the prompt")
 
 
 def _classes(labels: Floats) -> NDArray[np.int64]:

@@ -2,9 +2,10 @@
 
 A release's K prompts are of writers that the vendor knows. By the labels of a few of the user's
 texts each has a likelihood under the release's own head; the mixture has their posterior under a
-flat prior as its weights. A changed prompt changes every embedding, so that the personal model is
-fitted anew, and compared with what answers on labels that had no part in the weights. Only forward
-passes, no gradient.
+flat prior as its weights. A release that was trained with hard prompts brings none: the user's own
+texts, the newest first, are compiled to one, by one forward pass. A changed prompt changes every
+embedding, so that the personal model is fitted anew, and compared with what answers on labels that
+had no part in the prompt. Only forward passes, no gradient.
 """
 
 from __future__ import annotations
@@ -18,11 +19,20 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.backbones import Backbone
+from fala.backbones import Backbone, OnnxEncoder
+from fala.backbones.adapted import plain_of
+from fala.backbones.context import Context
 from fala.backbones.state import provenance
-from fala.bundle.prompts import Mixture, mixed, prompt_state
+from fala.bundle.prompts import (
+    UserPrompt,
+    compiled,
+    compiled_bytes,
+    hard_prompt_length,
+    mixed,
+    prompt_state,
+)
 from fala.errors import BundleError, DataError, DeviceChangedError, shown
-from fala.examples import unique_texts
+from fala.examples import CLASSIFICATION, unique_texts
 from fala.lexical.lexicon import LastRows
 from fala.model.heads import Vectors
 from fala.model.losses import cross_entropy, softmax
@@ -31,7 +41,7 @@ from fala.replacement.compare import Compared, compare_fits
 from fala.replacement.encode import forward
 from fala.replacement.fitting import Fitted, fit_recalled
 from fala.replacement.memory import Memory, Recalled, Target, recall, taught_by
-from fala.replacement.mixing import NotMixedError, Plan, plan_of
+from fala.replacement.mixing import NotMixedError, Plan, newest_texts, plan_of, plan_of_texts
 from fala.replacement.refine import same_release
 from fala.replacement.stages import Stages
 from fala.report import PromptReport
@@ -85,7 +95,7 @@ def prompts_of(value: Prompts, adapter: str | None = None) -> bool:
 def mix_prompts(
     installed: Installed, budget: Budget, left: int, stages: Stages, follower: Follower
 ) -> Prompted:
-    """Mix the release's prompts by the user's labels, and take the mixture where it is better.
+    """Make a prompt for the user as the release allows, and take it where it is better.
 
     Args:
         installed: The device.
@@ -94,7 +104,7 @@ def mix_prompts(
         stages: Times what is done.
         follower: Told of the texts that are encoded.
     """
-    mixing = _Mixing(installed, budget, left, stages, follower)
+    mixing = _Prompting(installed, budget, left, stages, follower)
     try:
         prompted = mixing.run()
     except NotMixedError as found:
@@ -109,7 +119,7 @@ def mix_prompts(
     return prompted
 
 
-class _Mixing:
+class _Prompting:
     def __init__(
         self, installed: Installed, budget: Budget, left: int, stages: Stages, follower: Follower
     ) -> None:
@@ -123,38 +133,54 @@ class _Mixing:
         installed = self._installed
         now = installed.now
         with installed.expecting(now):
-            prompts = self._prompts(now)
+            if now.record.prompt:
+                own = isinstance(now.record.prompt, bytes)
+                raise NotMixedError(f"a {'compiled' if own else 'mixed'} prompt is in use already")
+            prompts, length = now.bundle.prompts(), hard_prompt_length(now.bundle.manifest)
+            if prompts is None and not length:
+                raise NotMixedError(f"{now.bundle.manifest.name} brings no prompts")
+            if not installed.store.keeping.texts:
+                raise NotMixedError(NOT_KEPT)
             with self._stages.stage("read"):
                 memory = Memory(installed.store, self._last)
                 target = Target.of_slot(installed.store, now, installed.earlier())
                 recalled = recall(memory, target)
-            plan = self._plan(target, recalled, len(prompts))
+            if prompts is not None:
+                plan = self._within(target, plan_of(recalled, len(prompts)))
+                with self._stages.stage("forward"):
+                    prompt = mixed(prompts, self._weights(now, prompts, plan))
+            else:
+                encoder, context, plan = self._texts(now, recalled, length)
+                plan = self._within(target, plan)
+                with self._stages.stage("forward"):
+                    self.passes += 1
+                    prompt = compiled(compiled_bytes(encoder.compile_context(context)))
             with self._stages.stage("forward"):
-                weights = self._weights(now, prompts, plan)
-                mixture = mixed(prompts, weights)
                 texts = plan.texts[: self._left - self.passes]
-                encoded = self._forward(texts, now.reading(mixture.state), plan.least)
-        return self._take(now, mixture, plan, encoded)
+                encoded = self._forward(texts, now.reading(prompt.state), plan.least)
+        return self._take(now, prompt, plan, encoded)
 
-    def _prompts(self, now: OpenSlot) -> NDArray[np.float16]:
-        if now.record.prompt:
-            raise NotMixedError("a mixed prompt is in use already")
-        prompts = now.bundle.prompts()
-        if prompts is None:
-            raise NotMixedError(f"{now.bundle.manifest.name} brings no prompts")
-        if not self._installed.store.keeping.texts:
-            raise NotMixedError(NOT_KEPT)
-        return prompts
+    def _texts(
+        self, now: OpenSlot, recalled: Recalled, length: int
+    ) -> tuple[OnnxEncoder, Context, Plan]:
+        """Of what texts a hard prompt is; and who reads them."""
+        encoder = plain_of(now.answering.backbone.loaded)
+        if now.model.head.task != CLASSIFICATION or not isinstance(encoder, OnnxEncoder):
+            raise NotMixedError("prompts of texts are for a transformer's texts of one user")
+        newest = newest_texts(recalled)[:length]  # of each a token at least
+        context = encoder.context([str(recalled.examples[place]) for place in newest], length)
+        if not context.ids:
+            raise NotMixedError("there is no text for a prompt, or it has no room for one")
+        return encoder, context, plan_of_texts(recalled, [newest[at] for at in context.texts])
 
-    def _plan(self, target: Target, recalled: Recalled, count: int) -> Plan:
-        """Which examples mix the prompts, and which judge; the most undecided are read first."""
+    def _within(self, target: Target, plan: Plan) -> Plan:
+        """The plan for what is left of the budget; the most undecided are read first."""
 
         def undecided() -> list[int]:
             with self._stages.stage("solve"):
-                fitted = fit_recalled(target, recalled, self._positive)
+                fitted = fit_recalled(target, plan.recalled, self._positive)
             return [int(place) for place in most_undecided(fitted.left_out)]
 
-        plan = plan_of(recalled, count)
         self._check_tried(plan.labelled)
         return plan.within(self._left, undecided)
 
@@ -201,15 +227,15 @@ class _Mixing:
         return encoded
 
     def _take(
-        self, began: OpenSlot, mixture: Mixture, plan: Plan, encoded: dict[str, Vectors]
+        self, began: OpenSlot, prompt: UserPrompt, plan: Plan, encoded: dict[str, Vectors]
     ) -> Prompted:
         """Fit and judge; let the prompt's model answer where it is better.
 
-        What was learned meanwhile counts. Where the mixture is not proven its embeddings go:
+        What was learned meanwhile counts. Where the prompt is not proven its embeddings go:
         nothing else is of it.
         """
         installed = self._installed
-        digest = provenance(began.bundle.backbone_digest, mixture.state)
+        digest = provenance(began.bundle.backbone_digest, prompt.state)
         with installed.work:
             while True:
                 with self._stages.stage("read"):
@@ -218,7 +244,7 @@ class _Mixing:
                         raise NotMixedError(_TAKEN)
                     memory = Memory(installed.store, self._last)
                     if not {row.id for row in memory.examples()}.issuperset(plan.mixers):
-                        raise NotMixedError("an example that mixed the prompts was forgotten")
+                        raise NotMixedError("an example that the prompt is made of was forgotten")
                     memory.add(digest, encoded)
                     target = Target.of_slot(installed.store, now, installed.earlier())
                     target = replace(target, backbone=digest, bridges=[])
@@ -232,14 +258,14 @@ class _Mixing:
                     judges = {row for row, missing in read if row in plan.judges and not missing}
                     compared = compare_fits(installed, now, memory, recalled, fitted, judges)
                 better = compared.to_old is not None and compared.to_old.better
-                report = self._report(mixture, compared, taken=better)
+                report = self._report(prompt, plan, compared, taken=better)
                 if not better:
                     self._note_tried(now, plan.labelled)
                     return Prompted(report)
                 with self._stages.stage("commit"):
                     try:
                         fitted = self._commit(
-                            now, mixture, memory, target, fitted, encoded, plan.mixers
+                            now, prompt, memory, target, fitted, encoded, plan.mixers
                         )
                     except DeviceChangedError:
                         continue
@@ -249,7 +275,7 @@ class _Mixing:
     def _commit(
         self,
         now: OpenSlot,
-        mixture: Mixture,
+        prompt: UserPrompt,
         memory: Memory,
         target: Target,
         fitted: Fitted,
@@ -261,8 +287,8 @@ class _Mixing:
         Raises:
             DeviceChangedError: Something else answers by now.
         """
-        installed, slot = self._installed, now.mixed(mixture)
-        # Before it answers: that nobody finds it who does not know whose labels are in it.
+        installed, slot = self._installed, now.with_prompt(prompt)
+        # Before it answers: that nobody finds it who does not know of what examples it is made.
         note_mixed(installed.store, slot.record.backbone, by)
         if installed.trials.running() is not None:
             # The release has still to prove itself: the way back is to the one before it.
@@ -274,26 +300,29 @@ class _Mixing:
         fitted = fit_recalled(target, recall(memory, target), self._positive, fitted)
         logits = None if taught is None else (taught.logits, taught.vendor)
         change = fitted.change(memory.data, encoded)
-        moves = [Move(installed, now, now.bundle, change, logits, mixture)]
+        moves = [Move(installed, now, now.bundle, change, logits, prompt)]
         moves += [_same(task) for task in installed.further()]
         installed.commit(moves, slot.answering.backbone)
         return fitted
 
-    def _report(self, mixture: Mixture, compared: Compared, *, taken: bool) -> PromptReport:
+    def _report(
+        self, prompt: UserPrompt, plan: Plan, compared: Compared, *, taken: bool
+    ) -> PromptReport:
+        kind = "mixed" if prompt.weights else "compiled"
         against = compared.to_old
         if against is None:
-            reason = f"{compared.labelled} labels are too few to judge the mixed prompt by"
+            reason = f"{compared.labelled} labels are too few to judge the {kind} prompt by"
         else:
             told = "better" if against.better else "not better by more than a standard error"
             reason = (
-                f"with the mixed prompt the personal model is {told}: cross-entropy of "
+                f"with the {kind} prompt the personal model is {told}: cross-entropy of "
                 f"{compared.labelled} labels, each left out, {compared.carried:.3f} against "
                 f"{compared.old:.3f}, a difference of {against.mean:.3f} with a standard error of "
                 f"{against.error:.3f}"
             )
         return PromptReport(
-            taken, reason, mixture.weights, self.passes, compared.labelled, compared.old,
-            compared.carried, against,
+            taken, reason, prompt.weights, self.passes, compared.labelled, compared.old,
+            compared.carried, against, 0 if prompt.weights else len(plan.mixing),
         )  # fmt: skip
 
 

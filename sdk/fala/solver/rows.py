@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from fala.lexical.rows import SparseRows
 from fala.model.losses import Floats
 from fala.solver.whitening import product
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # Python 3.10 has none of its own
 
 
 class Rows(Protocol):

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import secrets
+import sqlite3
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from fala.errors import DeviceChangedError, DeviceError, UnknownAdapterError
 from fala.store.database import damaged
 from fala.store.made import Made
 from fala.store.records import FitRecord, SlotRecord
-from fala.store.rows import SLOT_COLUMNS, columns_of, fit_of, slot_of
+from fala.store.rows import SLOT_COLUMNS, blob, columns_of, fit_of, slot_of
 from fala.store.rows import text as as_text
-from fala.store.sealing import columns_of_slot, slot_row_of
+from fala.store.sealing import (
+    Plain,
+    column_of_compiled,
+    columns_of_slot,
+    compiled_of,
+    slot_row_of,
+)
 from fala.store.settings import adapter_of
 
 #: The setting that tells what a slot's model was fitted to; its name follows.
@@ -84,6 +91,9 @@ class Active(Made):
         marks = ", ".join(f":{name}" for name in row)
         with self._db.writer() as db:
             db.execute(f"INSERT OR REPLACE INTO slots ({', '.join(row)}) VALUES ({marks})", row)
+            known = db.execute("SELECT 1 FROM prompts WHERE backbone = ?", (record.backbone,))
+            if isinstance(record.prompt, bytes) and known.fetchone() is None:
+                put_prompt(db, self._seal, record.backbone, record.prompt)
 
     def slot(self, name: str) -> SlotRecord:
         """Read a slot's personal model.
@@ -95,7 +105,12 @@ class Active(Made):
             row = db.execute(f"SELECT {SLOT_COLUMNS} FROM slots WHERE name = ?", (name,)).fetchone()
             if row is None:
                 raise DeviceError(f"{self._db.path}: slot {name} is empty")
-            return slot_of(slot_row_of(self._seal, row, SLOT_COLUMNS))
+            record = slot_of(slot_row_of(self._seal, row, SLOT_COLUMNS))
+            query = "SELECT backbone, compiled FROM prompts WHERE backbone = ?"
+            found = db.execute(query, (record.backbone,)).fetchone()
+            if found is None:
+                return record
+            return replace(record, prompt=blob(compiled_of(self._seal, *found)))
 
     def bundles(self) -> set[str]:
         """Digests of the bundles of all tasks' slots."""
@@ -176,6 +191,7 @@ class Active(Made):
                 f" AND backbone NOT IN ({marks})",
                 kept,
             )
+            db.execute("DELETE FROM prompts WHERE backbone NOT IN (SELECT backbone FROM slots)")
             db.execute(
                 "DELETE FROM logits WHERE model NOT IN"
                 " (SELECT teacher FROM slots WHERE teacher IS NOT NULL"
@@ -189,3 +205,9 @@ class Active(Made):
             f"{self._db.path.parent}: no adapter {self.adapter} is installed; load one with "
             "Device.load_adapter"
         )
+
+
+def put_prompt(db: sqlite3.Connection, seal: Plain, backbone: str, compiled: bytes) -> None:
+    """Write what a user's texts were compiled to, by the provenance of what is read with it."""
+    row = backbone, column_of_compiled(seal, backbone, compiled)
+    db.execute("INSERT OR REPLACE INTO prompts VALUES (?, ?)", row)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fala.backbones import Backbone
 from fala.backbones.state import provenance
-from fala.bundle.prompts import Mixture
+from fala.bundle.prompts import UserPrompt
 from fala.bundle.reading import Bundle
 from fala.errors import (
     BundleError,
@@ -66,7 +66,7 @@ class Move:
     bundle: Bundle
     change: Change
     taught: tuple[Logits, Logits] | None
-    prompt: Mixture | None = None
+    prompt: UserPrompt | None = None
 
 
 class Installed(Task):
@@ -288,10 +288,10 @@ class Installed(Task):
         generation = store.advance(before.generation)
         installed = install(move.bundle, self.path)
         state = None if move.prompt is None else move.prompt.state
-        weights = () if move.prompt is None else move.prompt.weights
+        kept = () if move.prompt is None else move.prompt.kept
         record = slot_record(
             idle, installed, change.model, *teachers, threshold=change.threshold, loss=change.loss,
-            backbone=provenance(installed.backbone_digest, state), prompt=weights,
+            backbone=provenance(installed.backbone_digest, state), prompt=kept,
         )  # fmt: skip
         store.add_embeddings(record.backbone, change.embeddings)
         for name, values in zip(teachers, move.taught or (), strict=True):

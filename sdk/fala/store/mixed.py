@@ -1,4 +1,10 @@
-"""Whose labels a mixed prompt was made of: where one of them is forgotten, the prompt goes, too."""
+"""What examples a prompt was made of: where one of them is forgotten, the prompt goes, too.
+
+A mixture is made of their labels. A compiled prompt is made of their texts: its keys and values are
+a function of them, and tell as much of them as embeddings of each of their tokens would. They lie
+in a table of their own, encrypted where the store is, and a device that keeps no texts never has
+any.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +20,7 @@ _MIXED = "prompts mixed"
 
 
 def note_mixed(store: Store, backbone: str, by: Sequence[int]) -> None:
-    """Note what a prompt is mixed by; what is no slot's any more is dropped.
+    """Note what a prompt is made of; what is no slot's any more is dropped.
 
     Args:
         store: The device's.
@@ -28,7 +34,7 @@ def note_mixed(store: Store, backbone: str, by: Sequence[int]) -> None:
 
 
 def mixed_by(store: Store, backbone: str, gone: Collection[int]) -> bool:
-    """Whether a prompt was mixed by one of some examples, or nobody can tell.
+    """Whether a prompt was made of one of some examples, or nobody can tell.
 
     Args:
         store: The device's.

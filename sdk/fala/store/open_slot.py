@@ -12,7 +12,7 @@ from fala.backbones import Backbone, EncoderState, LazyBackbone
 from fala.backbones.adapted import AdaptedBackbone, plain_of
 from fala.backbones.state import provenance
 from fala.bundle.format import WORD_VECTORS
-from fala.bundle.prompts import Mixture, mixed
+from fala.bundle.prompts import UserPrompt, compiled, mixed
 from fala.bundle.reading import Bundle
 from fala.errors import DataError, DeviceError, DimensionError
 from fala.model.answering import Answering
@@ -93,15 +93,15 @@ class OpenSlot:
         if bundle.path.stem != bundle.digest:  # installed under its digest
             raise DeviceError(f"{bundle.path}: not the bundle that was installed; {doctor(device)}")
         try:
-            mixture = mixture_of(record, bundle)
-            model = _model(record, bundle, head, mixture)
+            prompt = prompt_of(record, bundle)
+            model = _model(record, bundle, head, prompt)
         except DataError as error:
             raise DeviceError(damaged(path, f"slot {slot} is damaged: {error}")) from error
         backbone: Backbone | None = None
         if base is not None:
             backbone = adapted(bundle, base.bundle, base.answering.backbone)
-        elif mixture is not None:
-            backbone = prompted(lazy(bundle), mixture.state)
+        elif prompt is not None:
+            backbone = prompted(lazy(bundle), prompt.state)
         return cls.of(generation, record, bundle, model, backbone)
 
     @classmethod
@@ -124,18 +124,18 @@ class OpenSlot:
             return self
         backbone = other.answering.backbone
         if other.record.backbone != self.record.backbone:  # the same, with another prompt
-            mixture = mixture_of(self.record, self.bundle)
-            backbone = prompted(backbone, None if mixture is None else mixture.state)
+            prompt = prompt_of(self.record, self.bundle)
+            backbone = prompted(backbone, None if prompt is None else prompt.state)
         return replace(self, answering=replace(self.answering, backbone=backbone))
 
-    def mixed(self, mixture: Mixture) -> OpenSlot:
+    def with_prompt(self, prompt: UserPrompt) -> OpenSlot:
         """The same release, whose texts are read with a prompt; in the same session."""
         record = replace(
             self.record,
-            backbone=provenance(self.bundle.backbone_digest, mixture.state),
-            prompt=mixture.weights,
+            backbone=provenance(self.bundle.backbone_digest, prompt.state),
+            prompt=prompt.kept,
         )
-        backbone = self.reading(mixture.state)
+        backbone = self.reading(prompt.state)
         return replace(self, record=record, answering=replace(self.answering, backbone=backbone))
 
     def plain(self) -> OpenSlot:
@@ -214,15 +214,18 @@ def prompted(backbone: LazyBackbone, state: EncoderState | None) -> LazyBackbone
     return LazyBackbone(load, transformer=backbone.is_transformer)
 
 
-def mixture_of(record: SlotRecord, bundle: Bundle) -> Mixture | None:
+def prompt_of(record: SlotRecord, bundle: Bundle) -> UserPrompt | None:
     """The prompt that a slot's texts are read with; None without one.
 
     Raises:
-        DataError: Its weights are not for the release's prompts.
+        DataError: Its weights are not for the release's prompts, or what it was compiled to is
+            damaged.
         BundleError: The bundle cannot be read any more.
     """
     if not record.prompt:
         return None
+    if isinstance(record.prompt, bytes):
+        return compiled(record.prompt)
     prompts = bundle.prompts()
     if prompts is None:
         raise DataError("weights of prompts, and the release brings none")
@@ -243,7 +246,7 @@ def prior_of(bundle: Bundle, labels: tuple[str, ...]) -> PopulationPrior | None:
 
 
 def _model(
-    record: SlotRecord, bundle: Bundle, head: Head, mixture: Mixture | None
+    record: SlotRecord, bundle: Bundle, head: Head, prompt: UserPrompt | None
 ) -> PersonalModel:
     """The personal model of a slot's row.
 
@@ -254,7 +257,7 @@ def _model(
     words = lexical_weight(record.lexical, head)
     omega = _omega(record.weight, record.form, head)
     model = PersonalModel(head, omega, record.bias, words)
-    made = provenance(bundle.backbone_digest, None if mixture is None else mixture.state)
+    made = provenance(bundle.backbone_digest, None if prompt is None else prompt.state)
     if record.backbone != made:
         raise DataError("the backbone, or the prompt, is not the bundle's")
     # Earlier versions took the digest of theta.

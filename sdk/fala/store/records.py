@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import DataError
 from fala.examples import Example
+
+#: What is kept of a prompt: the weights of a release's, or what the user's own texts were compiled
+#: to (see ``fala.bundle.prompts.compiled``); empty where there is none.
+Prompt: TypeAlias = "tuple[float, ...] | bytes"
 
 #: What a row's weights are: omega, or the personal matrix theta of the first two versions.
 OMEGA, THETA = "omega", "theta"
@@ -35,7 +40,7 @@ class SlotRecord:
         name: The slot.
         bundle: SHA-256 of the bundle's manifest.
         backbone: The provenance of its embeddings: the digest of its backbone, with that of the
-            mixed prompt where there is one.
+            user's prompt where there is one.
         weight: Its weights, float32, shape (C, d).
         bias: Shape (C,).
         model: Digest of backbone, head and weights, the provenance of logits.
@@ -46,8 +51,7 @@ class SlotRecord:
         form: What ``weight`` is: omega, or theta in a store of an earlier version.
         lexical: The user's own weights of n-grams; None where the head has no lexical view.
         loss: Its cross-entropy on the labelled examples, each left out; None where it is not known.
-        prompt: Weights of the release's prompts whose mixture its texts are read with; empty where
-            they are read with none.
+        prompt: What its texts are read with; empty where they are read with nothing.
     """
 
     name: str
@@ -63,7 +67,7 @@ class SlotRecord:
     form: str = OMEGA
     lexical: LexicalRecord | None = None
     loss: float | None = None
-    prompt: tuple[float, ...] = ()
+    prompt: Prompt = ()
 
 
 @dataclass(frozen=True)

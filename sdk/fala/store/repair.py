@@ -14,6 +14,7 @@ from typing import Any
 from fala.bundle.files import sync_directory
 from fala.errors import DeviceChangedError, DeviceError
 from fala.examples import unique_texts
+from fala.store.active import put_prompt
 from fala.store.database import Database
 from fala.store.erasing import ASIDE
 from fala.store.health import (
@@ -353,6 +354,8 @@ def _write_slots(db: sqlite3.Connection, health: Health, seal: Plain) -> None:
             row = columns_of_slot(seal, columns_of(record))
             marks = ", ".join("?" * len(row))
             db.execute(f"INSERT INTO slots ({', '.join(row)}) VALUES ({marks})", [*row.values()])
+            if isinstance(record.prompt, bytes):
+                put_prompt(db, seal, record.backbone, record.prompt)
         others = [name for name in records if name != answers.slot]
         generation, data = found.changes.get(adapter, (0, 0))
         db.execute(

@@ -7,10 +7,12 @@ import sqlite3
 from fala.store.rows import SLOT_COLUMNS, blob, text, whole
 from fala.store.sealing import (
     Plain,
+    column_of_compiled,
     column_of_label,
     column_of_made,
     columns_of_slot,
     columns_of_text,
+    compiled_of,
     label_of,
     made_of,
     slot_row_of,
@@ -46,6 +48,9 @@ def rotate(db: sqlite3.Connection, old: Plain, new: Plain) -> None:
                 f"UPDATE {table} SET {column} = ? WHERE {key} = ? AND {by} = ?",
                 (column_of_made(new, table, whole(row), text(name), made), row, name),
             )
+    for backbone, value in db.execute("SELECT backbone, compiled FROM prompts").fetchall():
+        compiled = column_of_compiled(new, backbone, blob(compiled_of(old, backbone, value)))
+        db.execute("UPDATE prompts SET compiled = ? WHERE backbone = ?", (compiled, backbone))
     names = [name.strip() for name in SLOT_COLUMNS.split(",")]
     for row in db.execute(f"SELECT {SLOT_COLUMNS} FROM slots").fetchall():
         opened = dict(zip(names, slot_row_of(old, row, SLOT_COLUMNS), strict=True))

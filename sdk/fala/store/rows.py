@@ -172,7 +172,7 @@ def columns_of(record: SlotRecord) -> dict[str, object]:
         "buckets": None if lexical is None else lexical.buckets.astype("<u2").tobytes(),
         "lexical": None if lexical is None else _bytes(lexical.weight),
         "loss": record.loss,
-        "prompt": np.array(record.prompt, "<f8").tobytes() if record.prompt else None,
+        "prompt": _weights_bytes(record),
     }
 
 
@@ -204,6 +204,13 @@ def vectors_of(blobs: list[object], dimension: int | None) -> NDArray[np.float32
     if not np.isfinite(vectors).all():
         raise ValueError("an embedding that is not finite")
     return vectors
+
+
+def _weights_bytes(record: SlotRecord) -> bytes | None:
+    """The weights of a mixture of prompts; what texts were compiled to lies in another table."""
+    if not record.prompt or isinstance(record.prompt, bytes):
+        return None
+    return np.array(record.prompt, "<f8").tobytes()
 
 
 def _weights(value: object) -> tuple[float, ...]:

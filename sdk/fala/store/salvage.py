@@ -7,7 +7,7 @@ import itertools
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,6 +35,7 @@ from fala.store.sealing import (
     PLAIN,
     Plain,
     check_mark,
+    compiled_of,
     label_of,
     made_of,
     slot_row_of,
@@ -49,6 +50,7 @@ _COLUMNS = {
     "embeddings": "text, backbone, vector",
     "logits": "example, model, value",
     "slots": SLOT_COLUMNS,
+    "prompts": "backbone, compiled",
     "settings": "name, value",
     "active": "adapter, slot, previous, generation, data",
 }
@@ -200,6 +202,8 @@ class _Reading:
         kinds = tuple(map(type, columns))
         if kinds == (int, str, bytes):
             self._further.setdefault("made", []).append(columns)
+        elif kinds == (str, bytes):
+            self._further.setdefault("prompts", []).append(columns)
         elif kinds == (str, str):
             self._further.setdefault("settings", []).append(columns)
         elif len(columns) in _SLOT_SIZES and kinds[:3] == (str, str, str):
@@ -296,6 +300,8 @@ class _Reading:
         found = self._found
         for row in self._rows_and_pages("slots"):
             self._read_slot(row)
+        for backbone, value in self._rows_and_pages("prompts"):
+            self._read_prompt(backbone, value)
         for name, value in self._rows_and_pages("settings"):
             with self._told("a setting"):
                 found.settings.setdefault(text(name), text(value))
@@ -370,6 +376,15 @@ class _Reading:
             self._found.broken[str(row[0])] = str(row[1]), str(error)
         else:
             self._found.slots[record.name] = record
+
+    def _read_prompt(self, backbone: object, value: object) -> None:
+        """What slots' texts are read with; a slot that has lost it cannot be opened."""
+        slots = self._found.slots
+        with self._told("a prompt"):
+            compiled = blob(compiled_of(self._seal, backbone, value))
+            for name, record in slots.items():
+                if record.backbone == backbone and not record.prompt:
+                    slots[name] = replace(record, prompt=compiled)
 
     @contextlib.contextmanager
     def _told_of(self, table: str) -> Iterator[None]:

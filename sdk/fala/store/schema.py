@@ -12,7 +12,7 @@ CLEAN = "overwrites"
 #: The setting that tells the key of an encrypted store.
 SEALED = "sealed"
 #: All tables, those that belong to others first.
-TABLES = ("logits", "embeddings", "examples", "texts", "active", "slots", "settings")
+TABLES = ("logits", "embeddings", "examples", "texts", "active", "slots", "prompts", "settings")
 
 # Statements that lead from version i to version i + 1 of the schema; a released step never changes.
 MIGRATIONS: tuple[str, ...] = (
@@ -130,6 +130,13 @@ MIGRATIONS: tuple[str, ...] = (
     """,
     """
     ALTER TABLE slots ADD COLUMN prompt BLOB;
+    """,
+    # What a user's own texts were compiled to: beside the slots, which are written at every label.
+    """
+    CREATE TABLE prompts (
+        backbone TEXT PRIMARY KEY,
+        compiled BLOB NOT NULL
+    ) WITHOUT ROWID;
     """,
 )
 

@@ -208,6 +208,16 @@ def column_of_made(seal: Plain, table: str, row: int, by: str, value: bytes) -> 
     return seal.close(f"{table}/{row}/{by}", value)
 
 
+def compiled_of(seal: Plain, backbone: object, value: object) -> object:
+    """What a user's texts were compiled to, of a row."""
+    return _opened(seal, f"prompts/{backbone}", value) if seal.sealed else value
+
+
+def column_of_compiled(seal: Plain, backbone: str, value: bytes) -> bytes:
+    """The column of what a user's texts were compiled to."""
+    return seal.close(f"prompts/{backbone}", value)
+
+
 def slot_row_of(seal: Plain, row: tuple[object, ...], columns: str) -> tuple[object, ...]:
     """A slot's row with its weights opened."""
     if not seal.sealed:

@@ -18,7 +18,7 @@ from fala.bundle.signature import Trust, check_signature
 from fala.errors import BundleError, BundleMismatchError, BundleSignatureError, DataError
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.store.private import keep_private
-from fala.store.records import LexicalRecord, SlotRecord
+from fala.store.records import LexicalRecord, Prompt, SlotRecord
 from fala.store.settings import own_name
 
 #: The names of the device's own slots; those of a further task have its adapter's before them.
@@ -158,7 +158,7 @@ def slot_record(
     threshold: float = 0.0,
     loss: float | None = None,
     backbone: str | None = None,
-    prompt: tuple[float, ...] = (),
+    prompt: Prompt = (),
 ) -> SlotRecord:
     """A slot's row for an installed bundle and a personal model.
 

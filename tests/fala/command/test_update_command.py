@@ -10,10 +10,14 @@ import time
 import pytest
 from click.testing import CliRunner
 
+from adaptable import TEXTS
 from bundles import write_word_vector_release
+from command_lines import said
 from fala.command.main import command
 from fala.device import Device
+from fala.errors import DataError
 from file_server import FileServer
+from promptable import telling_labels, write_prompted
 from vendors import Vendor, target_in
 
 
@@ -28,6 +32,18 @@ def vendor(tmp_path_factory):
 
 
 @pytest.fixture
+def learned_of_telling(tmp_path):
+    """A device whose labels a prompt tells of the release that its vendor has published."""
+    old = write_prompted(tmp_path / "old.fala", seed=5, prompts=False, name="old encoder")
+    release = write_prompted(tmp_path / "prompted.fala")
+    with Device.create(tmp_path / "telling", old.path) as device:
+        device.learn(TEXTS, telling_labels(release.path))
+    vendor = Vendor(tmp_path / "vendor")
+    vendor.publish(release.path)
+    return tmp_path / "telling", vendor
+
+
+@pytest.fixture
 def server(vendor):
     with FileServer(vendor.files()) as server:
         yield server
@@ -39,7 +55,7 @@ def run(*arguments):
 
 def test_an_update_and_nothing_newer(path, vendor, server):
     done = run("update", path, server.address, "--root", vendor.root)
-    assert (done.exit_code, done.stderr) == (0, "")
+    assert (done.exit_code, said(done.stderr)) == (0, "")
     assert done.stdout.startswith("old -> tiny vectors: ")
     done = run("update", path, server.address, "--root", vendor.root)
     assert (done.exit_code, done.stdout) == (0, "tiny vectors: nothing newer\n")
@@ -50,6 +66,27 @@ def test_an_update_and_nothing_newer(path, vendor, server):
 def test_json(path, vendor, server):
     done = run("update", path, server.address, "--root", vendor.root, "--json", "--budget", 3)
     assert json.loads(done.stdout)["new"] == "tiny vectors"
+
+
+def test_a_release_brings_its_prompts(tmp_path, learned_of_telling):
+    """What an update installs is asked for a prompt as any replacement is; not unless it is."""
+    path, vendor = learned_of_telling
+    with FileServer(vendor.files()) as server:
+        asked = ["update", path, server.address, "--root", vendor.root, "--budget", 200]
+        done = run(*asked, "--prompts", "auto", "--json")
+    told = json.loads(done.stdout)
+    assert told["new"] == "prompted encoder" and told["prompt"]["taken"]
+    with Device.open(path) as device:
+        assert device.on_trial
+        device.rollback()
+        assert device.name == "old encoder"
+        with FileServer(vendor.files()) as server:
+            with pytest.raises(DataError, match='"off" or "auto", not \'on\''):
+                device.update(server.address, root=vendor.root, prompts="on")
+            assert server.requests == []
+            vendor.publish(tmp_path / "prompted.fala")
+            server.files = vendor.files()
+            assert device.update(server.address, root=vendor.root).prompt is None
 
 
 def test_mistakes(path, vendor, server, tmp_path):
@@ -64,7 +101,7 @@ def test_mistakes(path, vendor, server, tmp_path):
         assert done.exit_code == 1
         assert message in done.stderr
         assert done.stderr.startswith("fala-device: ")
-        assert done.stderr.count("\n") == 1
+        assert said(done.stderr).count("\n") == 1
     assert "repository" in run("update", "--help").stdout
 
 
@@ -96,7 +133,7 @@ def test_ctrl_c_in_a_download(path, vendor, server):
         time.sleep(0.02)
     child.send_signal(signal.SIGINT)
     printed, told = child.communicate(timeout=30)
-    assert (child.returncode, printed) == (1, "")
+    assert (child.returncode, printed) == (130, "")
     assert "old answers; the same command goes on" in told
     assert "Traceback" not in told
     server.special.clear()

@@ -41,8 +41,8 @@ def taken(tmp_path_factory, learned):
 
 
 @pytest.fixture
-def folder(tmp_path, learned):
-    return shutil.copytree(learned, tmp_path / "device")
+def folder(path):
+    return path
 
 
 @pytest.fixture

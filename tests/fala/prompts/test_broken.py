@@ -7,29 +7,9 @@ import pytest
 
 from adaptable import TEXTS
 from devices import sql
-from fala import Budget, Device, DeviceError
+from fala import Device, DeviceError
 from fala.testing import PowerCuts
-
-
-def mix(folder, say):
-    with Device.open(folder) as device:
-        say(device.refine(Budget(200), prompts="auto").prompt.taken)
-
-
-def is_new(folder, before, after):
-    """Whether a killed device has its prompt; it has it whole, or not at all, and goes on."""
-    assert Device.examine(folder).whole
-    with Device.open(folder) as device:
-        found = device.predict(TEXTS)
-        new = np.array_equal(found, after)
-        assert new or np.array_equal(found, before)
-        assert device.on_trial == device.can_roll_back == new
-        told = device.refine(Budget(200), prompts="auto").prompt
-        assert told.taken != new
-        np.testing.assert_array_equal(device.predict(TEXTS), after)
-        device.rollback()
-        np.testing.assert_array_equal(device.predict(TEXTS), before)
-    return new
+from promptable import is_new, mix
 
 
 @pytest.mark.parametrize(("unsynced", "count"), [("lost", None), ("some", 3)])

@@ -45,9 +45,9 @@ def rows(path, query):
         db.close()
 
 
-def test_a_fresh_file_is_of_version_7_in_wal(path, store):
-    assert len(MIGRATIONS) == 7
-    assert rows(path, "PRAGMA user_version") == [(7,)]
+def test_a_fresh_file_is_of_version_8_in_wal(path, store):
+    assert len(MIGRATIONS) == 8
+    assert rows(path, "PRAGMA user_version") == [(8,)]
     assert rows(path, "PRAGMA journal_mode") == [("wal",)]
 
 
@@ -372,4 +372,4 @@ def test_a_migration_that_fails_changes_nothing(path, monkeypatch):
     assert rows(path, "PRAGMA user_version") == [(1,)]
     assert rows(path, "SELECT name FROM sqlite_master WHERE name IN ('one', 'views')") == []
     Store(path).close()
-    assert rows(path, "PRAGMA user_version") == [(7,)]
+    assert rows(path, "PRAGMA user_version") == [(8,)]

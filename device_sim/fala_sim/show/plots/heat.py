@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,13 +20,21 @@ PAPER_DATA = {
 }
 
 
-def heat(shown: HeatMap, task: str, method: str) -> Plot:
+def largest(maps: Sequence[HeatMap]) -> float:
+    """The largest difference of some heat maps, whatever its sign: the end of their one scale."""
+    cells = [np.abs(shown.matrix[np.isfinite(shown.matrix)]) for shown in maps]
+    return max((float(own.max()) for own in cells if own.size), default=0.0) or 1.0
+
+
+def heat(shown: HeatMap, task: str, method: str, most: float) -> Plot:
     """Differences in cells, coloured on both sides of zero.
 
     Args:
         shown: What every user loses or gains with another's model.
         task: ``"classification"`` or ``"matching"``.
         method: The method's title.
+        most: The end of the scale of colours, on both sides of zero; the same for all heat maps
+            of a data set.
 
     Returns:
         The plot.
@@ -33,8 +42,6 @@ def heat(shown: HeatMap, task: str, method: str) -> Plot:
     number = NUMBERS[task]
     metric = METRICS[shown.metric]
     cells = shown.matrix
-    known = np.abs(cells[np.isfinite(cells)])
-    most = float(known.max()) if known.size and known.max() > 0 else 1.0
     small = max(4.0, min(8.0, 46 / len(shown.users)))
     names = [_short(user) for user in shown.users]
 

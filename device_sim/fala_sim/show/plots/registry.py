@@ -15,16 +15,18 @@ from fala_sim.show.entry import BENCHMARKS, Entry
 from fala_sim.show.plots.adapters import spans, trade_off
 from fala_sim.show.plots.cost import MEASURES, cost
 from fala_sim.show.plots.devices import devices
-from fala_sim.show.plots.heat import NUMBERS, heat
+from fala_sim.show.plots.heat import NUMBERS, heat, largest
 from fala_sim.show.plots.lines import chains, learning_curves
+from fala_sim.show.plots.passes import passes
 from fala_sim.show.plots.quality import pareto, quality
 from fala_sim.show.plots.style import OURS, Plot
 from fala_sim.show.tables.adapters import by_data
-from fala_sim.show.tables.heat_map import heat_map
+from fala_sim.show.tables.heat_map import HeatMap, heat_map
 from fala_sim.show.tables.profiles import profiles
 from fala_sim.show.tables.records import (
     Records,
     Setting,
+    by_method,
     by_setting,
     comparable,
     replacements,
@@ -53,6 +55,14 @@ def _pareto(records: Records) -> list[Plot]:
     return _drawn(pareto(setting, own) for setting, own in _settings(records))
 
 
+def _passes(records: Records) -> list[Plot]:
+    runs = replacements(records)
+    backbones = sorted({record["new"] for record in runs})
+    return _drawn(
+        passes(new, [record for record in runs if record["new"] == new]) for new in backbones
+    )
+
+
 def _curves(records: Records) -> list[Plot]:
     return _drawn(learning_curves(setting, own) for setting, own in by_setting(records.of("curve")))
 
@@ -75,23 +85,22 @@ def _adapter_spans(records: Records) -> list[Plot]:
 
 
 def _heat_maps(records: Records, task: str) -> list[Plot]:
-    """The paper's Figure 2 or 3 for every data set of its task."""
-    return _drawn(
-        _heat(records, setting, method)
-        for setting, _ in _settings(records)
-        if setting.task == task
-        for method in _HEAT_MAPS
-    )
+    """The paper's Figure 2 or 3 for every data set of its task, each data set's on one scale."""
+    plots = []
+    for setting, own in _settings(records):
+        if setting.task == task:
+            shown = [each for method in _HEAT_MAPS if (each := _heat_map(records, setting, method))]
+            most = largest(shown)
+            titles = {name: title(name, group) for name, group in by_method(own)}
+            plots += [heat(each, task, titles[each.method], most) for each in shown]
+    return plots
 
 
-def _heat(records: Records, setting: Setting, method: str) -> Plot | None:
-    own = [r for r in replacements(records) if r["data"] == setting.data and r["method"] == method]
+def _heat_map(records: Records, setting: Setting, method: str) -> HeatMap | None:
     try:
-        shown = heat_map(records, setting.data, method)
+        return heat_map(records, setting.data, method)
     except DataError:
-        # Nobody's model was tried on others.
-        return None
-    return heat(shown, setting.task, title(method, own))
+        return None  # nobody's model was tried on others
 
 
 def _settings(records: Records) -> Iterable[tuple[Setting, list[Record]]]:
@@ -109,6 +118,8 @@ def _entry(
 
 
 _ENTRIES = (
+    _entry("passes", "overview", _passes, "AUC against forward passes, all data sets together",
+           "replacement"),
     _entry("scores", "quality", _scores, "every user's score by method", "replacement"),
     *(
         _entry(str(number), "quality", partial(_heat_maps, task=task),

@@ -1,4 +1,4 @@
-"""What the records say, in a few sentences made from their numbers."""
+"""What the records say, in five sentences made from their numbers."""
 
 from __future__ import annotations
 
@@ -8,132 +8,157 @@ from fala_sim.metric.statistics import (
     Comparison,
     Figure,
     compare,
-    memory_growth,
+    differences,
     over_users,
     score,
     total_cost,
     total_flops,
 )
+from fala_sim.metric.value import Value, number
 from fala_sim.records import Record
 from fala_sim.show.plots.cost import times
+from fala_sim.show.plots.passes import VENDOR
 from fala_sim.show.plots.style import OURS
-from fala_sim.show.tables.records import by_method, by_setting, title
+from fala_sim.show.tables.records import by_method, by_setting, named_by_data, shared_by, title
 
-#: Methods that FaLA as shipped is compared with, in words.
-_OTHERS = {
-    "global": "the vendor's new model as it is",
-    "old": "the old personal model",
-    "fala-paper": "FaLA as in the paper",
-    "full": "all parameters tuned",
-    "adapter": "adapters",
-    "lora": "LoRA",
-}
+#: What trains a transformer on the user's labels.
+_TRAINED = ("full", "lora", "adapter")
+
+#: How far below the vendor's model a person must be to count as worse off, in AUC.
+WORSE = 0.005
+
+_AUC = score("auc")
 _COSTS = (
     ("forward passes", total_cost("forward_passes")),
     ("FLOPs", total_flops),
     ("seconds", total_cost("seconds")),
-    ("memory above the start", memory_growth),
 )
 
 
 def overview(records: Sequence[Record]) -> list[str]:
-    """FaLA's scores, then a sentence or two for every method that it is compared with.
+    """What FaLA keeps, at once and within its budget, against whom, at what cost, and who loses.
 
     Args:
         records: Of replacements, with the same seeds for every method of a data set.
 
     Returns:
-        The sentences; none where FaLA as shipped was not run.
+        At most five sentences, those for which there are records; none where FaLA as shipped was
+        not run.
     """
-    settings = [(setting, dict(by_method(own))) for setting, own in by_setting(records)]
-    scores = []
-    for setting, methods in settings:
-        value = over_users(methods.get(OURS, []), score("auc")).value()
-        if value is not None:
-            users = "1 user" if value.n == 1 else f"{value.n} users"
-            scores.append(f"{value.mean:.3f} on {setting.data} ({setting.backbones}, {users})")
-    if not scores:
+    methods = dict(by_method(named_by_data(records)))
+    ours = methods.get(OURS, [])
+    value = over_users(ours, _AUC).value()
+    if value is None:
         return []
-    against = (_against(name, [methods for _, methods in settings]) for name in _OTHERS)
-    return [
-        f"FaLA's mean AUC after the replacement is {_listed(scores)}.",
-        *(line for line in against if line),
+    vendor = next((name for name in VENDOR if name in methods), "")
+    trained = {name: methods[name] for name in _TRAINED if name in methods}
+    said = (
+        _kept(ours, value, methods, vendor),
+        _at_once(methods.get("fala-instant", []), methods.get(vendor, [])),
+        _against(ours, trained),
+        _cost(ours, trained),
+        _worse(ours, methods.get(vendor, [])),
+    )
+    return [sentence for sentence in said if sentence]
+
+
+def _kept(
+    ours: Sequence[Record], value: Value, methods: dict[str, list[Record]], vendor: str
+) -> str:
+    users = "1 person" if value.n == 1 else f"{value.n} people"
+    data = _listed(sorted({record["data"] for record in ours}))
+    passes = over_users(ours, total_cost("forward_passes")).value()
+    within = f" with {number(passes.mean)} forward passes each" if passes else ""
+    other = [
+        f"{what} {found.mean:.3f}"
+        for name, what in ((vendor, "the vendor's new model has"), ("old", "the old personal one"))
+        if (found := over_users(shared_by(methods.get(name, []), ours), _AUC).value())
     ]
+    beside = f"; on the same people {_listed(other)}" if other else ""
+    return f"FaLA's mean AUC is {value.mean:.3f} for {users} of {data}{within}{beside}."
 
 
-def _against(name: str, settings: Sequence[dict[str, list[Record]]]) -> str:
-    tests: list[Comparison] = []
-    ratios: dict[str, list[float]] = {word: [] for word, _ in _COSTS}
-    called = name
-    for methods in settings:
-        ours, theirs = methods.get(OURS, []), methods.get(name, [])
-        tested = compare(ours, theirs, score("auc"))
+def _at_once(instant: Sequence[Record], vendor: Sequence[Record]) -> str:
+    value = over_users(instant, _AUC).value()
+    if value is None:
+        return ""
+    tested = compare(instant, vendor, _AUC)
+    gain = f": {_by(tested)} the vendor's {_interval(tested)}" if tested else ""
+    return f"Before any forward pass it is {value.mean:.3f}{gain}."
+
+
+def _against(ours: Sequence[Record], trained: dict[str, list[Record]]) -> str:
+    parts = []
+    for name, theirs in trained.items():
+        tested = compare(ours, theirs, _AUC)
         if tested is None:
             continue
-        called = title(name, theirs)
-        tests.append(tested)
-        for word, figure in _COSTS:
-            ratio = _ratio(theirs, ours, figure)
-            if ratio is not None:
-                ratios[word].append(ratio)
-    if not tests:
+        sets = [compare(shared_by(ours, own), own, _AUC) for _, own in by_setting(theirs)]
+        signs = [test.difference.mean for test in sets if test is not None]
+        where = f", {_counted(signs)}" if len(signs) > 1 else ""
+        parts.append(f"{_by(tested)} {title(name, theirs)} {_interval(tested)}{where}")
+    if not parts:
         return ""
-    costs = [f"{_span(found)} the {word}" for word, found in ratios.items() if found]
-    cost = (
-        f" Beside one by FaLA, a replacement by {called} takes {_listed(costs)}." if costs else ""
+    return (
+        f"Against what trains the transformer on the same labels it is {'; '.join(parts)}. "
+        "An interval that holds zero tells no difference."
     )
-    return f"Against {_OTHERS[name]}: {_difference(tests)}{cost}"
 
 
-def _difference(tests: Sequence[Comparison]) -> str:
-    """How often FaLA is ahead, by how much, and whether so few users allow to say so."""
-    means = [test.difference.mean for test in tests]
-    above = sum(mean > 0 for mean in means)
-    low, high = min(means), max(means)
-    span = f"by {low:+.3f}" if low == high else f"by {low:+.3f} to {high:+.3f}"
-    sets = "the one data set" if len(tests) == 1 else f"{len(tests)} data sets"
-    ahead = (
-        f"FaLA's mean AUC is {'' if above else 'not '}higher on {sets}"
-        if len(tests) == 1
-        else f"FaLA's mean AUC is higher on {above} of {sets}"
+def _cost(ours: Sequence[Record], trained: dict[str, list[Record]]) -> str:
+    parts = []
+    for name, theirs in trained.items():
+        ratios = [
+            f"{times(ratio)} the {word}"
+            for word, figure in _COSTS
+            if (ratio := _ratio(theirs, ours, figure)) is not None
+        ]
+        if ratios:
+            parts.append(f"{title(name, theirs)} takes {_listed(ratios)}")
+    return f"Beside a replacement by FaLA, {'; '.join(parts)}." if parts else ""
+
+
+def _worse(ours: Sequence[Record], vendor: Sequence[Record]) -> str:
+    found = differences(ours, vendor, _AUC)
+    if not found:
+        return ""
+    below = sum(difference < -WORSE for difference in found)
+    who = "nobody" if not below else f"{below} of {len(found)} people"
+    are = "is" if below < 2 else "are"
+    return (
+        f"By more than {WORSE} AUC on their held-out rows, {who} {are} worse off than with the "
+        "vendor's new model."
     )
-    unsure = sum(not _clear(test) for test in tests)
-    doubt = (
-        f"; on {unsure} of them these users are too few to tell a difference from none"
-        if len(tests) > 1
-        else "; these users are too few to tell a difference from none"
-    )
-    return f"{ahead} ({span}){doubt if unsure else ''}."
 
 
-def _clear(test: Comparison) -> bool:
-    """Whether the difference's interval leaves zero out."""
+def _by(test: Comparison) -> str:
+    mean = test.difference.mean
+    return f"{abs(mean):.3f} {'above' if mean > 0 else 'below'}"
+
+
+def _interval(test: Comparison) -> str:
     value = test.difference
     if value.low is None or value.high is None:
-        return False
-    return value.low > 0 or value.high < 0
+        return "(too few people for an interval)"
+    return f"[{value.low:+.3f}, {value.high:+.3f}]"
+
+
+def _counted(signs: Sequence[float]) -> str:
+    """On how many data sets it is higher, and on how many lower."""
+    higher, lower = sum(sign > 0 for sign in signs), sum(sign < 0 for sign in signs)
+    counts = [f"{word} on {count} of {len(signs)}"
+              for word, count in (("higher", higher), ("lower", lower)) if count]  # fmt: skip
+    return f"{_listed(counts) or 'level on all'} data sets"
 
 
 def _ratio(theirs: Sequence[Record], ours: Sequence[Record], figure: Figure) -> float | None:
     """The ratio of the means over the same users; None where one was not measured or is nothing."""
-    both = _places(theirs) & _places(ours)
-    other, own = (
-        over_users([r for r in group if (r["user"], r["seed"]) in both], figure).value()
-        for group in (theirs, ours)
-    )
+    other = over_users(shared_by(theirs, ours), figure).value()
+    own = over_users(shared_by(ours, theirs), figure).value()
     if other is None or own is None or other.mean <= 0 or own.mean <= 0:
         return None
     return other.mean / own.mean
 
 
-def _places(records: Sequence[Record]) -> set[tuple[str, int]]:
-    return {(record["user"], record["seed"]) for record in records}
-
-
-def _span(ratios: Sequence[float]) -> str:
-    low, high = times(min(ratios)), times(max(ratios))
-    return low if low == high else f"{low} to {high}"
-
-
 def _listed(parts: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1]))) if parts else ""

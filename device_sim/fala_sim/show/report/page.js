@@ -25,3 +25,17 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   });
 }
+
+// Say of a table that is wider than the screen that it scrolls, and to which side there is more.
+const frames = [...document.querySelectorAll(".scroll")];
+const mark = (frame) => {
+  const hidden = frame.scrollWidth - frame.clientWidth;
+  frame.querySelector(".wide").hidden = hidden <= 1;
+  frame.classList.toggle("more-left", frame.scrollLeft > 1);
+  frame.classList.toggle("more-right", hidden - frame.scrollLeft > 1);
+};
+const seen = new ResizeObserver((entries) => entries.forEach((entry) => mark(entry.target)));
+for (const frame of frames) {
+  frame.addEventListener("scroll", () => mark(frame), { passive: true });
+  seen.observe(frame);
+}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fala import DataError
 from fala_sim.methods.registry import METHODS, find_method
-from fala_sim.metric.statistics import Figure, over_users, score
+from fala_sim.metric.statistics import Figure, over_users, place, score
 from fala_sim.metric.value import Value
 from fala_sim.records import KINDS, Kind, Record, read_records
 from fala_sim.show.tables.table import NOT_RUN, Cell, Table
@@ -168,6 +168,17 @@ def comparable(records: Sequence[Record]) -> list[Record]:
         shared = set.intersection(*seeds) or set.union(*seeds)
         kept += [record for record in own if record["seed"] in shared]
     return kept
+
+
+def shared_by(records: Sequence[Record], *others: Sequence[Record]) -> list[Record]:
+    """Those of the data sets, users and seeds that all others have, too."""
+    places = [{place(record) for record in group} for group in others]
+    return [record for record in records if all(place(record) in own for own in places)]
+
+
+def named_by_data(records: Sequence[Record]) -> list[Record]:
+    """Records whose users are named with their data set: two sets may have users of one name."""
+    return [{**record, "user": f"{record['data']}/{record['user']}"} for record in records]
 
 
 def described(records: Sequence[Record]) -> str:

@@ -1,0 +1,209 @@
+"""The engine of many machines: Ray places the jobs, each in a process of its own as elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fala import DataError, FalaError, __version__
+from fala_sim.engine.process import THREADS, Running
+from fala_sim.engine.shelf import Parcel, Shelf, unpack
+from fala_sim.engine.task import Call, Ended, Engine, Event, Gave, Needs, Task
+
+#: A cluster of one machine is nobody's to look at.
+_ALONE = {"include_dashboard": False}
+#: How often a job is run whose machine was lost under it.
+ATTEMPTS = 4
+
+
+@dataclass(frozen=True)
+class _Order:
+    """What a machine of the cluster is asked to do."""
+
+    job: Callable[[], Iterable[Any]]
+    parcels: tuple[Parcel, ...]
+    folder: str | None
+    threads: int
+    version: str
+
+
+@dataclass
+class _Sent:
+    """A task on its way."""
+
+    task: Task
+    attempt: int
+    start: float
+    error: str | None = None
+
+
+class RayEngine(Engine):
+    """Jobs on all machines of a Ray cluster."""
+
+    def __init__(self, address: str | None, jobs: int) -> None:
+        """Connect to a cluster.
+
+        Args:
+            address: Of its head; None starts one of this machine alone.
+            jobs: Cores of that one.
+
+        Raises:
+            DataError: If Ray is not installed, or the cluster cannot be reached.
+        """
+        # Read when it is imported: nothing of a run is anybody else's business.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        try:
+            import ray
+        except ImportError as error:
+            raise DataError(
+                "--engine ray: Ray is not installed: install fala-sdk with the extra [cluster]"
+            ) from error
+        self._ray = ray
+        if not ray.is_initialized():
+            alone = {"num_cpus": jobs, **_ALONE}
+            given: dict[str, Any] = {"address": address} if address else alone
+            try:
+                ray.init(**given, runtime_env=_environment(1), logging_level=logging.ERROR)
+            except (OSError, RuntimeError, ValueError) as error:
+                first = str(error).strip().partition("\n")[0]
+                raise DataError(f"{address or 'a cluster of this machine'}: {first}") from error
+        self._remote = ray.remote(_on_node)
+        self._shelf = Shelf(ray.put)
+
+    def run(self, ready: Sequence[tuple[Task, Call]]) -> Iterator[Event]:
+        """See ``Engine``."""
+        ray = self._ray
+        waiting = deque((task, call, 1) for task, call in ready)
+        sent: dict[Any, _Sent] = {}
+        try:
+            while waiting or sent:
+                while waiting and len(sent) < self._room():
+                    task, call, attempt = waiting.popleft()
+                    now = time.perf_counter()
+                    try:
+                        sent[self._send(task, call)] = _Sent(task, attempt, now)
+                    except FalaError as error:  # what it reads cannot be read any more
+                        yield Ended(task, str(error), 0.0)
+                if not sent:
+                    continue
+                for stream in ray.wait(list(sent), num_returns=1, timeout=1.0)[0]:
+                    one = sent[stream]
+                    try:
+                        what, value, origin = ray.get(next(stream))
+                    except StopIteration:
+                        del sent[stream]
+                        why = "its process said nothing" if one.error is None else one.error
+                        yield Ended(one.task, why, time.perf_counter() - one.start)
+                    except ray.exceptions.RayError as lost:
+                        del sent[stream]
+                        yield from self._again(one, lost, waiting)
+                    else:
+                        if what == "gave":
+                            yield Gave(one.task, value, origin)
+                        else:
+                            one.error = value
+        finally:
+            for stream in sent:
+                ray.cancel(stream, force=True)
+
+    def _room(self) -> int:
+        """How many tasks the cluster is told of: twice what it can run, and never none."""
+        return 2 + 2 * int(self._ray.cluster_resources().get("CPU", 1))
+
+    def _send(self, task: Task, call: Call) -> object:
+        needs = self._fitting(task.needs)
+        order = _Order(
+            call.job,
+            self._shelf.parcels(call.inputs()),
+            None if call.folder is None else str(call.folder.absolute()),
+            needs.cpus,
+            __version__,
+        )
+        options: dict[str, Any] = {"num_cpus": needs.cpus, "memory": needs.memory}
+        if needs.cpus > 1:
+            options["runtime_env"] = _environment(needs.cpus)
+        # Ray itself would run it again with what was recorded meanwhile.
+        remote = self._remote.options(num_returns="streaming", max_retries=0, **options)
+        return remote.remote(order)
+
+    def _fitting(self, needs: Needs) -> Needs:
+        """What a job is given: no more than the largest machine has, or it would wait for ever."""
+        have = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        cpus = max((int(one.get("CPU", 0)) for one in have), default=1)
+        memory = max((int(one.get("memory", 0)) for one in have), default=needs.memory)
+        return Needs(max(1, min(needs.cpus, cpus)), min(needs.memory, memory))
+
+    def _again(
+        self, one: _Sent, lost: Exception, waiting: deque[tuple[Task, Call, int]]
+    ) -> Iterator[Event]:
+        """Put a task whose machine was lost in front, without what it gave before that."""
+        seconds = time.perf_counter() - one.start
+        why = f"{type(lost).__name__}: {str(lost).strip().partition(chr(10))[0]}"
+        if one.error is not None:  # it had come to its end
+            yield Ended(one.task, one.error, seconds)
+        elif isinstance(lost, self._ray.exceptions.RayTaskError):  # a mistake, which stays one
+            yield Ended(one.task, why, seconds)
+        elif one.attempt >= ATTEMPTS:
+            yield Ended(one.task, f"lost {one.attempt} times; at last {why}", seconds)
+        else:
+            try:
+                waiting.appendleft((one.task, one.task.make(), one.attempt + 1))
+            except FalaError as error:
+                yield Ended(one.task, str(error), seconds)
+
+
+def _environment(threads: int) -> dict[str, Any]:
+    return {"env_vars": dict.fromkeys(THREADS, str(threads))}
+
+
+def _on_node(order: _Order) -> Iterator[tuple[str, Any, Mapping[str, Any] | None]]:
+    """Run a job on a machine of the cluster, in a process of its own, and pass on what it gives."""
+    import ray
+
+    from fala_sim.origin import provenance
+
+    node = ray.get_runtime_context().get_node_id()[:12]
+    try:
+        if order.version != __version__:
+            raise DataError(
+                f"has fala-sdk {__version__}, and the driver {order.version}: install the same"
+            )
+        if order.folder is not None and not Path(order.folder).is_dir():
+            raise DataError(
+                f"{order.folder}: is not there; trainings work in the run's folder: name one with "
+                "--results that all machines share"
+            )
+        stands = unpack(order.parcels, ray.get)
+    except FalaError as error:
+        yield "ended", f"machine {node}: {error}", None
+        return
+    origin = provenance(node)
+    with _no_main():
+        running = Running(order.job, order.threads, stands)
+    try:
+        for item in running.all():
+            yield "gave", item, origin
+        yield "ended", running.error, None
+    finally:
+        if running.error is None:
+            running.kill()
+
+
+@contextmanager
+def _no_main() -> Iterator[None]:
+    """Keep a job's process from importing the program of Ray's worker, which it has no use for."""
+    main = sys.modules["__main__"]
+    file = main.__dict__.pop("__file__", None)
+    try:
+        yield
+    finally:
+        if file is not None:
+            main.__file__ = file

@@ -1,0 +1,44 @@
+"""The engine of one machine."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import wait as wait_for
+
+from fala_sim.engine.process import Running
+from fala_sim.engine.task import Call, Ended, Engine, Event, Gave, Task
+
+
+class LocalEngine(Engine):
+    """Some jobs at once on this machine, each with its share of the cores."""
+
+    def __init__(self, jobs: int) -> None:
+        """Nothing is started.
+
+        Args:
+            jobs: How many at once.
+        """
+        self._jobs = jobs
+
+    def run(self, ready: Sequence[tuple[Task, Call]]) -> Iterator[Event]:
+        """See ``Engine``."""
+        threads = max(1, (os.cpu_count() or 1) // self._jobs)
+        waiting = deque(ready)
+        running: list[tuple[Task, Running]] = []
+        try:
+            while waiting or running:
+                while waiting and len(running) < self._jobs:
+                    task, call = waiting.popleft()
+                    running.append((task, Running(call.job, threads)))
+                wait_for([source for _, one in running for source in one.sources])
+                for task, one in list(running):
+                    for item in one.take():
+                        yield Gave(task, item)
+                    if one.error is not None:
+                        running.remove((task, one))
+                        yield Ended(task, one.error, one.seconds)
+        finally:
+            for _, one in running:
+                one.kill()

@@ -1,0 +1,106 @@
+"""Where jobs run: what they give is written by the driver alone, whatever becomes of them."""
+
+import json
+import os
+import time
+
+import pytest
+
+from driver import run, task_of
+from fala_sim.engine.local import LocalEngine
+from fala_sim.engine.shelf import Shelf, unpack
+from fala_sim.records import Key, read_record, read_records
+from giving import die, give, refuse, threads
+
+pytestmark = pytest.mark.usefixtures("warm_jobs")
+
+
+def key(user, variant=""):
+    return Key("curve", "d", "m", user, 0, variant)
+
+
+def test_records_come_as_they_are_made_and_a_bad_end_loses_none(tmp_path):
+    spent = tmp_path / "work" / "spent"
+    spent.mkdir(parents=True)
+    tasks = [
+        task_of("dead", die, key("dead")),
+        task_of("refused", refuse, key("refused")),
+        task_of("good", give, *(key("good", str(n)) for n in range(3))),
+        task_of("threads", threads, key("threads")),
+    ]
+    failures, said = run(tmp_path, tasks)
+    assert sorted(failures) == [
+        "dead: its process ended (SIGKILL; SIGKILL is often too little memory)",
+        "refused: enough of this",
+    ]
+    assert len(said) == 4 and said[-1].startswith("[4/4]")
+    found = {(one["user"], one["variant"]): one for one in read_records(tmp_path, "curve")}
+    good = {("good", str(n)) for n in range(3)}
+    assert set(found) == {("dead", ""), ("refused", ""), ("threads", ""), *good}
+    processes = {found[name]["process"] for name in good}
+    assert len(processes) == 1 and processes != {os.getpid()}
+    assert found["threads", ""]["threads"] == str(max(1, (os.cpu_count() or 1) // 2))
+    assert found["dead", ""]["provenance"]["machine"]["node"] == "local"
+
+
+def test_to_stop_asking_ends_what_runs(tmp_path):
+    tasks = [task_of(str(n), give, key(str(n), "a"), key(str(n), "b")) for n in range(2)]
+    slow = [(task, task.make()) for task in tasks]
+    for _, call in slow:
+        call.job.keywords["seconds"] = 0.4
+    events = LocalEngine(2).run(slow)
+    first = next(events)
+    start = time.perf_counter()
+    events.close()
+    assert time.perf_counter() - start < 0.35
+    with pytest.raises(ProcessLookupError):
+        os.kill(first.item.content["process"], 0)
+
+
+def test_what_was_made_of_is_removed_after_the_record_that_it_made(tmp_path):
+    for spent in (tmp_path / "folder", tmp_path / "file"):
+        if spent.name == "folder":
+            (spent / "inner").mkdir(parents=True)
+        else:
+            spent.write_text("x")
+        task = task_of("one", give, key(spent.name))
+        call = task.make()
+        call.job.keywords["spent"] = spent
+        run(tmp_path / "results", [type(task)("one", lambda call=call: call, task.recorded)])
+        assert read_record(tmp_path / "results", key(spent.name)) is not None
+        assert not spent.exists()
+
+
+def test_contents_travel_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "there"))
+    (tmp_path / "there").mkdir()
+    (tmp_path / "model" / "inner").mkdir(parents=True)
+    for name in ("model/one.json", "model/inner/two.json", "three.fala"):
+        (tmp_path / name).write_text(json.dumps(name))
+    (tmp_path / "same.fala").write_text(json.dumps("three.fala"))
+    store, asked = {}, []
+
+    def put(content):
+        store[len(store)] = content
+        return len(store) - 1
+
+    def fetch(where):
+        asked.append(where)
+        return store[where]
+
+    shelf = Shelf(put)
+    paths = [tmp_path / name for name in ("model", "three.fala", "same.fala")]
+    for _ in range(2):
+        stands = unpack(shelf.parcels(paths), fetch)
+        assert len(store) == len(asked) == 3
+    for name in ("model/one.json", "model/inner/two.json"):
+        assert (tmp_path / name).read_text() == json.dumps(name)
+        inner = name.removeprefix("model/")
+        moved = stands[str(tmp_path / "model")] + "/" + inner
+        assert moved.startswith(str(tmp_path / "there"))
+        with open(moved) as file:  # noqa: PTH123
+            assert json.load(file) == name
+    # What changed is another content.
+    (tmp_path / "three.fala").write_text("changed")
+    unpack(shelf.parcels(paths), fetch)
+    assert len(store) == len(asked) == 4

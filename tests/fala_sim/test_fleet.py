@@ -1,0 +1,201 @@
+"""A fleet of real device folders: few of them, and invented readers."""
+
+import json
+import math
+import random
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("pyarrow", reason="Parquet comes with the extra [cluster]")
+
+from driver import InProcess
+from fala import Device
+from fala_sim import engine
+from fala_sim.cli import main
+from fala_sim.engine import inputs
+from fala_sim.fleet import life, report, rows, world
+from fala_sim.fleet.life import live
+
+#: Figures that no seed decides.
+TIMED = {"seconds", "spent", "learned", "start"}
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A vendor with few public readers."""
+    with pytest.MonkeyPatch.context() as patched:
+        for name, count in {"_READERS": 16, "_MORE": 20, "_EACH": 30, "_POOL": 250}.items():
+            patched.setattr(world, name, count)
+        yield patched
+
+
+@pytest.fixture(scope="module")
+def place(small, tmp_path_factory):
+    return world.prepare(tmp_path_factory.mktemp("fleet"), 0, lambda line: None)
+
+
+@pytest.fixture(scope="module")
+def shared(place):
+    return world.load(place)
+
+
+def untimed(row):
+    return {
+        name: value for name, value in row.items()
+        if not any(name.endswith(word) for word in TIMED) and not isinstance(value, float)
+    } | {name: value for name, value in row.items() if name.startswith("auc")}  # fmt: skip
+
+
+def lucky(monkeypatch, **shares):
+    """What happens to every device, whatever its number."""
+    usual = {"DAMAGED": 0.0, "KILLED": 0.0, "SHADOWED": 0.0, "LEAVING": 0.0, "CANARY": 1.0}
+    for name, share in {**usual, **shares}.items():
+        monkeypatch.setattr(life, name, share)
+    monkeypatch.setattr(life, "_LABELS", 100)
+    monkeypatch.setattr(life, "_SPREAD", 0.0)
+
+
+def test_a_device_lives_through_three_releases_and_refuses_the_broken_one(
+    shared, tmp_path, monkeypatch
+):
+    lucky(monkeypatch, SHADOWED=1.0)
+    row = live(3, 0, shared, tmp_path / "one")
+    outcomes = {name: rows.OUTCOMES[row[f"{name}_outcome"]] for name in rows.OFFERED}
+    assert outcomes["broken"] == "refused"
+    assert {outcomes["transformer"], outcomes["retrained"]} <= {"personal", "calibrated", "vendor"}
+    assert 0 < row["transformer_passes"] <= row["budget"]
+    assert row["broken_after"] == row["broken_before"]
+    assert row["blind_vendor"] < 0.5 < row["blind_before"]  # the wrong way round
+    assert row["blind_refused"] == 1
+    assert 0 < row["learned"] < row["seconds"] <= row["spent"]
+    assert [day for day in rows.DAYS if 0 <= row[f"auc_{day}"] <= 1] == list(rows.DAYS)
+    assert not (tmp_path / "one").exists()
+
+
+def test_what_goes_wrong_is_survived_and_counted(shared, tmp_path, monkeypatch):
+    lucky(monkeypatch, DAMAGED=1.0, KILLED=1.0)
+    monkeypatch.setattr(life, "_LABELS", 24)
+    opened = []
+    true = Device.open
+    monkeypatch.setattr(life.Device, "open", lambda path: opened.append(path) or true(path))
+    row = live(3, 0, shared, tmp_path / "one")
+    for name in ("transformer", "broken", "retrained"):
+        assert (row[f"{name}_damaged"], row[f"{name}_killed"]) == (1, 1)
+    assert len(opened) >= 3  # after every kill
+    assert row["transformer_passes"] <= row["budget"]
+    # The same seed is the same life, kills and all.
+    assert untimed(live(3, 0, shared, tmp_path / "two")) == untimed(row)
+
+
+def test_a_user_who_leaves_is_offered_nothing_more(shared, tmp_path, monkeypatch):
+    lucky(monkeypatch, LEAVING=1.0)
+    row = live(2, 0, shared, tmp_path / "one")
+    assert row["left"] == 1
+    assert all(rows.OUTCOMES[row[f"{name}_outcome"]] == "gone" for name in rows.OFFERED)
+    columns = rows.columns_of([row])
+    assert math.isnan(columns["auc_90"][0]) and columns["transformer_passes"][0] == 0
+
+
+def call(*given):
+    return CliRunner().invoke(main, ["fleet", *map(str, given)], catch_exceptions=False)
+
+
+def test_chunks_are_kept_and_a_larger_fleet_goes_on(small, place, tmp_path, monkeypatch):
+    here = InProcess()
+    monkeypatch.setattr(engine, "open_engine", lambda *_, **__: here)
+    monkeypatch.setattr(life, "DAYS", (0, 90))
+    monkeypatch.setattr(life, "_LABELS", 8)
+    (tmp_path / place.name).symlink_to(place)  # the vendor's part is made
+    given = ("--chunk", 2, "--out", tmp_path)
+    assert call("--devices", 3, *given).exit_code == 0
+    assert here.labels == ["devices 0 to 1", "devices 2 to 2"]
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("rows/*")}
+    done = call("--devices", 4, *given, "--json")
+    assert here.labels[2:] == ["devices 2 to 3"]  # the last one had too few
+    first = min(kept)
+    assert first.stat().st_mtime_ns == kept[first]
+    assert "1 of 2 chunks are there already" in done.stderr
+    found = json.loads(done.stdout)
+    assert (found["devices"], found["chunks"]) == (4, 2)
+    assert found["cost"]["projected_core_hours"] > 1
+    # Everything is read, and nothing run.
+    told = call("--report", "--out", tmp_path)
+    assert told.exit_code == 0 and len(here.labels) == 3
+    for words in ("4 devices", "Quality (mean AUC", "Release 'transformer'", "core-hours"):
+        assert words in told.stdout
+    columns, about = rows.read(sorted(kept))
+    assert sorted(columns["device"]) == [0, 1, 2, 3]
+    assert json.loads(about[0]["provenance"])["machine"]["node"] == "local"
+    fails(call("--devices", 4, "--chunk", 3, "--out", tmp_path), "another size of chunks")
+    first.write_bytes(b"PAR1 and no more")
+    fails(call("--report", "--out", tmp_path), "delete it to run its devices again")
+    fails(call("--report", "--out", tmp_path / "none"), "no devices were run there yet")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    fails(call("--report", "--out", tmp_path), "with the extra [cluster]")
+
+
+def fails(done, *parts):
+    assert done.exit_code == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("fala-sim: ")
+    assert all(part in line for part in parts), line
+
+
+def made_up(count):
+    """Rows of devices that nobody ran, whose figures are known."""
+    rng = random.Random(0)
+    found = []
+    for number in range(count):
+        row = dict.fromkeys(rows.COLUMNS, 0) | {"device": number, "left": 255, "labels": 10}
+        row |= {f"auc_{day}": 0.7 for day in rows.DAYS}
+        row |= {"transformer_outcome": 1, "transformer_before": 0.7, "transformer_vendor": 0.6}
+        row |= {"transformer_after": 0.8 if number % 4 else 0.5, "transformer_passes": 20}
+        row |= {"transformer_seconds": 0.5, "spent": 1.0, "tried": int(number % 10 == 0)}
+        row |= {"blind": 0.5, "blind_vendor": 0.2, "blind_before": 0.7, "blind_refused": 1}
+        if number < count // 20:
+            row |= {"broken_outcome": rows.OUTCOMES.index("refused" if number % 5 else "personal")}
+            row |= {"broken_before": 0.7, "broken_after": 0.7 if number % 5 else 0.3}
+        found.append(row | {"kind": rng.randrange(5)})
+    return found
+
+
+def test_the_report_counts_who_is_better_off_and_what_was_stopped(tmp_path):
+    about = {"seed": "0", "start": "3.6"}
+    for number in range(2):
+        part = made_up(400)[number * 200 : (number + 1) * 200]
+        rows.write(tmp_path / "rows" / f"{number:06}.parquet", rows.columns_of(part), about)
+    found = report.report(tmp_path)
+    assert found["bytes_a_row"] < 200
+    release = found["releases"]["transformer"]
+    assert release["carried"]["better"] == 0.75 and release["carried"]["worse"] == 0.25
+    assert release["carried"]["tail"] == pytest.approx(-0.2)
+    assert release["passes_in_all"] == 8000
+    assert release["watt_hours_in_all"] == pytest.approx(400 * 0.5 * 3 / 3600)
+    broken = found["broken"]
+    assert (broken["canary"], broken["canary_refused"], broken["harmed"]) == (20, 0.8, 4)
+    assert broken["halted"] and broken["tried_on_a_copy"] == 40
+    assert broken["plain"]["auc"] == pytest.approx(0.2)
+    assert found["cost"]["projected_core_hours"] == pytest.approx((1e6 + 1000 * 3.6) / 3600)
+    text = "\n".join(report.told(found))
+    assert "the roll-out ended there, with 4 of 400 devices harmed" in text
+    assert "75.0% of users better off" in text
+
+
+def test_what_a_fleet_shares_travels(place, tmp_path):
+    """On another machine it is read from where it was unpacked."""
+    moved = {str(path): str(tmp_path / path.name) for path in world.files_of(place)}
+    for path, there in moved.items():
+        Path(there).write_bytes(Path(path).read_bytes())
+    inputs.settle(moved)
+    try:
+        found = world.load(place)
+        texts = [post.text for post in found.posts[:3]]
+        release = replace(found.releases["transformer"], name="moved")
+        assert release.path.parent == tmp_path
+        assert release.inputs(texts).shape[0] == 3
+    finally:
+        inputs.settle({})

@@ -1,0 +1,55 @@
+"""Jobs of the laboratory's tests: cheap ones, and some that end badly."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from fala import DataError
+from fala_sim.engine.inputs import here
+from fala_sim.records import Key
+from fala_sim.run.made import Made, Spent
+
+
+def give(*keys, seconds=0.0, spent=None):
+    """A record a key, each after some seconds."""
+    for number, key in enumerate(keys):
+        time.sleep(seconds)
+        yield Made(key, {"given": number, "process": os.getpid()})
+    if spent is not None:
+        yield Spent(spent)
+
+
+def die(key):
+    """Give a record, and be killed."""
+    yield Made(key, {"given": 0})
+    time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def refuse(key):
+    """Give a record, and what is no record, and fail."""
+    yield Made(key, {"given": 0})
+    yield Made(Key("curve", "d", "m", "no json", 0), {"given": object})
+    raise DataError("enough of this")
+
+
+def read(key, file, folder):
+    """What is in a file and in a folder of the driver's, and whether they are somewhere else."""
+    files = sorted(path.name for path in here(folder).rglob("*") if path.is_file())
+    text = here(file).read_text()
+    yield Made(key, {"text": text, "files": files, "moved": here(file) != file})
+
+
+def threads(key):
+    """The numeric libraries' threads."""
+    yield Made(key, {"threads": os.environ["OMP_NUM_THREADS"]})
+
+
+def burn(key, seconds):
+    """Work for some seconds of processor time."""
+    start = time.process_time()
+    number = 0
+    while time.process_time() - start < seconds:
+        number += sum(range(1000))
+    yield Made(key, {"given": 0, "seconds": seconds, "folder": str(Path.cwd())})
