@@ -112,7 +112,9 @@ def build_builtin(
             Teacher(load_teacher(), work), sample(corpus, recipe, seed), recipe.bert, work, seed
         )
     except ImportError as error:
-        raise ExportError(f"install fala-sdk[export] to train the models ({error})") from error
+        raise ExportError(
+            f"pip install 'fala-sdk[export]' to train the models ({error})"
+        ) from error
     return [
         export_word_vectors(
             vectors,

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from fala import DataError
-from fala.vendor.commands import Group
+from fala.vendor.commands import SETTINGS, Group
+from fala.vendor.names import Described, Named
+from fala_sim import names
 from fala_sim.convert.commands import convert_group
-from fala_sim.data.commands import data_group
+from fala_sim.data.commands import data_group, data_sets
 from fala_sim.fleet.commands import fleet_command
 from fala_sim.packing import pack_command
 
@@ -26,10 +29,17 @@ if TYPE_CHECKING:
 
 Made = TypeVar("Made")
 
+_log = logging.getLogger("fala.sim")
+
 _DATA = "md-agreement,hs-brexit,movielens"
 
 
-@click.group("fala-sim", cls=Group)
+class _Laboratory(Group):
+    extra = "sim"
+
+
+@click.group("fala-sim", cls=_Laboratory, context_settings=SETTINGS)
+@click.version_option(package_name="fala-sdk")
 def main() -> None:
     """The laboratory of FaLA: real users' data and simulated devices."""
 
@@ -61,6 +71,7 @@ def _run_options(command: Callable[..., None]) -> Callable[..., None]:
     options = (
         click.option(
             "--data", default=_DATA, show_default=True, callback=_data_names,
+            type=Named(data_sets, several=True),
             help="Data sets, by name (`fala-sim data list`), as FORMAT:DIR or rows:FILE. "
             "Adapters' tables are of cola,mrpc by default, prompts' of md-agreement.",
         ),
@@ -79,20 +90,27 @@ def _run_options(command: Callable[..., None]) -> Callable[..., None]:
             "Of adapters' tables: trainings, 3 by default. Of prompts': both.",
         ),
         click.option(
-            "--old", default="glove", show_default=True, help="The backbone that devices have."
+            "--old", default="glove", show_default=True, help="The backbone that devices have.",
+            type=Named(names.old_backbones, files=True),
         ),
         click.option(
             "--new", default="minilm", show_default=True,
+            type=Named(names.new_backbones, files=True),
             help="The backbone that comes: minilm, a Hugging Face folder, or a bundle (without "
             "the methods that train it). tuned:minilm, or tuned:FOLDER, is trained on each data "
             "set's public first.",
         ),
         click.option(
-            "--extent", type=click.Choice(["quick", "whole"]), default="quick", show_default=True,
-            help="Of prompts' tables: a slice of the data for two cores and an hour, or all of it.",
+            "--extent", default="quick", show_default=True,
+            type=Described({
+                "quick": "a slice of the data, for two cores and an hour or two",
+                "whole": "all of it",
+            }),
+            help="Of prompts' tables: how much of the data.",
         ),
         click.option(
-            "--methods", default="", callback=_names, help="Some methods only, by name."
+            "--methods", default="", callback=_names, help="Some methods only, by name.",
+            type=Named(names.methods, several=True),
         ),
         click.option(
             "--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, show_default="cores",
@@ -119,35 +137,10 @@ _ASKED = click.option(
 )  # fmt: skip
 
 
-class _Listing(click.Command):
-    """A command whose help lists a registry."""
-
-    @abstractmethod
-    def entries(self) -> Iterable[Entry[Any]]:
-        """What is listed."""
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Every name with its one line."""
-        with formatter.section("NAME is one of"):
-            formatter.write_dl([(entry.name, entry.about) for entry in self.entries()])
-
-
-class _Tables(_Listing):
-    def entries(self) -> Iterable[Entry[Any]]:
-        from fala_sim.show.tables.registry import TABLES
-
-        return TABLES.values()
-
-
-class _Figures(_Listing):
-    def entries(self) -> Iterable[Entry[Any]]:
-        from fala_sim.show.plots.registry import FIGURES
-
-        return FIGURES.values()
-
-
 def _run(results: Path, kinds: Iterable[Kind], options: Mapping[str, Any]) -> list[str]:
     """Run what is missing; a line for each job that failed."""
+    if find_spec("transformers") is None:  # else every job would find it out for itself
+        raise ModuleNotFoundError("No module named 'transformers'", name="transformers")
     from fala_sim.engine import open_engine
     from fala_sim.methods.registry import METHODS, find_method
     from fala_sim.run.laboratory import run
@@ -170,6 +163,7 @@ def _failed(failures: list[str]) -> DataError:
 
 
 def _say(line: str) -> None:
+    _log.info("%s", line)
     click.echo(line, err=True)
 
 
@@ -228,8 +222,8 @@ def all_command(results: Path, **options: object) -> None:
         raise _failed(failures)
 
 
-@main.command("table", cls=_Tables)
-@click.argument("name")
+@main.command("table")
+@click.argument("name", type=Named(names.tables))
 @_ASKED
 @_run_options
 @_JSON
@@ -238,8 +232,8 @@ def table_command(name: str, as_json: bool, asked: bool, results: Path, **option
 
     Nothing is run and nothing is written, unless --run asks for what is missing.
 
-    The tables of writers' prompts are of --extent; of PerPLM's data there is none here of SQuAD,
-    the 17 additional tasks and the recommendation of hashtags, and they are left out.
+    The tables of writers' prompts are of --extent. Left out for want of data: the 17 additional
+    tasks and SQuAD (adapters), the recommendation of hashtags (prompts).
     """
     from fala_sim.show.tables.registry import find_table
 
@@ -249,8 +243,8 @@ def table_command(name: str, as_json: bool, asked: bool, results: Path, **option
     _show(find_table(name), results, asked, options, show)
 
 
-@main.command("figure", cls=_Figures)
-@click.argument("name")
+@main.command("figure")
+@click.argument("name", type=Named(names.figures))
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),

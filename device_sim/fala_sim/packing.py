@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
-from filelock import FileLock, Timeout
 
 from fala import DataError
+from fala.vendor.commands import Command
 from fala_sim.records import PACKED, Key, Record, key_of, loose_records, read_packed
 
 
@@ -46,6 +46,8 @@ def pack(results: Path) -> Packed:
         DataError: If there are no records, one cannot be read, a file cannot be written, or
             another process packs here.
     """
+    from filelock import FileLock, Timeout
+
     if not results.is_dir():
         raise DataError(f"{results}: no such folder")
     work = results / "work"
@@ -131,7 +133,7 @@ def _remove_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-@click.command("pack")
+@click.command("pack", cls=Command)
 @click.option(
     "--results", type=click.Path(path_type=Path), default=Path("fala-results"), show_default=True,
     help="Folder of the records.",

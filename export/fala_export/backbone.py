@@ -16,6 +16,7 @@ from fala.vendor import Example, OnnxEncoder, Vectors, unique_texts
 from fala.vendor.answers import expected_answers
 from fala.vendor.layout import ONNX, ONNX_MODEL, ORT, ORT_MODEL, ORT_OPERATORS, TOKENIZER
 from fala_export.cost import cost
+from fala_export.embedding import embed
 from fala_export.models.encoder import Encoder, load_encoder
 from fala_export.optional.surgery import add_optional_inputs
 from fala_export.ort_format import to_ort
@@ -23,6 +24,7 @@ from fala_export.parity import compare, compare_logits, speed
 from fala_export.parity_texts import parity_texts
 from fala_export.precision.calibration import token_sequences
 from fala_export.precision.weights import PRECISIONS, quantize
+from fala_export.progress import progress
 
 _MEGABYTE = 1_000_000
 _NAMES = {"none": "fp32"}  # a precision in the manifest
@@ -112,9 +114,10 @@ def load(source: str, pooling: str | None = None, revision: str | None = None) -
     for package in ("torch", "transformers", "optimum", "onnx"):
         if find_spec(package) is None:
             raise ExportError(
-                f"install fala-sdk[export] to load a transformer ({package} is missing)"
+                f"pip install 'fala-sdk[export]' to load a transformer ({package} is missing)"
             )
-    return load_encoder(source, pooling, revision)
+    with progress("loading the model"):
+        return load_encoder(source, pooling, revision)
 
 
 def convert(encoder: Encoder, options: ExportOptions, examples: Sequence[Example]) -> Export:
@@ -128,12 +131,15 @@ def convert(encoder: Encoder, options: ExportOptions, examples: Sequence[Example
     Raises:
         ExportError: The model cannot be exported so, or loses more than it may.
     """
-    from fala_export.onnx_graph import encoder_graph
+    with progress("loading libraries"):
+        from fala_export.onnx_graph import encoder_graph
 
     max_length = encoder.length(options.max_length)
     texts = unique_texts(examples)
-    reference = encoder.encode(texts, max_length)
-    float_model = encoder_graph(encoder.module)
+    with progress("embedding texts in float32", len(texts)) as bar:
+        reference = encoder.encode(texts, max_length, step=bar.update)
+    with progress("tracing the graph"):
+        float_model = encoder_graph(encoder.module)
     sequences = token_sequences(encoder.tokenizer, max_length)
     wanted = reversed(PRECISIONS) if options.precision == "auto" else (options.precision,)
     cosines = {}
@@ -147,7 +153,7 @@ def convert(encoder: Encoder, options: ExportOptions, examples: Sequence[Example
         backbone = OnnxEncoder(
             model, encoder.tokenizer, max_length=max_length, pad_id=encoder.pad_id
         )
-        exported = backbone.encode(texts)
+        exported = embed(backbone, texts, f"embedding texts in {precision}")
         cosines[precision] = compare(exported, reference)["mean_cosine"]
         if cosines[precision] >= options.min_cosine:
             return Export(
@@ -212,7 +218,8 @@ def pack(
         for text in texts[:: -(-len(texts) // _TIMED_TEXTS)]
         for _, ids, mask in encoder.batches([text], export.max_length)
     ]
-    timing = speed(export.float_model, export.model, passes)
+    with progress("measuring speed"):
+        timing = speed(export.float_model, export.model, passes)
     manifest = Manifest(
         name=options.name,
         kind=ORT if options.ort else ONNX,

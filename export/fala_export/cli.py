@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from fala.vendor.commands import Group, end_with_input
+from fala.vendor.commands import SETTINGS, Group, end_with_input
 from fala_export.commands.adapter import adapter
 from fala_export.commands.backbone import backbone
 from fala_export.commands.bridge import bridge
@@ -19,7 +19,11 @@ from fala_export.commands.train import train
 from fala_export.commands.word_vectors import word_vectors
 
 
-@click.group("fala-export", cls=Group)
+class _Vendors(Group):
+    extra = "export"
+
+
+@click.group("fala-export", cls=_Vendors, context_settings=SETTINGS)
 @click.version_option(package_name="fala-sdk")
 def main() -> None:
     """Turn models into bundles for FaLA's devices."""

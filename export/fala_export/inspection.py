@@ -123,7 +123,7 @@ def _cost(bundle: Bundle) -> dict[str, Any]:
 
         return {"cost": cost(bundle.read(ONNX_MODEL))}
     except ImportError as error:
-        return _unknown(f"install fala-sdk[export] to count it ({error})")
+        return _unknown(f"pip install 'fala-sdk[export]' to count it ({error})")
     except ExportError as error:
         return _unknown(str(error))
 

@@ -62,6 +62,7 @@ from fala.store.repair import RepairReport
 from fala.updates.limits import UpdateLimits
 
 if TYPE_CHECKING:
+    from fala.demo.releases import sample_release
     from fala.vendor.fitting import fit_bridge, fit_head
 
 # An app that says nothing about logging hears nothing.
@@ -125,6 +126,7 @@ __all__ = [
     "fit_bridge",
     "fit_head",
     "fit_personal",
+    "sample_release",
     "select",
     "write_bundle",
     "write_release",
@@ -140,6 +142,10 @@ if not TYPE_CHECKING:  # for a type checker the module would have every name
             from fala.vendor import fitting
 
             return getattr(fitting, name)
+        if name == "sample_release":
+            from fala.demo.releases import sample_release
+
+            return sample_release
         if name != "__version__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib.metadata import version

@@ -228,7 +228,7 @@ class Device(DeviceTasks):
             from fala.updates.client import Wanted, newer_release, repository_url, trusted_root
         except ImportError as error:
             raise MissingExtraError(
-                f"install fala-sdk[ota] for signed updates ({error})"
+                f"pip install 'fala-sdk[ota]' for signed updates ({error})"
             ) from error
         taken, accepted = limits_of(limits), accept_of(accept)
         prompts_of(prompts)  # before anything is downloaded

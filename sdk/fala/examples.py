@@ -21,19 +21,20 @@ class Pair(str):
 
     It is the text of both with ASCII's record separator, U+001E, between them, and any text with
     that character is read as a pair: so a store, a file or a digest that knows texts knows pairs.
-
-    Args:
-        a: The first segment.
-        b: The second.
-
-    Raises:
-        DataError: A segment is not a text, or has the character that parts them.
     """
 
     __slots__ = ()
 
     def __new__(cls, a: str, b: str) -> Pair:
-        """See the class."""
+        """A pair of two texts.
+
+        Args:
+            a: The first segment.
+            b: The second.
+
+        Raises:
+            DataError: A segment is not a text, or has the character that parts them.
+        """
         for name, segment in (("a", a), ("b", b)):
             if why := fault(segment):
                 raise DataError(f"the pair's {name} {why}")

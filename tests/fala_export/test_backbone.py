@@ -222,5 +222,5 @@ def test_without_the_extra_the_command_says_what_to_install_before_it_fetches_an
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 1
-    assert "install fala-sdk[export]" in done.stderr
+    assert "pip install 'fala-sdk[export]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -13,6 +13,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("optimum")
 
+from command_lines import said
 from fala import Bundle
 from fala_export.models.encoder import load_encoder
 from families import CORPUS, write_early_folder, write_model
@@ -82,7 +83,7 @@ def fails(done, *parts):
     """Check that a process ended in one line that says each of some parts."""
     assert done.returncode == 1, (done.stdout, done.stderr)
     assert done.stdout == ""
-    assert done.stderr.count("\n") == 1, done.stderr
+    assert said(done.stderr).count("\n") == 1, done.stderr
     for part in parts:
         assert part in done.stderr, done.stderr
 
@@ -101,7 +102,7 @@ def test_a_name_is_exported_at_the_revision_that_was_asked_for(hub, folders, tmp
     temporary.mkdir()
     places = {"TMPDIR": str(temporary)}
     done = backbone(hub, home, tmp_path / "v1.fala", "--revision", "v1", **places)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, said(done.stderr)) == (0, "")
     # torch makes an empty folder for its compiled kernels, and uses it the next time.
     assert not [path for path in temporary.rglob("*") if path.is_file()]
     commit, old = exported(folders, "old", tmp_path / "v1.fala")
@@ -110,7 +111,7 @@ def test_a_name_is_exported_at_the_revision_that_was_asked_for(hub, folders, tmp
     assert find(hub, home).returncode == 0
     asked = len(hub.requests)
     done = backbone(hub, home, tmp_path / "main.fala", HF_HUB_OFFLINE="1")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, said(done.stderr)) == (0, "")
     commit, new = exported(folders, "new", tmp_path / "main.fala")
     assert commit == branches["main"]
     assert len(hub.requests) == asked

@@ -168,7 +168,7 @@ def test_without_onnx_the_cost_is_unknown_and_says_why(tmp_path):
     before = "import sys; sys.modules.update(onnx=None, torch=None, transformers=None)"
     done = command(tmp_path / "x.fala", before=before)
     assert done.returncode == 0, done.stderr
-    assert "unknown: not noted at export; install fala-sdk[export]" in done.stdout
+    assert "unknown: not noted at export; pip install 'fala-sdk[export]'" in done.stdout
 
 
 def test_control_characters_of_a_strangers_bundle_do_not_reach_the_terminal(tmp_path):

@@ -1,9 +1,10 @@
 import io
 import sys
+import time
 
 import pytest
 
-from fala_export import progress as module
+from fala.vendor import progress as module
 from fala_export.progress import progress
 
 
@@ -42,6 +43,13 @@ def test_a_short_step_says_nothing_in_a_log(clock, capsys):
     steps(clock, seconds=5, count=1)  # over when it could be told of
     steps(clock, seconds=1, count=0)
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_step_that_tells_nothing_is_told_of_all_the_same(monkeypatch, capsys):
+    monkeypatch.setattr(module, "_FIRST", 0.01)
+    with progress("tracing the graph"):
+        time.sleep(0.3)
+    assert capsys.readouterr().err == "tracing the graph ...\n"
 
 
 def test_a_terminal_gets_a_bar(monkeypatch):

@@ -20,13 +20,14 @@ pytest.importorskip("optimum")
 
 import warm
 from fala import Bundle
-from fala_export import backbone, progress
+from fala.vendor import progress
+from fala_export import backbone
 from fala_export.cli import main
 from fala_export.models import transformer_files
 from families import CORPUS, write_early_folder, write_model
 
 # On a machine so busy that a step takes seconds, no line about its progress comes between.
-PATIENT = "from fala_export import progress; progress._FIRST = 600.0"
+PATIENT = "from fala.vendor import progress; progress._FIRST = 600.0"
 PROGRAM = f"{PATIENT}; from fala_export.cli import main; main(prog_name='fala-export')"
 
 
@@ -162,7 +163,7 @@ def test_a_tokenizer_of_no_use_is_told(refused, model, tmp_path, monkeypatch):
     refused(changed(model, tmp_path / "none", **tokenizer), "has no tokenizer")
     folder = changed(model, tmp_path / "pieces", **tokenizer, spm__model=b"pieces")
     monkeypatch.setattr(transformer_files, "find_spec", lambda name: None)
-    refused(folder, "only there as spm.model: install fala-sdk[export]")
+    refused(folder, "only there as spm.model: pip install 'fala-sdk[export]'")
     refused(changed(model, tmp_path / "cut", tokenizer__json=b'{"version'), "its tokenizer")
     slow = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "basic"}
     folder = changed(model, tmp_path / "slow", tokenizer_config__json=slow)
@@ -376,7 +377,7 @@ def test_a_process_interrupted_while_torch_is_loaded_ends_in_one_line(command, o
     warm.until(lambda: "libtorch" in Path(f"/proc/{running.pid}/maps").read_text(), running)
     running.send_signal(signal.SIGINT)
     printed, text = running.communicate(timeout=120)
-    assert (running.returncode, printed) == (1, "")
+    assert (running.returncode, printed) == (130, "")
     check(text, ("interrupted",), out, temporary)
 
 
@@ -385,7 +386,7 @@ def test_a_process_interrupted_while_the_graph_is_traced_ends_in_one_line(proces
     warm.until(lambda: left_in(temporary), running)
     running.send_signal(signal.SIGINT)
     done = running.wait(timeout=120)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (130, "")
     check(done.stderr, ("interrupted",), out, temporary)
 
 

@@ -227,7 +227,7 @@ def test_an_interrupted_command_says_how_to_continue(model, texts, tmp_path, mon
     monkeypatch.setattr(trainer._Flow, "on_epoch_end", interrupt)
     arguments = (model, "--data", texts, "--work", tmp_path / "w", "--out", tmp_path / "x", *FAST)
     result = run(*arguments)
-    assert result.exit_code == 1
+    assert result.exit_code == 130
     assert result.stderr.splitlines()[-1] == (
         "fala-export: interrupted; the same command with --resume continues"
     )

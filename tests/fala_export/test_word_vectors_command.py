@@ -121,6 +121,6 @@ def test_ctrl_c_leaves_nothing(tmp_path):
     with pipe.open("wb"):
         process.send_signal(signal.SIGINT)
         _, message = process.communicate(timeout=60)
-    assert process.returncode == 1
+    assert process.returncode == 130
     assert message.splitlines()[-1].endswith("interrupted")
     assert names_in(tmp_path) == ["v.txt"]

@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 
@@ -5,21 +6,26 @@ import pytest
 
 from base_install import CLIENTS, left_out
 
-GUARD = f"""
+
+def guard(names):
+    return f"""
 import sys
 
 class Guard:
     def find_spec(self, name, path=None, target=None):
-        if name in {CLIENTS | left_out()!r}:
-            raise ImportError(f"{{name}} is not in a base install")
+        if name in {names!r}:
+            raise ModuleNotFoundError(f"{{name}} is not in a base install", name=name)
 
 sys.meta_path.insert(0, Guard())
 """
 
 
-def run(code, *arguments):
+GUARD = guard(CLIENTS | left_out())
+
+
+def run(code, *arguments, before=GUARD):
     done = subprocess.run(
-        [sys.executable, "-c", GUARD + code, *map(str, arguments)],
+        [sys.executable, "-c", before + code, *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -36,7 +42,7 @@ def test_the_guard_guards():
 
 
 def test_import_fala_loads_no_runtime():
-    """Opening the door is as quick as NumPy and SciPy; a backbone brings its own when it loads."""
+    """Opening the door is as quick as NumPy; a backbone brings its own when it loads."""
     loaded = run("import fala; print(*sorted({name.partition('.')[0] for name in sys.modules}))")
     assert not {"onnxruntime", "tokenizers", "click"} & set(loaded.split())
 
@@ -75,3 +81,47 @@ def test_the_command_works_in_a_base_install():
     code = "from fala.demo.command import main; main()"
     printed = run(code, "--old", "glove", "--new", "bert", "--users", "1", "--budget", "20")
     assert "synthetic" in printed
+
+
+#: Commands that need an extra, and which one.
+NEEDY = {
+    "demo": "demo",
+    "export release recipe.toml": "export",
+    "export backbone model --out x.fala": "export",
+    "export train model --data rows.jsonl --out x.fala --frozen": "export",
+    "export distill model --text texts --work work --out x.fala": "export",
+    "export adapter --base b --model m --data rows.jsonl --task t --out x.fala --work w": "export",
+    "export prompts model --data rows.jsonl --kind none --out x.fala --work work": "export",
+    "export prompts model --evaluate rows.jsonl --out x": "export",
+    "export key key.pem": "ota",
+    "export sign x.fala --key key.pem": "ota",
+    "export publish repository x.fala": "ota",
+    "export repository begin repository": "ota",
+    "sim all": "sim",
+    "sim table 1 --run": "sim",
+    "sim figure 2": "sim",
+    "sim report": "sim",
+    "sim data list": "sim",
+    "sim data get mind": "sim",
+}
+
+
+def test_a_missing_extra_is_one_line(tmp_path):
+    """The packages of the vendor and the laboratory are installed, what they need is not."""
+    code = """
+import json, os
+from click.testing import CliRunner
+import fala_command
+
+os.chdir(sys.argv[1])
+for line in json.loads(sys.argv[2]):
+    done = CliRunner().invoke(fala_command.command, line.split(), prog_name="fala")
+    print(json.dumps([line, done.exit_code, done.stdout, done.stderr, repr(done.exception)]))
+"""
+    missing = CLIENTS | left_out() - {"fala_export", "fala_sim"}
+    printed = run(code, tmp_path, json.dumps(list(NEEDY)), before=guard(missing))
+    for line, status, out, errors, exception in map(json.loads, printed.splitlines()):
+        assert exception == "SystemExit(1)", (line, exception)
+        assert (status, out, errors.count("\n")) == (1, "", 1), (line, errors)
+        assert errors.startswith("fala: ")
+        assert f"pip install 'fala-sdk[{NEEDY[line]}]'" in errors, (line, errors)

@@ -8,7 +8,10 @@ from checkout import ROOT
 OUTSIDE = re.compile(r"\.\./\w|(?<![\w.])/(home|root|work|Users)/")
 
 FOLDERS = ("sdk/fala", "export/fala_export", "device_sim/fala_sim", "benchmarks", "examples")
-FILES = ("README.md", "CHANGELOG.md", "pyproject.toml", "conftest.py")
+FILES = (
+    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "mkdocs.yml", "pyproject.toml",
+    "conftest.py",
+)  # fmt: skip
 
 
 def texts():

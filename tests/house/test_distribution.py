@@ -1,6 +1,8 @@
 """What is published: the wheel, the source archive, and the version that they give."""
 
 import configparser
+import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -9,9 +11,11 @@ import zipfile
 from importlib import metadata
 
 import pytest
+from packaging.metadata import Metadata
 
 import fala
 from checkout import ROOT
+from imports import imports_of
 
 PACKAGES = [ROOT / name for name in ("sdk/fala", "export/fala_export", "device_sim/fala_sim")]
 MEGABYTE = 1_000_000
@@ -19,9 +23,22 @@ MEGABYTE = 1_000_000
 BUILD = """
 import sys
 from hatchling import build
-build.build_wheel(sys.argv[1])
-build.build_sdist(sys.argv[1])
+for folder in sys.argv[1:]:
+    build.build_wheel(folder)
+    build.build_sdist(folder)
 """
+
+#: What Python 3.10 does not have, of what it has modules for; and modules that it lacks.
+NEWER = {
+    "datetime": {"UTC"},
+    "enum": {"EnumCheck", "ReprEnum", "StrEnum", "verify"},
+    "itertools": {"batched"},
+    "typing": {
+        "LiteralString", "Never", "NotRequired", "Required", "Self", "TypeVarTuple", "Unpack",
+        "assert_never", "assert_type", "dataclass_transform", "override", "reveal_type",
+    },
+}  # fmt: skip
+NEWER_MODULES = {"tomllib", "wsgiref.types", "annotationlib", "compression"}
 
 
 def files_in(package):
@@ -32,9 +49,46 @@ def files_in(package):
 def built(tmp_path_factory):
     """The wheel and the source archive of this checkout."""
     folder = tmp_path_factory.mktemp("dist")
-    subprocess.run([sys.executable, "-c", BUILD, folder], cwd=ROOT, check=True, timeout=120)
-    (wheel,), (source,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    both = [folder / "once", folder / "again"]
+    for each in both:
+        each.mkdir()
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
+    subprocess.run(
+        [sys.executable, "-c", BUILD, *both], cwd=ROOT, check=True, timeout=240, env=environment
+    )
+    (wheel,), (source,) = both[0].glob("*.whl"), both[0].glob("*.tar.gz")
     return wheel, source
+
+
+def test_a_second_build_gives_the_same_bytes(built):
+    for file in built:
+        again = file.parent.parent / "again" / file.name
+        assert hashlib.sha256(again.read_bytes()).digest() == (
+            hashlib.sha256(file.read_bytes()).digest()
+        )
+
+
+def test_the_metadata_are_what_an_index_takes(built):
+    with zipfile.ZipFile(built[0]) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
+        found = Metadata.from_email(archive.read(name), validate=True)
+    assert found.author == "The FaLA authors" or found.author_email
+    assert found.license_expression == "Apache-2.0"
+    assert found.description_content_type == "text/markdown"
+    told = {line.rpartition(" ")[2] for line in found.classifiers if "Python :: 3." in line}
+    assert sorted(told, key=lambda version: int(version[2:]))[0] == "3.10"
+    assert all(found.requires_python.contains(version) for version in told)
+
+
+def test_no_import_needs_a_newer_python_than_the_metadata_say():
+    found = [
+        str(used)
+        for package in PACKAGES
+        for file in package.rglob("*.py")
+        for used in imports_of(file)
+        if used.module in NEWER_MODULES or used.name in NEWER.get(used.module, ())
+    ]
+    assert found == []
 
 
 def test_the_wheel_is_the_three_packages_and_the_plugin(built):
@@ -45,7 +99,7 @@ def test_the_wheel_is_the_three_packages_and_the_plugin(built):
         file.relative_to(package.parent).as_posix()
         for package in PACKAGES
         for file in files_in(package)
-    } | {"pytest_fala.py"}
+    } | {"fala_command.py", "pytest_fala.py"}
     assert {f"fala/demo/builtin/{name}.fala" for name in ("bert", "glove")} < names
     assert {f"{package.name}/py.typed" for package in PACKAGES} < names
 
@@ -66,9 +120,12 @@ def test_the_source_archive_has_the_tables_and_no_records(built):
     assert {"pyproject.toml", "README.md", "LICENSE", "conftest.py"} < names
     assert {
         "sdk/fala/py.typed",
+        "sdk/fala_command.py",
         "sdk/pytest_fala.py",
         "tests/support/checkout.py",
         "examples/app.py",
+        "docs/index.md",
+        "mkdocs.yml",
     } < names
     laboratory = {name for name in names if name.startswith("device_sim/")}
     source = {file.relative_to(ROOT).as_posix() for file in files_in(PACKAGES[2])}

@@ -1,11 +1,14 @@
+import runpy
 import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import fala
 from checkout import ROOT
+from fala.vendor import load_rows
 
 EXAMPLES = ROOT / "examples"
 
@@ -51,6 +54,17 @@ def test_an_apps_tests_pass(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     assert "4 passed" in done.stdout
+
+
+def test_the_researcher_compares_and_writes_rows_for_the_laboratory(tmp_path, capsys):
+    researcher = runpy.run_path(str(EXAMPLES / "researcher.py"))
+    researcher["main"](tmp_path / "rows.jsonl")
+    found = dict(line.split(": AUC ") for line in capsys.readouterr().out.splitlines())
+    assert set(found) == {"the vendor's", "the paper's", "FaLA's fit", "nearest mean"}
+    assert min(float(found[name]) for name in ("FaLA's fit", "nearest mean")) > 0.8
+    rows = load_rows(tmp_path / "rows.jsonl")
+    assert [len(each.test) for each in rows.users.values()] == [150] * 3
+    assert researcher["nearest_mean"](np.eye(2), [1, 0])(np.eye(2)).tolist() == [1.0, -1.0]
 
 
 @pytest.mark.parametrize("name", ["app.py", "vendor.py"])

@@ -61,6 +61,7 @@ def test_the_public_door():
         "fit_bridge",
         "fit_head",
         "fit_personal",
+        "sample_release",
         "select",
         "write_bundle",
         "write_release",

@@ -18,6 +18,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 #: Distributions of the base install; each is imported by its own name.
 PACKAGES = {Requirement(line).name.replace("-", "_") for line in PROJECT["dependencies"]}
 
+#: What the distribution itself brings to a device.
+OURS = {"fala", "fala_command"}
+
 #: Of the standard library: ways to the network.
 NETWORK = {
     "asyncio", "ftplib", "http", "imaplib", "poplib", "smtplib", "socket", "socketserver", "ssl",
@@ -29,20 +32,17 @@ CLIENTS = {"aiohttp", "httpx", "huggingface_hub", "requests", "urllib3"}
 
 
 def left_out():
-    """Names that can be imported here, and in a base install cannot."""
-    brought, waiting = set(), [Requirement(line) for line in PROJECT["dependencies"]]
-    while waiting:
-        requirement = waiting.pop()
-        name = plain(requirement.name)
-        applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-        if applies and name not in brought:
-            brought.add(name)
-            waiting += [Requirement(line) for line in metadata.requires(name) or ()]
+    """Names that can be imported here, and in the smallest install cannot.
+
+    That is of the packages that are asked for alone: what they ask for in turn is never imported
+    (docs/install-size.md).
+    """
+    brought = {plain(name) for name in PACKAGES}
     ours = {"fala_export", "fala_sim"}
     return ours | {
         module
         for module, owners in metadata.packages_distributions().items()
-        if module.isidentifier() and module != "fala" and not brought & set(map(plain, owners))
+        if module.isidentifier() and module not in OURS and not brought & set(map(plain, owners))
     }
 
 

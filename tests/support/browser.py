@@ -1,5 +1,6 @@
 """A headless Chromium, spoken to in its own protocol through a pipe: no port, no library."""
 
+import base64
 import fcntl
 import json
 import os
@@ -61,10 +62,45 @@ class Page:
             assert time.monotonic() < end, f"no {method}"
             self.receive()
 
+    def go(self, address):
+        """Open an address, and wait until it is loaded."""
+        loads = len(self.of("Page.loadEventFired"))
+        self.send("Page.navigate", url=address)
+        while len(self.of("Page.loadEventFired")) == loads:
+            self.receive()
+
     def evaluate(self, expression):
         result = self.send("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
+
+    def until(self, expression, seconds=60):
+        """Wait for an expression to be true in the page; its value."""
+        end = time.monotonic() + seconds
+        while not (value := self.evaluate(expression)):
+            assert time.monotonic() < end, f"never: {expression}"
+            time.sleep(0.03)
+        return value
+
+    def press(self, key):
+        """A key, as the keyboard sends it."""
+        number = {"Tab": 9, "Enter": 13, " ": 32}.get(key, ord(key[0]))
+        given = {"key": key, "code": key, "windowsVirtualKeyCode": number}
+        letters = {"Enter": "\r"}.get(key, key if len(key) == 1 else None)
+        down = {"type": "keyDown", "text": letters} if letters else {"type": "rawKeyDown"}
+        self.send("Input.dispatchKeyEvent", **down, **given)
+        self.send("Input.dispatchKeyEvent", type="keyUp", **given)
+
+    def look(self, width, height=800, dark=False):
+        """See the page as wide as a device, in light or dark."""
+        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height,
+                  deviceScaleFactor=1, mobile=width < 500)  # fmt: skip
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.send("Emulation.setEmulatedMedia", features=[scheme])
+
+    def picture(self, format="png"):
+        """A screenshot's bytes."""
+        return base64.b64decode(self.send("Page.captureScreenshot", format=format)["data"])
 
     def of(self, method):
         return [parameters for name, parameters in self.events if name == method]
@@ -76,6 +112,20 @@ def open_page(path, profile):
 
     Args:
         path: The page.
+        profile: An empty folder for the browser's own files.
+    """
+    with open_browser(profile) as page:
+        page.send("Network.emulateNetworkConditions", offline=True, latency=0,
+                  downloadThroughput=0, uploadThroughput=0)  # fmt: skip
+        page.go(path.resolve().as_uri())
+        yield page
+
+
+@contextmanager
+def open_browser(profile):
+    """Start a browser with an empty tab; skip where there is none.
+
+    Args:
         profile: An empty folder for the browser's own files.
     """
     browser = next(filter(None, map(shutil.which, NAMES)), None)
@@ -109,10 +159,6 @@ def open_page(path, profile):
             page.session = attached["sessionId"]
             for domain in ("Page", "Runtime", "Log", "Network"):
                 page.send(f"{domain}.enable")
-            page.send("Network.emulateNetworkConditions", offline=True, latency=0,
-                      downloadThroughput=0, uploadThroughput=0)  # fmt: skip
-            page.send("Page.navigate", url=path.resolve().as_uri())
-            page.wait_for("Page.loadEventFired")
             yield page
     finally:
         watchdog.cancel()

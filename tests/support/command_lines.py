@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import subprocess
 import sysconfig
 from pathlib import Path
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 from fala.demo.command import command
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
+_PROGRESS = re.compile(r"(: \d+%| \.\.\.)$")
 GOOD, BAD = ("good", "great", "love", "well made"), ("bad", "awful", "hate", "boring")
 
 
@@ -34,6 +36,12 @@ def told(*arguments, stdin=None):
     return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
 
 
+def said(errors):
+    """What a command said but how far it is: a busy machine makes any step long enough for it."""
+    kept = [line for line in errors.splitlines(keepends=True) if not _PROGRESS.search(line)]
+    return "".join(kept)
+
+
 def result_of(*arguments, stdin=None):
     """The one JSON object that a run prints."""
     done = run(*arguments, "--json", stdin=stdin)
@@ -48,8 +56,8 @@ def fails(done, *parts, status=1, program="fala-replace"):
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
     if status == 1:
-        assert done.stderr.count("\n") == 1
-        assert done.stderr.startswith(f"{program}: ")
+        assert said(done.stderr).count("\n") == 1
+        assert said(done.stderr).startswith(f"{program}: ")
     for part in parts:
         assert str(part) in done.stderr
 

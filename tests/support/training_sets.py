@@ -88,8 +88,16 @@ def dense(block):
     """A block's features."""
     inputs = block.inputs
     if isinstance(inputs, SparseRows):
-        return inputs.matrix.toarray()
+        return np.stack([one_row(inputs, number) for number in range(len(inputs))])
     return inputs.coordinates if inputs.basis is None else inputs.coordinates @ inputs.basis
+
+
+def one_row(rows, number):
+    """A sparse row, written out."""
+    part = slice(rows.starts[number], rows.starts[number + 1])
+    row = np.zeros(rows.width)
+    row[rows.buckets[part]] = rows.values[part]
+    return row
 
 
 def gaussian(training, scales):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from fala.vendor.commands import Command, Group
 from fala_sim.convert.conversion import Conversion
 from fala_sim.convert.formats import FORMATS, Format, Offers
 from fala_sim.convert.left_out import LeftOut
@@ -18,7 +19,7 @@ _Command = Callable[..., None]
 _Decorator = Callable[[_Command], _Command]
 
 
-@click.group("convert")
+@click.group("convert", cls=Group)
 def convert_group() -> None:
     """Write the rows of `fala-replace --data` from data sets of real people.
 
@@ -119,7 +120,7 @@ def _command(name: str, form: Format) -> click.Command:
     if form.offers is not None:
         command = _matching(form.offers)(command)
     command = _options(users=form.users, public=form.public)(command)
-    return click.command(name, help=form.help)(command)
+    return click.command(name, cls=Command, help=form.help)(command)
 
 
 for _name, _form in FORMATS.items():

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import csv
-import sys
+import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TypeVar
 
-import click
-
 from fala import DataError
+from fala.vendor.progress import progress
 from fala_sim.convert.left_out import LeftOut
 
 Parsed = TypeVar("Parsed")
+
+_log = logging.getLogger("fala.sim.data")
 
 _LARGE = 2**24  # bytes from which reading may take seconds
 _STEP = 2**20  # bytes between two steps of the progress bar
@@ -23,8 +25,8 @@ _LONGEST_LINE = 2**24  # bytes; a longer line is no line of these files
 def read_lines(path: Path, left_out: LeftOut) -> Iterator[tuple[int, str | None]]:
     """Read the lines of a UTF-8 file, ended by LF or CR LF and by nothing else.
 
-    A line that is not UTF-8 is counted as left out. Large files show a progress bar on standard
-    error where that is a terminal.
+    A line that is not UTF-8 is counted as left out. Large files show on standard error how far it
+    is.
 
     Yields:
         Line number from 1, and the line without its end; None where it is not UTF-8.
@@ -36,14 +38,9 @@ def read_lines(path: Path, left_out: LeftOut) -> Iterator[tuple[int, str | None]
         size = path.stat().st_size
         with (
             path.open("rb") as file,
-            click.progressbar(
-                length=size,
-                label=path.name,
-                file=sys.stderr,
-                hidden=size < _LARGE or not sys.stderr.isatty(),
-            ) as bar,
+            progress(path.name, size, _log) if size >= _LARGE else nullcontext() as bar,
         ):
-            number = done = 0
+            number = done = told = 0
             while line := file.readline(_LONGEST_LINE):
                 number += 1
                 done += len(line)
@@ -59,9 +56,9 @@ def read_lines(path: Path, left_out: LeftOut) -> Iterator[tuple[int, str | None]
                         _damaged(path), f"line {number}: byte {error.start + 1} is not UTF-8"
                     )
                 yield number, text
-                if done - bar.pos >= _STEP:
-                    bar.update(done - bar.pos)
-            bar.update(done - bar.pos)
+                if bar is not None and done - told >= _STEP:
+                    bar.update(done - told)
+                    told = done
     except OSError as error:
         raise DataError(f"cannot read {str(path)!r}: {error.strerror}") from error
 

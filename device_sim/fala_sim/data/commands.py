@@ -9,11 +9,22 @@ from typing import Any
 
 import click
 
+from fala.vendor.commands import Group
+from fala.vendor.names import Named
+
 _DATA_DIR = click.option(
     "--data-dir", type=click.Path(path_type=Path), envvar="FALA_DATA", show_envvar=True,
     help="Folder of the data sets. Default: one of the user's own.",
 )  # fmt: skip
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+def data_sets() -> dict[str, str]:
+    """Data sets that have a name, with their titles."""
+    from fala_sim.data.catalogue import CATALOGUE
+
+    return {name: data_set.title for name, data_set in CATALOGUE.items()}
+
 
 _CHECKS = {
     "sha256": "its checksum is known here",
@@ -23,7 +34,7 @@ _CHECKS = {
 }
 
 
-@click.group("data")
+@click.group("data", cls=Group)
 def data_group() -> None:
     """List the public data sets, or bring one from its publisher."""
 
@@ -74,7 +85,7 @@ def list_command(data_dir: Path | None, as_json: bool) -> None:
 
 
 @data_group.command("get")
-@click.argument("name")
+@click.argument("name", type=Named(data_sets))
 @_options
 def get_command(name: str, data_dir: Path | None, as_json: bool) -> None:
     """Bring the data set NAME from its publisher, or check the one that came before.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
-import sys
 from pathlib import Path
 
-import click
 import requests
 
 from fala import DataError
+from fala.vendor.progress import progress
+
+_log = logging.getLogger("fala.sim.data")
 
 _LARGEST = 2**31  # bytes; the largest data set is a tenth of it
 _PART = 2**16
@@ -98,10 +100,7 @@ class Resuming:
         done = start
         with (
             self._kept.open("ab") as file,
-            click.progressbar(
-                length=total or 0, label=self._kept.stem, file=sys.stderr,
-                hidden=not (total and sys.stderr.isatty()),
-            ) as bar,
+            progress(self._kept.stem, total or 0, _log) as bar,
         ):  # fmt: skip
             bar.update(start)
             for part in answer.iter_content(_PART):

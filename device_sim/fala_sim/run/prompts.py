@@ -2,8 +2,8 @@
 
 Writers' prompts of four kinds against none and against a bias of the writer's own, with and without
 guessing masked words first, through an MLP or not, on a backbone that is trained or left as it is;
-and the same with the device's personal head on top. Of the paper's data there is none here: SQuAD,
-the 17 additional tasks and the recommendation of hashtags are left out.
+and the same with the device's personal head on top. The paper's recommendation of hashtags is left
+out for want of data.
 """
 
 from __future__ import annotations

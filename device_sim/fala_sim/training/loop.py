@@ -24,7 +24,7 @@ _MEGABATCH = 20  # batches within which documents are sorted by length
 _WARMUP = 0.1  # of the first epoch
 _CLIP = 1.0  # largest length of the gradient
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("fala.sim.training")
 
 
 class Network(nn.Module):

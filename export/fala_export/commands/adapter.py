@@ -9,6 +9,8 @@ import click
 
 from fala import ExportError
 from fala.vendor import MATCHING
+from fala.vendor.commands import Command
+from fala.vendor.names import Described
 from fala_export.commands.options import (
     JSON,
     NO_LEXICAL,
@@ -19,12 +21,18 @@ from fala_export.commands.options import (
     schedule,
     show,
 )
+from fala_export.progress import progress
 from fala_export.training.settings import TrainingSettings
 
-_METHODS = ("adapters", "full", "top-k", "norms")
+_METHODS = {
+    "adapters": "bottlenecks in a backbone that stays, and the norms behind them",
+    "full": "all of the model; writes a whole release",
+    "top-k": "the top layers; writes a whole release",
+    "norms": "the norms alone; writes a whole release",
+}
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
     "--base",
     required=True,
@@ -56,11 +64,10 @@ _METHODS = ("adapters", "full", "top-k", "norms")
 @RESUME
 @click.option(
     "--method",
-    type=click.Choice(_METHODS),
+    type=Described(_METHODS),
     default="adapters",
     show_default=True,
-    help="What is trained: adapters with their norms, all, the top layers, or norms alone. All but "
-    "adapters write a whole release.",
+    help="What is trained.",
 )
 @click.option(
     "--size",
@@ -135,14 +142,12 @@ def adapter(
         raise ExportError(f"{out}: its folder does not exist")
     if not task.strip():
         raise click.UsageError("--task is blank")
-    try:
+    with progress("loading libraries"):
         from fala_export.adapters.methods import Method
         from fala_export.adapters.release import write_task
         from fala_export.adapters.source import model_of, open_base
         from fala_export.adapters.training import train_task
         from fala_export.training.public_rows import divide, load_own_splits, load_public_rows
-    except ImportError as error:
-        raise ExportError(f"install fala-sdk[export] to train an adapter ({error})") from error
 
     if own_splits:
         rows, division = load_own_splits(data)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from fala.vendor.commands import Command
 from fala_export.commands.options import (
     ADAPTERS,
     HARD_PROMPTS,
@@ -21,9 +22,10 @@ from fala_export.commands.options import (
     name_of,
     show,
 )
+from fala_export.progress import progress
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("source", metavar="DIR_OR_NAME")
 @OUT
 @QUANTIZE
@@ -63,7 +65,8 @@ def backbone(
     as_json: bool,
 ) -> None:
     """Export a Hugging Face encoder of the BERT family."""
-    from fala_export.backbone import ExportOptions, export_encoder, load
+    with progress("loading libraries"):
+        from fala_export.backbone import ExportOptions, export_encoder, load
 
     encoder = load(source, pooling, revision)
     options = ExportOptions(

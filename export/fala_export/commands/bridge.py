@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
+from fala.vendor.commands import Command
 from fala_export.commands.options import JSON, show
 
 _BUNDLE = click.Path(path_type=Path, dir_okay=False)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
     "--from", "earlier", required=True, type=_BUNDLE, help="Bundle of the backbone on devices."
 )

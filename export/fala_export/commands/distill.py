@@ -8,12 +8,14 @@ from typing import Any
 
 import click
 
+from fala.vendor.commands import Command
 from fala_export.commands.options import JSON, MIN_COSINE, OUT, QUANTIZE, name_of, show
+from fala_export.progress import progress
 
 _COUNT = click.IntRange(min=1)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("teacher", metavar="DIR_OR_NAME")
 @click.option(
     "--text",
@@ -85,9 +87,10 @@ def distill(
     pieces; any other is a new BERT. With --trim alone the teacher only loses rare pieces; its
     embeddings of texts without them stay as they are if --epochs is 0.
     """
-    from fala_export.backbone import load
-    from fala_export.distillation.distil import Distillation
-    from fala_export.distillation.release import StudentRelease, release_student
+    with progress("loading libraries"):
+        from fala_export.backbone import load
+        from fala_export.distillation.distil import Distillation
+        from fala_export.distillation.release import StudentRelease, release_student
 
     summary = release_student(
         load(teacher, revision=revision),

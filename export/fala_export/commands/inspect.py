@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
+from fala.vendor.commands import Command
 from fala_export.commands.options import JSON
+from fala_export.progress import progress
 
 _MEGABYTE = 1_000_000
 _MILLION = 1_000_000
 _FLOPS = {"GFLOP": 1_000_000_000, "MFLOP": 1_000_000, "kFLOP": 1_000}
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("bundle", type=click.Path(path_type=Path))
 @JSON
 def inspect(bundle: Path, as_json: bool) -> None:
@@ -28,9 +29,8 @@ def inspect(bundle: Path, as_json: bool) -> None:
     """
     from fala_export import inspection
 
-    if sys.stderr.isatty():
-        click.echo("measuring...", err=True)
-    report = inspection.inspect(bundle)
+    with progress("measuring"):
+        report = inspection.inspect(bundle)
     click.echo(json.dumps(report, indent=2) if as_json else _shown(report))
 
 

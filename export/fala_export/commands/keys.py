@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fala import ExportError
+from fala.vendor.commands import Command
 from fala_export.commands.options import JSON, show
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def ring_of(repository: Path, places: tuple[Path, ...], passphrase: bytes | None
     return Keyring.read(places or (place_of(repository),), passphrase)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("file", metavar="KEY.pem", type=click.Path(path_type=Path, dir_okay=False))
 @PASSPHRASE
 @JSON
@@ -77,7 +78,7 @@ def key(file: Path, passphrase_file: Path | None, as_json: bool) -> None:
     show(summary, as_json)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("bundle", metavar="x.fala", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--key", "file", required=True, type=click.Path(path_type=Path, dir_okay=False),
@@ -109,5 +110,5 @@ def with_extra() -> None:
         import filelock
         import tuf
     except ImportError as error:
-        raise ExportError(f"install fala-sdk[ota] to sign and publish ({error})") from error
+        raise ExportError(f"pip install 'fala-sdk[ota]' to sign and publish ({error})") from error
     del cryptography, filelock, tuf

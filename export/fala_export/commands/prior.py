@@ -10,10 +10,11 @@ from typing import Any
 import click
 
 from fala import ExportError
+from fala.vendor.commands import Command
 from fala_export.commands.options import JSON
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
     "--release",
     required=True,

@@ -10,6 +10,8 @@ from typing import Any
 import click
 
 from fala import ExportError
+from fala.vendor.commands import Command
+from fala.vendor.names import Described
 from fala.vendor.prompts import MAX_PROMPTS
 from fala_export.commands.options import (
     JSON,
@@ -26,6 +28,7 @@ from fala_export.commands.options import (
     schedule,
     show,
 )
+from fala_export.progress import progress
 from fala_export.prompts.settings import (
     HARD,
     KINDS,
@@ -40,11 +43,11 @@ _PROMPTS = PromptSettings("none")
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("source", metavar="DIR_OR_NAME")
 @click.option("--data", type=_FILE, help="Rows as of fala-replace --data; the public ones that "
               "name a user are trained on.")  # fmt: skip
-@click.option("--kind", type=click.Choice(KINDS), help="What tells writers apart.")
+@click.option("--kind", type=Described(KINDS), help="What tells writers apart.")
 @click.option("--out", required=True, type=_FILE, help="Bundle to write, or answers.")
 @click.option(
     "--work",
@@ -157,14 +160,13 @@ def prompts(
     if data is None or kind is None or work is None:
         raise click.UsageError("a training needs --data, --kind and --work; else give --evaluate")
     _check(kind, length, fixed_backbone and mlm, no_mlp, both_ways)
-    try:
+    with progress("loading libraries"):
         from fala_export.backbone import ExportOptions, load
         from fala_export.prompts.folder import save_prompts
         from fala_export.prompts.release import write_prompted
         from fala_export.prompts.train import train_prompts
         from fala_export.training.public_rows import load_public_rows
-    except ImportError as error:
-        raise ExportError(f"install fala-sdk[export] to train a model ({error})") from error
+
     rows = load_public_rows(data)
     told = PromptSettings(
         kind, length, not no_mlp, fixed_backbone, mlm, mlm_epochs, both_ways, writer_dropout
@@ -215,11 +217,9 @@ def _check(kind: str, length: int | None, stays: bool, no_mlp: bool, both_ways: 
 
 
 def _evaluate(folder: Path, asked: Path, out: Path, embeddings: bool) -> dict[str, Any]:
-    try:
-        from fala_export.prompts.evaluate import evaluate
-        from fala_export.prompts.folder import load_prompts
-    except ImportError as error:
-        raise ExportError(f"install fala-sdk[export] to ask a model ({error})") from error
+    from fala_export.prompts.evaluate import evaluate
+    from fala_export.prompts.folder import load_prompts
+
     return evaluate(load_prompts(folder), asked, out, embeddings=embeddings)
 
 

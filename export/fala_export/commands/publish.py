@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fala import ExportError
-from fala.vendor.commands import Group
+from fala.vendor.commands import Command, Group
 from fala_export.commands.keys import (
     KEYS,
     PASSPHRASE,
@@ -38,7 +38,7 @@ ONE_THRESHOLD = click.option(
 )
 
 
-@click.command()
+@click.command(cls=Command)
 @REPOSITORY
 @click.argument("bundle", metavar="x.fala", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--product", help="Whose release it is (default: the bundle's own, or 'model').")

@@ -7,10 +7,12 @@ from pathlib import Path
 import click
 
 from fala import ExportError
+from fala.vendor.commands import Command
 from fala_export.commands.options import JSON, NO_LEXICAL, RESUME, show
+from fala_export.progress import progress
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("recipe", metavar="RECIPE.toml", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--out",
@@ -37,13 +39,11 @@ def release(
 
     The same recipe and files give the same bytes on one machine.
     """
-    try:
+    with progress("loading libraries"):
         import msgspec
 
         from fala_export.recipe import read_recipe
         from fala_export.release import build_release
-    except ImportError as error:
-        raise ExportError(f"install fala-sdk[export] to make a release ({error})") from error
 
     wanted = read_recipe(recipe)
     if no_lexical:  # the manifest keeps the recipe as if it had said so

@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from fala import Bundle, ExportError
+from fala.vendor.commands import Command
 from fala_export.commands.options import (
     JSON,
     MAX_LENGTH,
@@ -25,6 +26,7 @@ from fala_export.commands.options import (
     schedule,
     show,
 )
+from fala_export.progress import progress
 from fala_export.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 _FOR_MODELS = ("pooling", "revision", "max_length", "precision", "min_cosine", "ort")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("source", metavar="DIR_OR_NAME_OR_BUNDLE")
 @click.option(
     "--data",
@@ -101,14 +103,12 @@ def train(
         raise click.UsageError("give either --work, the folder of the checkpoints, or --frozen")
     if not out.parent.is_dir():
         raise ExportError(f"{out}: its folder does not exist")
-    try:
+    with progress("loading libraries"):
         from fala_export.backbone import ExportOptions
         from fala_export.training.global_model import fit_frozen
         from fala_export.training.global_model import train as train_model
         from fala_export.training.public_rows import load_public_rows
         from fala_export.training.release import save_model, write_trained
-    except ImportError as error:
-        raise ExportError(f"install fala-sdk[export] to train a model ({error})") from error
 
     rows = load_public_rows(data)
     backbone = _load(source, pooling, revision, seed)

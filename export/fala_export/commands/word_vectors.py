@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
+from fala.vendor.commands import Command
 from fala_export.commands.options import JSON, NAME, OUT, show
 from fala_export.vectors.table import PRECISIONS
 from fala_export.vectors.word_vectors import MAX_DAMAGED, export_word_vectors
 
 
-@click.command("word-vectors")
+@click.command("word-vectors", cls=Command)
 @click.argument("source", type=click.Path(path_type=Path))
 @OUT
 @click.option("--precision", type=click.Choice(PRECISIONS), default="int8", show_default=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -116,12 +116,18 @@ class Encoder:
                 mask[row, : len(tokens)] = 1
             yield chosen, ids, mask
 
-    def encode(self, texts: Sequence[str], max_length: int) -> NDArray[np.float32]:
+    def encode(
+        self,
+        texts: Sequence[str],
+        max_length: int,
+        step: Callable[[int], None] = lambda _: None,
+    ) -> NDArray[np.float32]:
         """Embed texts with torch in float32: what every export is compared with.
 
         Args:
             texts: n texts.
             max_length: Tokens of a text that are read.
+            step: Told after every batch how many texts were in it.
 
         Returns:
             Shape (n, dim).
@@ -132,6 +138,7 @@ class Encoder:
         with torch.inference_mode():
             for chosen, ids, mask in self.batches(texts, max_length):
                 result[chosen] = self.module(ids, mask).numpy()
+                step(len(chosen))
         return result
 
 

@@ -108,8 +108,9 @@ def check_tokenizer(source: str, folder: Path) -> None:
         raise ExportError(f"{source}: has no tokenizer: neither {TOKENIZER[0]} nor a vocabulary")
     if found[0].endswith(".model") and find_spec("sentencepiece") is None:
         raise ExportError(
-            f"{source}: its tokenizer is only there as {found[0]}: install fala-sdk[export] to "
-            f"read it (sentencepiece is missing), or save the tokenizer as {TOKENIZER[0]}"
+            f"{source}: its tokenizer is only there as {found[0]}: pip install "
+            "'fala-sdk[export]' to read it (sentencepiece is missing), or save the tokenizer as "
+            f"{TOKENIZER[0]}"
         )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from fala.vendor import Lexicon
+from fala.vendor.sparse import sparse_array
 from fala_export.training.learners import TransformerLearner
 
 
@@ -88,8 +89,8 @@ class Contexts:
         texts = self._texts.get(writer, [])
         if self._lexicon is not None and texts:
             if writer not in self._features:
-                self._features[writer] = self._lexicon.rows(texts).matrix
-            similar = self._features[writer] @ self._lexicon.rows([text]).matrix.T
+                self._features[writer] = sparse_array(self._lexicon.rows(texts))
+            similar = self._features[writer] @ sparse_array(self._lexicon.rows([text])).T
             order = np.argsort(-similar.toarray()[:, 0], kind="stable")
             texts = [texts[place] for place in order]
         return [own for own in texts if own != text]

@@ -9,7 +9,14 @@ NONE, USER_BIAS = "none", "user-bias"
 SOFT_ONE, SOFT_ALL = "soft-one", "soft-all"
 HARD_STATIC, HARD_DYNAMIC = "hard-static", "hard-dynamic"
 SOFT, HARD = (SOFT_ONE, SOFT_ALL), (HARD_STATIC, HARD_DYNAMIC)
-KINDS = (NONE, USER_BIAS, *SOFT, *HARD)
+KINDS = {
+    NONE: "nothing: one model for all",
+    USER_BIAS: "a bias of each writer's on the logits",
+    SOFT_ONE: "learnt vectors of each writer, in front of the text",
+    SOFT_ALL: "learnt keys and values of each writer, at every layer",
+    HARD_STATIC: "the writer's own texts, in the data's order",
+    HARD_DYNAMIC: "the writer's own texts, the most similar ones first",
+}
 """What tells writers apart; the first two, nothing and a bias, are what prompts compare with."""
 
 MOST_SOFT, MOST_HARD = 256, 4096

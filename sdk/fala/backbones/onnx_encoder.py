@@ -77,7 +77,7 @@ class OnnxEncoder:
         pad_id: int = 0,
         ort_format: bool = False,
     ) -> None:
-        # Imported here: `import fala` stays as quick as numpy and scipy.
+        # Imported here: `import fala` stays as quick as numpy.
         # Some builds of onnxruntime note each use in files of the user's home unless they are told
         # not to, before they are imported. What a device does is nobody's business.
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

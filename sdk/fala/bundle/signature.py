@@ -123,7 +123,7 @@ def public_key_of(trust: Trust) -> Ed25519PublicKey:
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
     except ImportError as error:
         raise MissingExtraError(
-            f"a signature cannot be checked here: install fala-sdk[ota] ({error})"
+            f"a signature cannot be checked here: pip install 'fala-sdk[ota]' ({error})"
         ) from error
     data = _key_bytes(trust)
     try:

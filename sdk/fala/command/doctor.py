@@ -10,9 +10,10 @@ import click
 from fala.device import Device
 from fala.errors import DataError
 from fala.store.repair import RepairReport
+from fala.vendor.commands import Command
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("folder", type=click.Path())
 @click.option("--repair", is_flag=True, help="Mend it; what is damaged is kept aside.")
 @click.option(

@@ -11,6 +11,7 @@ from fala import Budget, Device, Preview
 from fala.vendor.commands import Command
 
 _FOLDER = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 @click.command("preview", cls=Command)
@@ -22,7 +23,7 @@ _FOLDER = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path
     default=None,
     help="Forward passes that the replacement may make; a replacement's default without it.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@_JSON
 def preview(folder: Path, bundle: Path, budget: int | None, as_json: bool) -> None:
     """Say whether the release BUNDLE is worth it to the user of the device DIR; change nothing."""
     with Device.open(folder) as device:
@@ -35,22 +36,32 @@ def preview(folder: Path, bundle: Path, budget: int | None, as_json: bool) -> No
 
 @click.command("confirm", cls=Command)
 @_FOLDER
-def confirm(folder: Path) -> None:
+@_JSON
+def confirm(folder: Path, as_json: bool) -> None:
     """End the trial of the release that answers on the device DIR: it has proved itself."""
     with Device.open(folder) as device:
         was = device.on_trial
         device.confirm()
-        click.echo(f"{device.name} {'is confirmed' if was else 'was not on trial'}")
+        name = device.name
+    if as_json:
+        click.echo(json.dumps({"name": name, "was_on_trial": was}))
+    else:
+        click.echo(f"{name} {'is confirmed' if was else 'was not on trial'}")
 
 
 @click.command("rollback", cls=Command)
 @_FOLDER
-def rollback(folder: Path) -> None:
+@_JSON
+def rollback(folder: Path, as_json: bool) -> None:
     """Let the model before the last replacement answer again on the device DIR."""
     with Device.open(folder) as device:
         left = device.name
         device.rollback()
-        click.echo(f"{left} -> {device.name}")
+        name = device.name
+    if as_json:
+        click.echo(json.dumps({"old": left, "new": name}))
+    else:
+        click.echo(f"{left} -> {name}")
 
 
 def _told(found: Preview) -> str:

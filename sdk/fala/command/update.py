@@ -10,10 +10,12 @@ from fala.device import Device
 from fala.replacement.budget import BRIDGED_PASSES, PASSES, Budget
 from fala.replacement.prompts import Prompts
 from fala.report import Report
-from fala.vendor.commands import progress_bar
+from fala.vendor.commands import Command
+from fala.vendor.names import PROMPTS, Described
+from fala.vendor.progress import device_progress
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("folder", type=click.Path())
 @click.argument("url")
 @click.option(
@@ -36,7 +38,7 @@ from fala.vendor.commands import progress_bar
 )
 @click.option(
     "--prompts",
-    type=click.Choice(["off", "auto"]),
+    type=Described(PROMPTS),
     default="off",
     show_default=True,
     help="Make a prompt of the release's, or of the user's texts; take it if it is better.",
@@ -60,7 +62,7 @@ def update(
     """
     with (
         Device.open(folder) as device,
-        progress_bar("look") as progress,
+        device_progress("look") as progress,
     ):
         before = device.name
         try:

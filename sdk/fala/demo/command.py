@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,16 @@ from fala.bundle.files import temporary_folder
 from fala.bundle.reading import Bundle
 from fala.demo import text as cli_text
 from fala.demo import trial
-from fala.demo.sample import sample_rows
 from fala.device import Device
 from fala.errors import DataError
 from fala.replacement.budget import BRIDGED_PASSES, PASSES, Budget
 from fala.replacement.prompts import Prompts
-from fala.vendor.built_in import built_in
-from fala.vendor.commands import Command, progress_bar
+from fala.vendor.built_in import BUILT_IN, built_in
+from fala.vendor.commands import SETTINGS, Command
+from fala.vendor.names import PROMPTS, Described, Named
+from fala.vendor.progress import device_progress, progress
 from fala.vendor.rows import Rows, load_rows
+from fala.vendor.sample import sample_rows
 
 # The mark at the start keeps click from filling the lines.
 _EXAMPLES = """\b
@@ -37,13 +38,21 @@ Examples:
 @click.command(
     "fala-replace",
     cls=Command,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=SETTINGS,
     epilog=_EXAMPLES,
 )
 @click.option(
-    "--old", metavar="NAME|FILE", help="The backbone to replace: a built-in name or a bundle."
+    "--old",
+    metavar="NAME|FILE",
+    type=Named(lambda: BUILT_IN, files=True),
+    help="The backbone to replace: a built-in name or a bundle.",
 )
-@click.option("--new", metavar="NAME|FILE", help="The backbone that comes.")
+@click.option(
+    "--new",
+    metavar="NAME|FILE",
+    type=Named(lambda: BUILT_IN, files=True),
+    help="The backbone that comes.",
+)
 @click.option(
     "--data",
     metavar="FILE",
@@ -73,7 +82,7 @@ Examples:
 )
 @click.option(
     "--prompts",
-    type=click.Choice(["off", "auto"]),
+    type=Described(PROMPTS),
     default="off",
     show_default=True,
     help="With --device: make a prompt of the release's, or of the user's own texts, and take it "
@@ -210,11 +219,10 @@ def _trial(
         if not as_json:
             click.echo(cli_text.heading(old, new, rows, len(names), budget))
         results: list[dict[str, Any]] = []
-        with click.progressbar(
-            names, label="devices", file=sys.stderr, hidden=not sys.stderr.isatty()
-        ) as bar:
-            for name in bar:
-                results.append(trial.run_user(name, rows, old, new, budget))  # noqa: PERF401
+        with progress("devices", len(names)) as bar:
+            for name in names:
+                results.append(trial.run_user(name, rows, old, new, budget))
+                bar.update(1)
     if as_json:
         click.echo(
             json.dumps(
@@ -249,15 +257,15 @@ def _on_device(
     """Replace by a bundle, or refine where there is none."""
     with (
         Device.open(path) as device,
-        progress_bar("forward passes") as progress,
+        device_progress("forward passes") as tell,
     ):
         before = device.model
         try:
             if bundle is None:
-                report = device.refine(budget, progress=progress, prompts=prompts)
+                report = device.refine(budget, progress=tell, prompts=prompts)
             else:
                 report = device.replace(
-                    bundle, budget, trust=trust, allow_older=allow_older, progress=progress,
+                    bundle, budget, trust=trust, allow_older=allow_older, progress=tell,
                     prompts=prompts,
                 )  # fmt: skip
         except KeyboardInterrupt:
@@ -282,9 +290,7 @@ def _whole(device: Device, path: Path, *, changed: bool) -> str:
 
 
 def _text_progress(chunks: Iterable[list[str]], label: str, total: int) -> Iterator[list[str]]:
-    with click.progressbar(
-        length=total, label=label, file=sys.stderr, hidden=not sys.stderr.isatty()
-    ) as bar:
+    with progress(label, total) as bar:
         for chunk in chunks:
             yield chunk
             bar.update(len(chunk))

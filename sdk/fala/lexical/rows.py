@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
 Floats = NDArray[np.float64]
 
-_MANY = 100_000  # numbers; with fewer a product takes less than importing SciPy's sparse arrays
 _SPARSE_COST = 600  # what one product in a sparse Gram matrix takes, in products of a dense one
-_BLOCK = 512  # rows whose products are held sparse at a time
+_BLOCK = 128  # rows whose sparse products are held at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,31 +35,22 @@ class SparseRows:
         return len(self.starts) - 1
 
     @cached_property
-    def matrix(self) -> csr_array:
-        """The same as SciPy's sparse array, in float64."""
-        from scipy.sparse import csr_array  # slow to import, and no one needs it to answer
-
-        # SciPy takes the wider of two index types for both: half as fast where that is 64 bits.
-        index = np.int32 if len(self.buckets) <= np.iinfo(np.int32).max else np.int64
-        columns, starts = self.buckets.astype(index, copy=False), self.starts.astype(index)
-        values = self.values.astype(np.float64)
-        return csr_array((values, columns, starts), shape=(len(self), self.width))
+    def _wide(self) -> tuple[NDArray[np.int64], Floats]:
+        """Buckets and values in the types that NumPy would make of them at every product."""
+        return self.buckets.astype(np.int64), self.values.astype(np.float64)
 
     def times(self, weight: NDArray[np.floating]) -> Floats:
         """Logits X W' of a weight (C, width), shape (n, C)."""
-        if len(self.buckets) > _MANY:
-            return np.asarray(self.matrix @ np.ascontiguousarray(weight.T, dtype=np.float64))
-        products = weight[:, self.buckets].astype(np.float64) * self.values
-        return self._sums(products).T
+        buckets, values = self._wide
+        return np.stack([self._sums(row.take(buckets) * values) for row in weight], axis=1)
 
     def gather(self, numbers: Floats) -> Floats:
         """X' A of numbers (n, C), transposed: shape (C, width)."""
-        if len(self.buckets) > _MANY:
-            return np.asarray((self.matrix.T @ numbers).T, order="C")
+        buckets, values = self._wide
         counts = np.diff(self.starts)
         return np.stack(
             [
-                np.bincount(self.buckets, self.values * np.repeat(column, counts), self.width)
+                np.bincount(buckets, np.repeat(column, counts) * values, self.width)
                 for column in numbers.T
             ],
             dtype=np.float64,  # bincount's of nothing are integers
@@ -94,26 +80,70 @@ class SparseRows:
         same = other is self
         met = self._uses() * other._uses()
         common = met * _SPARSE_COST > len(self) * len(other)
-        rare = ~common & (met > same)
-        ours = self._columns(common, kind).toarray()
-        theirs = ours if same else other._columns(common, kind).toarray()
+        ours = self._written(common, kind)
+        theirs = ours if same else other._written(common, kind)
         gram: Floats = ours @ theirs.T
-        few = self._columns(rare, kind)
-        turned = (few if same else other._columns(rare, kind)).T.tocsr()
-        for start in range(0, len(self), _BLOCK):
-            gram[start : start + _BLOCK] += (few[start : start + _BLOCK] @ turned).toarray()
+        self._add_rare(gram, other, ~common & (met > same))
         if same:
             gram.flat[:: len(self) + 1] = self.squared_lengths()
         return gram
+
+    def _add_rare(self, gram: Floats, other: SparseRows, rare: NDArray[np.bool_]) -> None:
+        """Add the products in columns that few of both rows use, one by one.
+
+        Of these rows with one another each product is taken once, and none with itself.
+        """
+        same = other is self
+        ours = self._chosen(rare)
+        theirs = ours if same else other._chosen(rare)
+        order = np.argsort(theirs.buckets, kind="stable")  # by column, and there by row
+        rows, values = theirs._row_numbers()[order], theirs.values[order].astype(np.float64)
+        ends = np.cumsum(theirs._uses())
+        # Of each of our entries, the others of its column that it meets lie side by side.
+        last = ends[ours.buckets]
+        if same:
+            first = np.empty_like(last)
+            first[order] = np.arange(1, len(order) + 1)
+        else:
+            first = last - theirs._uses()[ours.buckets]
+        own_rows, counts = ours._row_numbers(), last - first
+        for start in range(0, len(self), _BLOCK):
+            stop = min(start + _BLOCK, len(self))
+            part = slice(int(ours.starts[start]), int(ours.starts[stop]))
+            count = counts[part]
+            before = np.cumsum(count) - count
+            met = np.repeat(first[part] - before, count) + np.arange(int(count.sum()))
+            places = np.repeat((own_rows[part] - start) * len(other), count) + rows[met]
+            products = np.repeat(ours.values[part].astype(np.float64), count) * values[met]
+            found = np.bincount(places, products, (stop - start) * len(other))
+            found = found.reshape(stop - start, len(other))
+            if same:
+                gram[start:stop, start:] += found[:, start:]
+                gram[start:, start:stop] += found[:, start:].T
+            else:
+                gram[start:stop] += found
 
     def _uses(self) -> NDArray[np.int64]:
         """In how many rows every column is used, shape (width,)."""
         return np.bincount(self.buckets, minlength=self.width)
 
-    def _columns(self, chosen: NDArray[np.bool_], kind: type[np.floating]) -> csr_array:
-        """Some of the columns."""
-        some: csr_array = self.matrix[:, np.flatnonzero(chosen)].astype(kind, copy=False)
-        return some
+    def _row_numbers(self) -> NDArray[np.int64]:
+        """The row of every entry, shape (nnz,)."""
+        return np.repeat(np.arange(len(self)), np.diff(self.starts))
+
+    def _chosen(self, columns: NDArray[np.bool_]) -> SparseRows:
+        """These rows with some of the columns' numbers only."""
+        kept = columns[self.buckets]
+        starts = np.append(0, np.cumsum(kept))[self.starts]
+        return SparseRows(starts, self.buckets[kept], self.values[kept], self.width)
+
+    def _written(self, columns: NDArray[np.bool_], kind: type[np.floating]) -> Floats:
+        """Some of the columns, written out."""
+        some = self._chosen(columns)
+        places = np.cumsum(columns) - 1
+        written = np.zeros((len(self), int(np.count_nonzero(columns))), dtype=kind)
+        written[some._row_numbers(), places[some.buckets]] = some.values
+        return written
 
     def mean(self) -> Floats:
         """Mean row, shape (width,)."""
@@ -122,14 +152,14 @@ class SparseRows:
 
     def squared_lengths(self) -> Floats:
         """|x|^2 of every row, shape (n,)."""
-        return np.asarray(self._sums(np.square(self.values, dtype=np.float64)[None])[0])
+        return np.asarray(self._sums(np.square(self.values, dtype=np.float64)))
 
     def _sums(self, numbers: Floats) -> Floats:
-        """Sums over every row's entries of numbers (C, nnz), shape (C, n)."""
-        sums = np.zeros((len(numbers), len(self)))
+        """Sums over every row's entries of numbers (nnz,), shape (n,)."""
+        sums = np.zeros(len(self))
         filled = np.flatnonzero(self.starts[1:] != self.starts[:-1])
         if len(filled):
-            sums[:, filled] = np.add.reduceat(numbers, self.starts[filled], axis=1)
+            sums[filled] = np.add.reduceat(numbers, self.starts[filled])
         return sums
 
     def take(self, positions: Sequence[int] | NDArray[np.integer]) -> SparseRows:

@@ -10,7 +10,6 @@ Sources:
 from __future__ import annotations
 
 import heapq
-import warnings
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -221,21 +220,31 @@ def _represented_by(unit: Vectors, assignment: Indices, order: Indices) -> Indic
 def _kmeans(unit: Vectors, count: int, seed: int) -> Indices:
     """Cluster directions by k-means into at most ``count`` clusters, numbered without gaps.
 
-    SciPy holds all (n, count) distances; the other methods hold no such matrix.
+    Lloyd's steps; a cluster that runs empty (equal vectors) keeps its centre, and is left out.
     """
-    # Imported here: it takes 0.2 s to load, and a device that uses the default never needs it.
-    from scipy.cluster.vq import kmeans2
-
     centres = _spread_centres(unit, count, np.random.default_rng(seed))
-    with warnings.catch_warnings():
-        # A cluster that runs empty (equal vectors) keeps its centre, and is left out below.
-        warnings.simplefilter("ignore", UserWarning)
-        _, assignment = kmeans2(unit, centres, iter=_KMEANS_STEPS, minit="matrix")
+    assignment = _nearest_centres(unit, centres)
+    for _ in range(_KMEANS_STEPS - 1):
+        order = np.argsort(assignment, kind="stable")
+        filled, starts, sizes = np.unique(assignment[order], return_index=True, return_counts=True)
+        centres[filled] = np.add.reduceat(unit[order], starts, axis=0) / sizes[:, None]
+        before, assignment = assignment, _nearest_centres(unit, centres)
+        if np.array_equal(before, assignment):
+            break
     return np.asarray(np.unique(assignment, return_inverse=True)[1], dtype=np.int64)
 
 
+def _nearest_centres(unit: Vectors, centres: Vectors) -> Indices:
+    """The nearest centre of each vector, (n,), by |x - c|^2 = |x|^2 - 2 (x . c - |c|^2 / 2)."""
+    half = np.einsum("kd,kd->k", centres, centres) / 2
+    nearest = np.empty(len(unit), dtype=np.int64)
+    for rows in row_blocks(len(unit), len(centres)):
+        nearest[rows] = (unit[rows] @ centres.T - half).argmax(axis=1)
+    return nearest
+
+
 def _spread_centres(unit: Vectors, count: int, random: np.random.Generator) -> Vectors:
-    """Draw k-means++ centres; SciPy's own seeding takes time quadratic in their number."""
+    """Draw k-means++ centres."""
     gaps = np.ones(len(unit), dtype=np.float32)
     chosen: list[int] = []
     for _ in range(count):

@@ -10,10 +10,9 @@ minimum, for what each example left out would say.
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg
 
 from fala.model.losses import Floats, probabilities
-from fala.solver.inverses import cho_solve, inverse_diagonal, one_plus, positive
+from fala.solver.inverses import one_plus, positive
 from fala.solver.newton import (
     DESCENT,
     MAX_HALVINGS,
@@ -52,7 +51,7 @@ def minimize_dual(problem: Problem, gram: Floats) -> Minimum:
     weights = curvature(evidence, shares)[:, 0]
     roots = np.sqrt(weights)
     lower = one_plus(gram, roots)
-    kept = inverse_diagonal(lower)  # 1 - W_i leverage_i
+    kept = lower.inverse_diagonal()  # 1 - W_i leverage_i
     diagonal = np.diagonal(gram)
     told = weights * diagonal > _NO_CURVATURE
     leverage = np.where(told, (1.0 - kept) / np.where(told, weights, 1.0), diagonal)
@@ -61,7 +60,7 @@ def minimize_dual(problem: Problem, gram: Floats) -> Minimum:
     column = numbers[:, None]
 
     def solve(vector: Floats) -> Floats:  # (R'WR + 1)^-1 by Woodbury's identity
-        inner = cho_solve(lower, roots * problem.move(vector)[:, 0])
+        inner = lower.solve_both(roots * problem.move(vector)[:, 0])
         return vector - problem.gather((roots * inner)[:, None])
 
     delta, eta = problem.rows.gather(column), (own * column).sum(axis=0)
@@ -111,7 +110,7 @@ def _newton(problem: Problem, gram: Floats) -> tuple[Floats, Floats, int, int]:
 def _solved(gram: Floats, roots: Floats, wanted: Floats) -> tuple[Floats, int]:
     """(1 + D K D)^-1 times a vector (n,), for a diagonal D, and how many directions it took."""
     if gram.dtype == np.float64:
-        return cho_solve(one_plus(gram, roots), wanted), 0
+        return one_plus(gram, roots).solve_both(wanted), 0
     found = np.zeros_like(wanted)
     residual, direction = wanted.copy(), wanted
     before = float(residual @ residual)
@@ -130,7 +129,5 @@ def _solved(gram: Floats, roots: Floats, wanted: Floats) -> tuple[Floats, int]:
 
 
 def _times(gram: Floats, vector: Floats) -> Floats:
-    """A symmetric matrix times a vector (n,), in the matrix's own precision."""
-    symv = scipy.linalg.blas.get_blas_funcs("symv", (gram,))
-    found = symv(1.0, gram.T, vector.astype(gram.dtype, copy=False))
-    return np.asarray(found, dtype=np.float64)
+    """A matrix times a vector (n,), in the matrix's own precision."""
+    return np.asarray(gram @ vector.astype(gram.dtype, copy=False), dtype=np.float64)

@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-import scipy.linalg
-from scipy.linalg import lapack
 
 from fala.errors import DataError
+from fala.solver.triangles import Triangle, cholesky
 from fala.solver.whitening import Block, Floats, product
 
 Method = Literal["auto", "primal", "dual"]
@@ -27,10 +26,10 @@ class Spectrum:
 
     def __init__(self, block: Block) -> None:
         self.block = block
-        # Divide and conquer is the fastest with all eigenvectors; eigh itself would copy.
-        values, vectors, failed = lapack.dsyevd(block.gram(block.dual), lower=1, overwrite_a=1)
-        if failed:
-            raise DataError("the features have no eigendecomposition")
+        try:
+            values, vectors = np.linalg.eigh(block.gram(block.dual))
+        except np.linalg.LinAlgError as error:
+            raise DataError("the features have no eigendecomposition") from error
         if block.dual:  # the last are the bias, see Block.gram
             kept = len(values) - block.bias_basis.shape[1]
             values, vectors = values[:kept], vectors[:, :kept]
@@ -84,31 +83,28 @@ class Cholesky:
         gram = block.gram(self.dual)
         gram.flat[:: len(gram) + 1] += alpha
         try:
-            self.factor = scipy.linalg.cho_factor(
-                gram, lower=True, overwrite_a=True, check_finite=False
-            )
-        except scipy.linalg.LinAlgError as error:
+            self.factor: Triangle = cholesky(gram)
+        except np.linalg.LinAlgError as error:
             raise DataError("lambda is too small for these features: singular") from error
 
     def coefficients(self) -> Floats:
         """Whitened coefficients (p,)."""
         rows, targets = self.block.rows, self.block.targets
         if self.dual:  # delta = X' (X X' + alpha)^-1 y
-            return product(rows.T, scipy.linalg.cho_solve(self.factor, targets))
-        return scipy.linalg.cho_solve(self.factor, product(rows.T, targets))  # (X'X + alpha)^-1 X'y
+            return product(rows.T, self.factor.solve_both(targets))
+        return self.factor.solve_both(product(rows.T, targets))  # (X'X + alpha)^-1 X'y
 
     def left_out(self) -> Floats:
         """Whitened leave-one-out residuals (I - H_ii)^-1 r_i, shape (n, size)."""
-        block, size, lower = self.block, self.block.size, self.factor[0]
+        block, size = self.block, self.block.size
         if self.dual:  # I - H = alpha (X X' + alpha)^-1, without the bias
-            residual = self.alpha * scipy.linalg.cho_solve(self.factor, block.targets)
-            inverse = scipy.linalg.solve_triangular(lower, np.eye(len(lower)), lower=True)
-            kept = self.alpha * _folds(inverse.T, size)
+            residual = self.alpha * self.factor.solve_both(block.targets)
+            kept = self.alpha * _folds(self.factor.inverse().T, size)
             share = self.alpha / (block.shift + self.alpha)
             kept -= share * _folds(block.bias_basis, size)
         else:  # H = X (X'X + alpha)^-1 X', and the bias
             residual = block.targets - product(block.rows, self.coefficients())
-            half = scipy.linalg.solve_triangular(lower, block.rows.T, lower=True).T
+            half = self.factor.solve(block.rows.T).T
             kept = np.eye(size) - _folds(half, size) - _folds(block.bias_basis, size)
         return _solve_folds(kept, residual)
 

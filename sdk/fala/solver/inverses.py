@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Protocol
 
 import numpy as np
-import scipy.linalg
 
 from fala.model.losses import Floats
 from fala.solver.rows import DenseRows, JointRows, Rows
+from fala.solver.triangles import Triangle, cholesky
 from fala.solver.whitening import product
 
 
@@ -30,11 +30,11 @@ class OverColumns:
     """By one eigendecomposition for all curvatures.
 
     Args:
-        inner: R'R, shape (p, p), its lower half; overwritten.
+        inner: R'R, shape (p, p), its lower half.
     """
 
     def __init__(self, inner: Floats) -> None:
-        values, self._vectors, _ = scipy.linalg.lapack.dsyevd(inner, lower=1, overwrite_a=1)
+        values, self._vectors = np.linalg.eigh(inner)
         self._values = np.maximum(values, 0.0)
 
     def at(self, weight: float) -> Callable[[Floats], Floats]:
@@ -69,7 +69,7 @@ def over_examples(rows: Rows, gram: Floats, weight: float) -> Callable[[Floats],
     lower = one_plus(gram, np.full(len(gram), np.sqrt(weight)))
 
     def solve(parts: Floats) -> Floats:
-        return parts - weight * rows.gather(cho_solve(lower, rows.times(parts)))
+        return parts - weight * rows.gather(lower.solve_both(rows.times(parts)))
 
     return solve
 
@@ -94,20 +94,21 @@ class OverBlocks:
 
     def at(self, weight: float) -> Callable[[Floats], Floats]:
         """Near the inverse for a curvature, times vectors (C, p)."""
-        factors = []
+        factors: list[Triangle | Floats] = []
         for block in self._blocks:
             scaled = weight * block
             if scaled.ndim == 2:
                 scaled.flat[:: len(scaled) + 1] += 1.0
-                scaled = cholesky(scaled)
-            factors.append(scaled)
+            factors.append(cholesky(scaled) if scaled.ndim == 2 else scaled)
 
         def solve(parts: Floats) -> Floats:
             found, start = [], 0
             for factor in factors:
                 part = parts[:, start : start + len(factor)]
-                dense = factor.ndim == 2
-                found.append(cho_solve(factor, part.T).T if dense else part / (factor + 1.0))
+                if isinstance(factor, Triangle):
+                    found.append(factor.solve_both(part.T).T)
+                else:
+                    found.append(part / (factor + 1.0))
                 start += len(factor)
             if self._bias is not None:
                 found.append(parts[:, start:] / (weight * self._bias + 1.0))
@@ -126,54 +127,12 @@ class OverBlocks:
         return made + 2.0 * classes * directions * sum(size**2 for size in sizes)
 
 
-def one_plus(gram: Floats, roots: Floats) -> Floats:
+def one_plus(gram: Floats, roots: Floats) -> Triangle:
     """Lower factor of 1 + D K D, for a diagonal D."""
     inner = gram * roots
     inner *= roots[:, None]
     inner.flat[:: len(inner) + 1] += 1.0
     return cholesky(inner)
-
-
-def cholesky(matrix: Floats) -> Floats:
-    """Lower factor of a symmetric matrix, of which the lower half is read; it is overwritten.
-
-    In the matrix's own precision, as all that is done with it.
-    """
-    potrf = _lapack("potrf", matrix)
-    # In Fortran's order the lower half of what C's order holds is the upper one.
-    if matrix.flags.c_contiguous:
-        return np.asarray(_checked(potrf(matrix.T, lower=0, overwrite_a=1)).T)
-    return _checked(potrf(matrix, lower=1, overwrite_a=1))
-
-
-def _lapack(name: str, matrix: Floats) -> Callable[..., Any]:
-    """LAPACK's routine for a matrix's precision."""
-    return cast(Callable[..., Any], scipy.linalg.lapack.get_lapack_funcs(name, (matrix,)))
-
-
-def _checked(found: tuple[Floats, int]) -> Floats:
-    factor, info = found
-    if info:
-        raise scipy.linalg.LinAlgError("not positive definite")
-    return factor
-
-
-def inverse_diagonal(lower: Floats) -> Floats:
-    """Diagonal of (L L')^-1, shape (n,)."""
-    flipped = lower.flags.c_contiguous
-    inverse, _ = _lapack("trtri", lower)(lower.T if flipped else lower, lower=int(not flipped))
-    sums = "ij,ij->i" if flipped else "ij,ij->j"
-    return np.asarray(np.einsum(sums, inverse, inverse), dtype=np.float64)
-
-
-def cho_solve(lower: Floats, vector: Floats) -> Floats:
-    """(L L')^-1 times a vector (n,) or a matrix (n, k)."""
-    potrs = _lapack("potrs", lower)
-    if lower.flags.c_contiguous:
-        found, _ = potrs(lower.T, vector, lower=0)
-    else:
-        found, _ = potrs(lower, vector, lower=1)
-    return np.asarray(found, dtype=np.float64)
 
 
 def positive(kept: Floats) -> Floats:

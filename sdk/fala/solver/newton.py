@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from fala.model.losses import Floats, cross_entropy, probabilities
@@ -25,12 +24,12 @@ from fala.solver.inverses import (
     Inverse,
     OverBlocks,
     OverColumns,
-    cho_solve,
-    cholesky,
     over_examples,
     positive,
 )
 from fala.solver.rows import DenseRows, Rows
+from fala.solver.triangles import Triangle, cholesky
+from fala.solver.whitening import product
 
 # Newton's error is squared by a step: after one that moved logits by this share, nothing is left.
 TOLERANCE = 1e-4
@@ -185,9 +184,10 @@ def minimize_several(problem: Problem, gram: Floats) -> Minimum:
     # Rows of n numbers with the same Gram matrix: products with them are the quickest.
     gram.flat[:: len(gram) + 1] += _JITTER * float(np.trace(gram)) / len(gram)
     lower = cholesky(gram.copy())
-    short = problem.over(DenseRows(lower))
-    found = _several(short, OverColumns(DenseRows(lower).inner()), _begin(short))
-    numbers = scipy.linalg.solve_triangular(lower, found.delta.T, lower=True, trans="T")
+    rows = DenseRows(lower.lower)
+    short = problem.over(rows)
+    found = _several(short, OverColumns(rows.inner()), _begin(short))
+    numbers = lower.solve_transposed(found.delta.T)
     shares = probabilities(found.z)
     weight = float(curvature(problem.evidence, shares).mean())
     solve = _preconditioner(problem, over_examples(problem.rows, gram, weight), weight)
@@ -296,32 +296,30 @@ def _newton(
 def _one(problem: Problem, matrix: Floats, point: Floats) -> Minimum:
     """One logit: a Cholesky factor of H = R'WR + 1 a step; R has the logit's own column, too."""
     rows = np.hstack([matrix, problem.own])
-    factor: list[Floats] = []
+    factor: list[Triangle] = []
 
-    def factored(shares: Floats) -> Floats:
+    def factored(shares: Floats) -> Triangle:
         weights = curvature(problem.evidence, shares)[:, 0]
         half = rows * np.sqrt(weights)[:, None]
-        hessian = scipy.linalg.blas.dsyrk(1.0, half.T, lower=1)
+        hessian = product(half.T, half)
         hessian.flat[:: len(hessian) + 1] += 1.0
         return cholesky(hessian)
 
     def step(gradient: Floats, shares: Floats) -> Floats:
         factor[:] = [factored(shares)]
-        return cho_solve(factor[0], gradient)
+        return factor[0].solve_both(gradient)
 
     point, z, steps = _newton(problem, point, step)
     shares = probabilities(z)
     lower = factored(shares)
     slope = problem.evidence.slope(z, shares)
-    half = scipy.linalg.solve_triangular(lower, rows.T, lower=True, check_finite=False)
+    half = lower.solve(rows.T)
     leverage = np.einsum("rn,rn->n", half, half)
     kept = 1.0 - curvature(problem.evidence, shares)[:, 0] * leverage
     left_out = z + (slope[:, 0] * leverage / positive(kept))[:, None]
     n, p = rows.shape
     flops = (steps + 1) * (n * p**2 + p**3 / 3) + n * p**2
-    return Minimum(
-        point[None, :-1], point[-1:], z, left_out, lambda v: cho_solve(lower, v), steps, flops
-    )
+    return Minimum(point[None, :-1], point[-1:], z, left_out, lower.solve_both, steps, flops)
 
 
 def _several(problem: Problem, inverse: Inverse, point: Floats) -> Minimum:

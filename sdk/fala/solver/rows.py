@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from fala.lexical.rows import SparseRows
 from fala.model.losses import Floats
 from fala.solver.whitening import product
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # Python 3.10 has none of its own
 
 
 class Rows(Protocol):
@@ -85,8 +87,8 @@ class DenseRows:
         return product(self.matrix, self.matrix.T)
 
     def inner(self) -> Floats:
-        """R'R, shape (p, p), its lower half."""
-        return np.asarray(scipy.linalg.blas.dsyrk(1.0, self.matrix.T, lower=1))
+        """R'R, shape (p, p)."""
+        return product(self.matrix.T, self.matrix)
 
     def squares(self) -> Floats:
         """Squared length of every column, shape (p,)."""

@@ -1,12 +1,14 @@
 """One BLAS thread while small systems are solved.
 
-NumPy's and SciPy's wheels each carry an OpenBLAS with a pool of threads that wait by spinning.
-Turn by turn on matrices of a few hundred rows, the pools take each other's cores: on two cores a
-fit of 0.1 s was seen to take 4 s. One thread is the fastest there, and spares a phone's battery.
+NumPy's wheel carries an OpenBLAS with a pool of threads that wait by spinning, and where an app
+has loaded SciPy, that has another. On matrices of a few hundred rows they gain nothing, and two
+pools take each other's cores: on two cores a fit of 0.1 s was seen to take 4 s. One thread is the
+fastest there, and spares a phone's battery.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -30,7 +32,9 @@ def one_blas_thread() -> Iterator[None]:
     """
     with _lock:
         if not _inside:
-            _limits.append(_controller().limit(limits=1, user_api="blas"))
+            _limits.append(
+                _controller("scipy.linalg" in sys.modules).limit(limits=1, user_api="blas")
+            )
         _inside.append(None)
     try:
         yield
@@ -42,9 +46,8 @@ def one_blas_thread() -> Iterator[None]:
 
 
 @cache
-def _controller() -> ThreadpoolController:
-    # Looking for the libraries takes milliseconds: once is enough, with both of them loaded.
-    import scipy.linalg  # noqa: F401
+def _controller(with_scipy: bool) -> ThreadpoolController:
+    # Looking for the libraries takes milliseconds: once is enough for those that are loaded.
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import scipy.linalg
 
 from fala.lexical.rows import SparseRows
 from fala.model.losses import Floats
 from fala.solver.rows import CentredRows, DenseRows, Rows
 from fala.solver.training import Block, Features, Inputs
+from fala.solver.triangles import Triangle
 
 #: Standard deviation of people's bias, without a population prior.
 BIAS_DEVIATION = 1.0
@@ -132,7 +132,7 @@ class WhitenedInputs:
             omega = self.root * part
             at_centre = float(self.centre @ omega)
         else:  # B V B' = L L', so L delta are the coordinates' numbers of omega = V B' L'^-1 delta
-            inner = scipy.linalg.solve_triangular(self.turn, part, lower=True, trans="T")
+            inner = Triangle(self.turn).solve_transposed(part)
             omega = self.root**2 * (self.basis.T @ inner)
             at_centre = float(self.centre @ (self.basis @ omega))
         moved = self.factors.T @ delta[count:] + self.mean
@@ -166,7 +166,7 @@ def whiten(block: Block) -> tuple[Whitened, float]:
     if basis is not None:
         inner = (basis * variance) @ basis.T
         inner.flat[:: len(inner) + 1] += max(_JITTER * np.trace(inner) / len(inner), _LEAST)
-        turn = scipy.linalg.cholesky(inner, lower=True)
+        turn = np.linalg.cholesky(inner)
     return WhitenedInputs(centre, turn, root, factors, mean, basis), deviation
 
 

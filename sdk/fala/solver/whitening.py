@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import blas
 
 from fala.errors import DataError
+from fala.solver.triangles import Triangle
 
 Floats = NDArray[np.float64]
 
@@ -62,18 +61,8 @@ def stacked_features(features: ArrayLike) -> Floats:
 
 
 def product(left: Floats, right: Floats) -> Floats:
-    """A matrix (m, r) times a vector (r,) or a matrix (r, k).
-
-    In SciPy's BLAS, like the factors: NumPy's has threads of its own, and the two sets contend for
-    the cores, which costs more than the products.
-    """
-    flipped = bool(left.flags.c_contiguous)
-    matrix = left.T if flipped else left  # SciPy would copy what is not in Fortran's order
-    if right.ndim == 1:
-        vector: Floats = blas.dgemv(1.0, matrix, right, trans=int(flipped))
-        return vector
-    result: Floats = blas.dgemm(1.0, matrix, right, trans_a=int(flipped))
-    return result
+    """A matrix (m, r) times a vector (r,) or a matrix (r, k)."""
+    return np.asarray(left @ right)
 
 
 def products(features: Floats, theta: Floats) -> Floats:
@@ -112,14 +101,14 @@ class Precision:
         """E L'^(-1), over the last axis; the same array where P is the identity."""
         if self._lower is not None:
             flat = features.reshape(-1, features.shape[-1])
-            solved = scipy.linalg.solve_triangular(self._lower, flat.T, lower=True)
+            solved = Triangle(self._lower).solve(flat.T)
             return np.ascontiguousarray(solved.T).reshape(features.shape)
         return features if self._root is None else features / self._root
 
     def unwhiten(self, delta: Floats) -> Floats:
         """L'^(-1) delta, over the last axis."""
         if self._lower is not None:
-            return scipy.linalg.solve_triangular(self._lower, delta.T, lower=True, trans="T").T
+            return Triangle(self._lower).solve_transposed(delta.T).T
         return delta if self._root is None else delta / self._root
 
 
@@ -201,8 +190,8 @@ class Block:
         """Any bias columns, shape (m, q): a free bias takes out their least squares fit."""
         raw = _squared_length(rows)
         basis, factor = np.linalg.qr(columns)
-        mean_rows = scipy.linalg.solve_triangular(factor, basis.T @ rows)
-        mean_targets = scipy.linalg.solve_triangular(factor, basis.T @ targets)
+        mean_rows = np.linalg.solve(factor, basis.T @ rows)  # substitution: it is triangular
+        mean_targets = np.linalg.solve(factor, basis.T @ targets)
         rows = rows - columns @ mean_rows
         targets = targets - columns @ mean_targets
         squares = _clear(_squared_length(rows), raw)
@@ -220,14 +209,15 @@ class Block:
         return 2.0 * self.squares or 1.0
 
     def gram(self, dual: bool) -> Floats:
-        """The lower triangle of X X' + shift Q Q' (m x m, dual) or of X'X (p x p), to overwrite.
+        """X X' + shift Q Q' (m x m, dual) or X'X (p x p), to overwrite.
 
         The second term moves the bias, which X lacks, from the lower end of the spectrum to the
         upper: there nothing has to be subtracted to take it out of I - H. Solutions do not change.
         """
-        gram: Floats = blas.dsyrk(1.0, self.rows.T, trans=int(dual), lower=1)
-        if dual and self.bias_basis.shape[1]:
-            gram = blas.dsyrk(self.shift, self.bias_basis, beta=1.0, c=gram, lower=1, overwrite_c=1)
+        rows, basis = self.rows, self.bias_basis
+        gram = product(rows, rows.T) if dual else product(rows.T, rows)
+        if dual and basis.shape[1]:
+            gram += self.shift * product(basis, basis.T)
         if not np.isfinite(gram).all():
             raise DataError("the features are too large: their products overflow")
         return gram
@@ -239,7 +229,7 @@ class Block:
 
 def _squared_length(rows: Floats) -> float:
     flat = rows.ravel(order="K")
-    return float(blas.ddot(flat, flat))
+    return float(np.vdot(flat, flat))
 
 
 def _clear(squares: float, raw: float) -> float:

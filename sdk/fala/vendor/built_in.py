@@ -5,6 +5,12 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
+#: What there is, for lists.
+BUILT_IN = {
+    "glove": "15,000 word vectors of 100 dimensions",
+    "bert": "a transformer of 3 layers and 256 dimensions, in int8",
+}
+
 
 def built_in() -> dict[str, Path]:
     """The built-in backbones' bundles by name, ``"bert"`` and ``"glove"``; without heads."""

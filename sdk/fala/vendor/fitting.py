@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from fala.backbones import Backbone
@@ -301,7 +300,7 @@ def _ridge(
     unit = np.mean(centred**2)
     if unit <= _ALIKE * np.mean(x**2):
         raise DataError("the earlier backbone embeds all public texts alike")
-    values, vectors = scipy.linalg.eigh(centred.T @ centred)
+    values, vectors = np.linalg.eigh(centred.T @ centred)
     turned = vectors.T @ (centred.T @ (y - y_mean))
     fits = []
     for strength in strengths:

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from fala.lexical.rows import SparseRows
 from fala.model.losses import Floats, cross_entropy, probabilities
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
+from fala.vendor import sparse
 
 _LEAST_DOCUMENTS = 2  # a bucket of one public text says nothing of others
 # Standard deviation of a bias that is as good as free.
 _FREE = 100.0
 _MOST_ITERATIONS = 500
-_HISTORY = 6
 # The curvature of the cross-entropy where half of the rows are certain; only for preconditioning.
 _CURVATURE = 0.12
 
@@ -71,7 +66,7 @@ class Problem:
             centred = part - mean
             kappa = float(np.einsum("nd,nd->", centred, centred)) / len(centred) or 1.0
             centred /= np.sqrt(kappa)
-            values, turn = scipy.linalg.eigh(centred.T @ centred)
+            values, turn = np.linalg.eigh(centred.T @ centred)
             self.turns.append(turn)
             self.dense.append(centred @ turn)
             kappas.append(kappa)
@@ -84,14 +79,12 @@ class Problem:
         # The frequent ones first: their weights are then close to each other in memory.
         order = np.argsort(-seen, kind="stable")
         self.kept = order[: np.count_nonzero(seen >= _LEAST_DOCUMENTS)]
-        chosen = evidence.words.matrix[:, self.kept]
-        mean = np.asarray(chosen.mean(axis=0)).ravel()
-        square = np.asarray(chosen.multiply(chosen).sum(axis=0)).ravel()
+        self.columns = sparse.columns_of(evidence.words, self.kept)
+        mean, square = self.columns.moments()
         count = len(evidence.counts)
         kappa = float(square.sum() / count - mean @ mean)
         kappa = kappa if kappa > 0 else 1.0
-        self.sparse: csr_array = _narrow(chosen / np.sqrt(kappa))
-        self.turned_back = _narrow(self.sparse.T.tocsr())
+        self.columns.divide(float(np.sqrt(kappa)))
         self.sparse_mean = mean / np.sqrt(kappa)
         kappas.append(kappa)
         squares.append(np.maximum(square / kappa - count * self.sparse_mean**2, 0.0))
@@ -117,8 +110,6 @@ class Problem:
         Returns:
             The minima, shape (sets, C, size), and their logits, shape (sets, n, C).
         """
-        from scipy.optimize import minimize  # slow to import, and no device needs it
-
         sets, classes = len(weights), self.classes
         shape = (sets, classes, self.size)
         rows = weights * self.evidence.counts
@@ -149,12 +140,10 @@ class Problem:
 
         # A block that is left out has metric 0, and stays where it is.
         before = np.zeros(shape) if start is None else start / np.where(metric > 0, metric, np.inf)
-        found: Any = minimize(
-            objective, before.ravel(), jac=True, method="L-BFGS-B",
-            options={"maxiter": _MOST_ITERATIONS, "maxcor": _HISTORY, "ftol": tolerance,
-                     "gtol": 1e-9},
-        )  # fmt: skip
-        point = metric * found.x.reshape(shape)
+        found = sparse.minimize(
+            objective, before.ravel(), tolerance=tolerance, most=_MOST_ITERATIONS
+        )
+        point = metric * found.reshape(shape)
         return point, self.logits(point, with_words=with_words)
 
     def logits(self, point: Floats, *, with_words: bool = True) -> Floats:
@@ -166,7 +155,7 @@ class Problem:
             z += block @ part
         if with_words:
             part = columns[self.edges[-2] : self.edges[-1]]
-            z += self.sparse @ part - self.sparse_mean @ part
+            z += self.columns.times(part) - self.sparse_mean @ part
         z += self.evidence.start[:, None]
         return np.asarray(z.reshape(-1, sets, classes).transpose(1, 0, 2))
 
@@ -180,7 +169,7 @@ class Problem:
         total = columns.sum(axis=0)
         parts = [block.T @ columns for block in self.dense]
         if with_words:
-            parts.append(self.turned_back @ columns - np.outer(self.sparse_mean, total))
+            parts.append(self.columns.gather(columns) - np.outer(self.sparse_mean, total))
         else:
             parts.append(np.zeros((len(self.kept), columns.shape[1])))
         whole = np.vstack([*parts, total[None]])
@@ -203,11 +192,3 @@ class Problem:
         lexical = np.zeros((len(point), self.evidence.words.width))
         lexical[:, self.kept] = words / np.sqrt(self.kappas[-1])
         return np.hstack(weights), lexical, offset
-
-
-def _narrow(rows: csr_array) -> csr_array:
-    """The same with 32-bit indices, which halve what a product reads of them."""
-    rows.sort_indices()
-    rows.indices = rows.indices.astype(np.int32)
-    rows.indptr = rows.indptr.astype(np.int32)
-    return rows

@@ -112,7 +112,7 @@ def test_ctrl_c_keeps_what_was_encoded(device, bridged, monkeypatch, options):
         done = CliRunner().invoke(
             cli, ["--device", str(device), "--budget", "50", *map(str, options)]
         )
-    assert done.exit_code == 1
+    assert done.exit_code == 130
     hint, last = done.stderr.splitlines()
     assert last.endswith(": interrupted")
     assert f"{device}: tiny encoder answers" in hint
@@ -128,7 +128,7 @@ def test_ctrl_c_before_the_change_changes_nothing(device, bridged, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr("fala.replacement.prepare.recall", stop)
         done = CliRunner().invoke(cli, ["--device", str(device), "--new", str(bridged)])
-    assert done.exit_code == 1
+    assert done.exit_code == 130
     hint, last = done.stderr.splitlines()
     assert (hint, last.endswith(": interrupted")) == (
         f"{device}: the device answers as before",

@@ -36,14 +36,9 @@ def random_rows(n, seed=0):
     return sparse(matrix.astype(np.float32))
 
 
-@pytest.fixture(params=[0, 10**9], ids=["SciPy", "NumPy"])
-def way(request, monkeypatch):
-    monkeypatch.setattr(module, "_MANY", request.param)
-
-
 @pytest.mark.parametrize("n", [0, 1, 2, 30])
 @pytest.mark.parametrize("classes", [1, 3])
-def test_products(way, n, classes):
+def test_products(n, classes):
     rows = random_rows(n)
     matrix = written(rows)
     random = np.random.default_rng(1)
@@ -56,7 +51,7 @@ def test_products(way, n, classes):
     np.testing.assert_allclose(rows.squared_lengths(), (matrix**2).sum(axis=1), rtol=1e-12)
 
 
-def test_a_weight_in_float32_is_multiplied_in_float64(way):
+def test_a_weight_in_float32_is_multiplied_in_float64():
     rows = sparse(np.full((2, WIDTH), np.float32(0.1)))
     weight = np.full((1, WIDTH), 1e-3, dtype=np.float32)
     exact = WIDTH * float(np.float32(0.1)) * float(np.float32(1e-3))

@@ -1,7 +1,10 @@
 """Heads on embeddings and words together."""
 
+import sys
+
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 from scipy.sparse import csr_array, hstack
 from sklearn.linear_model import LogisticRegression
 
@@ -13,8 +16,8 @@ from fala.errors import DataError
 from fala.examples import Match
 from fala.lexical.lexicon import Lexicon
 from fala.model.heads import Head
-from fala.model.losses import cross_entropy
-from fala.vendor import joint, joint_problem
+from fala.model.losses import cross_entropy, probabilities
+from fala.vendor import descent, joint, joint_problem, sparse
 from fala.vendor.added_words import add_words
 from fala.vendor.fitting import fit_head, fit_joint_head
 
@@ -58,8 +61,57 @@ def evidence(backbone, documents, labels, counts=None):
     )
 
 
+def written(rows):
+    numbers = np.repeat(np.arange(len(rows)), np.diff(rows.starts))
+    matrix = np.zeros((len(rows), rows.width))
+    matrix[numbers, rows.buckets] = rows.values
+    return matrix
+
+
+def test_columns_are_multiplied_alike_with_and_without_scipy(backbone):
+    given = evidence(backbone, texts(40), ["0", "1"] * 20)
+    kept = np.flatnonzero(np.bincount(given.words.buckets, minlength=given.words.width) > 1)[::-1]
+    random = np.random.default_rng(0)
+    part, columns = random.normal(size=(len(kept), 3)), random.normal(size=(40, 3))
+    matrix = written(given.words)[:, kept]
+    for made in (sparse.OnSciPy(given.words, kept), sparse.OnNumPy(given.words, kept)):
+        mean, squares = made.moments()
+        np.testing.assert_allclose(mean, matrix.mean(axis=0), rtol=1e-12)
+        np.testing.assert_allclose(squares, (matrix**2).sum(axis=0), rtol=1e-12)
+        made.divide(2.0)
+        np.testing.assert_allclose(made.times(part), matrix @ part / 2, atol=1e-12)
+        np.testing.assert_allclose(made.gather(columns), matrix.T @ columns / 2, atol=1e-12)
+
+
+@pytest.mark.parametrize("condition", [1.0, 1e6])
+def test_descent_ends_at_the_minimum(condition):
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(60, 12)) * np.geomspace(1, condition**-0.5, 12)
+    labels = (random.random(60) < 0.5).astype(float)[:, None]
+
+    def objective(point):
+        z = (rows @ point)[:, None]
+        slope = rows.T @ (probabilities(z) - labels)[:, 0] + 1e-3 * point
+        return float(cross_entropy(labels, z).sum() + 5e-4 * point @ point), slope
+
+    found = descent.minimize(objective, np.zeros(12), tolerance=1e-15, most=1000)
+    peer = minimize(objective, np.zeros(12), jac=True, method="BFGS", options={"gtol": 1e-9})
+    assert np.abs(objective(found)[1]).max() < 1e-4
+    assert objective(found)[0] <= peer.fun + 1e-9
+    few = descent.minimize(objective, np.zeros(12), tolerance=0.0, most=2)
+    assert objective(found)[0] < objective(few)[0] < objective(np.zeros(12))[0]
+
+
+@pytest.fixture(params=["SciPy", "NumPy"])
+def way(request, monkeypatch):
+    if request.param == "NumPy":
+        monkeypatch.setitem(sys.modules, "scipy.sparse", None)  # as on a base install
+        monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    return request.param
+
+
 @pytest.mark.parametrize("classes", [2, 3])
-def test_it_is_the_logistic_optimum(backbone, classes):
+def test_it_is_the_logistic_optimum(backbone, classes, way):
     documents = texts(150)
     random = np.random.default_rng(2)
     labels = random.integers(classes, size=150)
@@ -70,7 +122,9 @@ def test_it_is_the_logistic_optimum(backbone, classes):
     # The minimum does not depend on how it was reached, and scikit-learn's is the same: it
     # penalises all columns alike, so that each block is divided by the root of its penalty.
     roots = np.sqrt(2 * np.array(found.penalties) * counts.sum())
-    words = given.words.matrix
+    words = csr_array(written(given.words))
+    made = sparse.columns_of(given.words, np.arange(5))
+    assert isinstance(made, sparse.OnSciPy if way == "SciPy" else sparse.OnNumPy)
     seen = np.asarray((words > 0).sum(axis=0)).ravel() >= 2
     features = hstack([csr_array(given.parts[0] / roots[0]), words[:, seen] / roots[1]])
     peer = LogisticRegression(C=1.0, tol=1e-10, max_iter=10_000)

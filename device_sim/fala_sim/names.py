@@ -1,0 +1,45 @@
+"""What the laboratory's options may be given by name, for help and completion.
+
+Nothing is imported before it is asked for: a command that fails early should fail at once.
+"""
+
+from __future__ import annotations
+
+from fala.vendor.built_in import BUILT_IN
+
+
+def methods() -> dict[str, str]:
+    """Methods, with the first line of what their classes say."""
+    from fala_sim.methods.registry import METHODS
+
+    return {
+        name: (method.__doc__ or method.title).splitlines()[0] for name, method in METHODS.items()
+    }
+
+
+def tables() -> dict[str, str]:
+    """Tables, with what they show."""
+    from fala_sim.show.tables.registry import TABLES
+
+    return {name: entry.about for name, entry in TABLES.items()}
+
+
+def figures() -> dict[str, str]:
+    """Figures, with what they show."""
+    from fala_sim.show.plots.registry import FIGURES
+
+    return {name: entry.about for name, entry in FIGURES.items()}
+
+
+def old_backbones() -> dict[str, str]:
+    """Backbones that simulated devices may have."""
+    return dict(BUILT_IN)
+
+
+def new_backbones() -> dict[str, str]:
+    """Backbones that may come to them."""
+    return {
+        "minilm": "all-MiniLM-L6-v2, as it was pre-trained",
+        "tuned:minilm": "the same, trained on each data set's public first",
+        **BUILT_IN,
+    }

@@ -1,0 +1,79 @@
+"""A researcher: one more way to keep what is personal, beside three that are there.
+
+    python examples/researcher.py [ROWS.jsonl]
+
+Readers with made-up tastes say which posts are unwelcome; their rows go to the file that is named,
+for ``fala-sim --data rows:ROWS.jsonl``.
+"""
+
+import itertools
+import json
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import fala
+from fala.vendor import fit_matrix, scores
+
+TONES = ("What a lovely {}", "Nobody needs this {}", "Buy my {} now", "The {} is garbage")
+TOPICS = ("match", "film", "soup", "phone", "bank", "song", "hotel", "law", "garden", "train")
+ENDS = (".", ", they say.", " again.", " for everyone.", ", as we all know.", ", a friend said.",
+        " on Monday.", ", in short.", " by the river.", ", believe me.")  # fmt: skip
+
+
+def reader(seed):
+    """Posts in three shares, public, train and test, and what a reader thinks of them."""
+    rng = random.Random(seed)
+    taste = rng.sample(TOPICS, 3)
+    posts = list(itertools.product(TONES, TOPICS, ENDS))
+    rng.shuffle(posts)
+    for share in (posts[:150], posts[150:250], posts[250:]):
+        texts = [tone.format(topic) + end for tone, topic, end in share]
+        unwelcome = [tone == TONES[3] or topic in taste for tone, topic, _ in share]
+        yield texts, [int(one != (rng.random() < 0.1)) for one in unwelcome]  # a whim in ten
+
+
+def nearest_mean(inputs, labels):
+    """The idea: the direction between a reader's two means, in place of the vendor's weights."""
+    unwelcome = np.array(labels) == 1
+    direction = inputs[unwelcome].mean(axis=0) - inputs[~unwelcome].mean(axis=0)
+    return lambda other: (other - inputs.mean(axis=0)) @ direction
+
+
+def main(file=None):
+    """Compare four ways on three readers whom the vendor never met."""
+    old, new = (fala.Bundle.open(fala.sample_release(name)) for name in ("glove", "bert"))
+    old_head, head = (bundle.head().without_words() for bundle in (old, new))
+    rows, found = [], {}
+    for seed in range(3):
+        public, (texts, labels), (unseen, truth) = reader(seed)
+        before, after, inputs = (
+            bundle.backbone().encode(some)
+            for bundle, some in ((old, texts), (new, texts), (new, unseen))
+        )
+        shares = head.label_shares(labels)
+        known = fala.fit_personal(old_head, before, labels=shares).logits(before)
+        for name, z in {
+            "the vendor's": head.vendor_model().logits(inputs)[:, 0],
+            "the paper's": fit_matrix(head, after, logits=known, prior="zero").logits(inputs)[:, 0],
+            "FaLA's fit": fala.fit_personal(head, after, labels=shares).logits(inputs)[:, 0],
+            "nearest mean": nearest_mean(after, labels)(inputs),
+        }.items():
+            chance = 1 / (1 + np.exp(-z))
+            told = scores(np.array(truth), np.stack([1 - chance, chance], axis=1))
+            found.setdefault(name, []).append(told["auc"])
+        shared = [(None, "public", public)] * (seed == 0)
+        for user, split, those in [*shared, (f"u{seed}", "train", (texts, labels)),
+                                   (f"u{seed}", "test", (unseen, truth))]:  # fmt: skip
+            rows += [{"user": user, "split": split, "text": text, "label": label}
+                     for text, label in zip(*those, strict=True)]  # fmt: skip
+    for name, each in found.items():
+        print(f"{name}: AUC {np.mean(each):.3f}")
+    if file is not None:
+        Path(file).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:2])

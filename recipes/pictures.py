@@ -1,0 +1,303 @@
+"""The pictures of the documentation, drawn from records and from the built-in models.
+
+    python recipes/pictures.py --out docs/images
+
+Every picture is an SVG on a card of its own: it is light where the reader's system is light and
+dark where that is dark, whatever the page around it does, and its text is wide enough for a phone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+import fala
+from fala.vendor import words
+from fala.vendor.sample import sample_rows
+from fala_sim.metric.statistics import over_users, score, total_cost
+from fala_sim.records import Record, read_records
+from fala_sim.show.plots.style import INK, MUTED, Plot, draw, look
+from fala_sim.show.tables.records import by_setting, named_by_data
+
+RESULTS = Path(__file__).parents[1] / "device_sim" / "results-words-five"
+
+#: What the first picture shows: methods, what they are called there, and where the name stands.
+SHOWN: Mapping[str, tuple[str, tuple[int, int], str]] = {
+    "old": ("old personal model", (9, 0), "left"),
+    "global": ("vendor's new model", (9, -8), "left"),
+    "global-words": ("vendor's, with words", (9, -3), "left"),
+    "fala-instant": ("FaLA at once", (-2, 13), "left"),
+    "fala": ("FaLA", (0, -14), "center"),
+    "lora": ("LoRA", (-4, -14), "center"),
+    "full": ("full fine-tuning", (12, 12), "right"),
+}
+
+#: Texts that a word is in, to be shown.
+LEAST = 5
+
+# A card's margin, and its colours: paper, text, less important text, lines.
+_MARGIN = 8.0
+_LIGHT = ("#fbfbfc", "#1b1f24", "#5b6470", "#d5d9de")
+_DARK = ("#1f232a", "#e8eaed", "#a3abb6", "#3d434c")
+
+
+def card(plot: Plot) -> str:
+    """A plot as a file of its own, on paper of its own."""
+
+    def colours(paper: str, ink: str, muted: str, faint: str) -> str:
+        return f":root{{--paper:{paper};color:{ink};--muted:{muted};--faint:{faint}}}"
+
+    root = ElementTree.fromstring(plot.svg())
+    _, _, width, height = map(float, root.attrib["viewBox"].split())
+    width, height = width + 2 * _MARGIN, height + 2 * _MARGIN
+    root.set("viewBox", f"{-_MARGIN} {-_MARGIN} {width:g} {height:g}")
+    style = ElementTree.Element("style")
+    style.text = (
+        f"{colours(*_LIGHT)}@media (prefers-color-scheme: dark){{{colours(*_DARK)}}}"
+        "text{font-family:'DejaVu Sans',Verdana,sans-serif}"
+    )
+    place = {"x": -_MARGIN, "y": -_MARGIN, "width": width, "height": height, "rx": 6}
+    paper = ElementTree.Element("rect", {name: f"{value:g}" for name, value in place.items()})
+    paper.set("style", "fill: var(--paper)")
+    root[:0] = [style, paper]
+    return ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def mean(records: Sequence[Record], figure: Callable[[Record], float | None]) -> float:
+    """A figure's mean over people."""
+    value = over_users(records, figure).value()
+    if value is None:
+        raise fala.DataError("the records have no such figure")
+    return value.mean
+
+
+def quality(records: Sequence[Record]) -> Plot:
+    """Quality against forward passes.
+
+    Args:
+        records: Of replacements.
+    """
+    own = named_by_data(records)
+    groups = {name: [one for one in own if one["method"] == name] for name in SHOWN}
+    points = {
+        name: (mean(group, total_cost("forward_passes")), mean(group, score("auc")))
+        for name, group in groups.items()
+    }
+
+    def paint(axes: Axes) -> None:
+        axes.set_xscale("symlog", linthresh=10, linscale=0.6)
+        for name, (passes, auc) in points.items():
+            title, shift, side = SHOWN[name]
+            colour, marker = look(name)
+            ours = name.startswith("fala")
+            axes.plot(passes, auc, marker, color=colour, markersize=10 if ours else 8, zorder=3)
+            axes.annotate(f"{title} {auc:.3f}".replace("0.", "."), (passes, auc), shift,
+                          textcoords="offset points", ha=side, va="center_baseline", color=INK,
+                          fontsize=9, fontweight="bold" if ours else "normal")  # fmt: skip
+        axes.xaxis.set_major_locator(FixedLocator([0, 20, 200, 2000]))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        axes.set_xlim(-3, 6000)
+        axes.set_ylim(0.675, 0.87)
+        axes.tick_params(labelsize=9)
+        axes.set_xlabel("forward passes of a replacement, a user", fontsize=9.5)
+        axes.set_ylabel("AUC on the user's held-out texts", fontsize=9.5)
+
+    count = len({one["user"] for one in own})
+    told = "; ".join(
+        f"{SHOWN[name][0]} {auc:.3f} after {passes:,.0f}" for name, (passes, auc) in points.items()
+    )
+    return Plot(
+        "quality", "all", "Quality against forward passes", "",
+        f"AUC by forward passes, means over {count} people of three data sets: {told}. "
+        "LoRA and full fine-tuning take as many backward passes as well.",
+        draw(3.3, paint),
+    )  # fmt: skip
+
+
+def budgets(records: Sequence[Record]) -> Plot:
+    """What a budget of forward passes buys over a bridge.
+
+    Args:
+        records: Of FaLA by its budget.
+    """
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for setting, own in by_setting(records):
+        by_budget = {int(one["variant"]) for one in own}
+        for budget in sorted(by_budget):
+            group = [one for one in own if one["variant"] == str(budget)]
+            lines.setdefault(setting.data, []).append((budget, mean(group, score("auc"))))
+    markers = dict(zip(lines, (("#0a72b5", "s"), ("#d9590a", "D"), ("#008f68", "o")), strict=True))
+
+    def paint(axes: Axes) -> None:
+        axes.set_xscale("symlog", linthresh=10, linscale=0.6)
+        for data, line in lines.items():
+            colour, marker = markers[data]
+            axes.plot(*zip(*line, strict=True), marker, color=colour, linestyle="-", markersize=6)
+            axes.annotate(data, line[-1], (8, 0), textcoords="offset points", fontsize=9,
+                          va="center_baseline", color=INK)  # fmt: skip
+        axes.xaxis.set_major_locator(FixedLocator([0, 10, 25, 50, 100, 200]))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
+        axes.set_xlim(-1, 900)
+        axes.set_xlabel("budget, forward passes", fontsize=9.5)
+        axes.set_ylabel("AUC", fontsize=9.5)
+
+    told = "; ".join(
+        f"{data}: " + ", ".join(f"{auc:.3f} at {budget}" for budget, auc in line)
+        for data, line in lines.items()
+    )
+    return Plot("budgets", "all", "What a budget buys", "",
+                f"AUC by the budget of forward passes. {told}.", draw(2.5, paint))  # fmt: skip
+
+
+def clusters(texts: Sequence[str], labels: Sequence[str]) -> Plot:
+    """A user's texts, clustered, and the ones that are encoded first.
+
+    Args:
+        texts: The user's.
+        labels: Theirs.
+    """
+    vectors = fala.Bundle.open(fala.sample_release("glove")).backbone().encode(list(texts))
+    classes = np.array([sorted(set(labels)).index(label) for label in labels])
+    chosen = fala.select(vectors, classes, count=20)
+    centred = vectors - vectors.mean(axis=0)
+    plane = centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T
+    largest = [int(one) for one in np.argsort(-np.bincount(chosen.assignment))[:5]]
+    colours = ("#0a72b5", "#d9590a", "#008f68", "#bd5a9b", "#c78400")
+
+    def paint(axes: Axes) -> None:
+        for label, marker in ((0, "o"), (1, "^")):
+            here = classes == label
+            rest = here & ~np.isin(chosen.assignment, largest)
+            axes.scatter(
+                plane[rest, 0],
+                plane[rest, 1],
+                s=12,
+                marker=marker,
+                color=MUTED,
+                alpha=0.35,
+                linewidths=0,
+            )
+            for cluster, colour in zip(largest, colours, strict=True):
+                own = here & (chosen.assignment == cluster)
+                axes.scatter(
+                    plane[own, 0], plane[own, 1], s=16, marker=marker, color=colour, linewidths=0
+                )
+        ringed = plane[chosen.order]
+        axes.scatter(ringed[:, 0], ringed[:, 1], s=70, facecolors="none", edgecolors=INK,
+                     linewidths=1.1)  # fmt: skip
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.set_xlabel("old embeddings, two main directions", fontsize=9.5)
+
+    return Plot(
+        "clusters", "sample", "Representatives", "",
+        f"{len(texts)} posts of one reader in the old embeddings' plane; round: fine, triangles: "
+        f"unwelcome. The five largest of {len(set(chosen.assignment.tolist()))} clusters are "
+        f"coloured; {len(chosen.order)} rings: the representatives.",
+        draw(3.0, paint),
+    )  # fmt: skip
+
+
+def bridge(texts: Sequence[str]) -> Plot:
+    """The vendor's logits by way of the bridge and by forward passes.
+
+    Args:
+        texts: Of a user; none of the vendor's.
+    """
+    old, new = (fala.Bundle.open(fala.sample_release(name)) for name in ("glove", "bert"))
+    head, crossing = new.head(), new.bridges()[old.backbone_digest]
+    if head is None:
+        raise fala.DataError("a release without a head")
+    before, after = old.backbone().encode(list(texts)), new.backbone().encode(list(texts))
+    weight = head.weight[0]
+    logits = after @ weight
+    guessed = crossing.map(before) @ weight
+    agreed = float(np.corrcoef(logits, guessed)[0, 1])
+
+    def paint(axes: Axes) -> None:
+        axes.scatter(guessed, logits, s=12, color=look("fala").colour, alpha=0.55, linewidths=0)
+        ends = [min(guessed.min(), logits.min()), max(guessed.max(), logits.max())]
+        axes.plot(ends, ends, color=MUTED, linewidth=0.9, linestyle="--")
+        axes.set_xlabel("over the bridge: no forward pass", fontsize=9.5)
+        axes.set_ylabel("by the new backbone", fontsize=9.5)
+
+    return Plot("bridge", "sample", "What a bridge tells", "",
+                f"The embedding's part of the vendor's logit for {len(texts)} posts, estimated "
+                f"from the old embeddings and computed by the new backbone: correlation "
+                f"{agreed:.2f}.", draw(2.9, paint))  # fmt: skip
+
+
+def moved_words(texts: Sequence[str], labels: Sequence[str]) -> Plot:
+    """Which words a user's labels moved the most.
+
+    Args:
+        texts: The user's.
+        labels: Theirs.
+    """
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        fala.Device.create(Path(folder, "device"), fala.sample_release("glove")) as device,
+    ):
+        device.learn(texts, labels)
+        personal, head = device.model, device.model.head
+    counts = Counter(word for text in texts for word in set(words(text)))
+    known = [word for word, count in counts.items() if word.isalpha() and count >= LEAST]
+    alone, nothing = head.words(known), np.zeros((len(known), head.weight.shape[1]), np.float32)
+    models = (personal, head.vendor_model())
+    by_user, by_vendor = (one.logits(nothing, alone)[:, 0] for one in models)
+    change = (by_user - personal.bias) - (by_vendor - head.bias)
+    order = np.argsort(change)
+    shown = [*order[:6], *order[-6:]]
+
+    def paint(axes: Axes) -> None:
+        colours = [look("full" if change[one] < 0 else "fala").colour for one in shown]
+        axes.barh(range(len(shown)), change[shown], color=colours)
+        axes.set_yticks(range(len(shown)), [known[one] for one in shown], fontsize=9)
+        axes.set_xlabel("change of the word's logit by this user", fontsize=9.5)
+
+    told = ", ".join(f"{known[one]} {change[one]:+.2f}" for one in shown)
+    return Plot(
+        "words", "sample", "Words", "",
+        f"Of the words in {LEAST} or more of one reader's {len(texts)} posts, the twelve whose "
+        f"weights moved the furthest from the vendor's: {told}.",
+        draw(3.0, paint),
+    )  # fmt: skip
+
+
+def drawn() -> list[Plot]:
+    """All pictures."""
+    (_, user), *_ = sample_rows(users=1, seed=0).users.items()
+    texts, labels = [str(row.example) for row in user.train], [str(row.label) for row in user.train]
+    replaced = [one for one in read_records(RESULTS, "replacement") if not one.get("variant")]
+    return [
+        quality(replaced),
+        budgets(read_records(RESULTS, "frontier")),
+        clusters(texts, labels),
+        bridge(texts),
+        moved_words(texts, labels),
+    ]
+
+
+def main() -> None:
+    """Draw them."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--out", type=Path, required=True, help="Folder of the pictures.")
+    out = parser.parse_args().out
+    out.mkdir(parents=True, exist_ok=True)
+    for plot in drawn():
+        (out / f"{plot.name}.svg").write_text(card(plot), encoding="utf-8")
+        print(f"{plot.name}: {plot.alt}")
+
+
+if __name__ == "__main__":
+    main()

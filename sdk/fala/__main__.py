@@ -1,0 +1,6 @@
+"""``python -m fala`` is the command ``fala``."""
+
+from fala_command import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""``python -m fala.page``: the command under its own name."""
+
+from fala.page.command import main
+
+main()

@@ -1,0 +1,70 @@
+"""What a walk knows beside its devices, in one file; it holds the walk's folder for one server."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from fala.errors import DataError
+
+NAME = "walk.sqlite"
+
+
+class Notes:
+    """Values by name, each written whole or not at all.
+
+    The file stays locked while it is open: a second server on the same folder is refused, and a
+    killed one frees it.
+
+    Args:
+        folder: The walk's folder, which exists.
+
+    Raises:
+        DataError: Another server has the folder, or the file is none of ours.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        # Whoever calls holds the walk's lock, from whichever thread.
+        self._database = sqlite3.connect(
+            folder / NAME, timeout=0, isolation_level=None, check_same_thread=False
+        )
+        try:
+            self._database.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._database.execute("PRAGMA synchronous = FULL")
+            self._database.execute("BEGIN EXCLUSIVE")
+            self._database.execute(
+                "CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value TEXT NOT NULL)"
+            )
+            self._database.execute("COMMIT")
+        except sqlite3.DatabaseError as error:
+            self._database.close()
+            if "locked" in str(error):
+                raise DataError(
+                    f"{folder}: another server shows this walk; end it, or choose another folder"
+                ) from error
+            raise DataError(f"{folder / NAME}: cannot be read ({error})") from error
+
+    def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401
+        """A value, as JSON has it."""
+        row = self._database.execute("SELECT value FROM notes WHERE name = ?", (name,)).fetchone()
+        return default if row is None else json.loads(row[0])
+
+    def set(self, **values: Any) -> None:  # noqa: ANN401
+        """Write values, all or none; they are on the disk afterwards."""
+        rows = [(name, json.dumps(value, allow_nan=False)) for name, value in values.items()]
+        self._database.execute("BEGIN")
+        self._database.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?)", rows)
+        self._database.execute("COMMIT")
+
+    def begin_anew(self, **values: Any) -> None:  # noqa: ANN401
+        """Forget all but what does not change from one walk to the next, and write values."""
+        self._database.execute("BEGIN")
+        self._database.execute("DELETE FROM notes WHERE name NOT IN ('seed', 'vendor_seconds')")
+        self._database.execute("COMMIT")
+        self.set(**values)
+
+    def close(self) -> None:
+        """Close the file, and let others have the folder."""
+        self._database.close()

@@ -1,0 +1,49 @@
+// The server: acts, and news of the walk. The token comes in the address's fragment, which no
+// browser sends, and is kept for this tab, so that it survives a reload.
+
+const KEPT = "fala token";
+const found = new URLSearchParams(location.hash.slice(1)).get("token");
+if (found) {
+  sessionStorage.setItem(KEPT, found);
+  history.replaceState(null, "", location.pathname);
+}
+// An address of a later start, opened in the same tab, changes the fragment alone.
+addEventListener("hashchange", () => location.reload());
+
+const headers = () => ({ Authorization: `Bearer ${sessionStorage.getItem(KEPT) ?? ""}` });
+
+async function answer(response) {
+  const said = await response.json();
+  if (!response.ok) {
+    throw Object.assign(new Error(said.error), { status: response.status });
+  }
+  return said;
+}
+
+/** Do an act of the walk; what it gives. A mistake is an Error with a status, a silence is without. */
+export async function act(name, body = {}) {
+  const response = await fetch(`api/${name}`, {
+    method: "POST",
+    headers: { ...headers(), "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+  });
+  return (await answer(response)).answer;
+}
+
+const pause = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
+
+/** Tell of every change, for as long as the page is open: a view, or the error of its absence. */
+export async function follow(changed, absent) {
+  for (let after = ""; ;) {
+    try {
+      const response = await fetch(`api/state?after=${after}`, { headers: headers() });
+      const view = await answer(response);
+      after = view.version;
+      changed(view);
+    } catch (error) {
+      after = "";
+      absent(error);
+      await pause(1);
+    }
+  }
+}

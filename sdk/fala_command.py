@@ -1,0 +1,164 @@
+"""The command ``fala``: all of the project's commands under one name, each loaded when called.
+
+It lies beside the package, so that a list of what there is, and a shell that completes a word, wait
+for none of what the commands import.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import IO, Any, NamedTuple
+
+import click
+from click.shell_completion import get_completion_class
+
+
+class Part(NamedTuple):
+    """A command that has a place under ``fala``.
+
+    Attributes:
+        where: Its module and its name there.
+        about: What it is for, in one line.
+        extra: The extra of the installation that it needs; "" is the base install.
+        program: The command of its own that it is, too; "" where there is none.
+    """
+
+    where: str
+    about: str
+    extra: str = ""
+    program: str = ""
+
+
+#: The commands by name, in the order of the help.
+PARTS = {
+    "demo": Part(
+        "fala.page.command:command",
+        "See a personal model survive, on a page in your browser.",
+        extra="demo",
+    ),
+    "replace": Part(
+        "fala.demo.command:command",
+        "Replace the backbone under personal models, and see what survives.",
+        program="fala-replace",
+    ),
+    "device": Part(
+        "fala.command.main:command", "Look after a device's folder.", program="fala-device"
+    ),
+    "export": Part(
+        "fala_export.cli:main", "Turn models into bundles for FaLA's devices.",
+        extra="export", program="fala-export",
+    ),
+    "sim": Part(
+        "fala_sim.cli:main", "The laboratory of FaLA: real users' data and simulated devices.",
+        extra="sim", program="fala-sim",
+    ),
+}  # fmt: skip
+
+
+class _Failure(click.ClickException):
+    exit_code = 1  # as in fala.vendor.commands, like the one below
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"fala: {message}")
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print it."""
+        click.echo(self.message, file=file, err=True)
+
+
+class _Interruption(_Failure):
+    exit_code = 130
+
+    def __init__(self) -> None:
+        super().__init__("interrupted")
+
+
+class _Umbrella(click.Group):
+    """Lists its commands without importing one, and imports the one that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All of them, in the order of the help."""
+        return [*PARTS, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        part = PARTS.get(cmd_name)
+        if part is None:
+            return super().get_command(ctx, cmd_name)
+        try:
+            return _load(part)
+        except ImportError as error:
+            if ctx.resilient_parsing:  # a shell completes a word: there is nothing to offer
+                return None
+            if isinstance(error.__cause__, KeyboardInterrupt):
+                raise _Interruption() from error
+            how = f"pip install 'fala-sdk[{part.extra}]'" if part.extra else "install fala-sdk anew"
+            raise _Failure(f"'fala {cmd_name}' is not installed: {how} ({error})") from error
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Every command with its line."""
+        own = {name: command.get_short_help_str(200) for name, command in self.commands.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [*((name, part.about) for name, part in PARTS.items()), *own.items()]
+            )
+
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        """The commands that begin so, and the options."""
+        item = click.shell_completion.CompletionItem
+        about = {name: part.about for name, part in PARTS.items()}
+        about |= {name: command.get_short_help_str() for name, command in self.commands.items()}
+        found = [item(name, help=line) for name, line in about.items()]
+        return [
+            *(one for one in found if one.value.startswith(incomplete)),
+            *click.Command.shell_complete(self, ctx, incomplete),
+        ]
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, click.Abort) as error:  # while a command was imported
+            raise _Interruption() from error
+
+
+@click.group(cls=_Umbrella, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="fala-sdk")
+def command() -> None:
+    """Keep a user's personal model when the backbone under it is replaced."""
+
+
+_SHELLS = ("bash", "zsh", "fish")
+
+# The mark at the start keeps click from filling the lines.
+_SHELL_LINES = """\b
+For good:
+  bash  eval "$(fala completion bash)"   in ~/.bashrc
+  zsh   eval "$(fala completion zsh)"    in ~/.zshrc
+  fish  fala completion fish | source    in ~/.config/fish/config.fish
+"""
+
+
+@command.command("completion", epilog=_SHELL_LINES)
+@click.argument("shell", type=click.Choice(_SHELLS))
+def completion(shell: str) -> None:
+    """Print what makes a shell complete commands and names."""
+    found = get_completion_class(shell)
+    if found is None:
+        raise _Failure(f"no completion for {shell}; one of {', '.join(_SHELLS)}")
+    for program in ("fala", *(part.program for part in PARTS.values() if part.program)):
+        variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
+        click.echo(found(command, {}, program, variable).source())
+
+
+def main() -> None:
+    """Run the command."""
+    command()
+
+
+def _load(part: Part) -> click.Command:
+    module, _, name = part.where.partition(":")
+    loaded: click.Command = getattr(importlib.import_module(module), name)
+    return loaded

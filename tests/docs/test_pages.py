@@ -1,0 +1,79 @@
+"""The pages are whole: every public name is in the reference, and pictures are of the records."""
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+import fala
+import fala.testing
+import fala.vendor
+import pictures
+from checkout import ROOT
+from fala_sim.records import read_records
+from snippets import PAGES
+
+REFERENCE = ROOT / "docs" / "reference"
+_DIRECTIVE = re.compile(r"^::: (\S+)$", re.MULTILINE)
+
+
+def documented(page):
+    return set(_DIRECTIVE.findall((REFERENCE / page).read_text(encoding="utf-8")))
+
+
+def test_every_name_of_the_apps_door_is_in_the_reference():
+    assert documented("app.md") == {f"fala.{name}" for name in fala.__all__}
+
+
+def test_every_name_of_the_vendors_door_is_in_the_reference():
+    own = {f"fala.vendor.{name}" for name in set(fala.vendor.__all__) - set(fala.__all__)}
+    assert documented("vendor.md") == own
+    text = (REFERENCE / "vendor.md").read_text(encoding="utf-8")
+    for name in set(fala.vendor.__all__) & set(fala.__all__):
+        assert f"[fala.{name}]" in text
+
+
+def test_every_name_for_tests_is_in_the_reference():
+    own = {f"fala.testing.{name}" for name in fala.testing.__all__}
+    assert documented("testing.md") == own | {"fala.testing"}
+
+
+def test_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
+
+
+def test_who_cites_cites_this_version():
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.search(r"^version: (.+)$", text, re.MULTILINE)[1] == fala.__version__
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_shows_and_links_what_is_there(page):
+    """`mkdocs build --strict` sees links between pages; not those of README, nor all pictures."""
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)", text):
+        if not target.startswith(("http:", "https:")):
+            assert (page.parent / target).exists(), target
+
+
+def test_no_page_asks_anybody():
+    """No font, script or picture of elsewhere: the site is read from the disk."""
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert re.search(r"^ +font: false", text, re.MULTILINE)
+    assert "http" not in text.replace("http://", "http")
+    for page in PAGES:
+        assert not re.search(r"!\[[^]]*\]\(http|src=.http", page.read_text(encoding="utf-8"))
+
+
+@pytest.mark.skipif(
+    not (pictures.RESULTS / "records.jsonl.gz").exists(), reason="a source archive has no records"
+)
+def test_the_first_picture_is_of_the_records():
+    replaced = read_records(pictures.RESULTS, "replacement")
+    plot = pictures.quality([record for record in replaced if not record.get("variant")])
+    drawn = ElementTree.parse(ROOT / "docs/images/quality.svg").getroot()
+    assert drawn.get("aria-label") == plot.alt
+    told = {figure[1:] for figure in re.findall(r"0\.\d{3}", plot.alt)}
+    for page in ("README.md", "docs/index.md"):
+        (words,) = re.findall(r"!\[(.+)\]\(\S*quality.svg\)", (ROOT / page).read_text("utf-8"))
+        assert set(re.findall(r"\.\d{3}", words)) <= told

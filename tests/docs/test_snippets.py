@@ -1,0 +1,187 @@
+"""What README and the documentation show is run: Python as it is, commands as far as they go."""
+
+import contextlib
+import importlib
+import json
+import shutil
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import fala
+from adaptable import TEXTS, write_adapter_for, write_release_for_adapters
+from bundles import make_head
+from checkout import ROOT
+from fala.vendor import built_in
+from fala_sim.convert.left_out import LeftOut
+from fala_sim.methods.method import EFFORT
+from fala_sim.metric.quality import figures
+from fala_sim.show.tables.records import Records
+from file_server import FileServer
+from sim_tables import replaced
+from situations import situation
+from snippets import blocks, commands
+
+BLOCKS = blocks("python", "sh", "json")
+
+#: Files that pages show whole; tests/house/test_examples.py runs them.
+EXAMPLES = {f"examples/{name}.py" for name in ("app", "first", "researcher", "test_app", "vendor")}
+
+COMMANDS = {
+    "fala": ("fala_command", "main"),
+    "fala-replace": ("fala.demo.command", "command"),
+    "fala-device": ("fala.command.main", "command"),
+    "fala-export": ("fala_export.cli", "main"),
+    "fala-sim": ("fala_sim.cli", "main"),
+}
+
+#: Other programs that pages call.
+OTHERS = {"mkdocs", "mypy", "pip", "pytest", "python", "ruff"}
+
+#: The address of the vendor whose repository the pages follow; the repository is REPO.
+ADDRESS = "https://updates.example.org/fala"
+
+PUBLIC = [
+    f"The {thing} {done} {word}."
+    for thing in ("soup", "match", "film", "bank", "song")
+    for done in ("was", "looked", "will be", "may seem")
+    for word in ("good", "bad", "late", "new", "dull", "kind", "long", "old", "fine", "odd")
+]
+
+
+def bundles(names):
+    shutil.copy(built_in()["bert"], "minilm.fala")
+    names["texts"] = [f"a {word} film" for word in ("good", "lovely", "bad", "vile")]
+    names["labels"] = [0, 0, 1, 1]
+
+
+def vendor(names):
+    Path("public.txt").write_text("\n".join(PUBLIC), encoding="utf-8")
+
+
+def updates(names):
+    shutil.copy(fala.sample_release("bert"), "x.fala")
+
+
+def tasks(names):
+    bases = [
+        write_release_for_adapters(Path(f"{name}.fala"), seed, make_head(seed=seed))
+        for seed, name in enumerate(("old", "new"), 1)
+    ]
+    for base, name in zip(bases, ("paraphrase", "paraphrase-new"), strict=True):
+        write_adapter_for(Path(f"{name}.fala"), base, "paraphrase")
+    with fala.Device.create("device", "old.fala") as device:
+        device.learn(TEXTS[:4], [0, 1, 0, 1])
+
+
+#: What a page takes for granted, beside what it shows itself.
+GIVEN = {
+    "docs/bundles.md": bundles,
+    "docs/paths/vendor.md": vendor,
+    "docs/tasks.md": tasks,
+    "docs/updates.md": updates,
+}
+
+
+def extended(names):
+    """The method learns, the reader reads, the table is filled."""
+    where = situation(train=300)
+    method = names["NearestMean"]()
+    assert len(method.grid(where)) == EFFORT
+    logits = method.fit(where, {"shrink": 0.1})(where.user.test)
+    vendor = where.new.head.vendor_model().logits(where.new.inputs(where.user.test))
+    mine, theirs = (
+        figures(one, where.user.test_labels, where.labels)["auc"] for one in (logits, vendor)
+    )
+    assert mine > theirs + 0.05
+    rows = [{"text": "a", "who": "x", "label": 1}, {"text": "a", "who": "y", "label": 2}]
+    Path("rows").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    (document,) = names["read"](Path("rows"), LeftOut())
+    assert document.labels == {"x": 1}
+    records = Records({"replacement": [*replaced("fala"), *replaced("full")]})
+    table = names["seconds"](records)
+    assert [row[1] for row in table.rows] == ["Full", "FaLA"]
+
+
+#: What must hold of what a page has defined.
+THEN = {"docs/extend.md": extended}
+
+
+def is_run(block):
+    return (block.language == "python" and not block.included) or "run" in block.marks
+
+
+def command_of(program):
+    module, name = COMMANDS[program]
+    return getattr(importlib.import_module(module), name)
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in BLOCKS if is_run(block)}))
+def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "page"}
+    with contextlib.ExitStack() as stack:
+        if page in GIVEN:
+            GIVEN[page](names)
+        for block in [one for one in BLOCKS if one.page == page and is_run(one)]:
+            if block.language == "sh":
+                for program, *words in commands(block):
+                    done = CliRunner().invoke(command_of(program), words, prog_name=program)
+                    assert done.exit_code == 0, (str(block), words, done.output)
+                continue
+            text = block.text
+            if ADDRESS in text:
+                files = {
+                    path.relative_to("REPO").as_posix(): path.read_bytes()
+                    for path in Path("REPO").rglob("*.*")
+                    if path.is_file()
+                }
+                server = stack.enter_context(FileServer(files))
+                text = text.replace(ADDRESS, server.address)
+            exec(compile("\n" * block.line + text, ROOT / page, "exec"), names)
+        for value in names.values():
+            if isinstance(value, fala.Device):
+                value.close()
+    if page in THEN:
+        THEN[page](names)
+
+
+def test_what_pages_show_whole_is_run_elsewhere():
+    shown = {block.included for block in BLOCKS if block.included}
+    assert shown == EXAMPLES
+    (first,) = [block for block in BLOCKS if block.page == "README.md"][1:2]
+    assert first.text in (ROOT / "examples" / "first.py").read_text(encoding="utf-8")
+
+
+def parsed(command, words, context=None):
+    """Check that a command has a subcommand and every option that a line gives it."""
+    context = click.Context(command, parent=context, info_name=command.name)
+    if isinstance(command, click.Group):
+        assert words, f"{command.name}: no subcommand"
+        inner = command.get_command(context, words[0])
+        assert inner is not None, f"{command.name}: no subcommand {words[0]}"
+        return parsed(inner, words[1:], context)
+    return command.make_parser(context).parse_args(list(words))
+
+
+@pytest.mark.parametrize("block", [one for one in BLOCKS if one.language == "sh"], ids=str)
+def test_every_command_exists(block):
+    for program, *words in commands(block):
+        assert program in COMMANDS or program in OTHERS, program
+        if program in COMMANDS:
+            parsed(command_of(program), words)
+
+
+def test_a_command_that_is_not_there_is_found():
+    for line in (["backbone", "model", "--nowhere", "x"], ["nothing"], []):
+        with pytest.raises((click.UsageError, AssertionError)):
+            parsed(command_of("fala-export"), line)
+
+
+def test_every_row_is_a_row():
+    rows = [block.text for block in BLOCKS if block.language == "json"]
+    assert len(rows) >= 2
+    for text in rows:
+        assert {"split", "label"} < set(json.loads(text))

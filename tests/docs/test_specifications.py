@@ -1,0 +1,139 @@
+"""The specifications say what the code does: versions, fields, files, tables and columns."""
+
+import re
+import sqlite3
+from dataclasses import fields
+
+import pytest
+
+import fala
+from checkout import ROOT
+from fala.bundle import archive, manifest, signature
+from fala.bundle import format as layout
+from fala.proving import odd
+from fala.store import schema
+
+BUNDLE = (ROOT / "docs/reference/bundle-format.md").read_text(encoding="utf-8")
+STORE = (ROOT / "docs/reference/store-schema.md").read_text(encoding="utf-8")
+
+
+#: Where the device's code asks a manifest for a detail.
+_READ = re.compile(r'(?:manifest|self)\.details(?:\.get\(|\[)"(\w+)"')
+
+
+def section(page, heading):
+    """What stands under a heading, up to the next of any level."""
+    return re.split(r"^#+ ", page.partition(f"\n{heading}\n")[2], flags=re.MULTILINE)[0]
+
+
+def rows(text):
+    """The cells of a section's tables, without their heads."""
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return [row for row, after in zip(cells, [*lines[1:], ""], strict=True)
+            if not row[0].startswith("---") and not after.startswith("| ---")]  # fmt: skip
+
+
+def names(cell):
+    return re.findall(r"`([^`]+)`", cell)
+
+
+class TestBundle:
+    def test_the_versions_are_the_codes(self):
+        assert f"versions **{layout.FIRST_VERSION}** to **{layout.FORMAT_VERSION}**" in BUNDLE
+        told = [int(version) for version, _ in rows(BUNDLE.partition("## The archive")[0])]
+        assert told == list(range(layout.FIRST_VERSION, layout.FORMAT_VERSION + 1))
+        assert f"signature format **{signature._FORMAT}**" in BUNDLE
+        assert signature._CONTEXT.decode().strip() in BUNDLE
+
+    def test_the_manifests_fields_are_the_codes(self):
+        told = {names(row[0])[0]: row[1] for row in rows(section(BUNDLE, "## `manifest.json`"))}
+        assert set(told) == {field.name for field in fields(fala.Manifest)}
+        assert set(names(told["kind"])) == {f'"{kind}"' for kind in layout.BACKBONE_FILES}
+        for field, most in (("dimension", layout.MAX_DIMENSION), ("max_length", layout.MAX_TOKENS),
+                            ("labels", layout.MAX_LABELS)):  # fmt: skip
+            assert f"{most:,}" in told[field]
+
+    def test_every_detail_that_a_device_reads_is_told(self):
+        told = {
+            name
+            for row in rows(section(BUNDLE, "### What readers look for in `details`"))
+            for name in names(row[0])
+        }
+        read = {
+            name
+            for file in (ROOT / "sdk/fala").rglob("*.py")
+            for name in _READ.findall(file.read_text(encoding="utf-8"))
+        }
+        assert {"pad_id", "product", "version", "scales", "probes", "base"} <= read <= told
+        assert layout.HARD_PROMPT in told
+
+    def test_the_files_are_the_codes(self):
+        told = {name for row in rows(section(BUNDLE, "## Files")) for name in names(row[0])}
+        known = {
+            value for name, value in vars(layout).items()
+            if name.isupper() and isinstance(value, str) and "." in value
+        }  # fmt: skip
+        assert known <= told
+        for part in layout.BRIDGE_FILES:
+            assert {part, f"bridges/DIGEST/{part}"} & told
+        for file in layout.ADAPTER_FILES:
+            assert file in BUNDLE or file.rpartition("/")[2].removesuffix(".npy") in BUNDLE
+
+    @pytest.mark.parametrize(
+        "limit",
+        [
+            f"at most {archive.MAX_ENTRIES} entries",
+            f"at most {layout.MAX_MANIFEST_BYTES >> 20} MiB",
+            f"at most {layout.MAX_WORDS:,}",
+            f"1 to {layout.MAX_PROMPTS} prompts of 1 to {layout.MAX_PROMPT_LENGTH} places",
+            f"at most {layout.MAX_LAYERS}\nlayers",
+            f"bottleneck of at most {layout.MAX_BOTTLENECK}",
+            f"up to {odd._MOST_TOLD}",
+            f"`{manifest.PRODUCT.pattern}`",
+        ],
+    )
+    def test_a_limit_is_the_codes(self, limit):
+        assert limit in BUNDLE
+
+
+class TestStore:
+    @pytest.fixture(scope="class")
+    def store(self):
+        database = sqlite3.connect(":memory:", isolation_level=None)
+        schema.migrate(database, "memory")
+        yield database
+        database.close()
+
+    def test_the_version_is_the_codes(self, store):
+        (version,) = store.execute("PRAGMA user_version").fetchone()
+        assert f"version **{version}**" in STORE
+        assert f"version {version} by now" in (ROOT / "docs/how-it-works.md").read_text("utf-8")
+
+    def test_the_tables_are_the_codes(self):
+        told = re.findall(r"^## `(\w+)`$", STORE, re.MULTILINE)
+        assert sorted(told) == sorted(schema.TABLES)
+
+    @pytest.mark.parametrize("table", schema.TABLES)
+    def test_a_tables_columns_are_the_codes(self, store, table):
+        there = {(name, kind) for _, name, kind, *_ in store.execute(f"PRAGMA table_info({table})")}
+        told = rows(section(STORE, f"## `{table}`"))
+        assert there == {(names(row[0])[0], row[1]) for row in told if len(row) == 3}
+
+    def test_the_settings_are_those_that_are_kept(self, tmp_path):
+        """Of a device that has learned, was replaced and rolled back."""
+        told = [
+            names(row[0]) for row in rows(section(STORE, "## `settings`")) if len(row) == 2
+        ]  # fmt: skip
+        patterns = [name.replace("DIGEST", "[0-9a-f]{64}").replace("SLOT", "[ab]")
+                    for each in told for name in each]  # fmt: skip
+        with fala.Device.create(tmp_path / "device", fala.sample_release("glove")) as device:
+            device.learn(["a soup", "a clown"], [0, 1])
+            device.replace(fala.sample_release("bert"), fala.Budget(0))
+            device.rollback()
+        database = sqlite3.connect(tmp_path / "device" / "store.sqlite3")
+        kept = [name for (name,) in database.execute("SELECT name FROM settings")]
+        database.close()
+        assert len(kept) >= 5
+        for name in kept:
+            assert any(re.fullmatch(pattern, name) for pattern in patterns), name

@@ -1,0 +1,133 @@
+"""The whole walk in a real browser: by keyboard, on a phone's width, in dark mode; and a kill."""
+
+import pytest
+
+from browser import open_browser
+from fala import Device
+from walks import served
+
+WIDTH = 360
+
+#: What is focused: its id, or its text.
+FOCUS = "document.activeElement.id || document.activeElement.textContent"
+STAGE = "document.body.dataset.stage"
+IDLE = "document.body.dataset.busy === ''"
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory):
+    with open_browser(tmp_path_factory.mktemp("profile")) as page:
+        page.look(WIDTH, dark=True)
+        yield page
+
+
+def value(tab, name):
+    return tab.evaluate(f"document.getElementById('{name}').value")
+
+
+def tab_to(tab, name):
+    """Go on by the keyboard until something is focused."""
+    passed = []
+    while (focused := tab.evaluate(FOCUS)) != name:
+        passed.append(focused)
+        assert len(passed) < 80, passed
+        tab.press("Tab")
+    return passed
+
+
+def figures(tab, key):
+    """A column's probabilities, as one reads them."""
+    rows = "[...document.querySelectorAll('#table tbody tr')]"
+    return tab.evaluate(f"{rows}.map(row => row.cells[1 + {key}].innerText)")
+
+
+def fits(tab):
+    return tab.evaluate("document.documentElement.scrollWidth") <= WIDTH
+
+
+def quiet(tab, *addresses):
+    """No request to elsewhere, no error in the console."""
+    own = ("about:", *(address.partition("#")[0] for address in addresses))
+    asked = {event["request"]["url"] for event in tab.of("Network.requestWillBeSent")}
+    assert {address for address in asked if not address.startswith(own)} == set()
+    assert not any("token" in address for address in asked)
+    assert tab.of("Runtime.exceptionThrown") == []
+    assert tab.of("Runtime.consoleAPICalled") == []
+    errors = [event["entry"]["text"] for event in tab.of("Log.entryAdded")]
+    # A server that is gone, or has another token, is one, as the browser sees it.
+    assert [text for text in errors if "ERR_CONNECTION" not in text and " 403 " not in text] == []
+
+
+def test_the_whole_walk_by_keyboard_and_a_server_that_is_killed(tab, folder):
+    with served(folder) as (process, url):
+        tab.go(url)
+        tab.until(f"{STAGE} === 'labelling'")
+        assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(16, 20, 24)"
+        assert "token" not in tab.evaluate("location.href")
+        before = figures(tab, 0)
+
+        # Label: by Enter, by the card's keys; the focus stays where it is.
+        tab_to(tab, "unwelcome")
+        for labelled in range(1, 7):
+            tab.press("Enter" if labelled < 3 else "12"[labelled % 2])
+            tab.until(f"{IDLE} && document.getElementById('labels').value === {labelled}")
+        assert tab.evaluate(FOCUS) == "unwelcome"
+        assert figures(tab, 0) != before
+        assert "6 labelled" in tab.evaluate("document.getElementById('news').textContent")
+        assert fits(tab)
+
+        # The vendor ships; the focus goes on to what is next.
+        tab_to(tab, "ship")
+        tab.press("Enter")
+        tab.until(f"{STAGE} === 'shipped' && {IDLE}")
+        assert tab.evaluate(FOCUS) == "refine"
+        assert figures(tab, 2) == figures(tab, 3)
+        assert figures(tab, 0) != figures(tab, 1)
+        assert fits(tab)
+
+        # What the visitor says of an unseen post counts, and is not learned.
+        passed = tab_to(tab, "fine")
+        assert "rollback" in passed
+        tab.press(" ")
+        tab.until("document.querySelector('.said [aria-pressed=true]') !== null")
+        assert "1/1 right" in tab.evaluate("document.querySelector('.figures').innerText") or (
+            "0/1 right" in tab.evaluate("document.querySelector('.figures').innerText")
+        )
+
+        # A text of one's own.
+        tab_to(tab, "text")
+        tab.send("Input.insertText", text="What a <b>clown</b>.")
+        tab.press("Tab")
+        tab.press("Enter")
+        tab.until("document.getElementById('answers').children.length === 4")
+
+        # Passes tick; the server is killed in the middle of them.
+        tab.evaluate("document.getElementById('stop').focus()")
+        tab.evaluate("document.getElementById('refine').focus()")
+        tab.press("Enter")
+        tab.until("document.getElementById('passes').value >= 10")
+        assert tab.evaluate(IDLE) is False
+        process.kill()
+        process.wait()
+        gone = tab.until("!gone.hidden && gone.textContent")
+        assert "Nothing is lost" in gone
+        assert f"--device-dir {folder}" in gone
+        ticked = value(tab, "passes")
+        quiet(tab, url)
+
+    with served(folder) as (_, again):
+        tab.go(again.partition("#")[0] + "#token=of-an-earlier-start")
+        assert "earlier start" in tab.until("!gone.hidden && gone.textContent")
+        tab.go(again)  # the fragment alone differs
+        tab.until(f"{STAGE} === 'shipped' && {IDLE} && gone.hidden")
+        assert ticked <= value(tab, "passes") < 60
+        assert tab.evaluate("document.querySelectorAll('.said [aria-pressed=true]').length") == 1
+        tab_to(tab, "rollback")
+        tab.press("Enter")
+        tab.until(f"{STAGE} === 'rolled back'")
+        assert figures(tab, 3) == figures(tab, 0)
+        assert fits(tab)
+        quiet(tab, url, again)
+    with Device.open(folder / "mine") as device:
+        assert device.name == "glove"
+        assert len(list(device.examples(labelled=True))) == 6

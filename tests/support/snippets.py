@@ -1,0 +1,54 @@
+"""The code in README and in the documentation's pages."""
+
+import re
+import shlex
+from dataclasses import dataclass
+
+from checkout import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+_FENCE = re.compile(r"^( *)```(.*?)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_INCLUDED = re.compile(r'--8<-- "([^:]+)(?::\d+)?"')
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code: of which page, at which line, in which language, with which marks."""
+
+    page: str
+    line: int
+    language: str
+    marks: frozenset
+    text: str
+
+    @property
+    def included(self):
+        """The file that the block shows, if it does."""
+        found = _INCLUDED.fullmatch(self.text.strip())
+        return found and found[1]
+
+    def __str__(self):
+        return f"{self.page}:{self.line}"
+
+
+def blocks(*languages):
+    """The blocks of code in some languages, in the order of pages."""
+    found = []
+    for path in PAGES:
+        text = path.read_text(encoding="utf-8")
+        for match in _FENCE.finditer(text):
+            words = match[2].strip("{} ").replace(".", "").split()
+            line = text.count("\n", 0, match.start()) + 1
+            page = path.relative_to(ROOT).as_posix()
+            marks = frozenset(words[1:])
+            found.append(Block(page, line, words[0] if words else "", marks, match[3]))
+    return [block for block in found if block.language in languages]
+
+
+def commands(block):
+    """The command lines of a block, as words; of `a && b` both."""
+    for line in block.text.splitlines():
+        for part in line.split("&&"):
+            if words := shlex.split(part, comments=True):
+                yield words

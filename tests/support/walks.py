@@ -1,0 +1,65 @@
+"""Folders of walks with real releases, made of few public rows so that they take little time."""
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+
+from fala.page.notes import Notes
+from fala.page.posts import sample
+from fala.page.releases import RELEASES, sample_releases
+from fala.page.walk import Walk
+
+PUBLIC = 150
+
+
+def make_folder(folder):
+    """A walk's folder with its releases; copy it."""
+    folder.mkdir()
+    Notes(folder).close()  # a server has been here
+    rows = sample(0)
+    told = []
+    sample_releases(
+        folder / RELEASES,
+        replace(rows, public=rows.public[:PUBLIC]),
+        lambda *step: told.append(step),
+    )
+    return told
+
+
+def opened(folder):
+    """A walk on a folder, ready."""
+    walk = Walk(folder)
+    walk.start()
+    settle(walk)
+    return walk
+
+
+def settle(walk):
+    """Wait for what is under way."""
+    thread = walk._worker._thread
+    if thread is not None:
+        thread.join()
+    assert walk.view["failed"] is None
+    assert walk.view["busy"] is None
+
+
+@contextmanager
+def served(folder, *options):
+    """A server in a process of its own; the process and the address of its page."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "fala.page", "--no-browser", "--json"]
+    process = subprocess.Popen(
+        [*command, "--device-dir", str(folder), *options],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    try:
+        yield process, json.loads(process.stdout.readline())["url"]
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+        process.stdout.close()
