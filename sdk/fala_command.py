@@ -33,7 +33,7 @@ class Part(NamedTuple):
 PARTS = {
     "demo": Part(
         "fala.page.command:command",
-        "See a personal model survive, on a page in your browser.",
+        "See a personal model survive a new backbone: a page in your browser.",
         extra="demo",
     ),
     "replace": Part(

@@ -83,7 +83,7 @@ def fails(done, *parts):
     """Check that a process ended in one line that says each of some parts."""
     assert done.returncode == 1, (done.stdout, done.stderr)
     assert done.stdout == ""
-    assert done.stderr.count("\n") == 1, done.stderr
+    assert said(done.stderr).count("\n") == 1, done.stderr
     for part in parts:
         assert part in done.stderr, done.stderr
 

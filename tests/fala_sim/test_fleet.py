@@ -91,6 +91,16 @@ def test_what_goes_wrong_is_survived_and_counted(shared, tmp_path, monkeypatch):
     assert untimed(live(3, 0, shared, tmp_path / "two")) == untimed(row)
 
 
+def test_a_broken_release_that_was_taken_is_taken_back(shared, tmp_path, monkeypatch):
+    lucky(monkeypatch)
+    # With two labels a device can prove nothing.
+    monkeypatch.setattr(life, "_LABELS", 2)
+    row = live(3, 0, shared, tmp_path / "one")
+    assert rows.OUTCOMES[row["broken_outcome"]] != "refused"
+    assert row["broken_after"] < 0.5 < row["broken_before"]
+    assert row["recalled_after"] == pytest.approx(row["broken_before"], abs=0.05)
+
+
 def test_a_user_who_leaves_is_offered_nothing_more(shared, tmp_path, monkeypatch):
     lucky(monkeypatch, LEAVING=1.0)
     row = live(2, 0, shared, tmp_path / "one")

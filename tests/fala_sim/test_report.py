@@ -359,8 +359,7 @@ def test_a_phone_scrolls_down_only(shown):
         assert shown.evaluate(f"{wide}.every(frame => {told})"), told
     assert not shown.evaluate(f"{wide}.some(frame => frame.matches('.more-left'))")
     shown.evaluate(f"{wide}.forEach(frame => frame.scrollTo({{left: 9999}}))")
-    shown.evaluate("new Promise(done => setTimeout(done, 100))")
-    assert shown.evaluate(f"{wide}.every(frame => frame.matches('.more-left:not(.more-right)'))")
+    shown.until(f"{wide}.every(frame => frame.matches('.more-left:not(.more-right)'))")
     shown.send("Emulation.clearDeviceMetricsOverride")
 
 

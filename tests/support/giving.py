@@ -10,6 +10,9 @@ from fala_sim.engine.inputs import here
 from fala_sim.records import Key
 from fala_sim.run.made import Made, Spent
 
+#: Seconds for which ``stay`` does.
+STAYS = 120
+
 
 def give(*keys, seconds=0.0, spent=None):
     """A record a key, each after some seconds."""
@@ -25,6 +28,12 @@ def die(key):
     yield Made(key, {"given": 0})
     time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stay(key):
+    """Give a record, and work on for long."""
+    yield Made(key, {"process": os.getpid()})
+    time.sleep(STAYS)
 
 
 def refuse(key):

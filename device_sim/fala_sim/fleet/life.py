@@ -27,6 +27,8 @@ from fala_sim.situation import Release
 #: On which day a release is published, and how many days after that each wave gets it.
 PUBLISHED = {"transformer": 20, "broken": 48, "retrained": 65}
 WAVES = (0, 3, 7)  # the canary, the early ones, everybody
+#: On which day the canary's devices that took the broken release are told to roll back.
+RECALLED = 52
 #: Of all devices: those of the canary and of the early wave.
 CANARY, EARLY = 0.05, 0.25
 #: Shares of devices, or of installations.
@@ -55,6 +57,7 @@ class _Life:
     truth: NDArray[np.bool_]
     device: Device
     release: str = "first"
+    earlier: str = "first"
     known: int = 0
     spent: float = 0.0
     learned: float = 0.0
@@ -117,12 +120,16 @@ def _left(rng: random.Random) -> int:
 
 def _live(life: _Life) -> None:
     offers = {PUBLISHED[name] + WAVES[life.row["wave"]]: name for name in OFFERED}
-    for day in sorted({*DAYS, *offers}):
+    for day in sorted({*DAYS, *offers, RECALLED}):
         if day >= life.row["left"]:
             for name in OFFERED:
                 life.row.setdefault(f"{name}_outcome", OUTCOMES.index("gone"))
             return
+        if day == RECALLED and life.release != "broken":
+            continue
         _learn(life, day)
+        if day == RECALLED:
+            _recall(life)
         if day in DAYS:
             life.row[f"auc_{day}"] = _quality(life)
         if day in offers:
@@ -167,12 +174,21 @@ def _offer(life: _Life, name: str, day: int) -> None:
         except WorseModelError:
             outcome = "refused"
         else:
-            outcome, life.release = report.decision, name
+            life.earlier, life.release = life.release, name
+            outcome = str(report.decision)
             passes += report.forward_passes
     row[f"{name}_outcome"] = OUTCOMES.index(outcome)
     row[f"{name}_passes"] = passes
     row[f"{name}_seconds"] = life.spent - before[0]
     row[f"{name}_after"] = _quality(life)
+
+
+def _recall(life: _Life) -> None:
+    """The vendor takes the broken release back."""
+    with _working(life):
+        life.device.rollback()
+    life.release = life.earlier
+    life.row |= {"recalled": 1, "recalled_after": _quality(life)}
 
 
 def _replace(life: _Life, path: Path, passes: int) -> Report:

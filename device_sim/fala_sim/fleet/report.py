@@ -123,6 +123,9 @@ def _broken(columns: Columns) -> Figures:
         "harmed": int((reached & (columns["broken_before"] - after > HARM)).sum()),
         "harmed_there": _share(before - columns["blind"][tried] > HARM),
         "of": len(outcome),
+        "recalled": int(columns["recalled"].sum()),
+        "recalled_after": _mean(columns["recalled_after"])["auc"],
+        "recalled_before": _mean(columns["broken_before"][columns["recalled"] == 1])["auc"],
     }
 
 
@@ -209,7 +212,9 @@ def _halted(bad: Figures) -> str:
         return (
             f", more than {HALT:.0%}: the roll-out ended there, with {bad['harmed']:,} of "
             f"{bad['of']:,} devices harmed (by more than {HARM:g}); devices that take "
-            f"whatever comes would be harmed on {_percent(bad['harmed_there'])} of all."
+            f"whatever comes would be harmed on {_percent(bad['harmed_there'])} of all. "
+            f"{bad['recalled']:,} rolled back to AUC {_number(bad['recalled_after'])} "
+            f"({_number(bad['recalled_before'])} before it)."
         )
     return f", no more than {HALT:.0%}: NOTHING would have stopped it after the canary."
 

@@ -52,6 +52,9 @@ COLUMNS: dict[str, str] = {
     "blind_vendor": "f4",  # AUC of that release's own model
     "blind": "f4",  # AUC of a device that takes whatever comes
     "blind_before": "f4",  # AUC of the same one before
+    # The broken release taken back, where the device had not refused it.
+    "recalled": "u1",
+    "recalled_after": "f4",  # AUC afterwards
     "learned": "f4",  # seconds of processor time for labels
     "learned_passes": "u2",  # forward passes for labels
     "seconds": "f4",  # of all that was the device's own work

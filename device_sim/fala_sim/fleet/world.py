@@ -19,8 +19,8 @@ from fala_sim.engine.task import Say
 from fala_sim.run.embeddings import Mapped, keep
 from fala_sim.situation import Release
 
-#: What a fleet is given has another content than before it was 1.
-FORM = 1
+#: What a fleet is given has another content than before it was 2.
+FORM = 2
 #: The labels' names: whether a post is unwelcome.
 LABELS = ("0", "1")
 

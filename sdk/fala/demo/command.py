@@ -13,7 +13,6 @@ from fala.bundle.files import temporary_folder
 from fala.bundle.reading import Bundle
 from fala.demo import text as cli_text
 from fala.demo import trial
-from fala.demo.sample import sample_rows
 from fala.device import Device
 from fala.errors import DataError
 from fala.replacement.budget import BRIDGED_PASSES, PASSES, Budget
@@ -23,6 +22,7 @@ from fala.vendor.commands import SETTINGS, Command
 from fala.vendor.names import PROMPTS, Described, Named
 from fala.vendor.progress import device_progress, progress
 from fala.vendor.rows import Rows, load_rows
+from fala.vendor.sample import sample_rows
 
 # The mark at the start keeps click from filling the lines.
 _EXAMPLES = """\b

@@ -18,9 +18,9 @@ from platformdirs import user_cache_path
 from fala.bundle.files import temporary_folder, write_atomically
 from fala.bundle.reading import Bundle
 from fala.demo import trial
-from fala.demo.sample import sample_rows
 from fala.errors import BundleError, DataError, shown
 from fala.vendor.built_in import built_in
+from fala.vendor.sample import sample_rows
 
 _log = logging.getLogger("fala.sample")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from fala.demo.sample import sample_rows
 from fala.vendor.rows import Rows
+from fala.vendor.sample import sample_rows
 
 READERS = 8
-#: The average reader is every fifth, from the third on; see ``fala.demo.sample``.
+#: The average reader is every fifth, from the third on; see ``fala.vendor.sample``.
 AVERAGE = range(3, READERS + 1, 5)
 
 WANTED = 20  # labels that a visitor is asked for

@@ -105,8 +105,10 @@ class OverBlocks:
             found, start = [], 0
             for factor in factors:
                 part = parts[:, start : start + len(factor)]
-                dense = isinstance(factor, Triangle)
-                found.append(factor.solve_both(part.T).T if dense else part / (factor + 1.0))
+                if isinstance(factor, Triangle):
+                    found.append(factor.solve_both(part.T).T)
+                else:
+                    found.append(part / (factor + 1.0))
                 start += len(factor)
             if self._bias is not None:
                 found.append(parts[:, start:] / (weight * self._bias + 1.0))

@@ -9,7 +9,7 @@ minimum is the same.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,7 +85,8 @@ class OnNumPy:
         """Every column's mean and sum of squares, before it is divided; shapes (k,)."""
         rows = self._rows
         squares = np.square(rows.values, dtype=np.float64)
-        return rows.mean(), np.bincount(rows.buckets, squares, rows.width)
+        sums = np.bincount(rows.buckets, squares, rows.width)
+        return rows.mean(), np.asarray(sums, dtype=np.float64)
 
     def divide(self, by: float) -> None:
         """Divide X; called once, before any product."""
@@ -142,8 +143,9 @@ def sparse_array(rows: SparseRows) -> csr_array:
     return csr_array((values, columns, starts), shape=(len(rows), rows.width))
 
 
-def _narrow(rows: csr_array) -> csr_array:
+def _narrow(made: object) -> csr_array:
     """The same with 32-bit indices, which halve what a product reads of them."""
+    rows = cast("csr_array", made)  # SciPy's stubs do not tell which kind a product is
     rows.sort_indices()
     rows.indices = rows.indices.astype(np.int32)
     rows.indptr = rows.indptr.astype(np.int32)

@@ -10,8 +10,6 @@ from click.testing import CliRunner
 import fala_command
 from fala.vendor.built_in import BUILT_IN, built_in
 
-LOADED = [name for name, part in fala_command.PARTS.items() if part.extra != "demo"]
-
 
 def told(*arguments):
     return CliRunner().invoke(fala_command.command, [*arguments], prog_name="fala")
@@ -39,7 +37,7 @@ except SystemExit:
     assert {*fala_command.PARTS, "completion"} <= set(listed)
 
 
-@pytest.mark.parametrize("name", LOADED)
+@pytest.mark.parametrize("name", fala_command.PARTS)
 def test_a_command_is_described_in_one_way(name):
     part = fala_command.PARTS[name]
     assert fala_command._load(part).help.partition("\n")[0] == part.about

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.sparse import hstack
 
-from fala.demo.sample import sample_rows
 from fala.errors import DataError
+from fala.vendor.sample import sample_rows
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_both_labels_are_common_for_everybody(seed):
 
 def test_same_rows_in_every_process_and_whatever_the_hash_seed():
     code = (
-        "import hashlib; from fala.demo.sample import sample_rows;"
+        "import hashlib; from fala.vendor.sample import sample_rows;"
         "rows = sample_rows(users=2, seed=3);"
         "print(hashlib.sha256(repr(rows).encode()).hexdigest())"
     )
