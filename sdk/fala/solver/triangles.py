@@ -170,7 +170,12 @@ def _inverses(lower: Floats) -> list[Floats]:
 def _upper_inverses(lower: Floats) -> Floats:
     # Elimination finds nothing to do in an upper triangle, and only substitutes: no row is
     # exchanged, and the inverse is triangular to the last digit.
-    return np.swapaxes(np.linalg.inv(np.swapaxes(lower, -1, -2)), -1, -2)
+    try:
+        return np.swapaxes(np.linalg.inv(np.swapaxes(lower, -1, -2)), -1, -2)
+    except np.linalg.LinAlgError:
+        if np.isfinite(lower).all():
+            raise
+        return np.full_like(lower, np.nan)  # some LAPACKs call what is not a number singular
 
 
 def _along(blocks: Floats, width: int, below: int) -> Floats:
