@@ -157,7 +157,9 @@ def test_what_pages_show_whole_is_run_elsewhere():
 
 def parsed(command, words, context=None):
     """Check that a command has a subcommand and every option that a line gives it."""
-    context = click.Context(command, parent=context, info_name=command.name)
+    context = click.Context(
+        command, parent=context, info_name=command.name, **command.context_settings
+    )
     if isinstance(command, click.Group):
         assert words, f"{command.name}: no subcommand"
         inner = command.get_command(context, words[0])

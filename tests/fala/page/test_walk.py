@@ -10,10 +10,10 @@ from fala import Budget, DataError, Device
 from fala.page.devices import COLUMNS
 from fala.page.notes import Notes
 from fala.page.posts import DOCUMENTS, SHOWN, posts_of, sample
-from fala.page.walk import Walk
+from fala.page.walk import READER, Walk
 from walks import opened, settle
 
-POSTS = posts_of(sample(0), 7)
+POSTS = posts_of(sample(0), READER)
 
 
 def answers(view, name="mine"):
@@ -51,7 +51,7 @@ def test_every_label_moves_the_model_and_no_unseen_post_is_learned(walk):
 
 
 def test_a_reader_labels_all_and_says_what_the_unseen_posts_are(walk):
-    walk.watch(7)
+    walk.watch(READER)
     settle(walk)
     assert walk.view["labelled"] == DOCUMENTS
     assert walk.view["unwelcome"] == sum(POSTS.labels)
@@ -67,7 +67,7 @@ def test_a_reader_labels_all_and_says_what_the_unseen_posts_are(walk):
 def test_a_visitor_is_compared_by_what_he_says_of_unseen_posts(walk):
     walk.label(0, 1)
     with pytest.raises(DataError, match="yourself"):
-        walk.watch(7)
+        walk.watch(READER)
     before = answers(walk.view)
     decided = [post["decided"]["mine"] for post in walk.view["posts"]]
     walk.check(0, int(decided[0]))
