@@ -44,6 +44,7 @@ def test_the_layers_of_a_copied_student_are_the_teachers(tmp_path, encoder, text
         assert (weights == own[0].state_dict()[name]).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_loses_layers_and_pieces(tmp_path, family):
     encoder = load(str(write_model(tmp_path / family, family)))

@@ -68,6 +68,7 @@ def large_floats(model):
     return [t.name for t in tensors if t.data_type == kind and prod(t.dims) >= WORTH]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_keeps_its_embeddings_in_fewer_bits(family, graph_of):
     graph, tokenizer, sequences = graph_of(family)

@@ -61,6 +61,7 @@ def bundles(tmp_path_factory):
     return folder
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", SMALL)
 def test_a_benchmark_measures(name, tmp_path, bundles):
     ratio, *small = SMALL[name]
