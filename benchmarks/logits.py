@@ -94,7 +94,7 @@ def main(
     if beside is None:
         there = measure(bundle, count, seed)
         if save is not None:
-            np.savez(save, **there)  # type: ignore[arg-type]  # NumPy's stubs: of allow_pickle
+            np.savez(save, **there)
     else:
         with np.load(beside) as saved:
             there = dict(saved)

@@ -22,7 +22,7 @@ from collections.abc import Callable
 import click
 import numpy as np
 import scipy.linalg
-from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from fala.vendor import GRID, Evidence, Problem, fit, probabilities
 

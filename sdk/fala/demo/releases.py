@@ -107,8 +107,7 @@ def _make(folder: Path) -> None:
         )  # fmt: skip
         for name, side in zip(NAMES, sides, strict=True):
             write_atomically(
-                folder / f"{name}.fala",
-                lambda part, made=side.release: shutil.copyfile(made, part),  # type: ignore[misc]
+                folder / f"{name}.fala", functools.partial(shutil.copyfile, side.release)
             )
     _log.info("%s: made the sample releases in %.1f s", folder, time.monotonic() - began)
 

@@ -17,6 +17,7 @@ from fala_sim.show.tables.records import (
     mean,
     plain_mean,
     replacements,
+    shared_by,
     title,
 )
 from fala_sim.show.tables.table import NOT_RUN, Cell, Table
@@ -36,17 +37,18 @@ def frontier(records: Records) -> Table:
     runs = records.need("frontier")
     rows: list[tuple[Cell, ...]] = []
     for setting, own in by_setting(runs):
-        places = {_place(record) for record in own}
         has = {record["method"] for record in records.of("replacement")}
         nothing = next((name for name in _NOTHING if name in has), _NOTHING[-1])
         ends = {
-            name: [
-                record
-                for record in records.of("replacement")
-                if record["method"] == name
-                and (record["data"], record["new"]) == (setting.data, setting.new)
-                and _place(record) in places
-            ]
+            name: shared_by(
+                [
+                    record
+                    for record in records.of("replacement")
+                    if record["method"] == name
+                    and (record["data"], record["new"]) == (setting.data, setting.new)
+                ],
+                own,
+            )
             for name in (nothing, _EVERYTHING)
         }
         budgets: dict[str, list[Record]] = {}
@@ -155,13 +157,9 @@ def _instant(record: Record) -> float | None:
 
 def _share(group: Sequence[Record], ends: dict[str, list[Record]], figure: Figure) -> Cell:
     """What part of the gain between two ends some records have; None without a gain."""
-    places = [{_place(record) for record in part} for part in (group, *ends.values())]
-    shared = set.intersection(*places)
     nothing, everything = ends.values()
-    means = [
-        over_users([record for record in part if _place(record) in shared], figure).value()
-        for part in (nothing, group, everything)
-    ]
+    parts = (nothing, group, everything)
+    means = [over_users(shared_by(part, *parts), figure).value() for part in parts]
     low, here, high = (None if value is None else value.mean for value in means)
     if low is None or here is None or high is None:
         return NOT_RUN
@@ -176,7 +174,3 @@ def _gain(record: Record, name: str) -> float | None:
 def _better(gains: Sequence[float]) -> tuple[Cell, Cell]:
     count = sum(gain > 0 for gain in gains)
     return count, count / len(gains) if gains else None
-
-
-def _place(record: Record) -> tuple[str, int]:
-    return record["user"], record["seed"]
