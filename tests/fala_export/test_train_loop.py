@@ -72,6 +72,25 @@ def test_checkpoints_are_not_overwritten_unasked(tmp_path):
         kill_training.train(tmp_path)
 
 
+def test_a_processor_trains_in_bfloat16_where_accelerate_is_told_to(whole, tmp_path, monkeypatch):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    module, history = kill_training.train(tmp_path)
+    assert history.precision == "bf16"
+    assert history.validation[0] == pytest.approx(whole[1].validation[0], rel=0.01)
+    assert history.validation[history.best_step] < 0.5 * history.validation[0]
+    assert not torch.equal(module.layer.weight, whole[0].layer.weight)
+    assert module.layer.weight.dtype == torch.float32
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
+    with pytest.raises(ExportError, match="precision was 'bf16', and is None"):
+        kill_training.train(tmp_path, resume=True)
+
+
+def test_what_a_processor_cannot_train_in_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
+    with pytest.raises(ExportError, match=r"PRECISION=fp16: .* bf16, or no"):
+        kill_training.train(tmp_path)
+
+
 def test_checkpoints_of_other_settings_or_data_are_refused(tmp_path):
     kill_training.train(tmp_path, data="a")
     with pytest.raises(ExportError, match="data was 'a', and is 'b'"):

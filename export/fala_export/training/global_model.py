@@ -276,7 +276,13 @@ def details_of(
 def history_of(history: History) -> dict[str, Any]:
     """What the manifest says of how a training went."""
     losses = {str(step): round(loss, _LOSS_DIGITS) for step, loss in history.validation.items()}
-    said = {"steps": history.steps, "best_step": history.best_step, "validation_loss": losses}
+    said: dict[str, Any] = {
+        "steps": history.steps,
+        "best_step": history.best_step,
+        "validation_loss": losses,
+    }
+    if history.precision != "no":
+        said["mixed_precision"] = history.precision
     if history.accuracy:
         shares = {str(step): round(share, _LOSS_DIGITS) for step, share in history.accuracy.items()}
         said["validation_accuracy"] = shares

@@ -14,6 +14,7 @@ from torch import nn
 from fala import ExportError
 from fala_export.training import checkpoints, ranks
 from fala_export.training.batches import Batches
+from fala_export.training.precision import Precision, precision
 from fala_export.training.settings import LoopSettings
 
 _WEIGHTS = "model.safetensors"
@@ -28,12 +29,14 @@ class History:
         best_step: The step whose weights the module has now; 0 is where it started.
         validation: Loss on the validation examples by step, from 0 on; empty without any.
         accuracy: The same of the accuracy, of a classifier alone.
+        precision: What its products were computed in.
     """
 
     steps: int
     best_step: int
     validation: dict[int, float]
     accuracy: dict[int, float] = field(default_factory=dict)
+    precision: Precision = "no"
 
 
 def open_work(
@@ -49,8 +52,11 @@ def open_work(
     Raises:
         ExportError: See ``checkpoints.open_work``.
     """
-    several = {"processes": ranks.count()} if ranks.count() > 1 else {}
-    whole = {**recipe, **asdict(settings), "seed": seed, **several}
+    whole = {**recipe, **asdict(settings), "seed": seed}
+    if ranks.count() > 1:
+        whole["processes"] = ranks.count()
+    if precision() != "no":
+        whole["precision"] = precision()
     return checkpoints.open_work(folder, whole, resume)
 
 
@@ -106,4 +112,5 @@ def train_module(
     weights = start if best == 0 else load_file(checkpoints.at_step(folder, best) / _WEIGHTS)
     module.cpu().load_state_dict(weights)
     module.eval()
-    return History(steps, best, validated(state, "loss"), validated(state, "accuracy"))
+    loss, accuracy = validated(state, "loss"), validated(state, "accuracy")
+    return History(steps, best, loss, accuracy, precision())

@@ -31,6 +31,7 @@ from transformers import (
 from fala import ExportError
 from fala_export.progress import progress
 from fala_export.training import checkpoints, ranks
+from fala_export.training.precision import precision
 
 if TYPE_CHECKING:
     from fala_export.training.batches import Batches
@@ -98,8 +99,7 @@ def _arguments(
     validation: Batches | None,
     checkpoint: Path | None,
 ) -> TrainingArguments:
-    half = torch.cuda.is_available()
-    bfloat16 = half and torch.cuda.is_bf16_supported()
+    on_gpu = torch.cuda.is_available()
     arguments = TrainingArguments(
         output_dir=str(folder),
         num_train_epochs=settings.epochs,
@@ -114,11 +114,12 @@ def _arguments(
         save_total_limit=_KEPT,
         logging_strategy="epoch",
         logging_nan_inf_filter=False,
-        bf16=bfloat16,
-        fp16=half and not bfloat16,
+        # On a processor the Trainer takes it from the variable that ``precision`` looks at.
+        bf16=on_gpu and precision() == "bf16",
+        fp16=on_gpu and precision() == "fp16",
         seed=seed,
         # Without it processes on a machine without GPUs would each train alone.
-        use_cpu=ranks.count() > 1 and not torch.cuda.is_available(),
+        use_cpu=ranks.count() > 1 and not on_gpu,
         # An annotator's own head learns from the processes alone that have rows of theirs.
         ddp_find_unused_parameters=ranks.count() > 1,
         report_to="none",
