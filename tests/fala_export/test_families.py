@@ -116,6 +116,7 @@ def test_a_tokenizer_that_was_saved_while_it_cut_and_padded_does_neither(tmp_pat
     np.testing.assert_allclose(exported.encode(TEXTS), embed(folder, TEXTS, LENGTH), atol=1e-4)
 
 
+@pytest.mark.thorough
 def test_relative_positions_hold_far_beyond_the_length_that_was_traced(tmp_path):
     """Their buckets are of all lengths in the graph, not of the example's few tokens."""
     for family in ("mpnet", "deberta-v2"):

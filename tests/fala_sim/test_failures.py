@@ -77,6 +77,7 @@ def asked(monkeypatch):
     return tasks
 
 
+@pytest.mark.thorough
 def test_without_its_search_a_method_is_not_run_and_the_others_are(folder, tmp_path, asked):
     plan = plan_of(tmp_path, folder, ("old", "fala", "top", "fala-paper"))
     failures = laboratory.run(plan, ("replacement", "ablation", "curve"), LocalEngine(2), print)
@@ -123,6 +124,7 @@ def test_a_job_that_cannot_be_prepared_does_not_end_those_that_can(tmp_path):
     assert sum("no such thing" in line for line in said) == 1
 
 
+@pytest.mark.thorough
 def test_records_of_other_data_of_the_same_name_are_not_taken_for_its_own(folder, tmp_path):
     data = tmp_path / "data" / "small"
     shutil.copytree(folder, data)

@@ -39,6 +39,7 @@ def adapted(model, method):
         return method.adapt(model)
 
 
+@pytest.mark.thorough
 def test_bert_base_costs_what_its_shape_says(rows):
     """2 operations by weight and token, and two products of all pairs of tokens by layer."""
     tokens = BATCH * TOKENS

@@ -168,6 +168,7 @@ def test_a_folder_is_of_one_plan(folder, results):
     assert "has records with --users 2, where --users 3 is asked" in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_folder_of_the_same_name_is_another_data_set(folder, results, tmp_path):
     """Its scores are its own: nothing of the first one's records is taken for them."""
     other = write_data(tmp_path / "elsewhere" / folder.name, seed=1)

@@ -79,6 +79,7 @@ def with_head(folder, sign):
     return str(folder / "model.fala")
 
 
+@pytest.mark.thorough
 def test_a_new_head_on_the_same_backbone_is_prepared_anew(work, tmp_path):
     """Also where files and bundles have the same names."""
     folder = write_data(tmp_path / "few", documents=40)
@@ -93,6 +94,7 @@ def test_a_new_head_on_the_same_backbone_is_prepared_anew(work, tmp_path):
     assert first.digests["old"] == second.digests["old"]
 
 
+@pytest.mark.thorough
 def test_other_data_of_the_same_name_is_prepared_anew(work, tmp_path):
     data = write_data(tmp_path / "data", documents=40)
     before = load(make(data, work, []))
