@@ -48,6 +48,7 @@ from fala.model.prior import PopulationPrior
 from fala.replacement.budget import Budget, Progress
 from fala.report import (
     AdapterInfo,
+    Correlation,
     Difference,
     InstantReport,
     LearnReport,
@@ -83,6 +84,7 @@ __all__ = [
     "BundleSignatureError",
     "BundleVersionError",
     "CancelledError",
+    "Correlation",
     "DataError",
     "Device",
     "DeviceChangedError",

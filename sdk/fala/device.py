@@ -131,9 +131,12 @@ class Device(DeviceTasks):
                 for this user than the model that answers, ``"better-than-vendor"`` one where it is
                 worse than the vendor's own new model: where the losses of the labelled examples,
                 each left out, are larger by more than a standard error of their mean difference,
-                pair by pair. Fewer than 10 labels, or 3 of each of two labels, prove nothing, and
-                refuse nothing. ``"always"`` refuses nothing; ``Report.worse`` tells it in any
-                case, and ``preview`` beforehand.
+                pair by pair. Fewer than 10 labels, or 3 of each of two labels, prove nothing.
+                ``"better-than-old"`` refuses a release, too, whose own model says the opposite of
+                what the old release's own model says of the user's examples, labelled or not
+                (``Correlation.contradicts``): labels are few, and one that was made of labels the
+                wrong way round is harmful. ``"always"`` refuses nothing; ``Report.worse`` tells it
+                in any case, and ``preview`` beforehand.
             trust: The vendor's Ed25519 public key, as its 32 bytes, as PEM, or as a file of
                 either: the release must have its signature beside it, as ``fala-export sign``
                 writes it. None asks for no signature.

@@ -122,11 +122,12 @@ class WorseModelError(FalaError):
     """The new model would be worse for this user than the one to compare with; nothing changed.
 
     Attributes:
-        before: Mean loss of that one on the user's labelled examples, each left out, in nats.
+        before: Mean loss of that one on the user's labelled examples, each left out, in nats; None
+            without a label, where the release contradicts the one that answers.
         after: That of the new model, on the same.
     """
 
-    def __init__(self, message: str, before: float, after: float) -> None:
+    def __init__(self, message: str, before: float | None, after: float | None) -> None:
         super().__init__(message)
         self.before, self.after = before, after
 

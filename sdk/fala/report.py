@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from fala.solver.judge import Decision
+from fala.solver.judge import MIN_LABELLED, Decision
 
 
 @dataclass(frozen=True)
@@ -191,6 +192,31 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class Correlation:
+    """How two releases' own models, without what is personal, go together on the same examples.
+
+    Attributes:
+        value: Pearson's correlation of their logits.
+        examples: How many those are.
+    """
+
+    value: float
+    examples: int
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether they say the opposite beyond chance: by more than a standard error of Fisher's z.
+
+        Fewer than 10 examples tell nothing. From word vectors to MiniLM the correlation was about
+        .5 for five validation users of three sets: of heads with the sign turned this finds 72 to
+        85 % by 10 examples and 92 to 100 % by 25; of heads as they are 0 to 5 %, and none.
+        """
+        if self.examples < MIN_LABELLED:
+            return False
+        return self.value < -math.tanh(1 / math.sqrt(self.examples - 3))
+
+
+@dataclass(frozen=True)
 class AdapterInfo:
     """A task that an adapter was loaded for.
 
@@ -232,6 +258,8 @@ class Preview:
         to_old: How much worse the carried model is than the old one; None where labels are too few
             to judge by.
         to_vendor: How much worse it is than the vendor's new one.
+        releases: How the old and the new release's own models go together on what the user has,
+            labelled or not; None where that cannot be told.
         seconds: What the replacement would take on this machine, estimated.
         megabytes: The release's file: what is downloaded, in 10^6 bytes.
         disk_megabytes: How much the device's folder would grow; below 0 where it would shrink.
@@ -247,6 +275,7 @@ class Preview:
     carried_loss: float | None
     to_old: Difference | None
     to_vendor: Difference | None
+    releases: Correlation | None
     seconds: float
     megabytes: float
     disk_megabytes: float
@@ -259,6 +288,12 @@ class Preview:
             f"it takes about {self.seconds:.1f} s, {self.forward_passes} forward passes and "
             f"{self.megabytes:.1f} MB"
         )
+        if self.releases is not None and self.releases.contradicts:
+            return (
+                f"{self.new} contradicts {self.old}: their own models' logits of "
+                f"{self.releases.examples} of this user's examples have a correlation of "
+                f"{self.releases.value:.2f}; {cost}."
+            )
         if self.old_loss is None or self.vendor_loss is None or self.carried_loss is None:
             return f"No label tells what {self.new} is worth to this user; {cost}."
         losses = (

@@ -61,6 +61,7 @@ def preview(
         carried_loss=compared.carried,
         to_old=compared.to_old,
         to_vendor=compared.to_vendor,
+        releases=compared.releases,
         seconds=seconds,
         megabytes=size / _MEGABYTE,
         disk_megabytes=_growth(installed, release, size, encoded + further) / _MEGABYTE,

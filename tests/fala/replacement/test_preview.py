@@ -11,13 +11,15 @@ import bundles
 from bridged import PROBES, TEXTS
 from devices import same, state
 from fala.bundle.reading import Bundle
+from fala.bundle.writing import write_release
 from fala.command.main import command
 from fala.device import Device
 from fala.errors import BudgetError, BundleError, DataError, WorseModelError
+from fala.model.heads import Head
 from fala.replacement.budget import Budget
 from fala.replacement.compare import Compared, refuse_worse
 from fala.replacement.encode import PROBES as ASKED
-from fala.report import Difference
+from fala.report import Correlation, Difference
 
 
 @pytest.fixture
@@ -147,6 +149,55 @@ def test_a_difference_within_a_standard_error_is_chance():
     refuse_worse(proven, "better-than-old", "x.fala")
     with pytest.raises(WorseModelError, match=r"than the vendor's own.*0\.410 against 0\.370"):
         refuse_worse(proven, "better-than-vendor", "x.fala")
+
+
+@pytest.mark.parametrize(
+    ("value", "examples", "contradicts"),
+    [(-1.0, 10, True), (-0.4, 10, True), (-0.3, 10, False), (-0.3, 25, True), (-1.0, 9, False),
+     (0.0, 10_000, False), (1.0, 10, False)],
+)  # fmt: skip
+def test_a_contradiction_is_beyond_chance(value, examples, contradicts):
+    found = Correlation(value, examples)
+    assert found.contradicts is contradicts
+    compared = Compared(releases=found)
+    refuse_worse(compared, "better-than-vendor", "x.fala")
+    if contradicts:
+        with pytest.raises(WorseModelError, match=rf"contradicts.*of {examples} of.* of {value}"):
+            refuse_worse(compared, "better-than-old", "x.fala")
+    else:
+        refuse_worse(compared, "better-than-old", "x.fala")
+
+
+@pytest.fixture
+def turned(tmp_path, releases):
+    """The release in the middle, its head fitted to labels the wrong way round."""
+    right = Bundle.open(releases["mid"])
+    head, path = right.head(), tmp_path / "turned.fala"
+    wrong = Head(head.task, head.labels, -head.weight, -head.bias)
+    write_release(path, right, wrong, {})
+    bridged.add_learned_bridge(releases["old"], path)
+    return path
+
+
+@pytest.mark.parametrize("labelled", [0, 5])
+def test_a_release_that_contradicts_the_old_one_is_refused_by_what_it_says(
+    tmp_path, releases, turned, labels, labelled
+):
+    """Labels are too few to prove anything; what the models say of all examples is enough."""
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        device.remember(TEXTS[:30])
+        device.learn(TEXTS[:labelled], labels[:labelled])
+        preview = device.preview(turned, Budget(0))
+        assert preview.releases.examples == 30 and preview.releases.value < -0.9
+        assert preview.to_old is None
+        assert preview.sentence.startswith("mid contradicts old: their own models' logits of 30")
+        with pytest.raises(WorseModelError, match="contradicts") as caught:
+            device.replace(turned, Budget(0), accept="better-than-old")
+        assert (caught.value.after is None) == (labelled == 0)
+        assert device.name == "old" and not device.can_roll_back
+        right = device.preview(releases["mid"], Budget(0))
+        assert right.releases.value > 0.9 and "contradicts" not in right.sentence
+        device.replace(releases["mid"], Budget(0), accept="better-than-old")
 
 
 @pytest.mark.parametrize("accept", ["better", "", None, True, ["always"], "x" * 10_000])
