@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from fala import DataError
-from fala_sim.metric.statistics import Figure, describe, over_users, score
+from fala_sim.metric.statistics import Figure, describe, over_users, place, score
 from fala_sim.records import Record
 from fala_sim.show.tables.blends import WORDS, Blends
 from fala_sim.show.tables.records import (
@@ -28,7 +28,7 @@ COLD = ("0", "5", "10", "20")
 #: What a user may lose in AUC and hardly notice.
 SMALL_LOSS = 0.005
 
-_Place: TypeAlias = "tuple[str, str, str, int]"  # data, new, user, seed
+_Place: TypeAlias = "tuple[str, str, str, int]"  # new, data, user, seed
 
 #: Two ways to add up the same AUC may differ so much.
 _ROUNDING = 1e-9
@@ -216,7 +216,7 @@ def _gains(records: Sequence[Record], vendor: Mapping[_Place, float]) -> list[fl
 
 
 def _place(record: Record) -> _Place:
-    return record["data"], record["new"], record["user"], record["seed"]
+    return record["new"], *place(record)
 
 
 def _step(what: str, metric: str) -> Figure:
