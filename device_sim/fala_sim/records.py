@@ -33,6 +33,7 @@ Kind: TypeAlias = Literal[
     "chain",
     "profile",
     "flops",
+    "adapter-search",
     "adapter",
     "adapter-size",
     "adapter-init",

@@ -15,8 +15,10 @@ from fala_export.cli import main as exporter
 from fala_export.commands.adapter import adapter as exporters_command
 from fala_sim.records import Key, read_record, read_records
 from fala_sim.run import adapter_jobs
-from fala_sim.run.adapter_jobs import Prepared, spans
+from fala_sim.run.adapter_jobs import USUAL, Prepared, spans
 from fala_sim.run.adapters import ADAPTER_KINDS, trials
+from fala_sim.run.rates import RATES, chosen, searches
+from fala_sim.run.trainings import Trial
 from sim_command import call, fails
 from tasks import write_task
 
@@ -56,18 +58,19 @@ def task(base, tmp_path):
                     digests)  # fmt: skip
 
 
-def trained_earlier(task, key):
+def trained_earlier(task, key, rate=""):
     """An adapter whose training was over, of a run that was killed before it was recorded."""
-    folder = task.folder / f"{key.kind}-{key.method}-{key.variant}-{key.seed}"
+    words = (key.kind, key.method, key.variant, str(key.seed), rate)
+    folder = task.folder / "-".join(filter(None, words))
     (folder / "training" / "checkpoint-9").mkdir(parents=True)
     write_task(folder / "task.fala", Bundle.open(task.base), layers=2, size=3)
     method = {"name": "adapters", "size": 3, "init_scale": 0.01}
     training = {
-        "recipe": {"method": method, "epochs": 1},
+        "recipe": {"method": method, "epochs": 1, "learning_rate": float(rate or 0.001)},
         "figures": {"frozen": {"pooled": {"accuracy": 0.5}},
                     "trained": {"pooled": {"accuracy": 0.6}}},
         "parameters": {"all": 1000, "trained": 100},
-        "history": {"steps": 9, "best_step": 9},
+        "history": {"steps": 9, "best_step": 9, "validation_accuracy": {"0": 0.5, "9": 0.75}},
         "versions": {"torch": "2"},
     }  # fmt: skip
     (folder / "said.json").write_text(json.dumps({"training": training, "seconds": 5.0}))
@@ -94,6 +97,53 @@ def test_a_training_is_recorded_with_what_its_graph_answers(task, tmp_path):
     assert (folder / "task.fala").is_file() and not (folder / "training").exists()
 
 
+@pytest.fixture
+def searched(task, tmp_path, monkeypatch):
+    """The records of a search whose best rate is not the usual one, of adapters of size 3."""
+    monkeypatch.setattr("fala_sim.run.rates.RATES", {"adapters": (USUAL, "0.0003")})
+    for rate, best in ((USUAL, 0.75), ("0.0003", 0.8)):
+        told = trained_earlier(task, ADAPTERS, rate) / "said.json"
+        told.write_text(told.read_text().replace("0.75", str(best)))
+    results = tmp_path / "results"
+    assert chosen(results, "mrpc", "adapters") is None
+    for one in searches(results, [task], [Trial("adapter", "adapters", "3", ())]):
+        assert not one.recorded()
+        write(results, one.make().job())
+        assert one.recorded()
+    return results
+
+
+def test_the_rate_that_is_best_on_validation_rows_is_taken(task, searched):
+    found = {record["variant"]: record for record in read_records(searched, "adapter-search")}
+    assert {name: record["accuracy"] for name, record in found.items()} == {
+        "usual": 0.75, "0.0003": 0.8,
+    }  # fmt: skip
+    # Nothing of the held-out rows is in them.
+    assert not {"scores", "logits", "truth"} & set(found["usual"])
+    rate = chosen(searched, "mrpc", "adapters")
+    assert rate == "0.0003"
+    assert chosen(searched, "mrpc", "norms") == USUAL
+    assert chosen(searched, "cola", "adapters") is None
+    # What was trained for the search is what is then measured.
+    write(searched, adapter_jobs.train(task, ADAPTERS, (), rate))
+    assert read_record(searched, ADAPTERS)["recipe"]["learning_rate"] == 3e-4
+    assert chosen(searched, "mrpc", "adapters") == "0.0003"
+
+
+def test_what_was_trained_at_another_rate_is_told(task, searched):
+    write(searched, adapter_jobs.train(task, ADAPTERS, ()))
+    with pytest.raises(DataError, match=r"at a learning rate of 0\.001, and .* choose 0\.0003"):
+        chosen(searched, "mrpc", "adapters")
+
+
+def test_a_whole_model_that_was_measured_and_is_gone_is_not_trained_again(task):
+    folder = trained_earlier(task, ADAPTERS)
+    (folder / "task.fala").unlink()
+    key = Key("adapter-search", "mrpc", "adapters", "all", 0, "usual")
+    (made,) = adapter_jobs.validate(task, key, ADAPTERS, (), USUAL)
+    assert made.content["accuracy"] == 0.75
+
+
 def test_a_span_that_is_left_out_is_not_fed(task, tmp_path):
     trained_earlier(task, ADAPTERS)
     results = tmp_path / "results"
@@ -117,7 +167,7 @@ def test_a_span_that_is_left_out_is_not_fed(task, tmp_path):
     # What is recorded is not run again.
     keys = {Key("adapter-span", "mrpc", "adapters", "all", 0, name) for name in found}
     (lost,) = keys - (there := frozenset(key for key in keys if key.variant != "0-1"))
-    (again,) = adapter_jobs.leave_out(task, ADAPTERS, (), there)
+    (again,) = adapter_jobs.leave_out(task, ADAPTERS, (), done=there)
     assert (again.key, again.content["logits"]) == (lost, found["0-1"]["logits"])
 
 
@@ -141,8 +191,13 @@ def test_the_exporters_command_takes_every_trial():
         if trial.kind == "adapter-init":
             assert context.params["init_scale"] == float(trial.variant)
         elif trial.method in ("adapters", "top-k"):
-            chosen = context.params["size" if trial.method == "adapters" else "layers"]
-            assert chosen == int(trial.variant)
+            asked = context.params["size" if trial.method == "adapters" else "layers"]
+            assert asked == int(trial.variant)
+    for method, rates in RATES.items():
+        for rate in filter(None, rates):
+            options = ("--method", method, "--learning-rate", rate)
+            context = exporters_command.make_context("adapter", [*needed, *more, *options])
+            assert context.params["learning_rate"] == float(rate)
 
 
 def test_what_cannot_be_trained_is_refused(base, tmp_path):

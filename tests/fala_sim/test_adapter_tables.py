@@ -60,6 +60,13 @@ def test_what_was_not_run_yet_is_told(records):
     assert cell(table, "paper: BERT-large", **where) == 0.605
 
 
+def test_the_best_rate_is_named(records):
+    table = TABLES["adapter-search"](records)
+    assert column(table, "learning rate", data="mrpc", method="adapters") == [3e-4, 1e-3, 3e-3]
+    assert column(table, "", data="mrpc", method="adapters") == [None, "best", None]
+    assert column(table, "", data="mrpc", method="full") == [None, "best"]
+
+
 def test_the_curve_is_in_order_of_parameters(records):
     table = TABLES["adapter-sizes"](records)
     counts = column(table, "parameters trained", data="cola")

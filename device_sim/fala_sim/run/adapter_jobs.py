@@ -26,6 +26,8 @@ from fala_sim.situation import Logits
 
 #: Among spans: nothing is left out.
 WHOLE = "none"
+#: Among learning rates: the exporter's own.
+USUAL = ""
 
 
 @dataclass(frozen=True)
@@ -59,15 +61,42 @@ def spans(layers: int) -> dict[str, tuple[int, int]]:
     return {WHOLE: (0, -1), **found}
 
 
-def train(task: Prepared, key: Key, options: Sequence[str]) -> Giving:
+def validate(task: Prepared, key: Key, trained: Key, options: Sequence[str], rate: str) -> Giving:
+    """Train a task at a learning rate, and give how good it was on the validation rows.
+
+    What is trained stays: it is the training itself, if this is the rate that is chosen.
+
+    Args:
+        task: The benchmark on its backbone.
+        key: Of the record.
+        trained: Key of the training.
+        options: Of the exporter's command.
+        rate: Another of its options; ``USUAL`` for the command's own.
+    """
+    # A whole model may be gone again that a run of the usual rate alone has measured.
+    _, said = _trained(task, trained, options, rate, needed=False)
+    training = said["training"]
+    content = {
+        **_about(task, rows_of(task.rows)),
+        "accuracy": max(training["history"]["validation_accuracy"].values()),
+        "history": training["history"],
+        "recipe": training["recipe"],
+        "versions": training["versions"],
+        "seconds": said["seconds"],
+    }
+    yield Made(key, content)
+
+
+def train(task: Prepared, key: Key, options: Sequence[str], rate: str = USUAL) -> Giving:
     """Train a task by one method, measure what ships on the held-out rows, and give its record.
 
     Args:
         task: The benchmark on its backbone.
         key: Of the record.
         options: Of the exporter's command.
+        rate: Another of its options; see ``validate``.
     """
-    bundle, said = _trained(task, key, options)
+    bundle, said = _trained(task, key, options, rate)
     start = time.perf_counter()
     training = said["training"]
     rows = rows_of(task.rows)
@@ -99,7 +128,11 @@ def train(task: Prepared, key: Key, options: Sequence[str]) -> Giving:
 
 
 def leave_out(
-    task: Prepared, trained: Key, options: Sequence[str], done: frozenset[Key] = frozenset()
+    task: Prepared,
+    trained: Key,
+    options: Sequence[str],
+    rate: str = USUAL,
+    done: frozenset[Key] = frozenset(),
 ) -> Giving:
     """Give an adapter's figures without the adapters, and norms, of every span of layers.
 
@@ -109,9 +142,10 @@ def leave_out(
         task: The benchmark on its backbone.
         trained: Key of the adapter's own training; it is trained again where its bundle is gone.
         options: Of that.
+        rate: Of that; see ``validate``.
         done: Of its records those that an earlier run has.
     """
-    bundle, _ = _trained(task, trained, options)
+    bundle, _ = _trained(task, trained, options, rate)
     rows = rows_of(task.rows)
     test = [row for row in rows if row.split == "test"]
     truth = [str(row.label) for row in test]
@@ -171,9 +205,14 @@ class _Answers:
         return np.asarray(model.logits(given, self.head.words(self._examples)))
 
 
-def _trained(task: Prepared, key: Key, options: Sequence[str]) -> tuple[Path, dict[str, Any]]:
-    """The bundle of a training and what the command said, from the work folder if it is there."""
-    named = folder_name(key)
+def _trained(
+    task: Prepared, key: Key, options: Sequence[str], rate: str, *, needed: bool = True
+) -> tuple[Path, dict[str, Any]]:
+    """The bundle of a training and what the command said, from the work folder if it is there.
+
+    Where the bundle is not ``needed`` it is enough that there was one.
+    """
+    named = "-".join(filter(None, (folder_name(key), rate)))
     folder = task.folder / named
     bundle, work = folder / "task.fala", folder / "training"
 
@@ -182,12 +221,13 @@ def _trained(task: Prepared, key: Key, options: Sequence[str]) -> tuple[Path, di
             click.echo(f"{task.data} {named}: {line}", err=True)
 
     def train() -> dict[str, Any]:
+        more = ("--learning-rate", rate) if rate else ()
         return train_adapter(
             task.base, here(task.transformer), task.rows, work, bundle, task.data,
-            "--seed", str(key.seed), *options, say=say,
+            "--seed", str(key.seed), *options, *more, say=say,
         )  # fmt: skip
 
-    said = said_once(folder, [bundle], train)
+    said = said_once(folder, [bundle] if needed else [], train)
     shutil.rmtree(work, ignore_errors=True)  # three times the model, of a training that is over
     return bundle, said
 

@@ -22,6 +22,7 @@ from fala_sim.records import Key, Kind
 from fala_sim.run import adapter_jobs
 from fala_sim.run.adapter_jobs import Prepared
 from fala_sim.run.plan import Plan
+from fala_sim.run.rates import chosen, searches
 from fala_sim.run.runner import run_tasks
 from fala_sim.run.sources import SHORT, Source
 from fala_sim.run.trainings import (
@@ -34,9 +35,11 @@ from fala_sim.run.trainings import (
 )
 from fala_sim.run.vendor import export_backbone
 
-#: Kinds of record that are made here, in the order in which they are: what is compared first, then
-#: what costs little once that is trained, then the curves.
-ADAPTER_KINDS: tuple[Kind, ...] = ("adapter", "adapter-span", "adapter-size", "adapter-init")
+#: Kinds of record that are made here, in the order in which they are: what settings are chosen by,
+#: what is compared, what costs little once that is trained, then the curves.
+ADAPTER_KINDS: tuple[Kind, ...] = (
+    "adapter-search", "adapter", "adapter-span", "adapter-size", "adapter-init",
+)  # fmt: skip
 
 #: The size that spans and first scales are of (the paper, section 3.6), and the deviation of the
 #: first weights everywhere else.
@@ -47,6 +50,8 @@ COMPARED, SIZES = (SIZE, 8), (2, 4, 16, 32, 128, 256)
 TOP_LAYERS = (1, 2, 3, 5, 7, 9, 11)
 #: The other deviations of the first weights.
 SCALES = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-1, 1.0)
+
+_FULL = Trial("adapter", "full", "", ("--method", "full"))
 
 # Rows, or the way of training, were others before it was 1.
 _FORM = 1
@@ -62,7 +67,7 @@ def trials(kinds: Sequence[Kind], layers: int) -> list[Trial]:
     """
     found = [_adapters("adapter", SIZE)]
     if "adapter" in kinds:
-        found.append(Trial("adapter", "full", "", ("--method", "full")))
+        found.append(_FULL)
         found += [_adapters("adapter", size) for size in COMPARED if size != SIZE]
     if "adapter-size" in kinds:
         found += [_adapters("adapter-size", size) for size in SIZES]
@@ -102,12 +107,18 @@ def run_adapters(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) ->
         say(f"exporting {source.name} to int8, with inputs for adapters")
         export_backbone(folder_of(source), base, source.name, adapters=True)
     tasks, failures = prepare_all(names, lambda name: _prepare(plan, name, source, base), say)
-    # What an earlier kind trained is there for a later one.
+    # What an earlier kind trained is there for a later one; rates are searched before all.
     for kind in ADAPTER_KINDS:
-        if kind in kinds:
-            jobs = _spans(plan, tasks) if kind == "adapter-span" else _trainings(plan, tasks, kind)
+        if kind in kinds or kind == "adapter-search":
+            jobs = _jobs(plan, tasks, kind)
             failures += run_tasks(jobs, plan.results, engine=engine, say=say)
     return list(dict.fromkeys(failures))
+
+
+def _jobs(plan: Plan, tasks: Sequence[Prepared], kind: Kind) -> Iterator[Task]:
+    if kind == "adapter-search":
+        return searches(plan.results, tasks, [_adapters("adapter", SIZE), _FULL])
+    return _spans(plan, tasks) if kind == "adapter-span" else _trainings(plan, tasks, kind)
 
 
 def _adapters(kind: Kind, size: int) -> Trial:
@@ -119,8 +130,11 @@ def _trainings(plan: Plan, tasks: Sequence[Prepared], kind: Kind) -> Iterator[Ta
     for seed in range(plan.seeds):
         for trial in trials([kind], _layers(tasks)):
             for task in tasks:
+                rate = chosen(plan.results, task.data, trial.method)
+                if rate is None:  # its search failed, which was told
+                    continue
                 key = Key(trial.kind, task.data, trial.method, "all", seed, trial.variant)
-                job = partial(adapter_jobs.train, task, key, trial.options)
+                job = partial(adapter_jobs.train, task, key, trial.options, rate)
                 yield task_of(plan.results, task, key, job)
 
 
@@ -130,9 +144,12 @@ def _spans(plan: Plan, tasks: Sequence[Prepared]) -> Iterator[Task]:
     spans = adapter_jobs.spans(_layers(tasks))
     for seed in range(plan.seeds):
         for task in tasks:
+            rate = chosen(plan.results, task.data, "adapters")
+            if rate is None:
+                continue
             trained = Key("adapter", task.data, "adapters", "all", seed, adapters.variant)
             keys = [Key("adapter-span", task.data, "adapters", "all", seed, name) for name in spans]
-            job = partial(adapter_jobs.leave_out, task, trained, adapters.options)
+            job = partial(adapter_jobs.leave_out, task, trained, adapters.options, rate)
             named = Key("adapter-span", task.data, "adapters", "all", seed)
             yield task_of(plan.results, task, named, job, keys)
 

@@ -31,7 +31,8 @@ _FULL = ("full", "")
 _INTERVALS = "± a standard deviation, [95% t interval] over seeds of the training."
 _MEASURED = (
     "Figures on the held-out rows (CoLA: the official development set; MRPC: the test pairs), of "
-    "the int8 graph that ships. The best epoch has the highest accuracy on validation rows."
+    "the int8 graph that ships. Rate and epoch are those with the highest accuracy on validation "
+    "rows."
 )
 
 
@@ -81,6 +82,35 @@ def adapters(records: Records) -> Table:
             _notes(runs),
         )
     )  # fmt: skip
+
+
+def adapter_search(records: Records) -> Table:
+    """What learning rates came to on the validation rows, of which the best is taken.
+
+    Raises:
+        DataError: If none was tried.
+    """
+    runs = records.need("adapter-search")
+    rows: list[tuple[Cell, ...]] = []
+    for data, own in by_data(runs):
+        for method in sorted({record["method"] for record in own}):
+            group = [record for record in own if record["method"] == method]
+            best = max(record["accuracy"] for record in group)
+            rows += [
+                (data, method, rate, accuracy, "best" if accuracy == best else None)
+                for rate, accuracy in sorted(
+                    (record["recipe"]["learning_rate"], record["accuracy"]) for record in group
+                )
+            ]
+    return Table(
+        "adapter-search",
+        "Learning rates",
+        f"{described(runs)} The accuracy of the best epoch on the validation rows, of adapters of "
+        "size 64 and of full fine-tuning. All other tables' trainings take the best of their "
+        f"method and data set; of equals the exporter's own, or the smaller. {made(runs)}",
+        ("data", "method", "learning rate", "accuracy on validation rows", ""),
+        rows,
+    )
 
 
 def adapter_sizes(records: Records) -> Table:

@@ -159,18 +159,18 @@ def chains(records: Records) -> Table:
     for setting, own in by_setting(runs):
         for name, group in by_method(own):
             steps = max(len(record["steps"]) for record in group)
-            for place in range(steps):
+            for number in range(steps):
                 here = [
-                    {**record, "step": record["steps"][place]}
+                    {**record, "step": record["steps"][number]}
                     for record in group
-                    if len(record["steps"]) > place
+                    if len(record["steps"]) > number
                 ]
                 backbones = dict.fromkeys(record["step"]["backbone"] for record in here)
                 rows.append(
                     (
                         setting.data,
                         title(name, group),
-                        place,
+                        number,
                         " or ".join(backbones),
                         *(mean(here, _step("scores", metric)) for metric in METRICS),
                         mean(here, _step("vendor", "auc")),

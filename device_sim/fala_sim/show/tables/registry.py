@@ -15,6 +15,7 @@ from fala_sim.show.tables.ablations import table_3, table_4, table_5, table_6, t
 from fala_sim.show.tables.adapters import (
     adapter_ablation,
     adapter_init,
+    adapter_search,
     adapter_sizes,
     adapters,
 )
@@ -66,6 +67,8 @@ _ENTRIES = (
         for entry in (
             _entry("adapters", "adapters", adapters, "adapters against full fine-tuning",
                    "adapter"),
+            _entry("adapter-search", "adapters", adapter_search,
+                   "the learning rates that were tried", "adapter-search"),
             _entry("adapter-sizes", "adapters", adapter_sizes,
                    "performance by trained parameters", "adapter", "adapter-size"),
             _entry("adapter-ablation", "adapters", adapter_ablation,
