@@ -45,6 +45,8 @@ _TOKENIZED = 1 << 18
 
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 
+Feeds = Mapping[str, NDArray[Any]]
+
 
 class OnnxEncoder:
     """A transformer encoder in an ONNX graph with one output of shape (n, dim).
@@ -102,6 +104,8 @@ class OnnxEncoder:
             self._session: Any = onnxruntime.InferenceSession(
                 model, options, providers=["CPUExecutionProvider"], enable_fallback=False
             )
+            # Its Python class keeps the model's bytes, to load it for other providers some day.
+            self._session._model_bytes = None
             inputs = {entry.name: entry.type for entry in self._session.get_inputs()}
             entries = self._session.get_outputs()
             self._optional = optional_shapes(self._session.get_overridable_initializers())
@@ -147,6 +151,7 @@ class OnnxEncoder:
             )
         self._dimension = shape[1]
         self._fitting: WeakSet[EncoderState] = WeakSet()
+        self._last: tuple[EncoderState, Feeds] | None = None
 
     @property
     def dimension(self) -> int:
@@ -198,8 +203,7 @@ class OnnxEncoder:
                 vendor's mistakes.
         """
         texts = check_texts(texts)
-        if state is not None:
-            self.check_state(state)
+        beside = self._fed(state)
         ids, types = self._tokenized(texts)
         result = np.empty((len(ids), self._dimension), dtype=np.float32)
 
@@ -207,7 +211,7 @@ class OnnxEncoder:
             result[positions] = self._run(
                 [ids[position] for position in positions],
                 [types[position] for position in positions],
-                state,
+                beside,
             )
 
         runs = _runs(ids, types)
@@ -273,9 +277,7 @@ class OnnxEncoder:
                 "the backbone's graph compiles no prompts; export it with fala-export backbone "
                 "--prompts --hard-prompts"
             )
-        if state is not None:
-            self.check_state(state)
-        feeds = self._feeds([ids], [types], state)
+        feeds = self._feeds([ids], [types], self._fed(state))
         with _wrapped("the model fails"):
             given = self._session.run(self._beside, feeds)
         made_from = hashlib.sha256(
@@ -303,10 +305,20 @@ class OnnxEncoder:
                     types.append(encoding.type_ids if len(parts) > 1 else [])
         return ids, types
 
+    def _fed(self, state: EncoderState | None) -> Feeds:
+        """What runs are fed of a state; the last one's is kept, since most calls have the same."""
+        if state is None:
+            return {}
+        last = self._last
+        if last is None or last[0] is not state:
+            self.check_state(state)
+            self._last = last = state, fed(state)
+        return last[1]
+
     def _run(
-        self, ids: list[list[int]], types: list[list[int]], state: EncoderState | None
+        self, ids: list[list[int]], types: list[list[int]], beside: Feeds
     ) -> NDArray[np.float32]:
-        feeds = self._feeds(ids, types, state)
+        feeds = self._feeds(ids, types, beside)
         with _wrapped("the model fails"):
             embeddings: NDArray[np.float32] = self._session.run([self._output], feeds)[0]
         if embeddings.shape != (len(ids), self._dimension):
@@ -319,7 +331,7 @@ class OnnxEncoder:
         return embeddings
 
     def _feeds(
-        self, ids: list[list[int]], types: list[list[int]], state: EncoderState | None
+        self, ids: list[list[int]], types: list[list[int]], beside: Feeds
     ) -> dict[str, NDArray[Any]]:
         # A text without tokens (no special tokens either) is one masked-in padding token.
         ids = [row or [self._pad_id] for row in ids]
@@ -334,8 +346,7 @@ class OnnxEncoder:
             feeds["token_type_ids"] = np.zeros_like(mask)
             for position, row in enumerate(types):
                 feeds["token_type_ids"][position, : len(row)] = row
-        feeds.update(fed(state))
-        return feeds
+        return {**feeds, **beside}
 
 
 def _parts(texts: Sequence[tuple[str, ...]]) -> Iterator[Sequence[tuple[str, ...]]]:

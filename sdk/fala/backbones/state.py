@@ -18,6 +18,43 @@ Shape = tuple["int | None", ...]
 """Lengths of an input's axes; None for one that a state chooses."""
 
 
+class Coded(Mapping[str, "NDArray[np.float32]"]):
+    """Arrays by name, some of which are kept as bytes and multiplied out when they are asked for.
+
+    A device has many tasks, and runs one of them at a time.
+
+    Args:
+        floats: Arrays as they are.
+        codes: Further ones: int8, shape (n, m), and the step of each column, shape (m,).
+    """
+
+    def __init__(
+        self,
+        floats: Mapping[str, NDArray[np.float32]],
+        codes: Mapping[str, tuple[NDArray[np.int8], NDArray[np.float32]]],
+    ) -> None:
+        self._floats = {name: _owned(array) for name, array in floats.items()}
+        self._codes = {name: (_owned(code), _owned(step)) for name, (code, step) in codes.items()}
+
+    def __getitem__(self, name: str) -> NDArray[np.float32]:
+        """An array."""
+        if name in self._floats:
+            return self._floats[name]
+        code, step = self._codes[name]
+        array = code.astype(np.float32)  # first, which is quicker than as it is multiplied
+        array *= step
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        """The names."""
+        yield from self._floats
+        yield from self._codes
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._floats) + len(self._codes)
+
+
 # Two states are the same one or are not: arrays have no hash, and none is asked for.
 @dataclass(frozen=True, eq=False)
 class EncoderState:
@@ -25,7 +62,8 @@ class EncoderState:
 
     Attributes:
         inputs: Float32 arrays by the inputs' names; they are copied where anybody could change
-            them. What is left out is as if there were no adapter, or no prompt.
+            them, but for ``Coded`` ones. What is left out is as if there were no adapter, or no
+            prompt.
         digest: Of what they were made from, hexadecimal; part of the provenance of every
             embedding, see ``provenance``.
 
@@ -39,7 +77,8 @@ class EncoderState:
 
     def __post_init__(self) -> None:
         kept = {name: _checked(name, array) for name, array in self.inputs.items()}
-        object.__setattr__(self, "inputs", MappingProxyType(kept))
+        if not isinstance(self.inputs, Coded):
+            object.__setattr__(self, "inputs", MappingProxyType(kept))
 
     @classmethod
     def of(cls, inputs: Mapping[str, NDArray[np.float32]]) -> EncoderState:
@@ -155,11 +194,10 @@ def check_inputs(state: EncoderState, shapes: Mapping[str, Shape]) -> None:
             )
 
 
-def fed(state: EncoderState | None) -> Iterator[tuple[str, NDArray[np.float32]]]:
+def fed(state: EncoderState) -> dict[str, NDArray[np.float32]]:
     """What a run is fed of a state: nothing that is empty, which is the same as left out."""
-    if state is not None:
-        # onnxruntime 1.17 leaves what a product over no columns gives as it finds it.
-        yield from ((name, array) for name, array in state.inputs.items() if array.size)
+    # onnxruntime 1.17 leaves what a product over no columns gives as it finds it.
+    return {name: array for name, array in state.inputs.items() if array.size}
 
 
 def prefix(given: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
@@ -192,6 +230,11 @@ def _checked(name: str, array: NDArray[np.float32]) -> NDArray[np.float32]:
         )
     if not np.isfinite(array).all():
         raise BundleFormatError(f"{name} holds NaN or infinity")
+    return _owned(array)
+
+
+def _owned(array: NDArray[Any]) -> NDArray[Any]:
+    """An array that nobody can change."""
     if array.flags.writeable or array.base is not None or not array.flags.c_contiguous:
         array = np.array(array, order="C")
         array.flags.writeable = False

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.backbones.state import EncoderState
+from fala.backbones.state import Coded, EncoderState
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, read_array
 from fala.bundle.checks import digest_over
@@ -127,7 +127,7 @@ def adapter_files(inputs: Mapping[str, NDArray[Any]]) -> dict[str, bytes]:
     return files
 
 
-def read_inputs(arrays: Mapping[str, NDArray[Any]], dimension: int) -> dict[str, Floats]:
+def read_inputs(arrays: Mapping[str, NDArray[Any]], dimension: int) -> Coded:
     """What is fed to a backbone, from the arrays in an adapter's files.
 
     Args:
@@ -155,13 +155,14 @@ def read_inputs(arrays: Mapping[str, NDArray[Any]], dimension: int) -> dict[str,
     rows = {"down.weight": dimension, "up.weight": size}
     columns = {"down.weight": size, "down.bias": size}
     names = _names(sites // len(PLACES))
-    found: dict[str, Floats] = {}
+    floats: dict[str, Floats] = {}
+    codes: dict[str, tuple[NDArray[np.int8], Floats]] = {}
     for part in layout.ADAPTER_PARTS:
         width = columns.get(part, dimension)
         stacked = _checked(arrays, layout.adapter_file(part), sites * rows.get(part, 1), width,
                            np.int8 if part in rows else np.float32)  # fmt: skip
         if part not in rows:
-            found |= {f"{site}.{part}": row for site, row in zip(names, stacked, strict=True)}
+            floats |= {f"{site}.{part}": row for site, row in zip(names, stacked, strict=True)}
             continue
         name = layout.adapter_file(part, scales=True)
         scales = _checked(arrays, name, sites, width, np.float32)
@@ -169,11 +170,14 @@ def read_inputs(arrays: Mapping[str, NDArray[Any]], dimension: int) -> dict[str,
             raise BundleFormatError(f"{name}: a step is negative")
         blocks = stacked.reshape(sites, rows[part], width)
         with np.errstate(over="ignore"):  # what is too large becomes infinite, which is refused
-            weights = blocks.astype(np.float32) * scales[:, None, :]
-        if not np.isfinite(weights).all():
+            largest = np.abs(blocks.astype(np.float32)).max(axis=1) * scales
+        if not np.isfinite(largest).all():
             raise BundleFormatError(f"{name}: a step is too large")
-        found |= {f"{site}.{part}": row for site, row in zip(names, weights, strict=True)}
-    return found
+        codes |= {
+            f"{site}.{part}": (block, step)
+            for site, block, step in zip(names, blocks, scales, strict=True)
+        }
+    return Coded(floats, codes)
 
 
 def check_config(data: bytes) -> dict[str, Any]:

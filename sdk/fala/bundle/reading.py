@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.backbones import Backbone
+from fala.backbones.allocator import give_back
 from fala.backbones.state import EncoderState, provenance
 from fala.bundle import format as layout
 from fala.bundle.adapter import check_base, read_state, state_digest
@@ -169,7 +170,9 @@ class Bundle:
             BundleError: The bundle changed since it was opened, or is gone.
         """
         with blaming(self.path):
-            return load_backbone(self.manifest, self._read)
+            backbone = load_backbone(self.manifest, self._read)
+        give_back()
+        return backbone
 
     def state(self) -> EncoderState:
         """What an adapter feeds to its backbone.
@@ -180,7 +183,9 @@ class Bundle:
             BundleError: The bundle changed since it was opened, or is gone.
         """
         with blaming(self.path):
-            return read_state(self.manifest, self._read)
+            state = read_state(self.manifest, self._read)
+        give_back()
+        return state
 
     def check_base(self, backbone: Bundle) -> None:
         """Check that an adapter was made for another bundle's backbone.

@@ -82,4 +82,4 @@ def stored_inputs(
         dimension: Length of an embedding.
     """
     files = adapter_files(inputs)
-    return read_inputs({name: read_array(data) for name, data in files.items()}, dimension)
+    return dict(read_inputs({name: read_array(data) for name, data in files.items()}, dimension))

@@ -1,6 +1,7 @@
 """What a backbone is fed beside texts."""
 
 import gc
+import sys
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ pytest.importorskip("onnx")
 
 from bundles import MAX_LENGTH, onnx_model, tokenizer_json
 from fala.backbones import EncoderState, LazyBackbone, OnnxEncoder
-from fala.backbones.state import provenance
+from fala.backbones.state import Coded, provenance
 from fala.errors import BundleFormatError
 from optional_graphs import DOWN, KEY, UP, WIDTH, optional_model, stored
 
@@ -68,6 +69,47 @@ def test_nobody_changes_a_state(state):
         given.inputs[UP] = array
     with pytest.raises(AttributeError):
         given.digest = ""
+
+
+def coded(seed):
+    """An adapter's weights as a bundle has them, and the arrays that they are made of."""
+    draw = np.random.default_rng(seed)
+    return {
+        name: (draw.integers(-127, 128, shape, dtype=np.int8), numbers(shape[1], seed=seed))
+        for name, shape in ((DOWN, (WIDTH, 3)), (UP, (3, WIDTH)))
+    }
+
+
+def test_bytes_are_multiplied_out_as_they_are_asked_for(encoder):
+    states, plain = [], []
+    for seed in range(3):
+        given = coded(seed)
+        states.append(EncoderState(Coded({}, given), str(seed)))
+        plain.append({name: code * step for name, (code, step) in given.items()})
+        for code, step in given.values():  # nobody changes a state
+            code[:] = 0
+            step[:] = 0
+    assert list(states[0].inputs) == [DOWN, UP] and len(states[0].inputs) == 2
+    expected = [encoder.encode(TEXTS, EncoderState.of(inputs)) for inputs in plain]
+    for turn in (0, 1, 1, 2, 0):  # the last one's are kept, and no other's are taken for them
+        np.testing.assert_array_equal(encoder.encode(TEXTS, states[turn]), expected[turn])
+    states[0].inputs[DOWN][:] = 0
+    np.testing.assert_array_equal(encoder.encode(TEXTS, states[0]), expected[0])
+
+
+def test_bytes_that_come_to_no_number_are_refused():
+    code, step = coded(0)[DOWN]
+    with pytest.raises(BundleFormatError, match="NaN or infinity"), np.errstate(over="ignore"):
+        EncoderState(Coded({}, {DOWN: (code, np.full_like(step, 3e38))}), "")
+
+
+def test_an_encoder_keeps_no_second_model():
+    """onnxruntime's session would keep the file's bytes beside what it made of them."""
+    model = optional_model()
+    before = sys.getrefcount(model)
+    encoder = OnnxEncoder(model, tokenizer_json(), max_length=MAX_LENGTH)
+    assert sys.getrefcount(model) == before
+    assert len(encoder.encode(TEXTS)) == len(TEXTS)
 
 
 def test_provenance_is_of_backbone_adapter_and_prompt(state):

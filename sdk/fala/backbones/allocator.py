@@ -1,0 +1,24 @@
+"""Memory that loading a model freed, and that the C library keeps."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+
+
+def give_back() -> None:
+    """Give freed memory back to the operating system, where the C library would keep it.
+
+    glibc keeps what onnxruntime read a model into: as much again as the model itself.
+    """
+    _trim()(0)
+
+
+@functools.cache
+def _trim() -> Callable[[int], object]:
+    try:
+        found: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError, TypeError):  # another C library, which may need no telling
+        return bool
+    return found
