@@ -61,8 +61,12 @@ def stacked_features(features: ArrayLike) -> Floats:
 
 
 def product(left: Floats, right: Floats) -> Floats:
-    """A matrix (m, r) times a vector (r,) or a matrix (r, k)."""
-    return np.asarray(left @ right)
+    """A matrix (m, r) times a vector (r,) or a matrix (r, k).
+
+    What is too large becomes infinite, silently: ``Block.gram`` refuses it.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(left @ right)
 
 
 def products(features: Floats, theta: Floats) -> Floats:
