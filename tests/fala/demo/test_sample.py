@@ -1,7 +1,6 @@
 import os
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -88,12 +87,6 @@ def test_another_seed_gives_other_rows(sample):
 def test_number_of_users_is_bounded(users):
     with pytest.raises(DataError, match="1 to 50"):
         sample_rows(users=users)
-
-
-def test_quick():
-    start = time.process_time()
-    sample_rows()
-    assert time.process_time() - start < 1.0
 
 
 def test_texts_read_as_written_by_people(sample):

@@ -115,7 +115,10 @@ def test_a_gram_matrix_in_single_precision_has_the_same_minimum(monkeypatch, cas
     monkeypatch.setattr(module, "SINGLE", 0)
     single = fit(training)
     assert double.columns == single.columns == len(training) + 1
-    np.testing.assert_allclose(answers(training, single), answers(training, double), atol=1e-5)
+    # Logits of old targets alone reach 30 here; the last digits are the processor's own.
+    expected = answers(training, double)
+    close = 1e-5 * max(1, np.abs(expected).max())
+    np.testing.assert_allclose(answers(training, single), expected, atol=close)
     np.testing.assert_allclose(single.full.left_out, double.full.left_out, atol=1e-3)
 
 
