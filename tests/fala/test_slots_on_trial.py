@@ -48,7 +48,9 @@ def command(path, point, name, times):
 def die(path, times=TRIES, point="load", name="SIGKILL"):
     run = command(path, point, name, times)
     done = subprocess.run(run, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
+    # An emulator of another processor says that the process died, which it was meant to.
+    said = [line for line in done.stderr.splitlines() if not line.startswith("qemu: ")]
+    assert (done.returncode, said) == (0, [])
 
 
 @pytest.mark.parametrize(
