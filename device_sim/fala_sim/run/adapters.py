@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from fala import DataError
@@ -127,10 +127,11 @@ def _adapters(kind: Kind, size: int) -> Trial:
 
 def _trainings(plan: Plan, tasks: Sequence[Prepared], kind: Kind) -> Iterator[Task]:
     """Every training of a kind, and before it those that it is compared with: seed by seed."""
+    rate_of = cache(partial(chosen, plan.results))  # it reads all records
     for seed in range(plan.seeds):
         for trial in trials([kind], _layers(tasks)):
             for task in tasks:
-                rate = chosen(plan.results, task.data, trial.method)
+                rate = rate_of(task.data, trial.method)
                 if rate is None:  # its search failed, which was told
                     continue
                 key = Key(trial.kind, task.data, trial.method, "all", seed, trial.variant)
@@ -142,9 +143,10 @@ def _spans(plan: Plan, tasks: Sequence[Prepared]) -> Iterator[Task]:
     """Every seed's adapters, without those of every span of layers."""
     adapters = _adapters("adapter", SIZE)
     spans = adapter_jobs.spans(_layers(tasks))
+    rate_of = cache(partial(chosen, plan.results))
     for seed in range(plan.seeds):
         for task in tasks:
-            rate = chosen(plan.results, task.data, "adapters")
+            rate = rate_of(task.data, "adapters")
             if rate is None:
                 continue
             trained = Key("adapter", task.data, "adapters", "all", seed, adapters.variant)

@@ -76,8 +76,10 @@ class EncoderState:
     digest: str
 
     def __post_init__(self) -> None:
-        kept = {name: _checked(name, array) for name, array in self.inputs.items()}
+        for name, array in self.inputs.items():
+            _check(name, array)
         if not isinstance(self.inputs, Coded):
+            kept = {name: _owned(array) for name, array in self.inputs.items()}
             object.__setattr__(self, "inputs", MappingProxyType(kept))
 
     @classmethod
@@ -212,7 +214,7 @@ def prefix(given: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.flo
     return inputs
 
 
-def _checked(name: str, array: NDArray[np.float32]) -> NDArray[np.float32]:
+def _check(name: str, array: NDArray[np.float32]) -> None:
     form = form_of(name) if isinstance(name, str) else None
     if form is None:
         raise BundleFormatError(
@@ -230,7 +232,6 @@ def _checked(name: str, array: NDArray[np.float32]) -> NDArray[np.float32]:
         )
     if not np.isfinite(array).all():
         raise BundleFormatError(f"{name} holds NaN or infinity")
-    return _owned(array)
 
 
 def _owned(array: NDArray[Any]) -> NDArray[Any]:
