@@ -77,8 +77,6 @@ class Lexicon:
         """Whether it makes the same features."""
         return np.array_equal(self.idf, other.idf) if isinstance(other, Lexicon) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]  # its array can be written to
-
 
 class LastRows:
     """The rows of the texts that were asked for last, where the same are asked for in turn.

@@ -55,8 +55,6 @@ class Bridge:
         ours, theirs = ((one.matrix, one.offset, one.variance) for one in (self, other))
         return self.source == other.source and same_arrays(ours, theirs)
 
-    __hash__ = None  # type: ignore[assignment]  # its arrays can be written to
-
     def map(self, embeddings: Vectors) -> Vectors:
         """Estimates (n, d_new) of new embeddings, from old ones (n, d_old).
 

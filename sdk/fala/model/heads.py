@@ -162,8 +162,6 @@ class Head:
             other.task, other.labels, other.lexical,
         ) and same_arrays(ours, theirs)  # fmt: skip
 
-    __hash__ = None  # type: ignore[assignment]  # its arrays can be written to
-
     def __repr__(self) -> str:
         words = "" if self.lexical is None else " and words"
         labels = ", ".join(self.labels)
@@ -269,8 +267,6 @@ class PersonalModel:
         return self.head == other.head and same_arrays(
             (self.weight, self.bias, self.lexical), (other.weight, other.bias, other.lexical)
         )
-
-    __hash__ = None  # type: ignore[assignment]  # its arrays can be written to
 
     def __repr__(self) -> str:
         kind = "the vendor's own" if self.is_vendor else "personal"

@@ -49,5 +49,3 @@ class Lexical:
         if not isinstance(other, Lexical):
             return NotImplemented
         return self.lexicon == other.lexicon and np.array_equal(self.weight, other.weight)
-
-    __hash__ = None  # type: ignore[assignment]  # its arrays can be written to

@@ -64,5 +64,3 @@ class PopulationPrior:
         return same_arrays(
             (self.mean, self.variance, self.factors), (other.mean, other.variance, other.factors)
         )
-
-    __hash__ = None  # type: ignore[assignment]  # its arrays can be written to
