@@ -114,11 +114,14 @@ def wrap() -> Callable[[], None]:
         return _buffered(file, mode, *rest, **named)
 
     def handled(name: str, kind: Kind) -> Callable[..., Any]:
-        def call(handle: int, *arguments: Any) -> Any:  # noqa: ANN401
+        changed = 1 if name == "copy_file_range" else 0  # it names what it reads from first
+
+        def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
             layer = active()
             if layer is None:
-                return real[name](handle, *arguments)
-            return layer.perform(kind, _path_of(handle), lambda: real[name](handle, *arguments))
+                return real[name](*arguments, **named)
+            path = _path_of(arguments[changed])
+            return layer.perform(kind, path, lambda: real[name](*arguments, **named))
 
         return call
 
@@ -135,10 +138,10 @@ def wrap() -> Callable[[], None]:
     return undo
 
 
-#: Functions of ``os`` on open files, where the system has them.
+#: Functions of ``os`` on open files, where the system has them; ``shutil`` copies by two of them.
 _HANDLES: dict[str, Kind] = {
     "fsync": "sync", "fdatasync": "sync", "write": "write", "pwrite": "write",
-    "sendfile": "write", "ftruncate": "truncate",
+    "sendfile": "write", "copy_file_range": "write", "ftruncate": "truncate",
 }  # fmt: skip
 
 

@@ -244,7 +244,9 @@ class TestEndlessData:
         path = f"metadata/{name}.json" if name else newest_target(server.files, server.before)
         server.special[path] = getattr(sender, how)
         limits = UpdateLimits(metadata_bytes=500_000)
-        refuses(offered, vendor, server, DownloadError, "without an end", limits=limits)
+        # From 3.14 on Python itself ends after a hundred interim responses.
+        ended = "without an end|interim responses"
+        refuses(offered, vendor, server, DownloadError, ended, limits=limits)
         assert sender.sent < 10_000_000
         goes_on(offered, vendor, server)
 
