@@ -111,7 +111,8 @@ class Device(DeviceTasks):
         bridge the first of the budget's texts are representatives, chosen by correlation
         clustering on the old embeddings. Before it is installed the new release answers odd texts,
         in a process of its own (``fala.proving``), and here the device's own. The old model stays
-        for ``rollback``. Whatever goes wrong, the device answers as before, or by the first fit.
+        for ``rollback``, also where an app that was killed gives the release again, which answers
+        already. Whatever goes wrong, the device answers as before, or by the first fit.
 
         The new release is on trial (``on_trial``) until ``confirm``, or until it has answered 100
         examples; a rollback ends that too, and coming back begins it anew. While it is on trial

@@ -128,14 +128,17 @@ class Installed(Task):
 
     def prune(self) -> None:
         """See ``Task``."""
+        self.store.prune(self._kept(self.now.bundle))
+
+    def _kept(self, now: Bundle) -> set[str]:
+        """Backbones whose embeddings are of use to what answers, or may answer again."""
         sources: set[str] = set()
-        now = self.now.bundle
         for digest in self.store.bundles():
             with contextlib.suppress(BundleError):  # nobody can go back to a damaged one
                 path = bundle_path(self.path, digest)
                 bundle = now if digest == now.path.stem else Bundle.open(path)
                 sources.update(_sources(bundle))
-        self.store.prune(sources)
+        return sources
 
     def earlier(self) -> OpenSlot | None:
         """See ``Task``."""
@@ -180,6 +183,9 @@ class Installed(Task):
         was on one, ends with that. It has answered in this process (see ``ready``), and whoever
         replaces it says that they would come back to it.
 
+        A release that answers already and comes again, as from an app that was killed and does not
+        know how far it got, stays in its slot: the way back, and its trial, are what they were.
+
         Args:
             moves: Of every task; the device's own first.
             backbone: The release's, loaded.
@@ -197,13 +203,20 @@ class Installed(Task):
                 with store.transaction():
                     if store.adapters() != named:
                         raise DeviceChangedError(f"{self.path}: its adapters are others meanwhile")
-                    written = [self._write(move) for move in moves]
+                    running = self.trials.running()
+                    again = self._comes_again(moves, on_trial=running is not None)
+                    written = [self._write(move, again=again) for move in moves]
                     generation, record, installed = written[0]
-                    self.trials.begin(record.name, generation)
-                    note_version(store, own.bundle.manifest, own.before.bundle.manifest)
+                    if again:
+                        trial = None if running is None else running.began
+                        sources = self._kept(installed)
+                    else:
+                        trial = generation
+                        self.trials.begin(record.name, generation)
+                        note_version(store, own.bundle.manifest, own.before.bundle.manifest)
                     store.prune(sources)
                 self._now = OpenSlot.of(
-                    generation, record, installed, own.change.model, backbone, generation
+                    generation, record, installed, own.change.model, backbone, trial
                 )
         except OSError as error:
             raise DeviceError(f"{self.path}: {error.strerror or error}") from error
@@ -273,14 +286,31 @@ class Installed(Task):
         with contextlib.suppress(DeviceError), self.store.transaction():
             sweep(self.path, self.store.bundles())
 
-    def _write(self, move: Move) -> tuple[int, SlotRecord, Bundle]:
+    def _comes_again(self, moves: Sequence[Move], *, on_trial: bool) -> bool:
+        """Whether all that is to be installed answers already, and there is a way back from it.
+
+        With another prompt it is something else; on trial the prompt is a part of what is tried.
+        """
+        return self.store.active()[1] is not None and all(
+            move.bundle == move.before.bundle
+            and (on_trial or (move.prompt is None and not move.before.record.prompt))
+            for move in moves
+        )
+
+    def _write(self, move: Move, *, again: bool) -> tuple[int, SlotRecord, Bundle]:
         """Install a task's bundle in its idle slot, and let it answer. In a transaction.
+
+        Args:
+            move: What is to be installed.
+            again: Whether it comes again, and stays in its slot.
 
         Returns:
             The task's new generation, the slot's row, and the bundle as it lies there.
         """
         store, before, change = move.task.store, move.before, move.change
-        idle = next(name for name in slots_of(store.adapter) if name != before.record.name)
+        slot = before.record.name
+        if not again:
+            slot = next(name for name in slots_of(store.adapter) if name != slot)
         teachers: tuple[str, ...] = ()
         if move.taught is not None:
             vendor, backbone = before.model.head.vendor_model(), before.record.backbone
@@ -290,17 +320,18 @@ class Installed(Task):
         state = None if move.prompt is None else move.prompt.state
         kept = () if move.prompt is None else move.prompt.kept
         record = slot_record(
-            idle, installed, change.model, *teachers, threshold=change.threshold, loss=change.loss,
+            slot, installed, change.model, *teachers, threshold=change.threshold, loss=change.loss,
             backbone=provenance(installed.backbone_digest, state), prompt=kept,
         )  # fmt: skip
         store.add_embeddings(record.backbone, change.embeddings)
         for name, values in zip(teachers, move.taught or (), strict=True):
             store.add_logits(name, values)
         store.put_slot(record)
-        store.set_fit(idle, change.fit)
-        store.activate(idle, before.record.name)
-        store.set_own(LEFT_AT, str(store.version().data))
-        note_replacement(store, idle, generation)
+        store.set_fit(slot, change.fit)
+        if not again:
+            store.activate(slot, before.record.name)
+            store.set_own(LEFT_AT, str(store.version().data))
+            note_replacement(store, slot, generation)
         return generation, record, installed
 
     def _open(self) -> OpenSlot:

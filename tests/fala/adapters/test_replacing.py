@@ -63,6 +63,17 @@ def test_a_replacement_shares_passes_and_goes_back(device, releases, passes):
     assert equal(answers(device), after)
 
 
+def test_a_release_that_comes_again_with_its_adapters_leaves_the_way_back(device, releases):
+    before = answers(device)
+    for _ in range(2):
+        device.replace(releases["new"], Budget(100), adapters=releases["new adapters"])
+    after = answers(device)
+    device.rollback()
+    assert equal(answers(device), before)
+    device.rollback()
+    assert equal(answers(device), after)
+
+
 def test_the_budget_is_for_all_tasks(device, releases, passes):
     report = device.replace(releases["new"], Budget(20), adapters=releases["new adapters"])
     spent = [report, *report.adapters.values()]

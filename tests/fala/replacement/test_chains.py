@@ -1,5 +1,7 @@
 """Learning after a replacement, going back, and one replacement after the other."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -137,3 +139,37 @@ def test_no_label_is_lost_on_a_chain_of_encoders(tmp_path, releases, labels, tru
         instant = loss(device, truth)
         assert device.refine(Budget(20)).examples == len(TEXTS)
         assert loss(device, truth) < instant + 0.05
+
+
+def test_a_release_that_comes_again_leaves_the_way_back(learned, tmp_path, releases):
+    with Device.open(shutil.copytree(learned, tmp_path / "device")) as device:
+        old = state(device)
+        device.replace(releases["mid"], Budget(0))
+        device.confirm()
+        device.replace(releases["mid"])
+        # It has proved itself: were it on trial, it could fall back to what was left long ago.
+        assert device.name == "mid" and not device.on_trial
+        new = state(device)
+        device.rollback()
+        assert same(state(device), old)
+        # What is gone back to is no other release, either, and the newer one is kept.
+        device.replace(releases["old"])
+        assert device.name == "old"
+        device.rollback()
+        assert same(state(device), new)
+
+
+def test_what_was_said_before_a_release_came_again_is_in_what_is_gone_back_to(
+    learned, tmp_path, releases, labels
+):
+    turned = ["0" if label == "1" else "1" for label in labels[:5]]
+    with Device.open(shutil.copytree(learned, tmp_path / "device")) as device:
+        device.replace(releases["mid"], Budget(0))
+        device.learn(TEXTS[:5], turned)
+        device.replace(releases["mid"])
+        device.rollback()
+        found = state(device)
+    with Device.open(shutil.copytree(learned, tmp_path / "never")) as never:
+        never.learn(TEXTS[:5], turned)
+        for one, other in zip(found, state(never), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5)

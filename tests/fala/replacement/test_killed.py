@@ -81,6 +81,20 @@ class TestKilled:
         kill_at(point, folder, releases["mid"] if start == "old" else None)
         assert self.found(prepared, folder, releases["mid"]) == found
 
+    @pytest.mark.parametrize("point", ["put_slot", "commit", "progress:refine"])
+    def test_asking_again_leaves_the_way_back(self, prepared, tmp_path, releases, point):
+        """The app does not know whether its replacement was there already."""
+        folder = shutil.copytree(prepared[0]["old"], tmp_path / "device")
+        kill_at(point, folder, releases["mid"])
+        with Device.open(folder) as device:
+            device.replace(releases["mid"])
+            assert device.on_trial
+            here = state(device)
+            device.rollback()
+            assert same(state(device), prepared[1]["old"])
+            device.rollback()
+            assert same(state(device), here)
+
     @pytest.mark.parametrize("start", ["old", "instant"])
     def test_at_random_moments(self, prepared, tmp_path, releases, start):
         release = releases["mid"]
