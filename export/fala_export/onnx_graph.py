@@ -83,7 +83,8 @@ def _trace(model: PreTrainedModel, path: Path) -> ModelProto:
 def _without_token_types(config: OnnxConfig) -> OnnxConfig:
     original = type(config)
 
-    class OneText(original):  # type: ignore[misc, valid-type]
+    # Of the class that optimum has for the architecture, which only the configuration tells.
+    class OneText(original):  # type: ignore[misc, valid-type]  # no base that types could name
         @property
         def inputs(self) -> dict[str, dict[int, str]]:
             named: dict[str, dict[int, str]] = super().inputs
