@@ -158,6 +158,7 @@ def test_a_length_beyond_the_positions_is_refused(tmp_path, tiny):
         export(tiny, tmp_path / "x.fala", max_length=65)
 
 
+@pytest.mark.thorough
 def test_the_command_prints_parity(tiny, tmp_path):
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(TEXTS))

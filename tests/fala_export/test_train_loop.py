@@ -47,7 +47,14 @@ def test_without_validation_the_last_epoch_is_kept(tmp_path):
 # 8 steps an epoch, a checkpoint after each: in an epoch, at its end, and after the last.
 @pytest.mark.parametrize(
     ("point", "count"),
-    [("step", 2), ("step", 19), ("writing", 8), ("writing", 13), ("sealing", 16), ("sealed", 32)],
+    [
+        pytest.param("step", 2, marks=pytest.mark.thorough),
+        ("step", 19),
+        ("writing", 8),
+        ("writing", 13),
+        ("sealing", 16),
+        ("sealed", 32),
+    ],
 )
 def test_a_killed_training_resumes_to_the_same_weights(whole, tmp_path, point, count, capfd):
     warm.die(kill_training.train_and_die, tmp_path, point, count)

@@ -56,6 +56,7 @@ def test_one_bad_data_set_does_not_keep_the_others_from_being_run(folder, tmp_pa
     assert "Global" in done.stdout
 
 
+@pytest.mark.thorough
 def test_table_4_is_of_the_papers_method_whichever_others_are_asked_for(folder, tmp_path):
     done = call("table", "4", "--run", *options(tmp_path, f"lewidi:{folder}"), "--methods", "fala")
     assert done.exit_code == 0, done.output

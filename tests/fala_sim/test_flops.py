@@ -50,6 +50,7 @@ def test_bert_base_costs_what_its_shape_says(rows):
     assert backward == pytest.approx(2 * forward, rel=0.001)
 
 
+@pytest.mark.thorough
 def test_the_operators_are_told_apart(rows):
     row = rows["BERT-base", "full"]
     assert row["forward"]["aten.bmm"] == LAYERS * 4 * BATCH * TOKENS**2 * WIDTH

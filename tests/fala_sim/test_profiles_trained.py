@@ -42,6 +42,7 @@ def test_a_training_is_one_epoch_over_a_few_documents(situation, rows):
     assert cost["seconds"] > 0
 
 
+@pytest.mark.thorough
 def test_a_training_without_memory_for_it_fails(situation, rows, tmp_path):
     """Where a replacement is done with more to spare: see ``test_profiles``."""
     device = Profile("test", "Test", Figure(1, "this test"), Figure(150 * MIB, "this test"))

@@ -60,6 +60,7 @@ def prepared(folder, model, work):
     return load(make(folder, model, work, "test", said)), said
 
 
+@pytest.mark.thorough
 def test_a_tuned_backbone_is_the_vendors_release_and_where_peers_start(prepared, model, work):
     made, said = prepared
     release = Bundle.open(made.new.path)
