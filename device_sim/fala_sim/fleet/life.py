@@ -280,7 +280,10 @@ def _shadow(life: _Life, release: Release) -> None:
 
 def _quality(life: _Life) -> float:
     """AUC of the model that answers, on posts that its user never labelled."""
-    return _auc(life, life.world.releases[life.release], life.device.model)
+    release, model = life.world.releases[life.release], life.device.model
+    if model.head != release.head:  # the AUC of another release's need not show it
+        raise RuntimeError(f"device {life.row['device']} does not answer by {life.release!r}")
+    return _auc(life, release, model)
 
 
 def _auc(life: _Life, release: Release, model: PersonalModel) -> float:

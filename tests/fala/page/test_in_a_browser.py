@@ -13,8 +13,8 @@ FOCUS = "document.activeElement.id || document.activeElement.textContent"
 STAGE = "document.body.dataset.stage"
 IDLE = "document.body.dataset.busy === ''"
 
-#: What the browser says of a server that is gone, by how far its connection was, or that has another
-#: token.
+#: What the browser says of a server that is gone, by how far its connection was, or that has
+#: another token.
 GONE = ("ERR_CONNECTION", "ERR_SOCKET_NOT_CONNECTED", "ERR_EMPTY_RESPONSE", " 403 ")
 
 
