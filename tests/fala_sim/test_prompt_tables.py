@@ -83,6 +83,17 @@ def test_what_was_not_run_is_told_and_writers_elsewhere_have_no_peers(records):
     assert (auc.low, auc.n) == (None, 1)
 
 
+def test_a_training_that_went_on_for_some_writers_says_how_many(records):
+    runs = [
+        record for record in records.of("prompt")
+        if (record["method"], record["user"]) != ("soft-all", "Ann")
+    ]  # fmt: skip
+    table = TABLES["prompts"](Records({"prompt": runs}))
+    writers = column(table, "writers", prompts="soft, all layers")
+    assert writers == ["2 known", "3 new", "1 of brexit"]
+    assert column(table, "writers", prompts="none")[0] == "3 known"
+
+
 def test_reviews_have_no_rows_of_hard_prompts_and_the_reason(records):
     runs = changed(records, "prompt", no_hard="no room, so no hard prompts")
     table = TABLES["prompts"](runs)

@@ -72,8 +72,8 @@ def prompts(records: Records) -> Table:
             if method in without or (method in _PEERS and group == "elsewhere"):
                 continue
             title = ", ".join(filter(None, (METHODS[method], VARIANTS[variant])))
-            rows.append((data, _writers(own, group), title,
-                         *_cells(records, own, method, variant)))  # fmt: skip
+            writers = _writers(_of(own, method, variant) or own, group)
+            rows.append((data, writers, title, *_cells(records, own, method, variant)))
     return Table(
         "prompts",
         "Writers' prompts",
@@ -106,8 +106,9 @@ def prompt_lengths(records: Records) -> Table:
         without = _HARD if own[0]["no_hard"] else ()
         for method, length, variant in tried:
             if method not in without:
-                rows.append((data, _writers(own, group), METHODS[method], length,
-                             *_cells(records, own, method, variant)))  # fmt: skip
+                writers = _writers(_of(own, method, variant) or own, group)
+                cells = _cells(records, own, method, variant)
+                rows.append((data, writers, METHODS[method], length, *cells))
     return Table(
         "prompt-lengths",
         "Writers' prompts by their length",
