@@ -24,8 +24,8 @@ from fala_export.prompts.release import write_prompted
 from fala_export.prompts.settings import KINDS, PromptSettings
 from fala_export.prompts.train import Model, Prompted, make_encoder
 from fala_export.prompts.writers import PLAIN, UNKNOWN, Writers
-from fala_export.training.global_model import Trained
 from fala_export.training.learners import TransformerLearner
+from fala_export.training.trained import Trained
 from families import BERT_TOKENS, LENGTH, write_model
 from prompted import writers_rows
 from public_data import write_rows

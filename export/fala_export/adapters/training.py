@@ -21,20 +21,14 @@ from fala_export.adapters.methods import (
     set_inputs,
 )
 from fala_export.models.encoder import Encoder
-from fala_export.training.closed_form import closed_form, with_words
+from fala_export.training.closed_form import finish, start_of
 from fala_export.training.figures import measure
-from fala_export.training.global_model import (
-    Trained,
-    details_of,
-    embed_rows,
-    history_of,
-    objective_of,
-    parity_examples,
-)
+from fala_export.training.global_model import objective_of
 from fala_export.training.learners import TransformerLearner
 from fala_export.training.loop import open_work, train_module
 from fala_export.training.public_rows import Division, PublicRows
 from fala_export.training.settings import Best, TrainingSettings
+from fala_export.training.trained import Trained, details_of, history_of, parity_examples
 
 _DIGITS = 4
 
@@ -99,12 +93,7 @@ def train_task(
     """
     learner = TransformerLearner(encoder, max_length)
     sites = prepare(encoder.module.transformer, method, settings.seed)
-    loop = replace(
-        method.loop,
-        epochs=method.loop.epochs if settings.epochs is None else settings.epochs,
-        learning_rate=settings.learning_rate or method.loop.learning_rate,
-        warm_up=settings.warm_up,
-    )
+    loop = settings.over(method.loop)
     loop = replace(loop, patience=loop.epochs, best=best)
     recipe = {
         "task": rows.task,
@@ -116,12 +105,8 @@ def train_task(
         "method": method.told(),
     }
     open_work(loop, work, seed=settings.seed, recipe=recipe, resume=resume)
-    before = embed_rows(learner, [*division.training, *division.held_out])
-    frozen, _ = closed_form(learner, division.training, rows.labels, before, lexical=lexical)
-    start = frozen
-    if lexical:
-        start, _ = closed_form(learner, division.training, rows.labels, before, lexical=False)
-    module, batches, validation = objective_of(learner, division, rows, start, settings, ())
+    start = start_of(learner, division, rows.labels, lexical=lexical)
+    module, batches, validation = objective_of(learner, division, rows, start.initial, settings, ())
     counts = parameters(module)
     history = train_module(
         module, batches, loop, work,
@@ -135,14 +120,9 @@ def train_task(
         set_inputs(sites, inputs)
         if graph is not None and inputs.keys() <= graph.optional_inputs.keys():
             backbone = AdaptedBackbone(graph, EncoderState(inputs, ""))
-    known = division.training if lexical else []
-    after = embed_rows(backbone, [*known, *division.held_out, *division.validation])
-    head = module.head(division.validation, after)
-    words: dict[str, Any] = {}
-    if lexical:
-        head, words = with_words(head, backbone, division, rows.labels, after)
+    head, after, words = finish(module, backbone, division, rows.labels, lexical=lexical)
     figures = {
-        "frozen": _figures(frozen, division.held_out, before),
+        "frozen": _figures(start.frozen, division.held_out, start.embeddings),
         "trained": _figures(head, division.held_out, after),
     }
     details = details_of(f"{method.name} and head", rows, division, figures)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fala import DataError, ExportError, Head, fit_head
+from fala import DataError, ExportError
 from fala.vendor import CLASSIFICATION, Row, label_probabilities, unique_texts
 from fala_export.adapters.methods import parameters
 from fala_export.models.encoder import Encoder
@@ -27,13 +27,13 @@ from fala_export.prompts.settings import (
 )
 from fala_export.prompts.soft import SoftPrompts
 from fala_export.prompts.writers import PLAIN, UNKNOWN, Writers
-from fala_export.training.closed_form import with_words
+from fala_export.training.closed_form import closed_form, with_words
 from fala_export.training.figures import measure_answers
-from fala_export.training.global_model import Trained, details_of, embed_rows, history_of
-from fala_export.training.learners import TransformerLearner
+from fala_export.training.learners import TransformerLearner, embed_rows
 from fala_export.training.loop import History, open_work, train_module
 from fala_export.training.public_rows import Division, PublicRows, divide
 from fala_export.training.settings import LoopSettings, TrainingSettings
+from fala_export.training.trained import Trained, details_of, history_of
 
 _TUNED = LoopSettings(epochs=2, learning_rate=5e-5)
 _FIXED = LoopSettings(epochs=4, learning_rate=1e-3)
@@ -146,7 +146,7 @@ def train_prompts(
     learner = TransformerLearner(source, source.length(max_length))
     division = divide(rows.rows, settings.seed, validation=True, owners=("documents",))
     writers = Writers.of(division.training)
-    loop = _loop(_FIXED if prompts.fixed else _TUNED, settings)
+    loop = settings.over(_FIXED if prompts.fixed else _TUNED)
     recipe = {
         "task": rows.task,
         "data": rows.digest,
@@ -177,7 +177,8 @@ def train_prompts(
             stages["mlm"], work / "mlm", seed=seed, recipe=recipe, resume=resume,
             validation=MaskedBatches(learner, WriterBatches(validation, batch, seed, None), seed),
         )  # fmt: skip
-    head = _start(learner, division.training, rows.labels)
+    plain = embed_rows(learner, division.training)
+    head, _ = closed_form(learner, division.training, rows.labels, plain, lexical=False)
     biases = len(writers.names) if prompts.kind == USER_BIAS else 0
     module = PromptedClassifier(prompted, head, biases)
     counts = parameters(module)
@@ -237,15 +238,6 @@ def make_encoder(
     )
 
 
-def _loop(own: LoopSettings, asked: TrainingSettings) -> LoopSettings:
-    return replace(
-        own,
-        epochs=own.epochs if asked.epochs is None else asked.epochs,
-        learning_rate=own.learning_rate if asked.learning_rate is None else asked.learning_rate,
-        warm_up=asked.warm_up,
-    )
-
-
 def _texts(rows: Sequence[Row], writers: Writers) -> dict[str, list[str]]:
     """The distinct texts of every writer, in the order of the data."""
     own: dict[str, dict[str, None]] = {name: {} for name in writers.names}
@@ -258,19 +250,6 @@ def _texts(rows: Sequence[Row], writers: Writers) -> dict[str, list[str]]:
 def _positions(rows: Sequence[Row], labels: Sequence[str]) -> list[int]:
     column = {label: position for position, label in enumerate(labels)}
     return [column[str(row.label)] for row in rows]
-
-
-def _start(learner: TransformerLearner, rows: Sequence[Row], labels: Sequence[str]) -> Head:
-    texts = unique_texts(row.example for row in rows)
-    embeddings = dict(zip(texts, learner.encode(texts), strict=True))
-    return fit_head(
-        learner,
-        [row.example for row in rows],
-        [str(row.label) for row in rows],
-        label_names=labels,
-        embeddings=embeddings,
-        lexical=False,
-    )
 
 
 def _figures(model: Model, inputs: Inputs, division: Division) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""Heads that are fitted, not trained: by themselves, and with words beside a trained one."""
+"""Heads that are fitted, not trained: where a training starts, and with words after it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import click
 import numpy as np
@@ -14,9 +15,85 @@ from fala.vendor.added_words import add_words
 from fala.vendor.fitting import fit_joint_head
 from fala.vendor.joint import MOST_STEPS
 from fala_export.progress import progress
+from fala_export.training.learners import embed_rows
 from fala_export.training.public_rows import Division
 
 _DIGITS = 5
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a training starts: heads in closed form, on the backbone as it is.
+
+    Attributes:
+        frozen: What the figures compare with.
+        initial: What is trained on: of the embeddings alone.
+        embeddings: Of the training and the held-out rows' texts, by text.
+    """
+
+    frozen: Head
+    initial: Head
+    embeddings: Mapping[str, Vectors]
+
+
+class Finishing(Protocol):
+    """A module that was trained."""
+
+    def head(self, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) -> Head:
+        """Its head, finished on validation rows."""
+
+
+def start_of(
+    backbone: Backbone, division: Division, labels: Sequence[str], *, lexical: bool
+) -> Start:
+    """Fit the heads that a training starts from.
+
+    Args:
+        backbone: As it is.
+        division: Of the rows.
+        labels: The labels' names, in order.
+        lexical: Whether the head that is compared with has a lexical view.
+
+    Raises:
+        DataError: See ``fit_head``.
+    """
+    embeddings = embed_rows(backbone, [*division.training, *division.held_out])
+    rows = division.training
+    frozen, _ = closed_form(backbone, rows, labels, embeddings, lexical=lexical)
+    initial = frozen
+    if lexical:
+        initial, _ = closed_form(backbone, rows, labels, embeddings, lexical=False)
+    return Start(frozen, initial, embeddings)
+
+
+def finish(
+    module: Finishing,
+    backbone: Backbone,
+    division: Division,
+    labels: Sequence[str],
+    *,
+    lexical: bool,
+) -> tuple[Head, dict[str, Vectors], dict[str, Any]]:
+    """Take the head of a module that was trained, with words if they are asked for.
+
+    Args:
+        module: What was trained.
+        backbone: What embeds from now on.
+        division: Of the rows.
+        labels: The labels' names, in order.
+        lexical: Whether the head has a lexical view; see ``with_words``.
+
+    Returns:
+        The head; embeddings of all that it is measured on, by text; and what the manifest says
+        of its words.
+    """
+    known = division.training if lexical else []
+    embeddings = embed_rows(backbone, [*known, *division.held_out, *division.validation])
+    head = module.head(division.validation, embeddings)
+    if not lexical:
+        return head, embeddings, {}
+    head, words = with_words(head, backbone, division, labels, embeddings)
+    return head, embeddings, words
 
 
 def closed_form(

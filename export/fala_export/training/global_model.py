@@ -4,49 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from fala import Backbone, Bundle, DataError, ExportError, Head
-from fala.vendor import MATCHING, Example, Row, Vectors, unique_texts
+from fala.vendor import MATCHING, unique_texts
 from fala.vendor.layout import WORD_VECTORS
-from fala_export.backbone import versions
-from fala_export.embedding import embed
 from fala_export.models.encoder import Encoder
 from fala_export.training.batches import Batches
 from fala_export.training.classifier import ClassifierBatches, ClassifierModule
-from fala_export.training.closed_form import closed_form, with_words
+from fala_export.training.closed_form import closed_form, finish, start_of
 from fala_export.training.figures import measure
-from fala_export.training.learners import Learner, TransformerLearner, WordLearner
-from fala_export.training.loop import History, open_work, train_module
+from fala_export.training.learners import Learner, TransformerLearner, WordLearner, embed_rows
+from fala_export.training.loop import open_work, train_module
 from fala_export.training.matcher import MatcherBatches, MatcherModule
 from fala_export.training.opened import Opened
-from fala_export.training.public_rows import Division, PublicRows, divide, document_of
-from fala_export.training.settings import LoopSettings, TrainingSettings
+from fala_export.training.public_rows import Division, PublicRows, divide
+from fala_export.training.settings import TrainingSettings
+from fala_export.training.trained import Trained, details_of, history_of, parity_examples
 
-_MOST_EXAMPLES = 300
-_LOSS_DIGITS = 6
 _FEWEST_ANNOTATORS = 2  # one annotator's head would be the shared one
 _FEWEST_ROWS = 5  # below, an annotator's own head learns single rows by heart
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A backbone with its global head.
-
-    Attributes:
-        source: The backbone: an encoder, trained in place; a learner of word vectors; or the
-            bundle that was kept as it is.
-        head: Made for it.
-        examples: Some that were not trained on, if any, to measure an export's parity on.
-        details: For the manifest: how it was made, of what, and how good it is.
-    """
-
-    source: Encoder | WordLearner | Bundle
-    head: Head
-    examples: Sequence[Example]
-    details: dict[str, Any]
 
 
 def train(
@@ -81,7 +59,7 @@ def train(
     """
     learner = _learner(source, rows, max_length)
     division = divide(rows.rows, settings.seed, validation=True)
-    loop = _loop_settings(learner.settings, settings)
+    loop = settings.over(learner.settings)
     annotators = _annotators(rows, division, settings)
     recipe = {
         "task": rows.task,
@@ -92,32 +70,25 @@ def train(
         "annotators": len(annotators),
     }
     open_work(loop, work, seed=settings.seed, recipe=recipe, resume=resume)
-    before = embed_rows(learner, [*division.training, *division.held_out])
-    frozen, _ = closed_form(learner, division.training, rows.labels, before, lexical=lexical)
-    start = frozen  # the training's own head is of the embeddings alone
-    if lexical:
-        start, _ = closed_form(learner, division.training, rows.labels, before, lexical=False)
-    module, batches, validation = objective_of(learner, division, rows, start, settings, annotators)
+    start = start_of(learner, division, rows.labels, lexical=lexical)
+    module, batches, validation = objective_of(
+        learner, division, rows, start.initial, settings, annotators
+    )
     history = train_module(
         module, batches, loop, work,
         seed=settings.seed, recipe=recipe, resume=resume, validation=validation,
     )  # fmt: skip
-    known = division.training if lexical else []
-    after = embed_rows(learner, [*known, *division.held_out, *division.validation])
-    head = module.head(division.validation, after)
-    words: dict[str, Any] = {}
-    if lexical:
-        head, words = with_words(head, learner, division, rows.labels, after)
+    head, after, words = finish(module, learner, division, rows.labels, lexical=lexical)
     figures = {
-        "frozen": measure(frozen, division.held_out, before),
+        "frozen": measure(start.frozen, division.held_out, start.embeddings),
         "trained": measure(head, division.held_out, after),
     }
     details = details_of("backbone and head", rows, division, figures)
     details["training"] |= {
         "recipe": {**recipe, **asdict(loop), "seed": settings.seed},
         "history": history_of(history),
+        **words,
     }
-    details["training"] |= words
     trained = learner.encoder if isinstance(learner, TransformerLearner) else learner
     return Trained(trained, head, parity_examples(division), details)
 
@@ -220,70 +191,3 @@ def objective_of(
         ClassifierBatches(learner, training, rows.labels, batch, seed, annotators),
         ClassifierBatches(learner, validation, rows.labels, batch, seed),
     )
-
-
-def _loop_settings(own: LoopSettings, asked: TrainingSettings) -> LoopSettings:
-    return replace(
-        own,
-        epochs=own.epochs if asked.epochs is None else asked.epochs,
-        learning_rate=own.learning_rate if asked.learning_rate is None else asked.learning_rate,
-        warm_up=asked.warm_up,
-    )
-
-
-def embed_rows(backbone: Backbone, rows: Sequence[Row]) -> dict[str, Vectors]:
-    """Embed all texts of some rows, by text; a learner shows its progress itself."""
-    texts = unique_texts(row.example for row in rows)
-    if isinstance(backbone, Learner):
-        return dict(zip(texts, backbone.encode(texts), strict=True))
-    return dict(zip(texts, embed(backbone, texts, "embedding texts"), strict=True))
-
-
-def parity_examples(division: Division) -> list[Example]:
-    """Some examples that were not trained on, if any, to measure an export's parity on."""
-    examples = list(dict.fromkeys(row.example for row in division.held_out or division.training))
-    return examples[:: -(-len(examples) // _MOST_EXAMPLES)]
-
-
-def details_of(
-    method: str, rows: PublicRows, division: Division, figures: dict[str, Any]
-) -> dict[str, Any]:
-    """What the manifest says of a training: neither times nor dates, so that it can be repeated."""
-    parts = {
-        "training": division.training,
-        "validation": division.validation,
-        "held_out": division.held_out,
-    }
-    counts = {
-        name: {
-            "rows": len(part),
-            "documents": len({document_of(row) for row in part}),
-            "users": len({row.user for row in part} - {None}),
-        }
-        for name, part in parts.items()
-    }
-    return {
-        "training": {
-            "method": method,
-            "data": {"digest": rows.digest, "rows": len(rows.rows), **counts},
-            "divided_by": division.by,
-            "figures": figures,
-            "versions": versions("torch", "transformers", "accelerate", "numpy"),
-        }
-    }
-
-
-def history_of(history: History) -> dict[str, Any]:
-    """What the manifest says of how a training went."""
-    losses = {str(step): round(loss, _LOSS_DIGITS) for step, loss in history.validation.items()}
-    said: dict[str, Any] = {
-        "steps": history.steps,
-        "best_step": history.best_step,
-        "validation_loss": losses,
-    }
-    if history.precision != "no":
-        said["mixed_precision"] = history.precision
-    if history.accuracy:
-        shares = {str(step): round(share, _LOSS_DIGITS) for step, share in history.accuracy.items()}
-        said["validation_accuracy"] = shares
-    return said

@@ -13,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fala import Bundle, ExportError
-from fala.vendor import EncoderState, tokenizer_inputs, words
+from fala import Backbone, Bundle, ExportError
+from fala.vendor import EncoderState, Row, Vectors, tokenizer_inputs, unique_texts, words
+from fala_export.embedding import embed
 from fala_export.models.encoder import Encoder
 from fala_export.models.sentence_encoder import AttentionPooling, SentenceEncoder
 from fala_export.progress import progress
@@ -229,3 +230,11 @@ class _MeanOfVectors(nn.Module):
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         weights = mask.unsqueeze(-1).to(self.vectors.dtype)
         return (self.vectors[ids] * weights).sum(1) / weights.sum(1).clamp(min=1)
+
+
+def embed_rows(backbone: Backbone, rows: Sequence[Row]) -> dict[str, Vectors]:
+    """Embed all texts of some rows, by text; a learner shows its progress itself."""
+    texts = unique_texts(row.example for row in rows)
+    if isinstance(backbone, Learner):
+        return dict(zip(texts, backbone.encode(texts), strict=True))
+    return dict(zip(texts, embed(backbone, texts, "embedding texts"), strict=True))

@@ -13,8 +13,8 @@ from fala.vendor.answers import expected_answers
 from fala_export.backbone import ExportOptions, check_folder, convert, pack
 from fala_export.models.encoder import Encoder
 from fala_export.models.saving import save_encoder
-from fala_export.training.global_model import Trained
 from fala_export.training.learners import WordLearner
+from fala_export.training.trained import Trained
 from fala_export.vectors.table import write_vectors
 
 _MEGABYTE = 1_000_000

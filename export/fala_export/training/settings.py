@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 #: What the best of a training's epochs is chosen by, on its validation examples.
 Best: TypeAlias = Literal["loss", "accuracy"]
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """How a module is trained.
+
+    Attributes:
+        epochs: Passes over the examples, at most.
+        learning_rate: At its peak; it rises linearly, and falls linearly to zero.
+        warm_up: Share of the steps in which it rises.
+        weight_decay: AdamW's; biases and norms are spared.
+        patience: Epochs without a better validation after which the training ends.
+        best: Which epoch is the best: that of the lowest ``"loss"`` on the validation examples, or
+            of the highest ``"accuracy"``, the earliest of equals. Only a classifier has one.
+    """
+
+    epochs: int
+    learning_rate: float
+    warm_up: float = 0.1
+    weight_decay: float = 0.01
+    patience: int = 2
+    best: Best = "loss"
 
 
 @dataclass(frozen=True)
@@ -30,24 +52,11 @@ class TrainingSettings:
     seed: int = 0
     annotators: bool | None = None
 
-
-@dataclass(frozen=True)
-class LoopSettings:
-    """How a module is trained.
-
-    Attributes:
-        epochs: Passes over the examples, at most.
-        learning_rate: At its peak; it rises linearly, and falls linearly to zero.
-        warm_up: Share of the steps in which it rises.
-        weight_decay: AdamW's; biases and norms are spared.
-        patience: Epochs without a better validation after which the training ends.
-        best: Which epoch is the best: that of the lowest ``"loss"`` on the validation examples, or
-            of the highest ``"accuracy"``, the earliest of equals. Only a classifier has one.
-    """
-
-    epochs: int
-    learning_rate: float
-    warm_up: float = 0.1
-    weight_decay: float = 0.01
-    patience: int = 2
-    best: Best = "loss"
+    def over(self, own: LoopSettings) -> LoopSettings:
+        """A way of training, with what the vendor says otherwise."""
+        return replace(
+            own,
+            epochs=own.epochs if self.epochs is None else self.epochs,
+            learning_rate=own.learning_rate if self.learning_rate is None else self.learning_rate,
+            warm_up=self.warm_up,
+        )
