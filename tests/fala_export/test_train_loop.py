@@ -1,5 +1,6 @@
 import dataclasses
 import resource
+import signal
 
 import pytest
 
@@ -77,6 +78,26 @@ def test_checkpoints_are_not_overwritten_unasked(tmp_path):
     kill_training.train(tmp_path)
     with pytest.raises(ExportError, match="--resume"):
         kill_training.train(tmp_path)
+
+
+def test_a_folder_in_which_another_process_trains_is_left_alone(whole, tmp_path):
+    """Its half-written checkpoint is not what a kill left: a second resume takes nothing away."""
+    work, code = (
+        tmp_path / "work",
+        "import kill_training, sys; kill_training.train_to(*sys.argv[1:])",
+    )
+    other = warm.Program(code, work, tmp_path / "there", folder=tmp_path)
+    warm.until((tmp_path / "there").exists, other)
+    (half,) = work.glob("checkpoint-*")
+    try:
+        for resume in (False, True):
+            with pytest.raises(ExportError, match="another process is training in it; wait"):
+                kill_training.train(work, resume=resume)
+        assert half.is_dir() and other.poll() is None
+    finally:
+        other.send_signal(signal.SIGKILL)  # which frees it
+    other.wait(60)
+    assert kill_training.train(work, resume=True)[1] == whole[1]
 
 
 def test_a_processor_trains_in_bfloat16_where_accelerate_is_told_to(whole, tmp_path, monkeypatch):

@@ -98,6 +98,18 @@ def train_and_die(folder, point, count):
     train(folder)
 
 
+def train_to(folder, reached):
+    """Train as far as a checkpoint that is written and not sealed, say so, and stay there."""
+
+    def wait(checkpoint):
+        Path(reached).touch()
+        time.sleep(60)
+
+    trainer._CHECKPOINT_SECONDS = 0.0
+    checkpoints.seal = wait
+    train(folder)
+
+
 def command_and_die(arguments, module, count):
     """Run the command, with checkpoints after every step; die at a step of that number."""
     from fala_export.cli import main

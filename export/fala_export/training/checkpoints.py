@@ -9,9 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from fala import ExportError
 from fala.vendor import write_atomically
@@ -19,6 +22,7 @@ from fala.vendor import write_atomically
 _PREFIX = "checkpoint-"
 _SEAL = "sealed.json"
 _RECIPE = "recipe.json"
+_LOCK = ".lock"
 
 
 def seal(checkpoint: Path) -> None:
@@ -52,6 +56,36 @@ def newest(folder: Path) -> Path | None:
     return latest
 
 
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Let no other training into a work folder meanwhile; a kill frees it.
+
+    Another one would take a checkpoint that is being written for one of a killed training, and
+    remove it.
+
+    Args:
+        folder: Made if missing.
+
+    Raises:
+        ExportError: Another one is there, or the folder cannot be written.
+    """
+    lock = FileLock(folder / _LOCK, timeout=0)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout as error:
+        raise ExportError(
+            f"{folder}: another process is training in it; wait until it has ended, or give "
+            "another folder"
+        ) from error
+    except OSError as error:
+        raise _unusable(folder, error) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def open_work(folder: Path, recipe: Mapping[str, Any], resume: bool) -> Path | None:
     """Open a work folder.
 
@@ -81,8 +115,12 @@ def open_work(folder: Path, recipe: Mapping[str, Any], resume: bool) -> Path | N
             content = json.dumps(recipe, indent=2, sort_keys=True)
             write_atomically(folder / _RECIPE, lambda part: _write(part, content))
     except OSError as error:
-        raise ExportError(f"{folder}: cannot be used: {error.strerror or error}") from error
+        raise _unusable(folder, error) from error
     return checkpoint
+
+
+def _unusable(folder: Path, error: OSError) -> ExportError:
+    return ExportError(f"{folder}: cannot be used: {error.strerror or error}")
 
 
 def _compare(folder: Path, recipe: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,12 +53,8 @@ def open_work(
     Raises:
         ExportError: See ``checkpoints.open_work``.
     """
-    whole = {**recipe, **asdict(settings), "seed": seed}
-    if ranks.count() > 1:
-        whole["processes"] = ranks.count()
-    if precision() != "no":
-        whole["precision"] = precision()
-    return checkpoints.open_work(folder, whole, resume)
+    with _alone(folder):
+        return _open(settings, folder, seed, recipe, resume=resume)
 
 
 def train_module(
@@ -99,18 +96,35 @@ def train_module(
     # Imported here: this alone takes seconds.
     from fala_export.training.trainer import best_step, run, validated
 
-    checkpoint = open_work(settings, folder, seed=seed, recipe=recipe, resume=resume)
-    start = {name: value.clone() for name, value in module.state_dict().items()}
-    try:
-        state = run(module, batches, validation, settings, folder, seed, checkpoint)
-    except torch.OutOfMemoryError as error:
-        raise ExportError("out of memory on the GPU; try a smaller batch") from error
-    ranks.leave_the_rest_to_the_first()
-    steps = int(state.global_step)
-    found = best_step(state, settings.best)
-    best = steps if found is None else found
-    weights = start if best == 0 else load_file(checkpoints.at_step(folder, best) / _WEIGHTS)
+    with _alone(folder):
+        checkpoint = _open(settings, folder, seed, recipe, resume=resume)
+        start = {name: value.clone() for name, value in module.state_dict().items()}
+        try:
+            state = run(module, batches, validation, settings, folder, seed, checkpoint)
+        except torch.OutOfMemoryError as error:
+            raise ExportError("out of memory on the GPU; try a smaller batch") from error
+        ranks.leave_the_rest_to_the_first()
+        steps = int(state.global_step)
+        found = best_step(state, settings.best)
+        best = steps if found is None else found
+        weights = start if best == 0 else load_file(checkpoints.at_step(folder, best) / _WEIGHTS)
     module.cpu().load_state_dict(weights)
     module.eval()
     loss, accuracy = validated(state, "loss"), validated(state, "accuracy")
     return History(steps, best, loss, accuracy, precision())
+
+
+def _alone(folder: Path) -> AbstractContextManager[None]:
+    """Hold a folder for one training, of whose processes the first does."""
+    return checkpoints.alone(folder) if ranks.is_first() else nullcontext()
+
+
+def _open(
+    settings: LoopSettings, folder: Path, seed: int, recipe: Mapping[str, Any], *, resume: bool
+) -> Path | None:
+    whole = {**recipe, **asdict(settings), "seed": seed}
+    if ranks.count() > 1:
+        whole["processes"] = ranks.count()
+    if precision() != "no":
+        whole["precision"] = precision()
+    return checkpoints.open_work(folder, whole, resume)
