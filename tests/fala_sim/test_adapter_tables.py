@@ -67,6 +67,14 @@ def test_the_best_rate_is_named(records):
     assert column(table, "", data="mrpc", method="full") == [None, "best"]
 
 
+def test_of_equal_rates_the_one_that_is_taken_is_named(records):
+    tried = [{**one, "accuracy": 0.8, "variant": "usual" if one["recipe"]["learning_rate"] == 1e-3
+              else one["variant"]} for one in records.of("adapter-search")]  # fmt: skip
+    table = TABLES["adapter-search"](Records({"adapter-search": tried}))
+    assert column(table, "", data="cola", method="adapters") == [None, "best", None]
+    assert column(table, "", data="cola", method="full") == ["best", None]
+
+
 def test_the_curve_is_in_order_of_parameters(records):
     table = TABLES["adapter-sizes"](records)
     counts = column(table, "parameters trained", data="cola")

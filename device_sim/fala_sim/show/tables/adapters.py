@@ -95,12 +95,12 @@ def adapter_search(records: Records) -> Table:
     for data, own in by_data(runs):
         for method in sorted({record["method"] for record in own}):
             group = [record for record in own if record["method"] == method]
-            best = max(record["accuracy"] for record in group)
+            best = min(
+                group, key=lambda one: (-one["accuracy"], one["variant"] != "usual", _rate(one))
+            )
             rows += [
-                (data, method, rate, accuracy, "best" if accuracy == best else None)
-                for rate, accuracy in sorted(
-                    (record["recipe"]["learning_rate"], record["accuracy"]) for record in group
-                )
+                (data, method, _rate(one), one["accuracy"], "best" if one is best else None)
+                for one in sorted(group, key=_rate)
             ]
     return Table(
         "adapter-search",
@@ -296,6 +296,10 @@ def _parameters(records: Sequence[Record]) -> tuple[Cell, ...]:
 
 def _scores(records: Sequence[Record]) -> list[Cell]:
     return [scored(records, name) if records else NOT_RUN for name in SCORES]
+
+
+def _rate(record: Record) -> float:
+    return float(record["recipe"]["learning_rate"])
 
 
 def _mean(records: Sequence[Record], figure: Callable[[Record], float]) -> Cell:
