@@ -178,7 +178,7 @@ def test_the_plan_compares_first_and_fills_up_then():
     assert ("adapters", "2") in curve and ("adapters", "256") in curve and ("norms", "") in curve
     assert [variant for method, variant in curve if method == "top-k"] == ["1", "2", "3", "5"]
     scales = [trial.variant for trial in trials(["adapter-init"], 6)]
-    assert scales[1:] == ["1e-07", "1e-06", "1e-05", "0.0001", "0.001", "0.1", "1"]
+    assert scales[1:] == ["1", "1e-07", "0.1", "0.0001", "0.001", "1e-05", "1e-06"]
     assert len(spans(6)) == 22
 
 

@@ -48,8 +48,8 @@ SIZE, SCALE = 64, 1e-2
 COMPARED, SIZES = (SIZE, 8), (2, 4, 16, 32, 128, 256)
 #: Top layers that are trained for the curve, where the model has more.
 TOP_LAYERS = (1, 2, 3, 5, 7, 9, 11)
-#: The other deviations of the first weights.
-SCALES = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-1, 1.0)
+#: The other deviations of the first weights: the ends first, which tell most.
+SCALES = (1.0, 1e-7, 1e-1, 1e-4, 1e-3, 1e-5, 1e-6)
 
 _FULL = Trial("adapter", "full", "", ("--method", "full"))
 
