@@ -19,8 +19,12 @@ class Inverse(Protocol):
     def at(self, weight: float) -> Callable[[Floats], Floats]:
         """The inverse for a curvature, times vectors (C, p)."""
 
-    def leverage(self, rows: Rows, weight: float) -> Floats | None:
-        """Diagonal of R (w R'R + 1)^-1 R', shape (n,); None where it is not known."""
+    def leverage(self, weights: Floats) -> Floats | None:
+        """Diagonal of R (R'WR + 1)^-1 R', shape (n,); None where it is not known.
+
+        Args:
+            weights: Of W, a curvature an example, shape (n,).
+        """
 
     def flops(self, rows: Rows, classes: int, directions: int, steps: int) -> float:
         """Operations of all of it, for so many directions and curvatures of C logits."""
@@ -30,11 +34,12 @@ class OverColumns:
     """By one eigendecomposition for all curvatures.
 
     Args:
-        inner: R'R, shape (p, p), its lower half.
+        rows: R.
     """
 
-    def __init__(self, inner: Floats) -> None:
-        values, self._vectors = np.linalg.eigh(inner)
+    def __init__(self, rows: DenseRows) -> None:
+        self._rows = rows
+        values, self._vectors = np.linalg.eigh(rows.inner())
         self._values = np.maximum(values, 0.0)
 
     def at(self, weight: float) -> Callable[[Floats], Floats]:
@@ -47,15 +52,16 @@ class OverColumns:
 
         return solve
 
-    def leverage(self, rows: Rows, weight: float) -> Floats | None:
-        """Diagonal of R (w R'R + 1)^-1 R', shape (n,)."""
-        turned = rows.times(np.ascontiguousarray(self._vectors.T)) ** 2
-        return product(turned, 1.0 / (weight * self._values + 1.0))
+    def leverage(self, weights: Floats) -> Floats | None:
+        """See ``Inverse``."""
+        matrix = self._rows.matrix
+        return leverages(matrix, plus_one(matrix, weights))
 
     def flops(self, rows: Rows, classes: int, directions: int, steps: int) -> float:
         """Operations of all of it, for so many directions and curvatures of C logits."""
         p = len(self._values)
-        return 9.0 * p**3 + 4.0 * classes * directions * p**2 + p * rows.product_flops
+        left_out = p * rows.product_flops + p**3 / 3
+        return 9.0 * p**3 + 4.0 * classes * directions * p**2 + left_out
 
 
 def over_examples(rows: Rows, gram: Floats, weight: float) -> Callable[[Floats], Floats]:
@@ -116,7 +122,7 @@ class OverBlocks:
 
         return solve
 
-    def leverage(self, rows: Rows, weight: float) -> Floats | None:
+    def leverage(self, weights: Floats) -> Floats | None:
         """Not known."""
         return None
 
@@ -125,6 +131,20 @@ class OverBlocks:
         sizes = [float(len(block)) for block in self._blocks if block.ndim == 2]
         made = sum(len(rows) * size**2 + steps * size**3 / 3 for size in sizes)
         return made + 2.0 * classes * directions * sum(size**2 for size in sizes)
+
+
+def plus_one(matrix: Floats, weights: Floats) -> Triangle:
+    """Lower factor of R'WR + 1, for a diagonal W."""
+    half = matrix * np.sqrt(weights)[:, None]
+    hessian = product(half.T, half)
+    hessian.flat[:: len(hessian) + 1] += 1.0
+    return cholesky(hessian)
+
+
+def leverages(matrix: Floats, lower: Triangle) -> Floats:
+    """Diagonal of R H^-1 R', shape (n,), by H's lower factor."""
+    half = lower.solve(matrix.T)
+    return np.asarray(np.einsum("rn,rn->n", half, half))
 
 
 def one_plus(gram: Floats, roots: Floats) -> Triangle:

@@ -24,12 +24,13 @@ from fala.solver.inverses import (
     Inverse,
     OverBlocks,
     OverColumns,
+    leverages,
     over_examples,
+    plus_one,
     positive,
 )
 from fala.solver.rows import DenseRows, Rows
 from fala.solver.triangles import Triangle, cholesky
-from fala.solver.whitening import product
 
 # Newton's error is squared by a step: after one that moved logits by this share, nothing is left.
 TOLERANCE = 1e-4
@@ -171,7 +172,7 @@ def minimize(problem: Problem) -> Minimum:
         raise TypeError("rows that are written out expected")
     if problem.offset.shape[1] == 1:
         return _one(problem, problem.rows.matrix, _begin(problem))
-    return _several(problem, OverColumns(problem.rows.inner()), _begin(problem))
+    return _several(problem, OverColumns(problem.rows), _begin(problem))
 
 
 def minimize_several(problem: Problem, gram: Floats) -> Minimum:
@@ -186,7 +187,7 @@ def minimize_several(problem: Problem, gram: Floats) -> Minimum:
     lower = cholesky(gram.copy())
     rows = DenseRows(lower.lower)
     short = problem.over(rows)
-    found = _several(short, OverColumns(rows.inner()), _begin(short))
+    found = _several(short, OverColumns(rows), _begin(short))
     numbers = lower.solve_transposed(found.delta.T)
     shares = probabilities(found.z)
     weight = float(curvature(problem.evidence, shares).mean())
@@ -299,11 +300,7 @@ def _one(problem: Problem, matrix: Floats, point: Floats) -> Minimum:
     factor: list[Triangle] = []
 
     def factored(shares: Floats) -> Triangle:
-        weights = curvature(problem.evidence, shares)[:, 0]
-        half = rows * np.sqrt(weights)[:, None]
-        hessian = product(half.T, half)
-        hessian.flat[:: len(hessian) + 1] += 1.0
-        return cholesky(hessian)
+        return plus_one(rows, curvature(problem.evidence, shares)[:, 0])
 
     def step(gradient: Floats, shares: Floats) -> Floats:
         factor[:] = [factored(shares)]
@@ -312,11 +309,7 @@ def _one(problem: Problem, matrix: Floats, point: Floats) -> Minimum:
     point, z, steps = _newton(problem, point, step)
     shares = probabilities(z)
     lower = factored(shares)
-    slope = problem.evidence.slope(z, shares)
-    half = lower.solve(rows.T)
-    leverage = np.einsum("rn,rn->n", half, half)
-    kept = 1.0 - curvature(problem.evidence, shares)[:, 0] * leverage
-    left_out = z + (slope[:, 0] * leverage / positive(kept))[:, None]
+    left_out = _left_out(problem.evidence, z, shares, leverages(rows, lower))
     n, p = rows.shape
     flops = (steps + 1) * (n * p**2 + p**3 / 3) + n * p**2
     return Minimum(point[None, :-1], point[-1:], z, left_out, lower.solve_both, steps, flops)
@@ -342,21 +335,23 @@ def _several(problem: Problem, inverse: Inverse, point: Floats) -> Minimum:
 
     point, z, steps = _newton(problem, point, step, _ITERATIVE_TOLERANCE)
     shares = probabilities(z)
-    slope = problem.evidence.slope(z, shares)
+    leverage = inverse.leverage(together(problem.evidence, shares))
+    left_out = z if leverage is None else _left_out(problem.evidence, z, shares, leverage)
     # Each logit's curvature is its own: H for the c-th logit is about w_c R'R + 1.
     curved = curvature(problem.evidence, shares)
     total = positive(np.full(1, curved.sum()))[0]
     weight = float((curved**2).sum() / total) if curved.any() else 0.0
-    leverage = inverse.leverage(problem.rows, weight)
-    left_out = z
-    if leverage is not None:
-        kept = 1.0 - np.minimum(curved, weight) * leverage[:, None]
-        left_out = z + slope * leverage[:, None] / positive(kept)
     parts = point.reshape(classes, -1)
     products = 2 * classes * (directions + 2 * steps) * problem.rows.product_flops
     flops = products + inverse.flops(problem.rows, classes, directions, steps)
     solve = _preconditioner(problem, inverse.at(weight), weight)
     return Minimum(parts[:, :-1], parts[:, -1], z, left_out, solve, steps, flops)
+
+
+def _left_out(evidence: Evidence, z: Floats, shares: Floats, leverage: Floats) -> Floats:
+    """Leave-one-out logits (n, C) by one step from the minimum, at each example's leverage."""
+    kept = 1.0 - together(evidence, shares) * leverage
+    return z + evidence.slope(z, shares) * (leverage / positive(kept))[:, None]
 
 
 def _preconditioner(
@@ -419,3 +414,13 @@ def curvature(evidence: Evidence, shares: Floats) -> Floats:
     """The second derivative of the data terms by each logit, shape (n, C)."""
     labels = evidence.label_weights[:, None] * shares * (1 - shares)
     return labels + 2 * evidence.target_weights[:, None]
+
+
+def together(evidence: Evidence, shares: Floats) -> Floats:
+    """One curvature an example, for all of its logits, shape (n,).
+
+    That of a softmax, diag(p) - p p', has C - 1 directions; this is their mean. It is exact of one
+    logit, of two, and where all labels are as likely.
+    """
+    spread = (shares * (1 - shares)).sum(axis=1) / max(1, shares.shape[1] - 1)
+    return np.asarray(evidence.label_weights * spread + 2 * evidence.target_weights)

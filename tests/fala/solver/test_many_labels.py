@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+from fala.model.losses import cross_entropy
 from fala.solver.fit import fit
 from fala.solver.training import Block, Inputs, TrainingSet
 
@@ -47,3 +48,26 @@ def test_twenty_labels_of_a_thousand_examples_take_less_than_one_dense_step():
     assert np.isfinite(fitted.full.left_out).all()
     ours = (x[1000:] @ fitted.full.weights[0].T + fitted.full.bias).argmax(axis=1)
     assert (ours == y[1000:]).mean() > 3 / 20  # three times what chance gives
+
+
+@pytest.mark.parametrize(
+    ("classes", "scale", "share"), [(3, 1, 0.005), (6, 1, 0.005), (6, 10, 0.12)]
+)
+def test_what_an_example_is_told_without_itself_is_near_a_fit_without_it(classes, scale, share):
+    """Where a penalty is weak the one step falls short, and by far less than the fit itself."""
+    n, asked = 150, 40
+    x, y = planted(classes, n, 100)
+    x, y = x[:n], y[:n]
+    scales = (float(scale), 1.0)
+    known = np.eye(classes)[y[:asked]]
+    without = []
+    for row in range(asked):
+        others = np.arange(n) != row
+        fitted = fit(training_of(x[others], y[others], classes), scales).full
+        without.append(x[row] @ fitted.weights[0].T + fitted.bias)
+    full = fit(training_of(x, y, classes), scales).full
+    real = cross_entropy(known, np.array(without, dtype=np.float64)).mean()
+    told = cross_entropy(known, full.left_out[:asked]).mean()
+    own = cross_entropy(known, (x[:asked] @ full.weights[0].T + full.bias).astype(float)).mean()
+    assert told == pytest.approx(real, rel=share)
+    assert real - own > 3 * abs(real - told)

@@ -13,6 +13,7 @@ import bundles
 import fala.vendor
 from fala.errors import DataError
 from fala.examples import Match
+from fala.model.losses import cross_entropy
 from fala.vendor import fitting as vendor
 from fala.vendor.fitting import fit_bridge, fit_head
 
@@ -22,6 +23,16 @@ WORDS = bundles.WORDS[1:]
 @pytest.fixture(scope="module")
 def backbone(tmp_path_factory):
     return bundles.write_word_vectors(tmp_path_factory.mktemp("vendor") / "w.fala").backbone()
+
+
+class Silent:
+    """A backbone that nobody may ask."""
+
+    def __init__(self, dimension):
+        self.dimension = dimension
+
+    def encode(self, texts):
+        raise AssertionError("known already")
 
 
 def texts(n, seed=0):
@@ -71,6 +82,23 @@ def test_three_classes_are_the_multinomial_optimum(backbone, monkeypatch):
     peer.fit(h, labels)
     ours = head.vendor_model().probabilities(h.astype(np.float32))
     np.testing.assert_allclose(ours[:, [1, 2, 0]], peer.predict_proba(h), atol=2e-4)
+
+
+def test_of_three_labels_that_the_texts_hardly_tell_a_head_is_no_surer_than_it_may_be():
+    """One step in place of leaving out believes weak penalties: this head was worse than none."""
+    random = np.random.default_rng(6)
+    documents = [f"document {number}" for number in range(1200)]
+    x = random.normal(size=(len(documents), 120)).astype(np.float32)
+    z = x @ random.normal(size=(120, 3)) / 12
+    labels = (z + random.gumbel(size=z.shape)).argmax(axis=1)
+    known = dict(zip(documents, x, strict=True))
+    head = fit_head(
+        Silent(120), documents[:300], labels[:300].tolist(), embeddings=known, lexical=False
+    )
+    logits = head.vendor_model().logits(x[300:])
+    loss = cross_entropy(np.eye(3)[labels[300:]], logits.astype(np.float64)).mean()
+    assert loss < np.log(3) - 0.02
+    assert (logits.argmax(axis=1) == labels[300:]).mean() > 1 / 3 + 0.05
 
 
 def test_a_repeated_row_is_a_weight_and_one_fold(backbone, monkeypatch):
@@ -140,14 +168,9 @@ def test_known_embeddings_are_not_made_again(backbone):
     documents = texts(20, seed=7)
     known = dict(zip(documents, backbone.encode(documents), strict=True))
 
-    class Silent:
-        dimension = backbone.dimension
-
-        def encode(self, texts):
-            raise AssertionError("known already")
-
     labels = [i % 2 for i in range(20)]
-    head = fit_head(Silent(), documents, labels, embeddings=known, lexical=False)
+    silent = Silent(backbone.dimension)
+    head = fit_head(silent, documents, labels, embeddings=known, lexical=False)
     np.testing.assert_array_equal(
         head.weight, fit_head(backbone, documents, labels, lexical=False).weight
     )
