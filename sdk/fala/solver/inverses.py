@@ -19,11 +19,12 @@ class Inverse(Protocol):
     def at(self, weight: float) -> Callable[[Floats], Floats]:
         """The inverse for a curvature, times vectors (C, p)."""
 
-    def leverage(self, weights: Floats) -> Floats | None:
-        """Diagonal of R (R'WR + 1)^-1 R', shape (n,); None where it is not known.
+    def leverage(self, weights: Floats, own: Floats) -> Floats | None:
+        """Diagonals of R_c (R_c'W R_c + 1)^-1 R_c', shape (n, C); None where they are not known.
 
         Args:
             weights: Of W, a curvature an example, shape (n,).
+            own: What each logit's R_c has beside R, a column, shape (n, C).
         """
 
     def flops(self, rows: Rows, classes: int, directions: int, steps: int) -> float:
@@ -52,10 +53,17 @@ class OverColumns:
 
         return solve
 
-    def leverage(self, weights: Floats) -> Floats | None:
+    def leverage(self, weights: Floats, own: Floats) -> Floats | None:
         """See ``Inverse``."""
         matrix = self._rows.matrix
-        return leverages(matrix, plus_one(matrix, weights))
+        lower = plus_one(matrix, weights)
+        half = lower.solve(matrix.T)
+        # One factor for all: a column more is a Schur complement.
+        weighed = own * weights[:, None]
+        shared = product(half, weighed)
+        left = 1.0 + (own * weighed).sum(axis=0) - (shared**2).sum(axis=0)
+        beside = own - product(half.T, shared)
+        return np.asarray((half**2).sum(axis=0)[:, None] + beside**2 / left)
 
     def flops(self, rows: Rows, classes: int, directions: int, steps: int) -> float:
         """Operations of all of it, for so many directions and curvatures of C logits."""
@@ -122,7 +130,7 @@ class OverBlocks:
 
         return solve
 
-    def leverage(self, weights: Floats) -> Floats | None:
+    def leverage(self, weights: Floats, own: Floats) -> Floats | None:
         """Not known."""
         return None
 
@@ -139,12 +147,6 @@ def plus_one(matrix: Floats, weights: Floats) -> Triangle:
     hessian = product(half.T, half)
     hessian.flat[:: len(hessian) + 1] += 1.0
     return cholesky(hessian)
-
-
-def leverages(matrix: Floats, lower: Triangle) -> Floats:
-    """Diagonal of R H^-1 R', shape (n,), by H's lower factor."""
-    half = lower.solve(matrix.T)
-    return np.asarray(np.einsum("rn,rn->n", half, half))
 
 
 def one_plus(gram: Floats, roots: Floats) -> Triangle:

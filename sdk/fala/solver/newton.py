@@ -24,7 +24,6 @@ from fala.solver.inverses import (
     Inverse,
     OverBlocks,
     OverColumns,
-    leverages,
     over_examples,
     plus_one,
     positive,
@@ -309,7 +308,9 @@ def _one(problem: Problem, matrix: Floats, point: Floats) -> Minimum:
     point, z, steps = _newton(problem, point, step)
     shares = probabilities(z)
     lower = factored(shares)
-    left_out = _left_out(problem.evidence, z, shares, leverages(rows, lower))
+    half = lower.solve(rows.T)
+    leverage = np.einsum("rn,rn->n", half, half)[:, None]
+    left_out = _left_out(problem.evidence, z, shares, leverage)
     n, p = rows.shape
     flops = (steps + 1) * (n * p**2 + p**3 / 3) + n * p**2
     return Minimum(point[None, :-1], point[-1:], z, left_out, lower.solve_both, steps, flops)
@@ -335,7 +336,7 @@ def _several(problem: Problem, inverse: Inverse, point: Floats) -> Minimum:
 
     point, z, steps = _newton(problem, point, step, _ITERATIVE_TOLERANCE)
     shares = probabilities(z)
-    leverage = inverse.leverage(together(problem.evidence, shares))
+    leverage = inverse.leverage(together(problem.evidence, shares), problem.own)
     left_out = z if leverage is None else _left_out(problem.evidence, z, shares, leverage)
     # Each logit's curvature is its own: H for the c-th logit is about w_c R'R + 1.
     curved = curvature(problem.evidence, shares)
@@ -349,9 +350,9 @@ def _several(problem: Problem, inverse: Inverse, point: Floats) -> Minimum:
 
 
 def _left_out(evidence: Evidence, z: Floats, shares: Floats, leverage: Floats) -> Floats:
-    """Leave-one-out logits (n, C) by one step from the minimum, at each example's leverage."""
-    kept = 1.0 - together(evidence, shares) * leverage
-    return z + evidence.slope(z, shares) * (leverage / positive(kept))[:, None]
+    """Leave-one-out logits by one step from the minimum, at the leverages; all are (n, C)."""
+    kept = 1.0 - together(evidence, shares)[:, None] * leverage
+    return np.asarray(z + evidence.slope(z, shares) * leverage / positive(kept))
 
 
 def _preconditioner(
