@@ -56,7 +56,7 @@ class OverColumns:
     def leverage(self, weights: Floats, own: Floats) -> Floats | None:
         """See ``Inverse``."""
         matrix = self._rows.matrix
-        lower = plus_one(matrix, weights)
+        lower = hessian_factor(matrix, weights)
         half = lower.solve(matrix.T)
         # One factor for all: a column more is a Schur complement.
         weighed = own * weights[:, None]
@@ -141,7 +141,7 @@ class OverBlocks:
         return made + 2.0 * classes * directions * sum(size**2 for size in sizes)
 
 
-def plus_one(matrix: Floats, weights: Floats) -> Triangle:
+def hessian_factor(matrix: Floats, weights: Floats) -> Triangle:
     """Lower factor of R'WR + 1, for a diagonal W."""
     half = matrix * np.sqrt(weights)[:, None]
     hessian = product(half.T, half)

@@ -24,8 +24,8 @@ from fala.solver.inverses import (
     Inverse,
     OverBlocks,
     OverColumns,
+    hessian_factor,
     over_examples,
-    plus_one,
     positive,
 )
 from fala.solver.rows import DenseRows, Rows
@@ -299,7 +299,7 @@ def _one(problem: Problem, matrix: Floats, point: Floats) -> Minimum:
     factor: list[Triangle] = []
 
     def factored(shares: Floats) -> Triangle:
-        return plus_one(rows, curvature(problem.evidence, shares)[:, 0])
+        return hessian_factor(rows, curvature(problem.evidence, shares)[:, 0])
 
     def step(gradient: Floats, shares: Floats) -> Floats:
         factor[:] = [factored(shares)]
@@ -310,7 +310,8 @@ def _one(problem: Problem, matrix: Floats, point: Floats) -> Minimum:
     lower = factored(shares)
     half = lower.solve(rows.T)
     leverage = np.einsum("rn,rn->n", half, half)[:, None]
-    left_out = _left_out(problem.evidence, z, shares, leverage)
+    slope, curved = problem.evidence.slope(z, shares), curvature(problem.evidence, shares)
+    left_out = _left_out(z, slope, curved, leverage)
     n, p = rows.shape
     flops = (steps + 1) * (n * p**2 + p**3 / 3) + n * p**2
     return Minimum(point[None, :-1], point[-1:], z, left_out, lower.solve_both, steps, flops)
@@ -336,8 +337,11 @@ def _several(problem: Problem, inverse: Inverse, point: Floats) -> Minimum:
 
     point, z, steps = _newton(problem, point, step, _ITERATIVE_TOLERANCE)
     shares = probabilities(z)
-    leverage = inverse.leverage(together(problem.evidence, shares), problem.own)
-    left_out = z if leverage is None else _left_out(problem.evidence, z, shares, leverage)
+    left_out, mean = z, _mean_curvature(problem.evidence, shares)
+    leverage = inverse.leverage(mean, problem.own)
+    if leverage is not None:
+        slope = problem.evidence.slope(z, shares)
+        left_out = _left_out(z, slope, mean[:, None], leverage)
     # Each logit's curvature is its own: H for the c-th logit is about w_c R'R + 1.
     curved = curvature(problem.evidence, shares)
     total = positive(np.full(1, curved.sum()))[0]
@@ -349,10 +353,9 @@ def _several(problem: Problem, inverse: Inverse, point: Floats) -> Minimum:
     return Minimum(parts[:, :-1], parts[:, -1], z, left_out, solve, steps, flops)
 
 
-def _left_out(evidence: Evidence, z: Floats, shares: Floats, leverage: Floats) -> Floats:
-    """Leave-one-out logits by one step from the minimum, at the leverages; all are (n, C)."""
-    kept = 1.0 - together(evidence, shares)[:, None] * leverage
-    return np.asarray(z + evidence.slope(z, shares) * leverage / positive(kept))
+def _left_out(z: Floats, slope: Floats, curved: Floats, leverage: Floats) -> Floats:
+    """Leave-one-out logits (n, C) by one step from the minimum, at the leverages (n, C)."""
+    return np.asarray(z + slope * leverage / positive(1.0 - curved * leverage))
 
 
 def _preconditioner(
@@ -417,7 +420,7 @@ def curvature(evidence: Evidence, shares: Floats) -> Floats:
     return labels + 2 * evidence.target_weights[:, None]
 
 
-def together(evidence: Evidence, shares: Floats) -> Floats:
+def _mean_curvature(evidence: Evidence, shares: Floats) -> Floats:
     """One curvature an example, for all of its logits, shape (n,).
 
     That of a softmax, diag(p) - p p', has C - 1 directions; this is their mean. It is exact of one

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -342,30 +342,33 @@ def _fit_several(
     n, classes = shares.shape
     evidence = Evidences(shares, counts, np.zeros((n, classes)), np.zeros(n))
     folds = np.array_split(np.random.default_rng(0).permutation(n), min(_FOLDS, n))
-    best: Fit | None = None
-    steps = 0
+    parts = [(fold, np.setdiff1d(np.arange(n), fold)) for fold in folds]
+    # n J has the penalty n lambda |theta|^2 = |delta|^2 / 2 for rows of this deviation.
+    grid = {float(lambda_): 1.0 / math.sqrt(2 * n * lambda_) for lambda_ in scale * _GRID[::-1]}
+    best, least, steps = max(grid), math.inf, 0
+    left_out = np.zeros((n, classes))
     with one_blas_thread():
-        for lambda_ in map(float, scale * _GRID[::-1]):
-            # n J has the penalty n lambda |theta|^2 = |delta|^2 / 2 for these rows.
-            deviation = 1.0 / math.sqrt(2 * n * lambda_)
-            rows = np.hstack([inputs * deviation, np.full((n, 1), _FREE)])
-            left_out = np.zeros((n, classes))
-            for fold in folds:
-                others = np.setdiff1d(np.arange(n), fold)
+        for lambda_, deviation in grid.items():
+            rows = _whitened(inputs, deviation)
+            tried = np.zeros((n, classes))
+            for fold, others in parts:
                 if len(others):
                     found = _minimum(rows[others], evidence.take(others))
-                    left_out[fold] = rows[fold] @ found.delta.T
+                    tried[fold] = rows[fold] @ found.delta.T
                     steps += found.steps
-            loss = evidence.loss(left_out) / n
-            if best is None or loss < best.loss * (1 - 1e-9):
-                found = _minimum(rows, evidence)
-                theta, bias = deviation * found.delta[:, :-1], _FREE * found.delta[:, -1]
-                best = Fit(theta, bias, lambda_, left_out, loss)
-            elif loss > _ENOUGH * best.loss:
+            loss = evidence.loss(tried) / n
+            if loss < least * (1 - 1e-9):
+                best, least, left_out = lambda_, loss, tried
+            elif loss > _ENOUGH * least:
                 break
-    if best is None:
-        raise DataError("no lambda to try")
-    return replace(best, steps=steps)
+        found = _minimum(_whitened(inputs, grid[best]), evidence)
+    theta, bias = grid[best] * found.delta[:, :-1], _FREE * found.delta[:, -1]
+    return Fit(theta, bias, best, left_out, least, steps + found.steps)
+
+
+def _whitened(inputs: NDArray[np.float64], deviation: float) -> NDArray[np.float64]:
+    """Inputs at their weights' deviation, beside a bias that is as good as free."""
+    return np.hstack([inputs * deviation, np.full((len(inputs), 1), _FREE)])
 
 
 def _minimum(rows: NDArray[np.float64], evidence: Evidences) -> Minimum:
