@@ -90,7 +90,7 @@ def _import_runtime() -> None:
     import onnxruntime
     import tokenizers  # noqa: F401
 
-    class OneThread(onnxruntime.SessionOptions):  # type: ignore[misc] # the base is untyped
+    class OneThread(onnxruntime.SessionOptions):  # type: ignore[misc] # onnxruntime has no types
         def __init__(self) -> None:
             super().__init__()
             self.intra_op_num_threads = 1

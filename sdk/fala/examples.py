@@ -55,7 +55,7 @@ class Pair(str):
         """The second segment."""
         return self.partition(PARTING)[2]
 
-    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]  # str is made of one
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]  # pickle makes a str of one
         return self.a, self.b
 
     def __repr__(self) -> str:

@@ -164,5 +164,5 @@ def _buffered(
     if "b" in mode:
         return stream
     text = io.TextIOWrapper(stream, encoding, errors, newline, line_buffering=buffering == 1)
-    text.mode = mode  # type: ignore[misc]
+    text.mode = mode  # type: ignore[misc]  # typeshed has it read-only; open() itself sets it
     return text

@@ -137,7 +137,8 @@ def _answer(
 def _connection(
     kind: type[http.client.HTTPConnection], pace: Pace, host: str, **options: object
 ) -> http.client.HTTPConnection:
-    made = kind(host, **options)  # type: ignore[arg-type]
+    made = kind(host, **options)  # type: ignore[arg-type]  # urllib's own, passed on as they come
+    # A class is expected, and http.client only calls it.
     made.response_class = functools.partial(_answer, pace)  # type: ignore[assignment]
     return made
 
