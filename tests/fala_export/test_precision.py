@@ -206,6 +206,38 @@ def test_four_bits_are_unpacked_to_what_was_packed():
     assert np.abs(given * scales - weight).max() <= 8 * scales.max()
 
 
+def test_a_graph_that_chooses_gives_what_is_chosen_under_short_names():
+    weight = np.random.default_rng(3).normal(size=(16, 48)).astype(np.float32)
+    model, table = lone_product(weight)
+    edit = GraphEdit(model)
+    for node in edit.source:
+        edit.keep(node)
+    (last,) = node.output
+    limit = edit.constant(np.float32(4))
+    some = edit.add("Greater", [edit.add("ReduceMax", [last], keepdims=0), limit])
+    twice = edit.add("Add", [last, last])  # outside: a branch takes it
+
+    def negative():
+        return edit.add("Neg", [edit.add("Abs", [twice])])
+
+    edit.choose(some, "chosen", then=lambda: edit.add("Identity", [twice]), otherwise=negative)
+    edit.give("chosen", "result", ["n", "length", 48])
+    made = onnx.load_from_string(edit.finish())
+    (choice,) = [node for node in made.graph.node if node.op_type == "If"]
+    inner = [node for entry in choice.attribute for node in entry.g.node]
+    assert {name for node in inner for name in [*node.input, *node.output]} <= {
+        f"t{number}" for number in range(20)
+    }
+    del made.graph.output[0]
+    chosen = set()
+    for row, product in enumerate(table @ weight):
+        expected = 2 * product if product.max() > 4 else -np.abs(2 * product)
+        chosen.add(bool(product.max() > 4))
+        given = run(made.SerializeToString(), np.array([[row]]))
+        np.testing.assert_allclose(given.reshape(-1), expected, rtol=1e-6)
+    assert chosen == {True, False}
+
+
 def test_correlated_inputs_make_good_what_rounding_loses():
     rng = np.random.default_rng(6)
     inputs = (rng.normal(size=(4000, 12)) @ rng.normal(size=(12, 96))).astype(np.float32)

@@ -232,6 +232,8 @@ class Structure:
         average = self._average(softmax)
         if average is None or average.input[0] != softmax.output[0]:
             return None
+        if len(self._takers[softmax.output[0]]) != 1:  # the two stand in one branch
+            return None
         if _setting(softmax, "axis", -1) not in (-1, 3):
             return None
         scores = self._scores(softmax.input[0], ())

@@ -1,19 +1,24 @@
 """Give a graph optional inputs: initializers that a run may feed others in place of.
 
-Their defaults change nothing, to the last bit: adapters of zeros, and prefixes without
-tokens. So one graph on a device serves every task and every writer, and what a task or a writer
-adds is a handful of arrays a run, see ``fala.backbones.state``.
+Their defaults change nothing, to the last bit: beside adapters without columns, and prefixes
+without tokens, a graph goes the way that it had before. So one graph on a device serves every task
+and every writer, and what a task or a writer adds is a handful of arrays a run, see
+``fala.backbones.state``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fala import ExportError
 from fala_export.optional.structure import Attention, Scale, Site, Structure
 from fala_export.precision.graph_edit import GraphEdit
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
 
 #: Where products are computed, whatever a graph's weights are stored in.
 _FLOAT = np.float32
@@ -30,7 +35,7 @@ def add_optional_inputs(
 
     - ``adapter.{l}.{site}.down.weight`` D, shape (d, m), and ``.down.bias`` b, (m,);
     - ``adapter.{l}.{site}.up.weight`` U, (m, d), and ``.up.bias`` c, (d,); every site may have an m
-      of its own, and by default all four are 0;
+      of its own, by default 0, and no a but z;
     - ``adapter.{l}.{site}.norm.weight`` and ``.norm.bias``, (d,): by default the graph's own.
 
     With ``prompts``, for each layer ``past_key_values.{l}.key`` and ``.value``, shape (1, heads,
@@ -87,9 +92,8 @@ class _Surgeon:
         self._edit = edit
         self._totals = {site.total.output[0]: site for site in sites}
         self._norms = {site.norm.output[0]: site for site in sites}
-        self._softmaxes = {one.softmax.output[0]: one for one in attentions}
+        self._softmaxes = {one.softmax.output[0] for one in attentions}
         self._averages = {one.average.output[0]: one for one in attentions}
-        self._own = {one.layer: one.average.input[1] for one in attentions}  # values
         self._texts = ""  # name of the shape (number of texts, 1, 1, 1)
 
     def operate(self) -> bytes:
@@ -97,42 +101,86 @@ class _Surgeon:
         for node in self._edit.source:
             name = node.output[0]
             if site := self._totals.get(name):
-                adapted = self._adapter(site)
-                places = [place for place, one in enumerate(node.input) if one == site.dense]
-                node.input[places[-1]] = adapted
-            elif site := self._norms.get(name):
-                self._norm(site)
-            elif attention := self._softmaxes.get(name):
-                node.input[0] = self._scores(attention)
+                self._sum(site)
             elif attention := self._averages.get(name):
-                node.input[1] = self._values(attention)
-            self._edit.keep(node)
-        for attention in self._softmaxes.values() if self._give else ():
+                self._average(attention)
+            elif name not in self._softmaxes:  # one is put in with what averages by it
+                if site := self._norms.get(name):
+                    self._norm(site)
+                self._edit.keep(node)
+        for attention in self._averages.values() if self._give else ():
             heads, width, layer = attention.heads, attention.width, attention.layer
             self._edit.give(attention.keys, f"keys.{layer}", ["n", heads, width, "length"])
-            self._edit.give(self._own[layer], f"values.{layer}", ["n", heads, "length", width])
+            own = attention.average.input[1]
+            self._edit.give(own, f"values.{layer}", ["n", heads, "length", width])
         return self._edit.finish()
 
-    def _adapter(self, site: Site) -> str:
+    def _sum(self, site: Site) -> None:
+        """The sum at a sub-layer's end, with an adapter or as it was."""
         edit, name = self._edit, f"adapter.{site.layer}.{site.name}"
-        width = len(self._array(site.norm.input[1]))
-        # One column of zeros, and not none: onnxruntime 1.17 leaves what a product over no
-        # columns gives as it finds it.
-        size = f"{name}.size"
+        width, size = len(self._array(site.norm.input[1])), f"{name}.size"
         shapes: dict[str, tuple[int | str, ...]] = {
             "down.weight": (width, size), "down.bias": (size,), "up.weight": (size, width),
             "up.bias": (width,),
         }  # fmt: skip
-        inputs = {part: self._zeros(f"{name}.{part}", shape, 1) for part, shape in shapes.items()}
-        down = edit.add("MatMul", [site.dense, inputs["down.weight"]])
-        down = edit.add("Add", [down, inputs["down.bias"]])
-        hidden = edit.add("Mul", [down, edit.add("Sigmoid", [down])])  # silu
-        up = edit.add("MatMul", [hidden, inputs["up.weight"]])
-        return edit.add("Add", [site.dense, edit.add("Add", [up, inputs["up.bias"]])])
+        parts = {part: self._zeros(f"{name}.{part}", shape) for part, shape in shapes.items()}
+        own = list(site.total.input)
+        place = max(place for place, one in enumerate(own) if one == site.dense)
 
-    def _zeros(self, name: str, shape: Sequence[int | str], free: int) -> str:
-        """An input whose default is 0, and of a length where it may have any."""
-        default = np.zeros([free if isinstance(one, str) else one for one in shape], _FLOAT)
+        def adapted() -> str:
+            down = edit.add("MatMul", [site.dense, parts["down.weight"]])
+            down = edit.add("Add", [down, parts["down.bias"]])
+            hidden = edit.add("Mul", [down, edit.add("Sigmoid", [down])])  # silu
+            up = edit.add("MatMul", [hidden, parts["up.weight"]])
+            changed = edit.add("Add", [site.dense, edit.add("Add", [up, parts["up.bias"]])])
+            return edit.again(site.total, [*own[:place], changed, *own[place + 1 :]])
+
+        self._where_fed(
+            parts["down.bias"], site.total, adapted, lambda: edit.again(site.total, own)
+        )
+
+    def _average(self, attention: Attention) -> None:
+        """What an attention averages, with a prefix or as it was."""
+        edit, name = self._edit, f"past_key_values.{attention.layer}"
+        shape = (1, attention.heads, f"{name}.length", attention.width)
+        key, value = (self._zeros(f"{name}.{part}", shape) for part in ("key", "value"))
+        own = attention.average.input[1]
+        if not self._texts:
+            # Expand takes a length of 1 as any: only the number of texts counts.
+            texts = edit.add("Shape", [own], start=0, end=1)
+            ones = edit.constant(np.ones(3, np.int64))
+            self._texts = edit.add("Concat", [texts, ones], axis=0)
+
+        def averaged(scores: str, values: str) -> str:
+            weights = edit.again(attention.softmax, [scores])
+            return edit.again(attention.average, [weights, values])
+
+        def prefixed() -> str:
+            scores = edit.add(
+                "Concat", [self._scores(attention, key), attention.softmax.input[0]], axis=3
+            )
+            texts = edit.add("Expand", [value, self._texts])
+            return averaged(scores, edit.add("Concat", [texts, own], axis=2))
+
+        self._where_fed(
+            key, attention.average, prefixed, lambda: averaged(attention.softmax.input[0], own)
+        )
+
+    def _where_fed(
+        self, fed: str, node: NodeProto, then: Callable[[], str], otherwise: Callable[[], str]
+    ) -> None:
+        """Put nodes in a node's place: some where an input holds any number, else others.
+
+        What nobody feeds then costs the question, a hundredth of a pass or two in all, and not
+        what additions of zeros and copies cost.
+        """
+        edit = self._edit
+        some = edit.add("Greater", [edit.add("Size", [fed]), edit.constant(np.int64(0))])
+        edit.choose(some, node.output[0], then=then, otherwise=otherwise)
+
+    def _zeros(self, name: str, shape: Sequence[int | str]) -> str:
+        """An input whose default is 0, and of no length where it may have any."""
+        default = np.zeros([0 if isinstance(one, str) else one for one in shape], _FLOAT)
         return self._edit.optional(name, default, shape)
 
     def _norm(self, site: Site) -> None:
@@ -147,11 +195,9 @@ class _Surgeon:
             raise ExportError("no place for adapters: a LayerNormalization's weights vary")
         return array
 
-    def _scores(self, attention: Attention) -> str:
-        """What a softmax takes: the scores of the prefix in front of the text's own."""
-        edit, name = self._edit, f"past_key_values.{attention.layer}"
-        shape = (1, attention.heads, f"{name}.length", attention.width)
-        key = self._zeros(f"{name}.key", shape, 0)
+    def _scores(self, attention: Attention, key: str) -> str:
+        """The scores of a prefix."""
+        edit = self._edit
         # Scaled first: onnxruntime multiplies with what is turned last without turning it.
         for scale in attention.key_scales:
             key = self._scaled(key, scale)
@@ -159,20 +205,7 @@ class _Surgeon:
         scores = edit.add("MatMul", [attention.product.input[0], turned])
         for scale in attention.score_scales:
             scores = self._scaled(scores, scale)
-        return edit.add("Concat", [scores, attention.softmax.input[0]], axis=3)
+        return scores
 
     def _scaled(self, name: str, scale: Scale) -> str:
         return self._edit.add(scale.operator, [name, scale.number])
-
-    def _values(self, attention: Attention) -> str:
-        """The prefix's values, the same for all texts of a run, in front of the text's own."""
-        edit, name = self._edit, f"past_key_values.{attention.layer}"
-        shape = (1, attention.heads, f"{name}.length", attention.width)
-        value = self._zeros(f"{name}.value", shape, 0)
-        own = self._own[attention.layer]
-        if not self._texts:
-            # Expand takes a length of 1 as any: only the number of texts counts.
-            texts = edit.add("Shape", [own], start=0, end=1)
-            ones = edit.constant(np.ones(3, np.int64))
-            self._texts = edit.add("Concat", [texts, ones], axis=0)
-        return edit.add("Concat", [edit.add("Expand", [value, self._texts]), own], axis=2)

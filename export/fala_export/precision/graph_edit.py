@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto, TensorProto
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 _FEW = 8  # numbers of a constant that may stand in the graph twice
 
@@ -91,11 +91,7 @@ class GraphEdit:
         """
         from onnx import TensorProto, helper
 
-        for node in self._nodes:
-            for names in (node.input, node.output):
-                for position, one in enumerate(names):
-                    if one == name:
-                        names[position] = output
+        _rename(self._nodes, lambda one: output if one == name else one)
         given = helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)
         self._model.graph.output.append(given)
 
@@ -120,7 +116,7 @@ class GraphEdit:
         operator: str,
         inputs: list[str],
         output: str | None = None,
-        **attributes: int | str | list[int],
+        **attributes: int | str | list[int] | GraphProto,
     ) -> str:
         """Put a node with one output in, and give the output's name."""
         return self.add_many(operator, inputs, [output or self._name()], **attributes)[0]
@@ -130,13 +126,49 @@ class GraphEdit:
         operator: str,
         inputs: list[str],
         outputs: list[str],
-        **attributes: int | str | list[int],
+        **attributes: int | str | list[int] | GraphProto,
     ) -> list[str]:
         """Put a node with named outputs in, and give their names."""
         from onnx import helper
 
         self._nodes.append(helper.make_node(operator, inputs, outputs, **attributes))
         return outputs
+
+    def again(self, node: NodeProto, inputs: list[str]) -> str:
+        """Put a node with one output in that is like another, and give the output's name."""
+        copy = type(node)()
+        copy.CopyFrom(node)
+        copy.input[:], copy.output[:] = inputs, [self._name()]
+        self._nodes.append(copy)
+        return copy.output[0]
+
+    def choose(
+        self, condition: str, output: str, *, then: Callable[[], str], otherwise: Callable[[], str]
+    ) -> None:
+        """Put in a node that runs one of two inner graphs.
+
+        Args:
+            condition: Name of a truth value.
+            output: Name of the float value that the node gives.
+            then: Puts in the nodes that run where it is true, and gives the name of their result.
+            otherwise: The same, where it is not.
+        """
+        self.add(
+            "If",
+            [condition],
+            output,
+            then_branch=self._inner(then),
+            else_branch=self._inner(otherwise),
+        )
+
+    def _inner(self, put: Callable[[], str]) -> GraphProto:
+        """The nodes that a function puts in, as a graph of their own; constants stay outside."""
+        from onnx import TensorProto, helper
+
+        outer, self._nodes = self._nodes, []
+        result = helper.make_tensor_value_info(put(), TensorProto.FLOAT, None)
+        inner, self._nodes = self._nodes, outer
+        return helper.make_graph(inner, "branch", [], [result])
 
     def finish(self) -> bytes:
         """Serialize the new graph, without what only people and debuggers read."""
@@ -166,23 +198,39 @@ def compact(model: ModelProto) -> bytes:
         model: An ``onnx.ModelProto``; changed in place.
     """
     graph = model.graph
-    del graph.value_info[:]
-    if any(_has_graph(node) for node in graph.node):
-        return bytes(model.SerializeToString(deterministic=True))  # inner graphs name outer values
     short: dict[str, str] = {}
     kept = {value.name for value in [*graph.input, *graph.output]}
+    _rename(
+        graph.node, lambda name: name if name in kept else short.setdefault(name, f"t{len(short)}")
+    )
+    for tensor in graph.initializer:
+        tensor.name = short.get(tensor.name, tensor.name)
+    _clear(graph)
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def _rename(nodes: Iterable[NodeProto], named: Callable[[str], str]) -> None:
+    """Give the values of nodes other names, in inner graphs too, which name outer values."""
+    for node in nodes:
+        for names in (node.input, node.output):
+            for position, name in enumerate(names):
+                if name:  # an empty name is an optional input that is left out
+                    names[position] = named(name)
+        for graph in _graphs(node):
+            for value in [*graph.input, *graph.output, *graph.initializer]:
+                value.name = named(value.name)
+            _rename(graph.node, named)
+
+
+def _clear(graph: GraphProto) -> None:
+    """Take out what only people and debuggers read."""
+    del graph.value_info[:]
     for node in graph.node:
         node.ClearField("name")
         node.ClearField("doc_string")
         del node.metadata_props[:]
-        for names in (node.input, node.output):
-            for position, name in enumerate(names):
-                # An empty name is an optional input that is left out.
-                if name and name not in kept:
-                    names[position] = short.setdefault(name, f"t{len(short)}")
-    for tensor in graph.initializer:
-        tensor.name = short.get(tensor.name, tensor.name)
-    return bytes(model.SerializeToString(deterministic=True))
+        for inner in _graphs(node):
+            _clear(inner)
 
 
 def _array(tensor: TensorProto) -> NDArray[Any]:
@@ -209,11 +257,18 @@ def _without_aliases(nodes: list[NodeProto], constants: set[str]) -> list[NodePr
     return rest
 
 
-def _has_graph(node: NodeProto) -> bool:
-    return any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
+def _graphs(node: NodeProto) -> list[GraphProto]:
+    """The inner graphs of a node."""
+    return [
+        graph
+        for attribute in node.attribute
+        for graph in ([attribute.g] if attribute.HasField("g") else attribute.graphs)
+    ]
 
 
 def _inputs(node: NodeProto) -> list[str]:
     """What a node takes, in its inner graphs too."""
-    inner = [graph for attribute in node.attribute for graph in (attribute.g, *attribute.graphs)]
-    return [*node.input, *(name for graph in inner for sub in graph.node for name in _inputs(sub))]
+    return [
+        *node.input,
+        *(name for graph in _graphs(node) for inner in graph.node for name in _inputs(inner)),
+    ]

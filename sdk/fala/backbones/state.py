@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from fala.audit.optional import form_of
 from fala.errors import BundleFormatError, safe_line
 
+_LAST = ".up.bias"  # what an adapter adds last, which has no columns
+
 Shape = tuple["int | None", ...]
 """Lengths of an input's axes; None for one that a state chooses."""
 
@@ -199,7 +201,16 @@ def check_inputs(state: EncoderState, shapes: Mapping[str, Shape]) -> None:
 def fed(state: EncoderState) -> dict[str, NDArray[np.float32]]:
     """What a run is fed of a state: nothing that is empty, which is the same as left out."""
     # onnxruntime 1.17 leaves what a product over no columns gives as it finds it.
-    return {name: array for name, array in state.inputs.items() if array.size}
+    inputs = {name: array for name, array in state.inputs.items() if array.size}
+    for name in [name for name in inputs if name.endswith(_LAST)]:
+        group = name.removesuffix(_LAST)
+        if f"{group}.down.bias" not in inputs:
+            # A graph asks by the columns whether there is an adapter: one of zeros says so.
+            width = len(inputs[name])
+            shapes = {"down.weight": (width, 1), "down.bias": (1,), "up.weight": (1, width)}
+            for part, shape in shapes.items():
+                inputs[f"{group}.{part}"] = np.zeros(shape, np.float32)
+    return inputs
 
 
 def prefix(given: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
