@@ -46,6 +46,11 @@ class Site:
     total: NodeProto
     norm: NodeProto
 
+    @property
+    def inputs(self) -> str:
+        """What the names of its adapter's inputs begin with."""
+        return f"adapter.{self.layer}.{self.name}"
+
 
 @dataclass(frozen=True)
 class Attention:
@@ -72,6 +77,11 @@ class Attention:
     score_scales: Sequence[Scale]
     softmax: NodeProto
     average: NodeProto
+
+    @property
+    def inputs(self) -> str:
+        """What the names of its prefix's inputs begin with."""
+        return f"past_key_values.{self.layer}"
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,13 @@ and every writer, and what a task or a writer adds is a handful of arrays a run,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
 from fala import ExportError
 from fala_export.optional.structure import Attention, Scale, Site, Structure
 from fala_export.precision.graph_edit import GraphEdit
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
 
 #: Where products are computed, whatever a graph's weights are stored in.
 _FLOAT = np.float32
@@ -94,10 +90,23 @@ class _Surgeon:
         self._norms = {site.norm.output[0]: site for site in sites}
         self._softmaxes = {one.softmax.output[0] for one in attentions}
         self._averages = {one.average.output[0]: one for one in attentions}
+        self._adapted = self._prefixed = ""  # names of whether there is any adapter, any prefix
         self._texts = ""  # name of the shape (number of texts, 1, 1, 1)
 
     def operate(self) -> bytes:
         """Put all nodes back; gives the new model."""
+        if self._totals:
+            biases = [
+                self._zeros(f"{site.inputs}.down.bias", (f"{site.inputs}.size",))
+                for site in self._totals.values()
+            ]
+            self._adapted = self._any([self._edit.add("Concat", biases, axis=0)])
+        if self._averages:
+            keys = [
+                self._zeros(f"{one.inputs}.key", self._prefix(one))
+                for one in self._averages.values()
+            ]
+            self._prefixed = self._any(keys)
         for node in self._edit.source:
             name = node.output[0]
             if site := self._totals.get(name):
@@ -117,33 +126,37 @@ class _Surgeon:
 
     def _sum(self, site: Site) -> None:
         """The sum at a sub-layer's end, with an adapter or as it was."""
-        edit, name = self._edit, f"adapter.{site.layer}.{site.name}"
-        width, size = len(self._array(site.norm.input[1])), f"{name}.size"
-        shapes: dict[str, tuple[int | str, ...]] = {
-            "down.weight": (width, size), "down.bias": (size,), "up.weight": (size, width),
-            "up.bias": (width,),
-        }  # fmt: skip
-        parts = {part: self._zeros(f"{name}.{part}", shape) for part, shape in shapes.items()}
+        edit, name, size = self._edit, site.inputs, f"{site.inputs}.size"
+        width = len(self._array(site.norm.input[1]))
+        down_weight, up_weight, up_bias = (
+            self._zeros(f"{name}.{part}", shape)
+            for part, shape in (
+                ("down.weight", (width, size)), ("up.weight", (size, width)), ("up.bias", (width,)),
+            )
+        )  # fmt: skip
         own = list(site.total.input)
         place = max(place for place, one in enumerate(own) if one == site.dense)
 
         def adapted() -> str:
-            down = edit.add("MatMul", [site.dense, parts["down.weight"]])
-            down = edit.add("Add", [down, parts["down.bias"]])
+            down = edit.add(
+                "Add", [edit.add("MatMul", [site.dense, down_weight]), f"{name}.down.bias"]
+            )
             hidden = edit.add("Mul", [down, edit.add("Sigmoid", [down])])  # silu
-            up = edit.add("MatMul", [hidden, parts["up.weight"]])
-            changed = edit.add("Add", [site.dense, edit.add("Add", [up, parts["up.bias"]])])
+            up = edit.add("Add", [edit.add("MatMul", [hidden, up_weight]), up_bias])
+            changed = edit.add("Add", [site.dense, up])
             return edit.again(site.total, [*own[:place], changed, *own[place + 1 :]])
 
-        self._where_fed(
-            parts["down.bias"], site.total, adapted, lambda: edit.again(site.total, own)
+        edit.choose(
+            self._adapted,
+            site.total.output[0],
+            then=adapted,
+            otherwise=lambda: edit.again(site.total, own),
         )
 
     def _average(self, attention: Attention) -> None:
         """What an attention averages, with a prefix or as it was."""
-        edit, name = self._edit, f"past_key_values.{attention.layer}"
-        shape = (1, attention.heads, f"{name}.length", attention.width)
-        key, value = (self._zeros(f"{name}.{part}", shape) for part in ("key", "value"))
+        edit, key = self._edit, f"{attention.inputs}.key"
+        value = self._zeros(f"{attention.inputs}.value", self._prefix(attention))
         own = attention.average.input[1]
         if not self._texts:
             # Expand takes a length of 1 as any: only the number of texts counts.
@@ -162,21 +175,26 @@ class _Surgeon:
             texts = edit.add("Expand", [value, self._texts])
             return averaged(scores, edit.add("Concat", [texts, own], axis=2))
 
-        self._where_fed(
-            key, attention.average, prefixed, lambda: averaged(attention.softmax.input[0], own)
+        edit.choose(
+            self._prefixed,
+            attention.average.output[0],
+            then=prefixed,
+            otherwise=lambda: averaged(attention.softmax.input[0], own),
         )
 
-    def _where_fed(
-        self, fed: str, node: NodeProto, then: Callable[[], str], otherwise: Callable[[], str]
-    ) -> None:
-        """Put nodes in a node's place: some where an input holds any number, else others.
+    def _prefix(self, attention: Attention) -> tuple[int | str, ...]:
+        """Shape of a prefix's keys, and of its values."""
+        return 1, attention.heads, f"{attention.inputs}.length", attention.width
 
-        What nobody feeds then costs the question, a hundredth of a pass or two in all, and not
-        what additions of zeros and copies cost.
+    def _any(self, names: list[str]) -> str:
+        """Whether values hold any number: what is fed then runs, else what the graph had.
+
+        Asked once for all layers: by layer it costs hundredths of a small model's pass.
         """
         edit = self._edit
-        some = edit.add("Greater", [edit.add("Size", [fed]), edit.constant(np.int64(0))])
-        edit.choose(some, node.output[0], then=then, otherwise=otherwise)
+        sizes = [edit.add("Size", [name]) for name in names]
+        most = edit.add("Max", sizes) if len(sizes) > 1 else sizes[0]
+        return edit.add("Greater", [most, edit.constant(np.int64(0))])
 
     def _zeros(self, name: str, shape: Sequence[int | str]) -> str:
         """An input whose default is 0, and of no length where it may have any."""
@@ -185,7 +203,7 @@ class _Surgeon:
 
     def _norm(self, site: Site) -> None:
         for place, part in ((1, "weight"), (2, "bias")):
-            name = f"adapter.{site.layer}.{site.name}.norm.{part}"
+            name = f"{site.inputs}.norm.{part}"
             # Layers may share their norm; each has inputs of its own.
             site.norm.input[place] = self._edit.optional(name, self._array(site.norm.input[place]))
 

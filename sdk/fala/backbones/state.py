@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fala.audit.optional import form_of
 from fala.errors import BundleFormatError, safe_line
 
-_LAST = ".up.bias"  # what an adapter adds last, which has no columns
+_BIASES = (".down.bias", ".up.bias")  # of an adapter; the second has no bottleneck's length
 
 Shape = tuple["int | None", ...]
 """Lengths of an input's axes; None for one that a state chooses."""
@@ -198,18 +198,26 @@ def check_inputs(state: EncoderState, shapes: Mapping[str, Shape]) -> None:
             )
 
 
-def fed(state: EncoderState) -> dict[str, NDArray[np.float32]]:
-    """What a run is fed of a state: nothing that is empty, which is the same as left out."""
-    # onnxruntime 1.17 leaves what a product over no columns gives as it finds it.
+def fed(state: EncoderState, shapes: Mapping[str, Shape]) -> dict[str, NDArray[np.float32]]:
+    """What a run is fed of a state that fits a graph.
+
+    Nothing that is empty, which is the same as left out. Where any adapter is fed, all of the
+    graph's are: it asks once whether there are some.
+
+    Args:
+        state: The state.
+        shapes: The graph's optional inputs.
+    """
     inputs = {name: array for name, array in state.inputs.items() if array.size}
-    for name in [name for name in inputs if name.endswith(_LAST)]:
-        group = name.removesuffix(_LAST)
-        if f"{group}.down.bias" not in inputs:
-            # A graph asks by the columns whether there is an adapter: one of zeros says so.
-            width = len(inputs[name])
-            shapes = {"down.weight": (width, 1), "down.bias": (1,), "up.weight": (1, width)}
-            for part, shape in shapes.items():
-                inputs[f"{group}.{part}"] = np.zeros(shape, np.float32)
+    if any(name.endswith(_BIASES) for name in inputs):
+        for name, shape in shapes.items():
+            site = name.removesuffix(_BIASES[1])
+            if site != name and f"{site}{_BIASES[0]}" not in inputs:
+                # A column of zeros: onnxruntime 1.17 leaves what a product over no columns gives
+                # as it finds it.
+                inputs[f"{site}.down.weight"] = np.zeros((shape[0] or 0, 1), np.float32)
+                inputs[f"{site}.down.bias"] = np.zeros(1, np.float32)
+                inputs[f"{site}.up.weight"] = np.zeros((1, shape[0] or 0), np.float32)
     return inputs
 
 
