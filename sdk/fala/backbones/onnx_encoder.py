@@ -312,6 +312,7 @@ class OnnxEncoder:
         last = self._last
         if last is None or last[0] is not state:
             self.check_state(state)
+            self._last = last = None  # two tasks' arrays at once would double their memory
             self._last = last = state, fed(state, self._optional)
         return last[1]
 
