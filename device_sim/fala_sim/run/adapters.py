@@ -44,11 +44,11 @@ ADAPTER_KINDS: tuple[Kind, ...] = (
 #: The size that spans and first scales are of (the paper, section 3.6), and the deviation of the
 #: first weights everywhere else.
 SIZE, SCALE = 64, 1e-2
-#: Sizes of the comparison, and those of the curve besides.
-COMPARED, SIZES = (SIZE, 8), (2, 4, 16, 32, 128, 256)
+#: Sizes of the comparison, and those of the curve besides: the ends first, which tell most.
+COMPARED, SIZES = (SIZE, 8), (2, 256, 16, 4, 32, 128)
 #: Top layers that are trained for the curve, where the model has more.
 TOP_LAYERS = (1, 2, 3, 5, 7, 9, 11)
-#: The other deviations of the first weights: the ends first, which tell most.
+#: The other deviations of the first weights: the ends first, too.
 SCALES = (1.0, 1e-7, 1e-1, 1e-4, 1e-3, 1e-5, 1e-6)
 
 _FULL = Trial("adapter", "full", "", ("--method", "full"))
@@ -70,11 +70,11 @@ def trials(kinds: Sequence[Kind], layers: int) -> list[Trial]:
         found.append(_FULL)
         found += [_adapters("adapter", size) for size in COMPARED if size != SIZE]
     if "adapter-size" in kinds:
-        found += [_adapters("adapter-size", size) for size in SIZES]
         found.append(Trial("adapter-size", "norms", "", ("--method", "norms")))
         for count in (count for count in TOP_LAYERS if count < layers):
             options = ("--method", "top-k", "--layers", str(count))
             found.append(Trial("adapter-size", "top-k", str(count), options))
+        found += [_adapters("adapter-size", size) for size in SIZES]
     if "adapter-init" in kinds:
         for scale in SCALES:
             options = ("--size", str(SIZE), "--init-scale", repr(scale))
