@@ -198,8 +198,6 @@ class Installed(Task):
         named = sorted(move.task.store.adapter for move in moves[1:])
         try:
             with self.swap, self.expecting(own.before):
-                bundles = [one for move in moves for one in (move.bundle, move.before.bundle)]
-                sources = {source for bundle in bundles for source in _sources(bundle)}
                 with store.transaction():
                     if store.adapters() != named:
                         raise DeviceChangedError(f"{self.path}: its adapters are others meanwhile")
@@ -212,6 +210,12 @@ class Installed(Task):
                         sources = self._kept(installed)
                     else:
                         trial = generation
+                        sources = {
+                            source
+                            for move in moves
+                            for bundle in (move.bundle, move.before.bundle)
+                            for source in _sources(bundle)
+                        }
                         self.trials.begin(record.name, generation)
                         note_version(store, own.bundle.manifest, own.before.bundle.manifest)
                     store.prune(sources)
