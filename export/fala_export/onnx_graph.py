@@ -63,6 +63,7 @@ def encoder_graph(encoder: SentenceEncoder) -> bytes:
     except Exception as error:  # tracing runs the model's own code: anything may come out
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ExportError(f"the model cannot be traced to ONNX: {reason[0]}") from error
+    _fold_lengths(graph)
     _append_pooling(graph, encoder)
     onnx.checker.check_model(graph, full_check=True)
     return bytes(graph.SerializeToString())
@@ -92,6 +93,35 @@ def _without_token_types(config: OnnxConfig) -> OnnxConfig:
 
     config.__class__ = OneText
     return config
+
+
+def _fold_lengths(model: ModelProto) -> None:
+    """Put constants where a graph asks for lengths that are the same for all texts.
+
+    A traced attention works out its scale from how wide the heads of what it is given are, layer by
+    layer: 2 to 3 % of a small model's pass in int8.
+    """
+    from onnx import numpy_helper, shape_inference
+
+    graph = model.graph
+    inferred = shape_inference.infer_shapes(model, data_prop=True).graph.value_info
+    axes = {value.name: value.type.tensor_type.shape.dim for value in inferred}
+    makers = {output: node for node in graph.node for output in node.output}
+    constants = {
+        name: node.attribute[0].t for name, node in makers.items() if node.op_type == "Constant"
+    }
+    for node in [node for node in graph.node if node.op_type == "Slice"]:
+        shape, bounds = makers.get(node.input[0]), node.input[1:3]
+        if shape is None or shape.op_type != "Shape" or shape.attribute or len(node.input) == 5:
+            continue
+        if any(name not in constants for name in bounds):
+            continue
+        start, end = (int(numpy_helper.to_array(constants[name]).item()) for name in bounds)
+        asked = axes.get(shape.input[0], [])[start:end]
+        if asked and all(axis.HasField("dim_value") for axis in asked):
+            lengths = np.array([axis.dim_value for axis in asked], np.int64)
+            graph.initializer.append(numpy_helper.from_array(lengths, node.output[0]))
+            graph.node.remove(node)
 
 
 def _append_pooling(model: ModelProto, encoder: SentenceEncoder) -> None:
