@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 
 from fala import Backbone, Bundle, DataError, Head
@@ -20,7 +19,7 @@ from fala_sim.metric.quality import decisions, figures
 from fala_sim.records import Key
 from fala_sim.run.made import Giving, Made, Spent
 from fala_sim.run.scoring import rounded
-from fala_sim.run.trainings import folder_name, rows_of, said_once
+from fala_sim.run.trainings import folder_name, rows_of, said_once, showing
 from fala_sim.run.vendor import train_adapter
 from fala_sim.situation import Logits
 
@@ -215,10 +214,7 @@ def _trained(
     named = "-".join(filter(None, (folder_name(key), rate)))
     folder = task.folder / named
     bundle, work = folder / "task.fala", folder / "training"
-
-    def say(line: str) -> None:
-        if "loss" in line or "accuracy" in line or "continuing" in line:
-            click.echo(f"{task.data} {named}: {line}", err=True)
+    say = showing(f"{task.data} {named}", "loss", "accuracy", "continuing")
 
     def train() -> dict[str, Any]:
         more = ("--learning-rate", rate) if rate else ()

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,7 +25,7 @@ from fala_sim.records import Key
 from fala_sim.run.made import Giving, Made, Spent
 from fala_sim.run.prompt_rows import Group, Written
 from fala_sim.run.scoring import rounded
-from fala_sim.run.trainings import folder_name, rows_of, said_once
+from fala_sim.run.trainings import folder_name, rows_of, said_once, showing
 from fala_sim.run.vendor import ask_prompts, train_prompts
 from fala_sim.situation import Logits, Release, Situation, User, Vectors
 
@@ -104,7 +103,8 @@ def train(
     start = time.perf_counter()
     answers = folder / _ANSWERS
     if not answers.is_file():
-        ask_prompts(folder / "training" / "model", task.written.asked, answers)
+        say = showing(f"{task.data} {folder.name}", "answering")
+        ask_prompts(folder / "training" / "model", task.written.asked, answers, say=say)
     head = _head(folder / "prompts.fala")
     training = said["training"]
     length = training["recipe"]["prompts_length"]
@@ -210,13 +210,9 @@ def personal_head(
 
 def _trained(task: Prepared, key: Key, options: Sequence[str]) -> tuple[Path, dict[str, Any]]:
     """The folder of a training and what the command said, from an earlier run if it is there."""
-    named = folder_name(key)
-    folder = task.folder / named
+    folder = task.folder / folder_name(key)
     bundle, work = folder / "prompts.fala", folder / "training"
-
-    def say(line: str) -> None:
-        if "loss" in line or "continuing" in line:
-            click.echo(f"{task.data} {named}: {line}", err=True)
+    say = showing(f"{task.data} {folder.name}", "loss", "continuing")
 
     def run() -> dict[str, Any]:
         (folder / _ANSWERS).unlink(missing_ok=True)  # of an earlier model

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import click
+
 from fala import DataError, FalaError
 from fala.vendor import Row, read_rows, write_atomically
 from fala_sim.engine.task import Call, Needs, Say, Task
@@ -152,6 +154,16 @@ def task_of(
 def folder_name(key: Key) -> str:
     """Of what a key's training leaves, in the folder of its data set."""
     return "-".join(filter(None, (key.kind, key.method, key.variant, str(key.seed))))
+
+
+def showing(name: str, *words: str) -> Say:
+    """Shows those lines of a command's progress that have one of some words, behind a name."""
+
+    def say(line: str) -> None:
+        if any(word in line for word in words):
+            click.echo(f"{name}: {line}", err=True)
+
+    return say
 
 
 def said_once(

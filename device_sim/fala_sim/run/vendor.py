@@ -135,20 +135,21 @@ def train_prompts(
         raise DataError(f"{name}: writers' prompts cannot be trained: {error}") from error
 
 
-def ask_prompts(model: Path, rows: Path, answers: Path) -> None:
+def ask_prompts(model: Path, rows: Path, answers: Path, *, say: Say) -> None:
     """Ask a model with writers' prompts for logits and embeddings of train and test rows.
 
     Args:
         model: What ``train_prompts`` left in its work folder.
         rows: With their writers.
         answers: Written, whole or not at all: an object of JSON a row.
+        say: Told what the command says of its progress.
 
     Raises:
         DataError: If it cannot be asked.
     """
     files = ("--evaluate", str(rows), "--out", str(answers))
     try:
-        _run("prompts", str(model), *files, "--embeddings")
+        _run("prompts", str(model), *files, "--embeddings", say=say)
     except RefusedError as error:
         raise DataError(f"writers' prompts cannot be asked: {error}") from error
 
