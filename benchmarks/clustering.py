@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.cluster import KMeans
 
-from fala.vendor import build_graph, cluster_graph, disagreements, unit_vectors
+from fala.release import build_graph, cluster_graph, disagreements, unit_vectors
 
 KMEANS_STEPS = 25
 

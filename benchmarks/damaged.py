@@ -36,8 +36,8 @@ from support.mutations import damage_cells, damage_file, damaged_rows
 from support.operations import FURTHER, PROBES, answers_of, prepared
 
 import fala
+from fala.release import load_rows
 from fala.testing import Say, labels_of, run_apart, texts
-from fala.vendor import load_rows
 
 LONGEST_SECONDS, LARGEST_GIB = 5.0, 1.0
 

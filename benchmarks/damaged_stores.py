@@ -28,8 +28,8 @@ import click
 import numpy as np
 
 import fala
-from fala.vendor import array_bytes
-from fala.vendor.layout import VECTORS, VOCABULARY, WORD_VECTORS
+from fala.release import array_bytes
+from fala.release.layout import VECTORS, VOCABULARY, WORD_VECTORS
 
 _STORE = "store.sqlite3"
 _WORDS, _TEXTS, _DIMENSION = 60, 40, 8

@@ -36,9 +36,9 @@ import click
 import numpy as np
 
 import fala
+from fala.playground.built_in import built_in
+from fala.release.layout import ONNX, ONNX_MODEL, ORT, ORT_MODEL, TOKENIZER
 from fala.testing.mutations import write_changed
-from fala.vendor import built_in
-from fala.vendor.layout import ONNX, ONNX_MODEL, ORT, ORT_MODEL, TOKENIZER
 
 SLOW, LARGE, STUCK = 5.0, 1 << 30, 60.0  # seconds, bytes, seconds
 _ROOM = 6 << 30  # of address space

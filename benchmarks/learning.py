@@ -21,8 +21,8 @@ import click
 import numpy as np
 
 import fala
-from fala.vendor import array_bytes
-from fala.vendor.layout import VECTORS, VOCABULARY, WORD_VECTORS
+from fala.release import array_bytes
+from fala.release.layout import VECTORS, VOCABULARY, WORD_VECTORS
 
 _WORDS = 2_000
 _LENGTH = 12

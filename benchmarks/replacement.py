@@ -38,7 +38,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fala
-from fala.vendor import OnnxEncoder, built_in, fit_bridge, load_rows
+from fala.playground.built_in import built_in
+from fala.release import OnnxEncoder, fit_bridge, load_rows
 
 TOPICS = (
     "film script ending comedy director actor critic sequel scene prize",

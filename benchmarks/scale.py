@@ -27,8 +27,9 @@ import click
 import numpy as np
 
 import fala
-from fala.vendor import array_bytes, built_in
-from fala.vendor.layout import VECTORS, VOCABULARY, WORD_VECTORS
+from fala.playground.built_in import built_in
+from fala.release import array_bytes
+from fala.release.layout import VECTORS, VOCABULARY, WORD_VECTORS
 
 _WORDS = 5_000
 _LENGTH = 12

@@ -35,7 +35,8 @@ import click
 import numpy as np
 
 import fala
-from fala.vendor import built_in, fit_bridge
+from fala.playground.built_in import built_in
+from fala.release import fit_bridge
 
 WORDS = "good bad film love dull plot fine actor boring great scene end awful fun long"
 WELCOME = {"good", "love", "fine", "great", "fun"}

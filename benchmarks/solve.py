@@ -24,7 +24,7 @@ import numpy as np
 import scipy.linalg
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from fala.vendor import GRID, Evidence, Problem, fit, probabilities
+from fala.release import GRID, Evidence, Problem, fit, probabilities
 
 
 def interleaved(

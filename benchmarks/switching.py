@@ -27,7 +27,7 @@ import numpy as np
 from support.ending import end
 
 import fala
-from fala.vendor import EncoderState, OnnxEncoder
+from fala.release import EncoderState, OnnxEncoder
 
 _WORD = "film "  # one token
 _AROUND = 2  # tokens that the tokenizer puts around a text

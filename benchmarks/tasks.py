@@ -28,8 +28,8 @@ import numpy as np
 from support.ending import end
 
 import fala
-from fala.vendor import EncoderState, OnnxEncoder
-from fala.vendor.adapters import write_adapter
+from fala.release import EncoderState, OnnxEncoder
+from fala.release.adapters import write_adapter
 
 TEXT = "a film that is good to see on a long evening " * 2
 LEARNED = [

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 import fala
-from fala.vendor import built_in
+from fala.playground.built_in import built_in
 
 FRIENDLY = ("What a lovely film", "Thank you for this", "I enjoyed the book", "A kind answer")
 RUDE = ("What a stupid film", "Nobody wants you here", "The book is garbage", "A vile answer")

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import fala
-from fala.vendor import fit_matrix, scores
+from fala.release import fit_matrix, scores
 
 TONES = ("What a lovely {}", "Nobody needs this {}", "Buy my {} now", "The {} is garbage")
 TOPICS = ("match", "film", "soup", "phone", "bank", "song", "hotel", "law", "garden", "train")

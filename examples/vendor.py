@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import fala
-from fala.vendor import built_in
+from fala.playground.built_in import built_in
 
 BACKBONE = built_in()["bert"]
 SUBJECTS = ("The train", "The soup", "This song", "The new phone", "My chair", "The garden")

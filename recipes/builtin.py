@@ -1,6 +1,6 @@
 """The recipe of the two models that ship inside the package.
 
-    python recipes/builtin.py --corpora DIR --work WORKDIR --out sdk/fala/demo/builtin
+    python recipes/builtin.py --corpora DIR --work WORKDIR --out sdk/fala/playground/builtin
 
 A rerun continues an interrupted one.
 """
@@ -16,7 +16,7 @@ import click
 
 from corpus import CORPORA, Document, documents, hold_out, sample_texts
 from fala import ExportError
-from fala.vendor.commands import Command
+from fala.cli.commands import Command
 from fala_export.backbone import ExportOptions, export_encoder, load, versions
 from fala_export.commands.options import JSON, show
 from fala_export.distillation.distil import Distillation, distil

@@ -14,7 +14,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.vendor import words, write_atomically
+from fala.release import words, write_atomically
 
 if TYPE_CHECKING:
     import torch

@@ -20,8 +20,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 import fala
-from fala.vendor import words
-from fala.vendor.sample import sample_rows
+from fala.playground.sample import sample_rows
+from fala.release import words
 from fala_sim.metric.statistics import over_users, score, total_cost
 from fala_sim.records import Record, read_records
 from fala_sim.show.plots.style import INK, MUTED, Plot, draw, look

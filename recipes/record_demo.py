@@ -96,7 +96,7 @@ def main(out: Path, width: int, height: int, speed: float, quality: int) -> None
     """Record the walk."""
     with tempfile.TemporaryDirectory() as folder:
         process = subprocess.Popen(
-            [sys.executable, "-m", "fala.page", "--no-browser", "--json",
+            [sys.executable, "-m", "fala.playground.page", "--no-browser", "--json",
              "--device-dir", f"{folder}/walk"],
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip

@@ -32,17 +32,17 @@ class Part(NamedTuple):
 #: The commands by name, in the order of the help.
 PARTS = {
     "demo": Part(
-        "fala.page.command:command",
+        "fala.playground.page.command:command",
         "See a personal model survive a new backbone: a page in your browser.",
         extra="demo",
     ),
     "replace": Part(
-        "fala.demo.command:command",
+        "fala.playground.command:command",
         "Replace the backbone under personal models, and see what survives.",
         program="fala-replace",
     ),
     "device": Part(
-        "fala.command.main:command", "Look after a device's folder.", program="fala-device"
+        "fala.cli.device:command", "Look after a device's folder.", program="fala-device"
     ),
     "export": Part(
         "fala_export.cli:main", "Turn models into bundles for FaLA's devices.",
@@ -56,7 +56,7 @@ PARTS = {
 
 
 class _Failure(click.ClickException):
-    exit_code = 1  # as in fala.vendor.commands, like the one below
+    exit_code = 1  # as in fala.cli.commands, like the one below
 
     def __init__(self, message: str) -> None:
         super().__init__(f"fala: {message}")

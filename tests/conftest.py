@@ -5,7 +5,7 @@ import pytest
 
 import checkout
 from fala.backbones import OnnxEncoder
-from fala.proving.odd import ODD
+from fala.slots.edge_cases import ODD
 
 # Hundreds of tiny releases are installed: their first load is here, but where that is tested.
 os.environ.setdefault("FALA_NO_CHILD_PROCESS", "1")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fala import DataError
-from fala.vendor.commands import SETTINGS, Group
-from fala.vendor.names import Described, Named
+from fala.cli.commands import SETTINGS, Group
+from fala.cli.names import Described, Named
 from fala_sim import names
 from fala_sim.convert.commands import convert_group
 from fala_sim.data.commands import data_group, data_sets

@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from fala import DataError
-from fala.vendor.commands import Command
+from fala.cli.commands import Command
 from fala_sim.records import PACKED, Key, Record, key_of, loose_records, read_packed
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from fala.vendor.commands import SETTINGS, Group, end_with_input
+from fala.cli.commands import SETTINGS, Group, end_with_input
 from fala_export.commands.adapter import adapter
 from fala_export.commands.backbone import backbone
 from fala_export.commands.bridge import bridge

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fala import Backbone
-from fala.vendor import Vectors
+from fala.release import Vectors
 from fala_export.progress import progress
 
 _CHUNK = 256  # texts between two steps of the progress

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from fala import Bundle, BundleFormatError, ExportError
-from fala.vendor import words
-from fala.vendor.adapters import config_of
-from fala.vendor.layout import LEXICAL, ONNX, ONNX_MODEL, TOKENIZER, VOCABULARY, WORD_VECTORS
+from fala.release import words
+from fala.release.adapters import config_of
+from fala.release.layout import LEXICAL, ONNX, ONNX_MODEL, TOKENIZER, VOCABULARY, WORD_VECTORS
 from fala_export.footprint import measure
 
 #: Tokens (words, for word vectors) of the texts that a bundle's cost is given for.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import ExportError
-from fala.vendor import temporary_folder
+from fala.release import temporary_folder
 from fala_export.quiet import quiet
 
 if TYPE_CHECKING:

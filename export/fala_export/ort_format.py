@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fala import ExportError
-from fala.vendor import temporary_folder
+from fala.release import temporary_folder
 from fala_export.quiet import quiet
 
 _ALIGNMENT = 16  # of the largest constants in the file

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Head
-from fala.vendor import Example, Vectors
+from fala.release import Example, Vectors
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession

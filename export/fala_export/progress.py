@@ -6,8 +6,8 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fala.vendor.progress import Bar
-from fala.vendor.progress import progress as shown
+from fala.cli.progress import Bar
+from fala.cli.progress import progress as shown
 
 _log = logging.getLogger("fala.export")
 
@@ -21,7 +21,7 @@ def progress(label: str, length: int = 0) -> Iterator[Bar]:
         length: Of the whole, in any unit; 0 where it cannot be told how far it is.
 
     Yields:
-        What is told of every step: see ``fala.vendor.progress``.
+        What is told of every step: see ``fala.cli.progress``.
     """
     with shown(label, length, _log) as bar:
         yield bar

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fala import Bundle, ExportError
-from fala.vendor import temporary_folder
+from fala.release import temporary_folder
 from fala_export.backbone import ExportOptions, export_encoder, load
 from fala_export.recipe import BackboneTable, Recipe, WordVectorsTable
 from fala_export.training.global_model import fit_frozen, train

@@ -45,7 +45,7 @@ from fala.examples import Example, Match, Pair
 from fala.model.bridge import Bridge
 from fala.model.heads import Head, PersonalModel
 from fala.model.prior import PopulationPrior
-from fala.replacement.budget import Budget, Progress
+from fala.personal.budget import Budget, Progress
 from fala.report import (
     AdapterInfo,
     Correlation,
@@ -57,14 +57,14 @@ from fala.report import (
     Report,
 )
 from fala.selection.representatives import Selection, select
+from fala.slots.repair import RepairReport
 from fala.solver.personal import fit_personal
 from fala.store.records import StoredExample
-from fala.store.repair import RepairReport
 from fala.updates.limits import UpdateLimits
 
 if TYPE_CHECKING:
-    from fala.demo.releases import sample_release
-    from fala.vendor.fitting import fit_bridge, fit_head
+    from fala.playground.releases import sample_release
+    from fala.release.fitting import fit_bridge, fit_head
 
 # An app that says nothing about logging hears nothing.
 logging.getLogger("fala").addHandler(logging.NullHandler())
@@ -141,11 +141,11 @@ if not TYPE_CHECKING:  # for a type checker the module would have every name
     def __getattr__(name: str) -> object:
         """What few need and takes time: the vendor's functions, and the version from metadata."""
         if name in ("fit_bridge", "fit_head"):
-            from fala.vendor import fitting
+            from fala.release import fitting
 
             return getattr(fitting, name)
         if name == "sample_release":
-            from fala.demo.releases import sample_release
+            from fala.playground.releases import sample_release
 
             return sample_release
         if name != "__version__":

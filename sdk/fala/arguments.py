@@ -10,7 +10,7 @@ from typing import SupportsIndex, TypeVar
 from fala.bundle.manifest import PRODUCT
 from fala.errors import BudgetError, DataError, shown
 from fala.examples import fault
-from fala.replacement.budget import Budget, Follower, Progress
+from fala.personal.budget import Budget, Follower, Progress
 from fala.store.records import StoredExample
 from fala.updates.limits import UpdateLimits
 

@@ -20,16 +20,16 @@ from fala.arguments import (
 )
 from fala.bundle.signature import Trust
 from fala.errors import MissingExtraError
-from fala.replacement.budget import Budget, Progress
-from fala.replacement.compare import Accept, accept_of
-from fala.replacement.preview import preview
-from fala.replacement.prompts import Prompts, mix_prompts, prompts_of
-from fala.replacement.refine import Refinement
-from fala.replacement.replace import replace
-from fala.replacement.reporting import refined_report, replaced_report
-from fala.replacement.stages import Stages
+from fala.personal.budget import Budget, Progress
+from fala.personal.compare import Accept, accept_of
+from fala.personal.preview import preview
+from fala.personal.prompts import Prompts, mix_prompts, prompts_of
+from fala.personal.refine import Refinement
+from fala.personal.replace import replace
+from fala.personal.reporting import refined_report, replaced_report
+from fala.personal.stages import Stages
 from fala.report import Preview, Report
-from fala.store.versions import newest_version
+from fala.slots.versions import newest_version
 from fala.tasks import DeviceTasks
 from fala.updates.layout import DEFAULT_PRODUCT
 from fala.updates.limits import UpdateLimits
@@ -110,7 +110,7 @@ class Device(DeviceTasks):
         any forward pass, and is then refined within the budget, as ``refine`` does. Without a
         bridge the first of the budget's texts are representatives, chosen by correlation
         clustering on the old embeddings. Before it is installed the new release answers odd texts,
-        in a process of its own (``fala.proving``), and here the device's own. The old model stays
+        in a process of its own (``fala.slots``), and here the device's own. The old model stays
         for ``rollback``, also where an app that was killed gives the release again, which answers
         already. Whatever goes wrong, the device answers as before, or by the first fit.
 

@@ -14,22 +14,22 @@ from typing import TypeVar
 from fala.arguments import path_of
 from fala.bundle.signature import Trust
 from fala.errors import DataError, DeviceError
+from fala.files import keep_private
 from fala.model.heads import label_name
-from fala.proving.prove import proven
 from fala.report import LearnReport
+from fala.slots.bundles import BUNDLES, SLOTS, install, open_release, slot_record
+from fala.slots.erasing import erase
+from fala.slots.health import REBUILT
+from fala.slots.health import STORE as _STORE
+from fala.slots.installed import Installed
+from fala.slots.repair import RepairReport, look, repair
+from fala.slots.task import POSITIVE
+from fala.slots.validation import proven
+from fala.slots.versions import note_version
 from fala.store.database import doctor
-from fala.store.erasing import erase
-from fala.store.health import REBUILT
-from fala.store.health import STORE as _STORE
-from fala.store.installed import Installed
 from fala.store.keeping import KeepText, keep_text_of
-from fala.store.private import keep_private
-from fala.store.repair import RepairReport, look, repair
 from fala.store.sealing import Key, seal_of
-from fala.store.slots import BUNDLES, SLOTS, install, open_release, slot_record
 from fala.store.store import Store
-from fala.store.task import POSITIVE
-from fala.store.versions import note_version
 
 _log = logging.getLogger("fala")
 

@@ -20,10 +20,10 @@ from fala.folder import DeviceFolder
 from fala.model.answering import Answering
 from fala.model.heads import PersonalModel, label_name
 from fala.model.losses import label_probabilities
-from fala.replacement.adapters import load
-from fala.replacement.learn import Learner
+from fala.personal.adapters import load
+from fala.personal.learn import Learner
 from fala.report import AdapterInfo, LearnReport
-from fala.store.erasing import scrub
+from fala.slots.erasing import scrub
 from fala.store.export import write_rows
 from fala.store.records import StoredExample
 from fala.store.store import Store

@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 import pytest
 
 import fala
+import fala.release
 import fala.testing
-import fala.vendor
 import pictures
 from checkout import ROOT
 from fala_sim.records import read_records
@@ -26,10 +26,10 @@ def test_every_name_of_the_apps_door_is_in_the_reference():
 
 
 def test_every_name_of_the_vendors_door_is_in_the_reference():
-    own = {f"fala.vendor.{name}" for name in set(fala.vendor.__all__) - set(fala.__all__)}
-    assert documented("vendor.md") == own
-    text = (REFERENCE / "vendor.md").read_text(encoding="utf-8")
-    for name in set(fala.vendor.__all__) & set(fala.__all__):
+    own = {f"fala.release.{name}" for name in set(fala.release.__all__) - set(fala.__all__)}
+    assert documented("release.md") == own
+    text = (REFERENCE / "release.md").read_text(encoding="utf-8")
+    for name in set(fala.release.__all__) & set(fala.__all__):
         assert f"[fala.{name}]" in text
 
 

@@ -14,7 +14,7 @@ import fala
 from adaptable import TEXTS, write_adapter_for, write_release_for_adapters
 from bundles import make_head
 from checkout import ROOT
-from fala.vendor import built_in
+from fala.playground.built_in import built_in
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.methods.method import EFFORT
 from fala_sim.metric.quality import figures
@@ -31,8 +31,8 @@ EXAMPLES = {f"examples/{name}.py" for name in ("app", "first", "researcher", "te
 
 COMMANDS = {
     "fala": ("fala_command", "main"),
-    "fala-replace": ("fala.demo.command", "command"),
-    "fala-device": ("fala.command.main", "command"),
+    "fala-replace": ("fala.playground.command", "command"),
+    "fala-device": ("fala.cli.device", "command"),
     "fala-export": ("fala_export.cli", "main"),
     "fala-sim": ("fala_sim.cli", "main"),
 }

@@ -10,7 +10,7 @@ import fala
 from checkout import ROOT
 from fala.bundle import archive, manifest, signature
 from fala.bundle import format as layout
-from fala.proving import odd
+from fala.slots import edge_cases as odd
 from fala.store import schema
 
 BUNDLE = (ROOT / "docs/reference/bundle-format.md").read_text(encoding="utf-8")

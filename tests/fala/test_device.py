@@ -13,7 +13,7 @@ from fala.bundle.reading import Bundle
 from fala.device import Device
 from fala.errors import BundleDigestError, BundleError, BundleMismatchError, DataError, DeviceError
 from fala.examples import Match, unique_texts
-from fala.replacement.budget import Budget
+from fala.personal.budget import Budget
 
 
 @pytest.fixture(scope="module")
@@ -325,7 +325,7 @@ def test_a_failed_create_leaves_nothing(tmp_path, releases, monkeypatch):
 
     (tmp_path / "empty").mkdir()
     with monkeypatch.context() as patch:
-        patch.setattr("fala.store.slots.write_archive", full)
+        patch.setattr("fala.slots.bundles.write_archive", full)
         for name in ("device", "empty"):
             with pytest.raises(DeviceError, match="No space left"):
                 Device.create(tmp_path / name, releases["binary"][0])

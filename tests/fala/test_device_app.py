@@ -15,7 +15,7 @@ from fala.bundle.reading import Bundle
 from fala.device import Device
 from fala.errors import BundleFormatError, BundleMismatchError, DataError, DeviceError
 from fala.examples import Match
-from fala.replacement.budget import Budget
+from fala.personal.budget import Budget
 from fala.solver.judge import f1_threshold
 
 

@@ -15,7 +15,7 @@ from fala.bundle.writing import write_release
 from fala.device import Device
 from fala.errors import DeviceChangedError, DeviceError
 from fala.model.heads import Head
-from fala.replacement.budget import Budget
+from fala.personal.budget import Budget
 
 
 @pytest.fixture(params=["the same object", "another process's"])
@@ -166,7 +166,7 @@ def test_a_creation_that_was_killed_is_called_again(tmp_path, releases, monkeypa
         elif left == "store":
             patch.setattr("fala.folder.install", stop)
         elif left == "bundles":
-            patch.setattr("fala.store.slots.write_archive", lambda path, files: (
+            patch.setattr("fala.slots.bundles.write_archive", lambda path, files: (
                 write_archive(path, files), stop()
             ))  # fmt: skip
         else:

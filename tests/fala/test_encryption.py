@@ -13,7 +13,7 @@ from bridged import PROBES, TEXTS
 from devices import halved, same, sql, state
 from fala.device import Device
 from fala.errors import DataError, DeviceError, FalaError
-from fala.replacement.budget import Budget
+from fala.personal.budget import Budget
 
 FIRST, SECOND = bytes(range(32)), bytes(range(32, 64))
 

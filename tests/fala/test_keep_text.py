@@ -11,7 +11,7 @@ from bridged import PROBES, TEXTS
 from devices import loss, same, sql, state, vendor_of
 from fala.device import Device
 from fala.errors import DataError, DeviceError
-from fala.replacement.budget import Budget
+from fala.personal.budget import Budget
 from fala.store.keeping import NOT_KEPT
 
 KEY = bytes(range(32))

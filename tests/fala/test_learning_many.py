@@ -7,7 +7,7 @@ import bridged
 import spoken
 from devices import sql
 from fala.device import Device
-from fala.replacement import learn
+from fala.personal import learn
 from fala.solver import fit as solver
 from fala.store.store import Store
 from spoken import OWN, TASTE

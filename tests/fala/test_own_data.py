@@ -12,8 +12,8 @@ from devices import sql
 from fala.device import Device
 from fala.errors import DataError, DeviceError, FalaError
 from fala.examples import Match
-from fala.replacement.budget import Budget
-from fala.vendor.rows import read_rows
+from fala.personal.budget import Budget
+from fala.release.user_rows import read_rows
 
 ODD = ["é\u2028\x85 new lines\r\n and \0 and \U0001f600", 'quotes " and \\ too', "\ufeffmark"]
 
@@ -106,7 +106,7 @@ def test_an_erasure_that_was_killed_can_be_made_anew(device, path, releases, mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("fala.store.erasing._overwrite", killed)
+        patch.setattr("fala.slots.erasing._overwrite", killed)
         with pytest.raises(KeyboardInterrupt):
             device.erase()
     with pytest.raises(DeviceError, match=r"call Device\.create again"):

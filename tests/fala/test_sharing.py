@@ -10,7 +10,7 @@ import pytest
 
 from bridged import PROBES, TEXTS
 from fala import Budget, Device, DeviceError
-from fala.replacement.fitting import fit_recalled as real
+from fala.personal.fitting import fit_recalled as real
 
 
 def together(*works):
@@ -174,7 +174,7 @@ def test_what_is_learned_while_word_vectors_are_fitted_counts(path, monkeypatch)
                 said.append(device.learn(["good good good bad"], ["0"]))
             return fitted
 
-        monkeypatch.setattr("fala.replacement.refine.fit_recalled", fit_recalled)
+        monkeypatch.setattr("fala.personal.refine.fit_recalled", fit_recalled)
         assert device.refine().labelled == len(TEXTS) + 1
         kept = device.predict(PROBES)
         device.fit()

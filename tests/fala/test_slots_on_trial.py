@@ -13,9 +13,9 @@ from devices import same, sql, state
 from fala.backbones import OnnxEncoder
 from fala.device import Device
 from fala.errors import BundleError, BundleFormatError, DeviceError
-from fala.replacement.budget import Budget
+from fala.personal.budget import Budget
+from fala.slots.trial import ANSWERS, ASKED, ODD, TRIES, Trials
 from fala.store.store import Store
-from fala.store.trial import ANSWERS, ASKED, ODD, TRIES, Trials
 
 LATER = ["good film", "bad plot", "a film I love", "dull and bad"]
 

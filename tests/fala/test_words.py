@@ -12,9 +12,9 @@ from devices import loss, same, sql, state
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_release
 from fala.device import Device
-from fala.lexical.ngrams import BUCKETS
-from fala.replacement.budget import Budget
+from fala.personal.budget import Budget
 from fala.solver import fit as solver
+from fala.text.ngrams import BUCKETS
 from spoken import OWN, PROBES, TASTE, TEXTS, UNKNOWN
 
 TRUTH = spoken.labels_of(PROBES, TASTE, OWN)

@@ -10,7 +10,7 @@ import torch
 
 from encoders import make_encoder
 from fala import ExportError
-from fala.vendor.adapters import stored_inputs
+from fala.release.adapters import stored_inputs
 from fala_export.adapters.bottleneck import Bottleneck, insert
 from fala_export.adapters.methods import (
     Method,

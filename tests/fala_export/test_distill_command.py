@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import warm
 from encoders import DIMENSION, make_encoder, write_encoder
 from fala import Bundle, fit_head
-from fala.vendor.rows import Row
+from fala.release.user_rows import Row
 from fala_export.cli import main
 from fala_export.distillation.survival import Task, load_task, score, survival
 from fala_export.distillation.texts import Texts

@@ -5,8 +5,8 @@ import pytest
 
 from bundles import make_head, write_word_vectors
 from fala import Bundle, DataError, write_release
-from fala.vendor import unique_texts
-from fala.vendor.fitting import fit_head, left_out_logits
+from fala.release import unique_texts
+from fala.release.fitting import fit_head, left_out_logits
 from fala_export.population.left_out import honest_logits
 from public_people import FILMS
 

@@ -15,7 +15,7 @@ from adapted import adapt, constant, noted, prefixed, random_state
 from bundles import onnx_model
 from fala import Bundle, BundleFormatError, ExportError
 from fala.audit.model import audit_model
-from fala.vendor import EncoderState, OnnxEncoder
+from fala.release import EncoderState, OnnxEncoder
 from fala_export.backbone import load
 from fala_export.cli import main
 from fala_export.onnx_graph import encoder_graph

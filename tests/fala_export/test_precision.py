@@ -16,7 +16,7 @@ import onnx
 
 from fala import ExportError
 from fala.audit.model import audit_model
-from fala.vendor import EncoderState, OnnxEncoder
+from fala.release import EncoderState, OnnxEncoder
 from fala_export.backbone import load
 from fala_export.onnx_graph import encoder_graph
 from fala_export.optional.surgery import add_optional_inputs

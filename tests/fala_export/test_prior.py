@@ -8,8 +8,8 @@ from scipy.special import expit
 
 from bundles import make_head, write_onnx, write_word_vector_release
 from fala import Bundle, DataError
-from fala.vendor import BIAS_DEVIATION
-from fala.vendor.one_fit import Inputs, TrainingSet, blocks_of, fit
+from fala.release import BIAS_DEVIATION
+from fala.release.one_fit import Inputs, TrainingSet, blocks_of, fit
 from fala_export.cli import main
 from fala_export.population.annotators import chunks, gather_annotators
 from fala_export.population.choice import FITS, _devices_loss, choose_prior, cut

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from fala.vendor import progress as module
+from fala.cli import progress as module
 from fala_export.progress import progress
 
 

@@ -12,7 +12,7 @@ from transformers import AutoModel
 from fala import Bundle, DataError, ExportError, Head
 from fala.backbones.context import context_of
 from fala.bundle.prompts import compiled, compiled_bytes
-from fala.vendor import Row, read_rows
+from fala.release import Row, read_rows
 from fala_export.backbone import ExportOptions
 from fala_export.models.encoder import load_encoder
 from fala_export.prompts.classifier import PromptedClassifier, predict

@@ -20,14 +20,14 @@ pytest.importorskip("optimum")
 
 import warm
 from fala import Bundle
-from fala.vendor import progress
+from fala.cli import progress
 from fala_export import backbone
 from fala_export.cli import main
 from fala_export.models import transformer_files
 from families import CORPUS, write_early_folder, write_model
 
 # On a machine so busy that a step takes seconds, no line about its progress comes between.
-PATIENT = "from fala.vendor import progress; progress._FIRST = 600.0"
+PATIENT = "from fala.cli import progress; progress._FIRST = 600.0"
 PROGRAM = f"{PATIENT}; from fala_export.cli import main; main(prog_name='fala-export')"
 
 

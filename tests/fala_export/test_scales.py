@@ -8,8 +8,8 @@ from threadpoolctl import threadpool_info
 
 from bundles import make_head, write_word_vector_release
 from fala import Bundle, Head
-from fala.vendor import one_fit
-from fala.vendor.one_fit import TrainingSet, fit
+from fala.release import one_fit
+from fala.release.one_fit import TrainingSet, fit
 from fala_export.cli import main
 from fala_export.population import release as commands
 from fala_export.population.annotators import gather_annotators

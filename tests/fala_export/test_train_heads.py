@@ -11,8 +11,8 @@ import torch
 from bundles import WORDS, make_head, write_word_vectors
 from encoders import DIMENSION, TEXTS, make_encoder
 from fala import Head, Match
-from fala.vendor import cross_entropy
-from fala.vendor.rows import Row
+from fala.release import cross_entropy
+from fala.release.user_rows import Row
 from fala_export.training.classifier import (
     BIAS_PACE,
     WEIGHT_PACE,

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fala import DataError, Match
-from fala.vendor.rows import Row
+from fala.release.user_rows import Row
 from fala_export.training.public_rows import PublicRows, divide, document_of, load_public_rows
 
 

@@ -8,7 +8,7 @@ import pytest
 from checkout import real_data
 from conversions import check, fails, run
 from fala.errors import DataError
-from fala.vendor.rows import gather_rows, read_rows
+from fala.release.user_rows import gather_rows, read_rows
 from fala_sim.convert.annotators import Document, convert
 from fala_sim.convert.lewidi import parse_documents, read_folder
 

@@ -5,7 +5,7 @@ import pytest
 
 from bundles import WORDS, write_word_vectors
 from fala import Bundle, Head, PersonalModel, Report, write_release
-from fala.vendor import fit_matrix
+from fala.release import fit_matrix
 from fala_sim.encoding import DeviceEncoder
 from fala_sim.meter import Stage
 from fala_sim.methods import fala_paper

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import fala
-from fala.vendor import built_in
+from fala.playground.built_in import built_in
 from fala_sim.profiles.limited import judge
 from fala_sim.profiles.profile import (
     LINPACK,

@@ -9,7 +9,7 @@ import pytest
 
 from driver import write
 from fala import Budget, Bundle, DataError, Device, Head, Match, write_release
-from fala.vendor import built_in
+from fala.playground.built_in import built_in
 from fala_sim.data_sets import Division, divide
 from fala_sim.digests import folder_digest
 from fala_sim.methods.fala_shipped import replaced

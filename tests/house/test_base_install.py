@@ -52,7 +52,7 @@ def test_a_device_works_in_a_base_install(tmp_path):
     code = """
 from pathlib import Path
 import fala
-from fala.vendor import built_in
+from fala.playground.built_in import built_in
 
 folder = Path(sys.argv[1])
 texts = [f"{word} number {i}" for i in range(12) for word in ("a good film", "an awful film")]
@@ -78,7 +78,7 @@ with fala.Device.open(folder / "device") as device:
 
 
 def test_the_command_works_in_a_base_install():
-    code = "from fala.demo.command import main; main()"
+    code = "from fala.playground.command import main; main()"
     printed = run(code, "--old", "glove", "--new", "bert", "--users", "1", "--budget", "20")
     assert "synthetic" in printed
 

@@ -100,7 +100,7 @@ def test_the_wheel_is_the_three_packages_and_the_plugin(built):
         for package in PACKAGES
         for file in files_in(package)
     } | {"fala_command.py", "pytest_fala.py"}
-    assert {f"fala/demo/builtin/{name}.fala" for name in ("bert", "glove")} < names
+    assert {f"fala/playground/builtin/{name}.fala" for name in ("bert", "glove")} < names
     assert {f"{package.name}/py.typed" for package in PACKAGES} < names
 
 

@@ -14,10 +14,10 @@ from fala.bundle.lexical import rounded
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_bundle, write_release
-from fala.lexical.lexicon import Lexicon
-from fala.lexical.ngrams import BUCKETS
 from fala.model.heads import Head
 from fala.model.lexical import Lexical
+from fala.text.lexicon import Lexicon
+from fala.text.ngrams import BUCKETS
 
 DIMENSION = 8
 WORDS = (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from fala.demo.command import command
+from fala.playground.command import command
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 _PROGRESS = re.compile(r"(: \d+%| \.\.\.)$")

@@ -2,7 +2,7 @@
 
 from click.testing import CliRunner
 
-from fala.vendor.rows import gather_rows, read_rows
+from fala.release.user_rows import gather_rows, read_rows
 from fala_sim.cli import main
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from bridged import PROBES
 from fala.bundle.reading import Bundle
-from fala.replacement.budget import Budget
+from fala.personal.budget import Budget
 from fala.solver.blocks import blocks_of, personal_of
 from fala.solver.fit import fit
 from fala.solver.judge import judge

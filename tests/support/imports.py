@@ -14,8 +14,8 @@ class Import:
 
     file: Path
     line: int
-    module: str  # "fala.vendor" in `from fala.vendor import words`
-    name: str | None  # "words" there, None in `import fala.vendor`
+    module: str  # "fala.release" in `from fala.release import words`
+    name: str | None  # "words" there, None in `import fala.release`
 
     @property
     def package(self):

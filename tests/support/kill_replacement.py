@@ -4,10 +4,10 @@ import pytest
 
 from fala.backbones import OnnxEncoder
 from fala.device import Device
-from fala.proving.odd import ODD
-from fala.replacement.encode import PROBES
-from fala.store import installed as module
-from fala.store import slots
+from fala.personal.encode import PROBES
+from fala.slots import bundles as slots
+from fala.slots import installed as module
+from fala.slots.edge_cases import ODD
 from fala.store.store import Store
 from fala.testing import PowerCuts, run_apart
 from fala.testing.processes import die

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from fala import Head, Match
-from fala.vendor import fit_matrix
+from fala.release import fit_matrix
 from fala_sim.encoding import KnownEncoder
 from fala_sim.situation import Release, Situation, User
 

@@ -6,7 +6,7 @@ import bridged
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_release
 from fala.examples import Match
-from fala.vendor.fitting import fit_head
+from fala.release.fitting import fit_head
 
 RANDOM = np.random.default_rng(7)
 #: A word that no backbone of these releases has in its vocabulary.

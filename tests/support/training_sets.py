@@ -4,13 +4,13 @@ import numpy as np
 import scipy.optimize
 
 from bundles import make_head
-from fala.lexical.rows import SparseRows
 from fala.model.losses import cross_entropy
 from fala.model.prior import PopulationPrior
 from fala.solver.fit import SLOPE_DEVIATION
 from fala.solver.gaussian import LOGIT_WEIGHT
 from fala.solver.training import Block, Inputs, TrainingSet
 from fala.solver.whitened import BIAS_DEVIATION
+from fala.text.sparse_rows import SparseRows
 
 D = 5
 THREE = ("a", "b", "c")

@@ -7,10 +7,10 @@ import sys
 from contextlib import contextmanager
 from dataclasses import replace
 
-from fala.page.notes import Notes
-from fala.page.posts import sample
-from fala.page.releases import RELEASES, sample_releases
-from fala.page.walk import Walk
+from fala.playground.page.notes import Notes
+from fala.playground.page.posts import sample
+from fala.playground.page.releases import RELEASES, sample_releases
+from fala.playground.page.visit import Walk
 
 PUBLIC = 150
 
@@ -50,7 +50,7 @@ def settle(walk):
 def served(folder, *options):
     """A server in a process of its own; the process and the address of its page."""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "fala.page", "--no-browser", "--json"]
+    command = [sys.executable, "-m", "fala.playground.page", "--no-browser", "--json"]
     process = subprocess.Popen(
         [*command, "--device-dir", str(folder), *options],
         stdout=subprocess.PIPE,

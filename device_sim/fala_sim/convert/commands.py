@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from fala.vendor.commands import Command, Group
+from fala.cli.commands import Command, Group
 from fala_sim.convert.conversion import Conversion
 from fala_sim.convert.formats import FORMATS, Format, Offers
 from fala_sim.convert.left_out import LeftOut

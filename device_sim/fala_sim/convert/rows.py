@@ -19,8 +19,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fala import DataError, Match
-from fala.vendor.rows import Row as FileRow
-from fala.vendor.rows import Rows, UserRows, load_rows
+from fala.release.user_rows import Row as FileRow
+from fala.release.user_rows import Rows, UserRows, load_rows
 from fala_sim.convert.conversion import (
     TEST_SHARE,
     Conversion,

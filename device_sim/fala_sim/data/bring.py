@@ -13,7 +13,7 @@ import pooch
 from filelock import FileLock, Timeout
 
 from fala import DataError
-from fala.vendor import write_atomically
+from fala.release import write_atomically
 from fala_sim.convert.formats import FORMATS
 from fala_sim.data.catalogue import DataSet, File
 from fala_sim.data.download import Resuming, published_md5

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from fala.vendor.commands import Group
-from fala.vendor.names import Named
+from fala.cli.commands import Group
+from fala.cli.names import Named
 
 _DATA_DIR = click.option(
     "--data-dir", type=click.Path(path_type=Path), envvar="FALA_DATA", show_envvar=True,

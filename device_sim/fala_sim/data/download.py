@@ -10,7 +10,7 @@ from pathlib import Path
 import requests
 
 from fala import DataError
-from fala.vendor.progress import progress
+from fala.cli.progress import progress
 
 _log = logging.getLogger("fala.sim.data")
 

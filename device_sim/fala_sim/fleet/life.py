@@ -19,7 +19,7 @@ import scipy.stats
 from numpy.typing import NDArray
 
 from fala import Budget, BundleError, Device, PersonalModel, Report, WorseModelError
-from fala.vendor.sample import new_reader
+from fala.playground.sample import new_reader
 from fala_sim.fleet.rows import DAYS, OFFERED, OUTCOMES
 from fala_sim.fleet.world import World
 from fala_sim.situation import Release

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from fala import DataError
-from fala.vendor import write_atomically
+from fala.release import write_atomically
 from fala_sim.engine.task import Call, Ended, Engine, Needs, Say, Task
 from fala_sim.fleet import rows
 from fala_sim.fleet.chunk import run

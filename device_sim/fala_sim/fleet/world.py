@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fala import Bundle, Head, add_bridge, fit_bridge, fit_head, write_release
-from fala.vendor import built_in
-from fala.vendor.sample import Post, new_posts, new_reader
+from fala.playground.built_in import built_in
+from fala.playground.sample import Post, new_posts, new_reader
 from fala_sim.digests import digest_of, file_digest
 from fala_sim.engine.inputs import here
 from fala_sim.engine.task import Say

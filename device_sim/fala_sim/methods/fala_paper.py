@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import select
-from fala.vendor import fit_matrix
+from fala.release import fit_matrix
 from fala_sim.methods.frozen import (
     FrozenMethod,
     ModelScores,

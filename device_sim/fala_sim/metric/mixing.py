@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.vendor import f1_threshold
+from fala.release import f1_threshold
 from fala_sim.metric.quality import Figures, figures, flips
 from fala_sim.situation import Logits
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Head, select
-from fala.vendor import fit_matrix
+from fala.release import fit_matrix
 from fala_sim.methods.fala_paper import medoids, solve, tune_matrix
 from fala_sim.methods.frozen import ModelScores, vendor_scores
 from fala_sim.methods.matrix import Matrix

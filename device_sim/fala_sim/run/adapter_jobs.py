@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fala import Backbone, Bundle, DataError, Head
-from fala.vendor import EncoderState, OnnxEncoder, Row, unique_texts
+from fala.release import EncoderState, OnnxEncoder, Row, unique_texts
 from fala_sim.engine.inputs import here
 from fala_sim.metric.quality import decisions, figures
 from fala_sim.records import Key

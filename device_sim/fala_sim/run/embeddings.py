@@ -12,7 +12,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from fala import Backbone, Bundle
-from fala.vendor import tokenizer_inputs
+from fala.release import tokenizer_inputs
 from fala_sim.engine.inputs import here
 from fala_sim.run.vendor import Say
 from fala_sim.situation import Vectors

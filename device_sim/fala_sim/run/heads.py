@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fala import Backbone, DataError, Head, Match, fit_head
-from fala.vendor import MATCHING, EncoderState
-from fala.vendor.added_words import add_words
+from fala.release import MATCHING, EncoderState
+from fala.release.added_words import add_words
 from fala_sim.convert.conversion import folded
 from fala_sim.data_sets import Division
 from fala_sim.situation import Example, Vectors, distinct_texts
@@ -57,7 +57,7 @@ def tuned_head(
     """A head with words for a trained backbone.
 
     A classifier's trained head is joined by words that were fitted alone, weighed by three numbers
-    on public documents that neither has seen; see ``fala.vendor.added_words.add_words``. A matcher
+    on public documents that neither has seen; see ``fala.release.added_words.add_words``. A matcher
     gets a joint head anew. Of what was compared on people who are in no table, these did best
     (MD-Agreement: AUC .820, words fitted beside the backbone before its training .817, a joint head
     anew .814; MovieLens: .719 anew, .688 with words fitted alone, .654 beside).

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Bundle, DataError, Head
-from fala.vendor.one_fit import Block, Inputs, TrainingSet, fit, judge
+from fala.release.one_fit import Block, Inputs, TrainingSet, fit, judge
 from fala_sim.encoding import KnownEncoder
 from fala_sim.engine.inputs import here
 from fala_sim.methods.method import Settings

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fala import Bundle, DataError
-from fala.vendor import built_in
+from fala.playground.built_in import built_in
 from fala_sim.digests import digest_of, file_digest, folder_digest
 from fala_sim.run.vendor import Say, export_backbone
 

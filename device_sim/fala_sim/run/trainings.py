@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import click
 
 from fala import DataError, FalaError
-from fala.vendor import Row, read_rows, write_atomically
+from fala.release import Row, read_rows, write_atomically
 from fala_sim.engine.task import Call, Needs, Say, Task
 from fala_sim.records import Key, Kind, read_records, recorded
 from fala_sim.run.plan import OtherPlanError, Plan

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
 from fala import DataError, Match
-from fala.vendor.commands import ENDS_WITH_INPUT
+from fala.cli.commands import ENDS_WITH_INPUT
 from fala_sim.data_sets import Division
 from fala_sim.situation import distinct_texts
 

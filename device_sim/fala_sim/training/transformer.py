@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from fala import Bundle, DataError
-from fala.vendor import tokenizer_inputs
+from fala.release import tokenizer_inputs
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase

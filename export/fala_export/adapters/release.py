@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bundle, ExportError
-from fala.vendor import AdaptedBackbone
-from fala.vendor.adapters import write_adapter
-from fala.vendor.answers import expected_answers
+from fala.release import AdaptedBackbone
+from fala.release.adapters import write_adapter
+from fala.release.expected_answers import expected_answers
 from fala_export.adapters.training import Task
 from fala_export.backbone import ExportOptions
 from fala_export.training.release import write_trained

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from fala import Backbone, Head
-from fala.vendor import AdaptedBackbone, EncoderState, OnnxEncoder, Row, Vectors
-from fala.vendor.adapters import stored_inputs
+from fala.release import AdaptedBackbone, EncoderState, OnnxEncoder, Row, Vectors
+from fala.release.adapters import stored_inputs
 from fala_export.adapters.methods import (
     Method,
     configuration,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fala import DataError, ExportError, RowError
-from fala.vendor import read_rows, unique_texts
+from fala.release import read_rows, unique_texts
 from fala_export.distillation.texts import read_lines
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fala import ExportError
-from fala.vendor import Vectors
+from fala.release import Vectors
 from fala_export.bridging.forms import Ridge, errors_by_rank, procrustes
 from fala_export.bridging.moments import Centre, Matrix, Moments
 

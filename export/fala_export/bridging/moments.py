@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.vendor import Vectors
+from fala.release import Vectors
 
 Matrix: TypeAlias = NDArray[np.float64]
 Rows: TypeAlias = NDArray[np.int64]

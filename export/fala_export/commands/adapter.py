@@ -8,9 +8,9 @@ from typing import Literal
 import click
 
 from fala import ExportError
-from fala.vendor import MATCHING
-from fala.vendor.commands import Command
-from fala.vendor.names import Described
+from fala.cli.commands import Command
+from fala.cli.names import Described
+from fala.release import MATCHING
 from fala_export.commands.options import (
     JSON,
     NO_LEXICAL,

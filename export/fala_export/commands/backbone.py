@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from fala.vendor.commands import Command
+from fala.cli.commands import Command
 from fala_export.commands.options import (
     ADAPTERS,
     HARD_PROMPTS,

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fala.vendor.commands import Command
+from fala.cli.commands import Command
 from fala_export.commands.options import JSON, show
 
 _BUNDLE = click.Path(path_type=Path, dir_okay=False)

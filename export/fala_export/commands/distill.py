@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fala.vendor.commands import Command
+from fala.cli.commands import Command
 from fala_export.commands.options import JSON, MIN_COSINE, OUT, QUANTIZE, name_of, show
 from fala_export.progress import progress
 

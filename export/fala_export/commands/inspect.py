@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from fala.vendor.commands import Command
+from fala.cli.commands import Command
 from fala_export.commands.options import JSON
 from fala_export.progress import progress
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fala import ExportError
-from fala.vendor.commands import Command
+from fala.cli.commands import Command
 from fala_export.commands.options import JSON, show
 
 if TYPE_CHECKING:

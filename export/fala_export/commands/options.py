@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from fala.vendor.names import Described
+from fala.cli.names import Described
 from fala_export.training.settings import TrainingSettings
 
 _DEFAULTS = TrainingSettings()

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from fala import ExportError
-from fala.vendor.commands import Command
+from fala.cli.commands import Command
 from fala_export.commands.options import JSON
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from fala import ExportError
-from fala.vendor.commands import Command
-from fala.vendor.names import Described
-from fala.vendor.prompts import MAX_PROMPTS
+from fala.cli.commands import Command
+from fala.cli.names import Described
+from fala.release.prompts import MAX_PROMPTS
 from fala_export.commands.options import (
     JSON,
     MAX_LENGTH,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fala import ExportError
-from fala.vendor.commands import Command, Group
+from fala.cli.commands import Command, Group
 from fala_export.commands.keys import (
     KEYS,
     PASSPHRASE,

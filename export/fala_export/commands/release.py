@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from fala import ExportError
-from fala.vendor.commands import Command
+from fala.cli.commands import Command
 from fala_export.commands.options import JSON, NO_LEXICAL, RESUME, show
 from fala_export.progress import progress
 

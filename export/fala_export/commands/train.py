@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from fala import Bundle, ExportError
-from fala.vendor.commands import Command
+from fala.cli.commands import Command
 from fala_export.commands.options import (
     JSON,
     MAX_LENGTH,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from fala.vendor.commands import Command
+from fala.cli.commands import Command
 from fala_export.commands.options import JSON, NAME, OUT, show
 from fala_export.vectors.table import PRECISIONS
 from fala_export.vectors.word_vectors import MAX_DAMAGED, export_word_vectors

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Backbone, DataError, fit_head
-from fala.vendor import unique_texts
+from fala.release import unique_texts
 from fala_export.training.figures import measure
 from fala_export.training.public_rows import Division, divide, document_of, load_public_rows
 

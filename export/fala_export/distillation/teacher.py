@@ -12,7 +12,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.vendor import write_atomically
+from fala.release import write_atomically
 
 if TYPE_CHECKING:
     from fala_export.models.encoder import Encoder

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tokenizers import Tokenizer
 
-from fala.vendor import tokenizer_inputs
+from fala.release import tokenizer_inputs
 from fala_export.distillation.trimming import trim_vocabulary
 from fala_export.distillation.wordpiece import PAD, train_wordpiece
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import ExportError
-from fala.vendor import tokenizer_inputs
+from fala.release import tokenizer_inputs
 from fala_export.models.folder import (
     MODULES,
     read_modules,

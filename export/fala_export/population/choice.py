@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from fala import DataError, PopulationPrior
-from fala.vendor import BIAS_DEVIATION
-from fala.vendor.one_fit import DENSE_SCALE
+from fala.release import BIAS_DEVIATION
+from fala.release.one_fit import DENSE_SCALE
 from fala_export.population.annotators import Annotator, Floats
 from fala_export.population.expectation import ROUNDS, Gaussian, estimate, isotropic
 from fala_export.population.laplace import find_mode

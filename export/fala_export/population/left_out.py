@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Backbone, Bundle, DataError, Example, Head, Match, fit_head
-from fala.vendor import Vectors
-from fala.vendor.fitting import left_out_logits
-from fala.vendor.joint import MOST_STEPS
+from fala.release import Vectors
+from fala.release.fitting import left_out_logits
+from fala.release.joint import MOST_STEPS
 from fala_export.population.annotators import Floats
 from fala_export.progress import progress
 

@@ -20,8 +20,8 @@ from fala import (
     add_prior,
     write_bundle,
 )
-from fala.vendor import unique_texts
-from fala.vendor.one_fit import SparseRows, one_blas_thread
+from fala.release import unique_texts
+from fala.release.one_fit import SparseRows, one_blas_thread
 from fala_export.embedding import embed
 from fala_export.population.annotators import (
     LEAST_ANNOTATORS,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from fala import Head, PopulationPrior
-from fala.vendor import cross_entropy, one_fit
-from fala.vendor.one_fit import Block, SparseRows, TrainingSet, default_scales
+from fala.release import cross_entropy, one_fit
+from fala.release.one_fit import Block, SparseRows, TrainingSet, default_scales
 from fala_export.population.annotators import MOST_ROWS, Floats, Inputs, evenly, rows_by_name
 
 #: Scales of a block that are compared. Where a block says nothing of people, 0 leaves it to the

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fala import Head
-from fala.vendor import CLASSIFICATION
+from fala.release import CLASSIFICATION
 from fala_export.progress import progress
 from fala_export.prompts.encoder import PromptedEncoder
 from fala_export.prompts.inputs import Inputs

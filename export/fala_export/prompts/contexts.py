@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 from scipy.sparse import csr_array
 
-from fala.vendor import Lexicon
-from fala.vendor.sparse import sparse_array
+from fala.release import Lexicon
+from fala.release.sparse import sparse_array
 from fala_export.training.learners import TransformerLearner
 
 
@@ -19,7 +19,7 @@ class Contexts:
     ``[CLS] first text [SEP] second text [SEP] ...``, in the marks of the backbone's tokenizer. The
     input itself is never among them. A static prompt takes the texts in the order of the data. A
     dynamic one takes the most similar to the input first, by the cosine of their n-grams' tf-idf
-    (``fala.vendor.Lexicon``): it costs no forward pass, and is the same on every device. The last
+    (``fala.release.Lexicon``): it costs no forward pass, and is the same on every device. The last
     text that has room is cut; the input never is. On a device ``OnnxEncoder.context`` gives the
     same tokens, of which it makes keys and values.
 

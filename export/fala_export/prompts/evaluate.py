@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fala import DataError, ExportError
-from fala.vendor import Row, label_probabilities, read_rows, write_atomically
+from fala.release import Row, label_probabilities, read_rows, write_atomically
 from fala_export.prompts.classifier import predict
 from fala_export.prompts.settings import HARD, NONE
 from fala_export.prompts.train import Model, set_apart

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fala import ExportError, Head
-from fala.vendor import CLASSIFICATION
+from fala.release import CLASSIFICATION
 from fala_export.backbone import load
 from fala_export.models.transformer_files import loading
 from fala_export.prompts.classifier import PromptedClassifier

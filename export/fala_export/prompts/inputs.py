@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fala.vendor import Row
+from fala.release import Row
 from fala_export.prompts.contexts import Contexts
 from fala_export.prompts.settings import SOFT, PromptSettings
 from fala_export.prompts.writers import PLAIN, UNKNOWN, Writers

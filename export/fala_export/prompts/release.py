@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from fala import Bundle, ExportError
-from fala.vendor import Row, temporary_folder
-from fala.vendor.prompts import (
+from fala.release import Row, temporary_folder
+from fala.release.prompts import (
     HARD_PROMPT,
     MAX_PROMPTS,
     MOST_COMPILED,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fala import DataError, ExportError
-from fala.vendor import CLASSIFICATION, Row, label_probabilities, unique_texts
+from fala.release import CLASSIFICATION, Row, label_probabilities, unique_texts
 from fala_export.adapters.methods import parameters
 from fala_export.models.encoder import Encoder
 from fala_export.prompts.classifier import PromptedClassifier, predict

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fala import DataError
-from fala.vendor import Row
+from fala.release import Row
 
 UNKNOWN = 0
 """The number of a writer whom the training has not seen."""

@@ -17,7 +17,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from fala import ExportError
-from fala.vendor import write_atomically
+from fala.release import write_atomically
 
 _PREFIX = "checkpoint-"
 _SEAL = "sealed.json"

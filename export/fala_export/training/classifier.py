@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fala import Head
-from fala.vendor import CLASSIFICATION, Row, Vectors
+from fala.release import CLASSIFICATION, Row, Vectors
 from fala_export.training.learners import Learner
 from fala_export.training.texts import EpochPlan, Texts
 

@@ -10,10 +10,10 @@ import click
 import numpy as np
 
 from fala import Backbone, Head, fit_head
-from fala.vendor import EncoderState, Row, Vectors, cross_entropy, unique_texts
-from fala.vendor.added_words import add_words
-from fala.vendor.fitting import fit_joint_head
-from fala.vendor.joint import MOST_STEPS
+from fala.release import EncoderState, Row, Vectors, cross_entropy, unique_texts
+from fala.release.added_words import add_words
+from fala.release.fitting import fit_joint_head
+from fala.release.joint import MOST_STEPS
 from fala_export.progress import progress
 from fala_export.training.learners import embed_rows
 from fala_export.training.public_rows import Division

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Head
-from fala.vendor import Row, Vectors, scores
+from fala.release import Row, Vectors, scores
 
 METRICS = ("auc", "f1", "accuracy")
 

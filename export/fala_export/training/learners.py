@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fala import Backbone, Bundle, ExportError
-from fala.vendor import EncoderState, Row, Vectors, tokenizer_inputs, unique_texts, words
+from fala.release import EncoderState, Row, Vectors, tokenizer_inputs, unique_texts, words
 from fala_export.embedding import embed
 from fala_export.models.encoder import Encoder
 from fala_export.models.sentence_encoder import AttentionPooling, SentenceEncoder

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fala import DataError, Head
-from fala.vendor import MATCHING, Evidence, Row, Vectors, fit
+from fala.release import MATCHING, Evidence, Row, Vectors, fit
 from fala_export.training.learners import Learner
 from fala_export.training.opened import Opened
 from fala_export.training.texts import Texts

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fala import Match
-from fala.vendor import Row
+from fala.release import Row
 
 NEGATIVES = 4  # candidates that were not opened, to one that was (the paper, section 4.2)
 HISTORY = 50  # latest texts of a history that a training looks at

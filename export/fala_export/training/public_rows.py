@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fala import DataError, Match
-from fala.vendor import CLASSIFICATION, MATCHING, Row, read_rows
+from fala.release import CLASSIFICATION, MATCHING, Row, read_rows
 
 _SHARE = 0.1  # of the documents: as many for validation as for the report
 _MOST = 0.15  # a user who brings the documents above this is passed over

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bundle, ExportError, write_release
-from fala.vendor import temporary_folder
-from fala.vendor.answers import expected_answers
+from fala.release import temporary_folder
+from fala.release.expected_answers import expected_answers
 from fala_export.backbone import ExportOptions, check_folder, convert, pack
 from fala_export.models.encoder import Encoder
 from fala_export.models.saving import save_encoder

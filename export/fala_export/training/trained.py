@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fala import Bundle, Head
-from fala.vendor import Example
+from fala.release import Example
 from fala_export.backbone import versions
 from fala_export.models.encoder import Encoder
 from fala_export.training.learners import WordLearner

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bundle, ExportError
-from fala.vendor import Row
+from fala.release import Row
 from fala_export.training.public_rows import (
     PublicRows,
     divide,

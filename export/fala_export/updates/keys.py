@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from securesystemslib.signer import CryptoSigner
 
 from fala import ExportError
-from fala.vendor import write_atomically
+from fala.release import write_atomically
 
 #: The ending of a private key's file, and of the public half beside it.
 PRIVATE, PUBLIC = ".pem", ".pub"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bundle
-from fala.vendor.updates import SUFFIX, message_of, packed_manifest, signature_file
+from fala.release.updates import SUFFIX, message_of, packed_manifest, signature_file
 from fala_export.updates.keys import read_key
 from fala_export.updates.repository import put
 

@@ -12,8 +12,8 @@ from typing import Any
 from tuf.api.metadata import TargetFile
 
 from fala import Bundle, ExportError
-from fala.vendor import temporary_folder, write_atomically
-from fala.vendor.updates import (
+from fala.release import temporary_folder, write_atomically
+from fala.release.updates import (
     DEFAULT_PRODUCT,
     METADATA,
     PRODUCT,

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes
 from fala.errors import BundleFormatError
-from fala.lexical.lexicon import Lexicon
-from fala.lexical.ngrams import BUCKETS
 from fala.model.lexical import Lexical
+from fala.text.lexicon import Lexicon
+from fala.text.ngrams import BUCKETS
 
 # The largest code of an inverse document frequency, and of a weight.
 _IDF, _WEIGHT = 255, 127

@@ -24,7 +24,6 @@ from fala.bundle.adapter import check_base, read_state, state_digest
 from fala.bundle.archive import read_file, read_index
 from fala.bundle.checks import check_digest, check_file_list, digest_of, digest_over, read_verified
 from fala.bundle.encoder import examine
-from fala.bundle.files import path_of
 from fala.bundle.manifest import Manifest
 from fala.bundle.onnx_wire import has_external_data
 from fala.bundle.parts import (
@@ -45,6 +44,7 @@ from fala.errors import (
     ExternalDataError,
     safe_line,
 )
+from fala.files import path_of
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
 from fala.model.prior import PopulationPrior

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from fala.bundle import format as layout
 from fala.bundle.archive import check_name, write_archive
 from fala.bundle.arrays import array_bytes, read_array
-from fala.bundle.files import path_of, write_atomically
 from fala.bundle.lexical import lexical_files
 from fala.bundle.manifest import Manifest
 from fala.bundle.prompts import prompt_bytes
 from fala.bundle.reading import Bundle, blaming
 from fala.errors import DataError, shown
+from fala.files import path_of, write_atomically
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
 from fala.model.prior import PopulationPrior

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from fala.errors import BundleFormatError, DataError, DimensionError, shown
 from fala.examples import MATCHING, Example, Match
-from fala.lexical.lexicon import LastRows
-from fala.lexical.rows import SparseRows
 from fala.model.lexical import Lexical
 from fala.model.losses import label_probabilities, softmax
+from fala.text.lexicon import LastRows
+from fala.text.sparse_rows import SparseRows
 
 Vectors = NDArray[np.float32]
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import BundleFormatError
-from fala.lexical.lexicon import Lexicon
-from fala.lexical.ngrams import BUCKETS
+from fala.text.lexicon import Lexicon
+from fala.text.ngrams import BUCKETS
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.lexical.rows import SparseRows
 from fala.model.heads import Head, PersonalModel
 from fala.model.prior import PopulationPrior
 from fala.solver.training import Block, Inputs
+from fala.text.sparse_rows import SparseRows
 
 
 def blocks_of(

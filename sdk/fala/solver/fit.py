@@ -24,8 +24,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fala.lexical.rows import SparseRows
 from fala.model.losses import Floats
+from fala.solver.design import JointRows
 from fala.solver.dual import SINGLE, minimize_dual
 from fala.solver.gaussian import Candidate, Gaussian, calibrate, calibration, evidence_of
 from fala.solver.newton import (
@@ -36,11 +36,11 @@ from fala.solver.newton import (
     minimize_several,
     sketch,
 )
-from fala.solver.rows import JointRows
 from fala.solver.state import ExactState, QuadraticState, State
 from fala.solver.threads import one_blas_thread
 from fala.solver.training import Block, TrainingSet
 from fala.solver.whitened import whiten
+from fala.text.sparse_rows import SparseRows
 
 #: Standard deviation of the slope a before any evidence.
 SLOPE_DEVIATION = 0.5

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fala.model.losses import Floats
+from fala.solver.design import DenseRows, JointRows, scaled
 from fala.solver.newton import Evidence, Minimum, Problem, minimize
-from fala.solver.rows import DenseRows, JointRows, scaled
 from fala.solver.training import TrainingSet
 from fala.solver.whitened import Whitened
 

@@ -8,9 +8,8 @@ from typing import Protocol
 import numpy as np
 
 from fala.model.losses import Floats
-from fala.solver.rows import DenseRows, JointRows, Rows
+from fala.solver.design import DenseRows, JointRows, Rows, product
 from fala.solver.triangles import Triangle, cholesky
-from fala.solver.whitening import product
 
 
 class Inverse(Protocol):

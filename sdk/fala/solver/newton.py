@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.model.losses import Floats, cross_entropy, probabilities
+from fala.solver.design import DenseRows, Rows
 from fala.solver.inverses import (
     Inverse,
     OverBlocks,
@@ -28,7 +29,6 @@ from fala.solver.inverses import (
     over_examples,
     positive,
 )
-from fala.solver.rows import DenseRows, Rows
 from fala.solver.triangles import Triangle, cholesky
 
 # Newton's error is squared by a step: after one that moved logits by this share, nothing is left.

@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fala.errors import DataError
-from fala.lexical.rows import SparseRows
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.losses import Floats
 from fala.model.prior import PopulationPrior
 from fala.solver.blocks import blocks_of, personal_of
 from fala.solver.fit import fit
 from fala.solver.training import Inputs, TrainingSet
+from fala.text.sparse_rows import SparseRows
 
 
 def fit_personal(

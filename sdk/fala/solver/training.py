@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import DataError
-from fala.lexical.rows import SparseRows
 from fala.model.heads import Vectors
 from fala.model.losses import Floats
 from fala.model.prior import PopulationPrior
+from fala.text.sparse_rows import SparseRows
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,11 +14,11 @@ from typing import Protocol
 
 import numpy as np
 
-from fala.lexical.rows import SparseRows
 from fala.model.losses import Floats
-from fala.solver.rows import CentredRows, DenseRows, Rows
+from fala.solver.design import CentredRows, DenseRows, Rows
 from fala.solver.training import Block, Features, Inputs
 from fala.solver.triangles import Triangle
+from fala.text.sparse_rows import SparseRows
 
 #: Standard deviation of people's bias, without a population prior.
 BIAS_DEVIATION = 1.0

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 
 from fala.errors import DeviceChangedError, DeviceError, UnknownAdapterError
+from fala.store.columns import SLOT_COLUMNS, blob, columns_of, fit_of, slot_of
+from fala.store.columns import text as as_text
 from fala.store.database import damaged
 from fala.store.made import Made
 from fala.store.records import FitRecord, SlotRecord
-from fala.store.rows import SLOT_COLUMNS, blob, columns_of, fit_of, slot_of
-from fala.store.rows import text as as_text
 from fala.store.sealing import (
     Plain,
     column_of_compiled,

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import RLock, get_ident
 
 from fala.errors import DeviceError
-from fala.store.private import keep_private
+from fala.files import keep_private
 from fala.store.schema import migrate
 from fala.store.sealing import PLAIN, Plain
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from fala.bundle.files import write_atomically
 from fala.errors import DataError, shown
 from fala.examples import Match, Pair, segments, texts_of
+from fala.files import write_atomically
 from fala.store.records import StoredExample
 
 # What ``fala-replace --data`` takes for a label that is a number.

@@ -25,9 +25,9 @@ import numpy as np
 
 from fala.errors import DataError, DeviceError, shown
 from fala.examples import Example, Match, unique_texts
-from fala.lexical.ngrams import Ngrams, ngrams
 from fala.store.database import damaged
 from fala.store.settings import Settings
+from fala.text.ngrams import Ngrams, ngrams
 
 #: What is kept of a text: all, a digest with the hashed n-grams, or the digest alone.
 KeepText: TypeAlias = Literal["always", "ngrams", "never"]

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import DataError
+from fala.store.columns import DIMENSION, dimension_of, floats, vectors_of, whole
+from fala.store.columns import text as as_text
 from fala.store.keeping import Keeper
-from fala.store.rows import DIMENSION, dimension_of, floats, vectors_of, whole
-from fala.store.rows import text as as_text
 from fala.store.sealing import column_of_made, made_of, text_of
 
 # SQLite's oldest limit on variables in a statement is 999.

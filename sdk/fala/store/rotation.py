@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from fala.store.rows import SLOT_COLUMNS, blob, text, whole
+from fala.store.columns import SLOT_COLUMNS, blob, text, whole
 from fala.store.sealing import (
     Plain,
     column_of_compiled,

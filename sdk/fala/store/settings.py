@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fala.store.columns import text
 from fala.store.database import Database
-from fala.store.rows import text
 from fala.store.sealing import Plain
 
 

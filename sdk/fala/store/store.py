@@ -18,11 +18,11 @@ from pathlib import Path
 
 from fala.examples import Example, texts_of, unique_texts
 from fala.store.active import Active
+from fala.store.columns import EXAMPLE_COLUMNS, example_of, history_of, kept_as, whole
 from fala.store.database import Database
 from fala.store.made import of_ids
 from fala.store.records import StoredExample
 from fala.store.rotation import rotate
-from fala.store.rows import EXAMPLE_COLUMNS, example_of, history_of, kept_as, whole
 from fala.store.schema import CLEAN, SEALED, TABLES
 from fala.store.sealing import (
     PLAIN,

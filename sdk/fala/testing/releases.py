@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import fala
-from fala.vendor import built_in
+from fala.playground.built_in import built_in
 
 #: The releases' labels.
 LABELS = ("fine", "rude")

@@ -7,7 +7,7 @@ import pytest
 
 from adaptable import PROBES, answers, equal, learned_device, write_ages
 from fala import Device
-from fala.store import installed as module
+from fala.slots import installed as module
 from fala.store.store import Store
 from fala.testing import PowerCuts, run_apart
 from fala.testing.processes import die

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from adaptable import NAMES, PROBES, answers, equal
 from fala import Bundle, Device
-from fala.command.main import command
+from fala.cli.device import command
 
 
 def repaired(folder):

@@ -25,8 +25,8 @@ from fala import (
     write_release,
 )
 from fala.backbones import OnnxEncoder
-from fala.proving.odd import ODD
-from fala.vendor.adapters import write_adapter
+from fala.release.adapters import write_adapter
+from fala.slots.edge_cases import ODD
 from tasks import FORM, make_inputs
 
 

@@ -10,7 +10,7 @@ from fala.backbones import OnnxEncoder, WordVectors
 from fala.bundle import format as layout
 from fala.bundle.arrays import read_array
 from fala.examples import as_text, check_examples, segments
-from fala.lexical.ngrams import ngrams
+from fala.text.ngrams import ngrams
 
 
 def paired_tokenizer():

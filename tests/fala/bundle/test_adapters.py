@@ -21,7 +21,7 @@ from fala import (
 )
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, read_array
-from fala.vendor.adapters import stored_inputs, write_adapter
+from fala.release.adapters import stored_inputs, write_adapter
 from tasks import FORM, make_inputs, write_task
 
 

@@ -19,7 +19,6 @@ from bundles import (
 )
 from checkout import SUPPORT
 from fala.bundle import format as layout
-from fala.bundle.files import write_atomically
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_bundle, write_release
 from fala.errors import (
@@ -31,6 +30,7 @@ from fala.errors import (
     DimensionError,
     ExternalDataError,
 )
+from fala.files import write_atomically
 
 # What a good bundle is
 

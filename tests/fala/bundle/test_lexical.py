@@ -18,11 +18,11 @@ from fala.bundle.lexical import lexical_files, rounded
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import add_prior, write_release
 from fala.errors import BundleFilesError, BundleFormatError
-from fala.lexical.lexicon import Lexicon
-from fala.lexical.ngrams import BUCKETS
 from fala.model.heads import Head, PersonalModel
 from fala.model.lexical import Lexical
 from fala.model.prior import PopulationPrior
+from fala.text.lexicon import Lexicon
+from fala.text.ngrams import BUCKETS
 
 TEXTS = ["a good film", "", "an AWFUL film: I do n't love it"]
 

@@ -113,7 +113,7 @@ def test_no_bundle(tmp_path, signed, keys):
 
 
 def test_a_bundle_that_changes_while_it_is_read(tmp_path, signed, keys, monkeypatch):
-    from fala.store import slots
+    from fala.slots import bundles as slots
 
     check = slots.check_signature
 

@@ -11,8 +11,8 @@ from bundles import write_word_vector_release
 from devices import sql
 from fala import Budget, Bundle, DataError, Device
 from fala.backbones import OnnxEncoder
-from fala.demo.command import command as cli
-from fala.vendor.prompts import add_prompts
+from fala.playground.command import command as cli
+from fala.release.prompts import add_prompts
 from promptable import make_prompts, write_prompted
 
 KNOWN = 60

@@ -8,8 +8,8 @@ from bundles import make_head
 from devices import sql
 from fala import Budget, Bundle, Device, Match, add_bridge, fit_bridge, write_release
 from fala.bundle.prompts import prompt_state
+from fala.release.prompts import add_prompts
 from fala.testing import run_apart
-from fala.vendor.prompts import add_prompts
 from promptable import write_prompted
 
 KNOWN = 60

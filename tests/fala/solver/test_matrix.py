@@ -6,10 +6,10 @@ import pytest
 from bundles import make_head
 from fala.errors import DataError
 from fala.model.heads import Head
+from fala.release.paper.evidence import Evidence
+from fala.release.paper.matrix import fit_matrix, matrix_fit
 from fala.solver import gaussian, whitened
-from fala.solver.evidence import Evidence
 from fala.solver.fit import fit
-from fala.solver.matrix import fit_matrix, matrix_fit
 from fala.solver.personal import fit_personal
 from fala.solver.training import Block, Inputs, TrainingSet
 from training_sets import make_prior

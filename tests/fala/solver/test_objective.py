@@ -8,9 +8,9 @@ from sklearn.linear_model import LogisticRegression
 
 from fala.errors import DataError
 from fala.model.losses import cross_entropy, probabilities
-from fala.solver.evidence import Evidence
-from fala.solver.objective import fit
-from fala.solver.ridge import Problem
+from fala.release.paper.evidence import Evidence
+from fala.release.paper.objective import fit
+from fala.release.paper.ridge import Problem
 
 
 def draw(seed, n, d, classes=1):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import Ridge, RidgeCV
 
 from fala.errors import DataError
-from fala.solver.ridge import GRID, Problem
+from fala.release.paper.ridge import GRID, Problem
 
 SHAPES = [(12, 5), (5, 12), (9, 9), (2, 7), (3, 1)]
 

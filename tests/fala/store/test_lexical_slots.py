@@ -6,17 +6,17 @@ import pytest
 import bundles
 from devices import sql
 from fala.errors import DataError, DeviceError
-from fala.lexical.ngrams import BUCKETS
 from fala.model.heads import PersonalModel
-from fala.store.open_slot import OpenSlot
-from fala.store.slots import (
+from fala.slots.bundles import (
     install,
     lexical_record,
     lexical_weight,
     model_digest,
     slot_record,
 )
+from fala.slots.open_slot import OpenSlot
 from fala.store.store import Store
+from fala.text.ngrams import BUCKETS
 
 
 @pytest.fixture(params=[("0", "1"), ("x", "y", "z")], ids=["two labels", "three"])

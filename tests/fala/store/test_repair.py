@@ -13,9 +13,9 @@ from devices import same, sql, state
 from fala.bundle.reading import Bundle
 from fala.device import Device
 from fala.errors import BundleError, DeviceError
-from fala.replacement.budget import Budget
-from fala.store.health import REBUILT, STORE
-from fala.store.pages import rows_of
+from fala.personal.budget import Budget
+from fala.slots.health import REBUILT, STORE
+from fala.slots.pages import rows_of
 from fala.store.store import Store
 
 
@@ -229,7 +229,7 @@ def test_a_repair_that_was_killed_is_finished(folder, replaced, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("fala.store.repair._finish", lambda *given: killed() if given[1:] else None)
+        patch.setattr("fala.slots.repair._finish", lambda *given: killed() if given[1:] else None)
         with pytest.raises(KeyboardInterrupt):
             Device.repair(folder)
     assert (folder / REBUILT).exists() and not (folder / STORE).exists()

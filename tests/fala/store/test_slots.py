@@ -5,7 +5,7 @@ import pytest
 from bundles import write_word_vector_release
 from fala.bundle.reading import Bundle
 from fala.errors import BundleDigestError
-from fala.store.slots import BUNDLES, install, open_release
+from fala.slots.bundles import BUNDLES, install, open_release
 
 
 @pytest.fixture

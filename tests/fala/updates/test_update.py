@@ -24,7 +24,7 @@ from fala.errors import (
     UpdateError,
     WorseModelError,
 )
-from fala.replacement.budget import Budget
+from fala.personal.budget import Budget
 from fala.updates.limits import UpdateLimits
 from file_server import FileServer
 from vendors import Threshold, Vendor, target_in
@@ -112,7 +112,7 @@ class TestVersions:
         def refuse(*_, **__):
             raise WorseModelError("worse", 0.4, 0.5)
 
-        monkeypatch.setattr("fala.replacement.replace.refuse_worse", refuse)
+        monkeypatch.setattr("fala.personal.replace.refuse_worse", refuse)
         before = state(device)
         with pytest.raises(WorseModelError):
             device.update(server.address, root=vendor.root, accept="better-than-old")
@@ -291,7 +291,7 @@ def test_a_failed_replacement_leaves_all_as_it_was(updated, vendor, server, rele
         raise OSError(28, os.strerror(28))
 
     with monkeypatch.context() as patched:
-        patched.setattr("fala.store.installed.install", broken)
+        patched.setattr("fala.slots.installed.install", broken)
         with pytest.raises(DeviceError, match="No space left"):
             updated.update(server.address, root=vendor.root)
     assert same(state(updated), before)

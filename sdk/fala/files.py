@@ -1,0 +1,99 @@
+"""Files: written whole or not at all, for their user alone, and folders that do not stay."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from fala.errors import DataError, shown
+
+_log = logging.getLogger("fala.store")
+
+
+def path_of(value: object, name: str) -> Path:
+    """A path that an app or vendor gave.
+
+    Args:
+        value: A text or a path.
+        name: The argument's name.
+
+    Raises:
+        DataError: It is none.
+    """
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if not isinstance(value, str):
+        raise DataError(f"{name} is a path, not {shown(value)}")
+    if not value or "\0" in value:
+        raise DataError(f"{name} is a path, not an empty text or one with a NUL in it")
+    return Path(value)
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let ``write`` make a temporary file beside ``path``, then give it that name.
+
+    The content reaches the disk before the name does, and nothing is left behind if ``write``
+    fails or is interrupted.
+
+    Args:
+        path: The file to make or replace.
+        write: Makes and fills the file whose path it is given.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.part")
+    try:
+        write(temporary)
+        with temporary.open("rb+") as stream:
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+        sync_directory(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Make a folder that is gone afterwards, at whatever instant Ctrl-C comes.
+
+    ``tempfile`` makes its folder before it is sure to remove it: what interrupts it between the
+    two leaves the folder behind.
+
+    Raises:
+        OSError: The folder cannot be made.
+    """
+    folder = Path(tempfile.gettempdir()) / f"fala-{os.urandom(8).hex()}"
+    try:
+        folder.mkdir(mode=0o700)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def sync_directory(directory: Path) -> None:
+    """Bring the names in a directory to the disk."""
+    # Windows cannot open a directory; its rename is durable with the file's own flush.
+    with contextlib.suppress(PermissionError):
+        handle = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def keep_private(path: Path) -> None:
+    """Keep a file or folder from the machine's other users, whatever the umask.
+
+    Raises:
+        OSError: It is gone.
+    """
+    try:
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    except PermissionError:  # a card's file system that keeps no modes, or somebody else's folder
+        _log.warning("%s: cannot be kept from other users", path)

@@ -1,0 +1,87 @@
+"""Texts through a backbone, until a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fala.backbones import Backbone
+from fala.bundle.reading import Bundle
+from fala.errors import BundleFormatError
+from fala.model.answering import Answering
+from fala.model.heads import Vectors
+from fala.personal.budget import Follower
+from fala.store.store import Store
+
+#: Texts encoded between two looks at the clock: enough of the encoder's runs for every core.
+CHUNK = 256
+#: The device's own texts that a new release must answer before it is installed.
+PROBES = 4
+
+
+def forward(
+    texts: Sequence[str],
+    encode: Callable[[Sequence[str]], Vectors],
+    deadline: float | None,
+    follower: Follower,
+) -> dict[str, Vectors]:
+    """Encode texts until a deadline of ``time.perf_counter``, or until the app asks for an end.
+
+    Returns:
+        The embeddings of those that were encoded.
+    """
+    # With a deadline the first batch is small, to learn the pace; it stops where the next batch,
+    # at the slowest pace seen, would pass it.
+    chunk = CHUNK if deadline is None else 8
+    embeddings: dict[str, Vectors] = {}
+    pace = 0.0
+    done = 0
+    while done < len(texts) and not follower.cancelled:
+        now = time.perf_counter()
+        if deadline is not None:
+            room = deadline - now
+            if room <= 0:
+                break
+            if pace:
+                chunk = int(min(CHUNK, room / pace))
+                if chunk < 1:
+                    break
+        part = texts[done : done + chunk]
+        embeddings.update(zip(part, encode(part), strict=True))
+        pace = max(pace, (time.perf_counter() - now) / len(part))
+        done += len(part)
+        follower.tell("forward", done, len(texts))
+    return embeddings
+
+
+def encode_missing(
+    store: Store, digest: str, backbone: Backbone, texts: Sequence[str]
+) -> dict[str, Vectors]:
+    """Embeddings of the texts that have none of this backbone yet, by the store's names."""
+    named = dict(zip(store.keeping.names(texts), texts, strict=True))
+    stored = store.embeddings(digest, list(named))
+    missing = [name for name in named if name not in stored]
+    if not missing:
+        return {}
+    return dict(zip(missing, backbone.encode([named[name] for name in missing]), strict=True))
+
+
+def probe(answering: Answering, bundle: Bundle, texts: Sequence[str]) -> int:
+    """Let a new release answer texts, through every part that will be used.
+
+    Returns:
+        How many texts it answered.
+
+    Raises:
+        BundleFormatError: It cannot, or not with finite numbers.
+    """
+    asked = list(dict.fromkeys(texts))[:PROBES] or ["A text.", ""]
+    z = answering.probe(asked)
+    if not np.isfinite(z).all():
+        raise BundleFormatError(
+            f"{bundle.path}: its logits are not finite on the device's own texts; nothing was "
+            "installed"
+        )
+    return len(asked)

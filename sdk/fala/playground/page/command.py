@@ -1,0 +1,90 @@
+"""The command ``fala demo``."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from contextlib import nullcontext
+from pathlib import Path
+
+import click
+
+from fala.cli.commands import Command
+from fala.errors import DataError, MissingExtraError
+from fala.files import temporary_folder
+from fala.playground.page.notes import NAME
+
+
+@click.command("demo", cls=Command, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default="a free one",
+    help="The port of this machine (127.0.0.1 only).",
+)
+@click.option("--no-browser", is_flag=True, help="Print the address, and open no browser.")
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Seed of the sample's posts; a kept folder has its own.",
+)
+@click.option(
+    "--device-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Keep the devices in this folder, and go on there. By default they go at the end.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the address as one JSON object.")
+@click.version_option(package_name="fala-sdk")
+def command(port: int, no_browser: bool, seed: int, device_dir: Path | None, as_json: bool) -> None:
+    """See a personal model survive a new backbone: a page in your browser.
+
+    Label a few posts, or watch a synthetic reader do it; let the vendor ship a new backbone; and
+    compare four models on the same unseen posts. The devices behind it are real, nothing leaves
+    this machine, and only who has the printed address can use the page. Ctrl-C ends it.
+
+    Needs the extra demo: pip install 'fala-sdk[demo]'.
+    """
+    try:
+        from fala.playground.page.server import serve
+    except ImportError as error:
+        raise MissingExtraError(
+            f"the page needs an extra: pip install 'fala-sdk[demo]' ({error})"
+        ) from error
+    from fala.playground.page.visit import Walk
+
+    resume = (
+        None if device_dir is None else f"fala demo --device-dir {shlex.quote(str(device_dir))}"
+    )
+
+    def tell(address: str) -> None:
+        click.echo(json.dumps({"url": address}) if as_json else f"The page: {address}")
+        if not as_json:
+            click.echo("Ctrl-C ends it.", err=True)
+
+    with temporary_folder() if device_dir is None else nullcontext(_folder(device_dir)) as folder:
+        walk = Walk(folder, seed, resume)
+        try:
+            serve(walk, port, tell, browser=not no_browser)
+        finally:
+            walk.close()
+
+
+def main() -> None:
+    """Run the command."""
+    command()
+
+
+def _folder(path: Path) -> Path:
+    """A folder of ours, or a new one.
+
+    Raises:
+        DataError: It is somebody else's.
+    """
+    if path.is_dir() and any(path.iterdir()) and not (path / NAME).is_file():
+        raise DataError(f"--device-dir {path}: not a folder of this command, and not empty")
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path

@@ -1,0 +1,141 @@
+"""The real devices behind the page: the user's own, and three that show what else could be.
+
+``mine`` is the user's. When the vendor ships, a copy of its folder goes on with the old backbone
+(``old``); another, made just after the replacement, is never refined (``instant``); ``vendor`` has
+the new release and knows nothing of the user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from fala.device import Device
+from fala.errors import DeviceError
+from fala.personal.budget import Budget
+from fala.playground.page.releases import RELEASES, release_files
+from fala.report import Report
+
+#: Columns of the page, in order.
+COLUMNS = ("old", "vendor", "instant", "mine")
+
+
+class Devices:
+    """The walk's device folders. Whoever calls sees to it that nobody else does meanwhile.
+
+    Args:
+        folder: Where they lie, beside the folder ``releases``.
+        documents: Posts that the user's device keeps from the beginning, without labels.
+    """
+
+    def __init__(self, folder: Path, documents: Sequence[str]) -> None:
+        self._folder = folder
+        self.old_release, self.new_release = release_files(folder / RELEASES)
+        self.devices: dict[str, Device] = {"mine": self._made("mine", self.old_release)}
+        known = {stored.example for stored in self.mine.examples()}
+        # All at first; after a kill those that were not kept.
+        if missing := [text for text in documents if text not in known]:
+            self.mine.remember(missing)
+
+    @property
+    def mine(self) -> Device:
+        """The user's device."""
+        return self.devices["mine"]
+
+    @property
+    def replaced(self) -> bool:
+        """Whether all columns are there."""
+        return len(self.devices) == len(COLUMNS)
+
+    @property
+    def rolled_back(self) -> bool:
+        """Whether the user's device has left the new release."""
+        return self.replaced and self.mine.name == self.devices["old"].name
+
+    def labelled(self) -> dict[str, int]:
+        """The posts that were labelled, as the device keeps them."""
+        return {
+            str(stored.example): int(stored.label or 0)
+            for stored in self.mine.examples(labelled=True)
+        }
+
+    def ship(self) -> tuple[Report | None, float]:
+        """Bring the new release, as far as that was not done before.
+
+        Returns:
+            What the replacement did, None where it was done before; and the seconds that the
+            vendor's model took to be installed.
+        """
+        self._copied("old")
+        start = time.perf_counter()
+        self.devices["vendor"] = self._made("vendor", self.new_release)
+        installed = time.perf_counter() - start
+        report = None
+        if not self.mine.can_roll_back:
+            report = self.mine.replace(self.new_release, Budget(0))
+        self._copied("instant")
+        return report, installed
+
+    def passes(self) -> int:
+        """How many of the user's posts the new backbone has seen; on it alone."""
+        return self.mine.refine(Budget(0)).representatives
+
+    def sizes(self) -> dict[str, int]:
+        """What every folder takes on the disk, in bytes."""
+        return {name: size_of(self._folder / name) for name in self.devices}
+
+    def close(self) -> None:
+        """Close all devices."""
+        for device in self.devices.values():
+            device.close()
+
+    def erase(self) -> None:
+        """Delete all devices that are open, and overwrite what they knew."""
+        for device in self.devices.values():
+            device.erase()
+        self.devices.clear()
+
+    def _made(self, name: str, release: Path) -> Device:
+        """Open a device, or create it: a creation that was killed is finished by another."""
+        path = self._folder / name
+        try:
+            return Device.open(path)
+        except DeviceError as closed:
+            try:
+                return Device.create(path, release)
+            except DeviceError:
+                raise closed from None  # it is a device, and says why it does not open
+
+    def _copied(self, name: str) -> None:
+        """Copy the user's folder under another name, whole or not at all, and open the copy."""
+        target = self._folder / name
+        if not target.is_dir():
+            part = target.with_suffix(".part")
+            shutil.rmtree(part, ignore_errors=True)
+            self.mine.close()  # a folder can be copied while nobody writes to it
+            try:
+                shutil.copytree(self._folder / "mine", part)
+                part.rename(target)
+            finally:
+                self.devices["mine"] = Device.open(self._folder / "mine")
+        self.devices[name] = Device.open(target)
+
+
+def remove_devices(folder: Path) -> None:
+    """Delete what is left of a walk's devices, open in no process."""
+    for name in COLUMNS:
+        for path in (folder / name, (folder / name).with_suffix(".part")):
+            if path.is_dir():
+                shutil.rmtree(path)
+
+
+def size_of(folder: Path) -> int:
+    """The bytes of all files below a folder."""
+    total = 0
+    for file in folder.rglob("*"):
+        with contextlib.suppress(OSError):  # a journal may go while we look
+            total += file.stat().st_size if file.is_file() else 0
+    return total

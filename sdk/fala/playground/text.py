@@ -1,0 +1,127 @@
+"""What ``fala-replace`` prints for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fala.personal.budget import Budget
+from fala.playground import walk as trial
+from fala.release.user_rows import Rows
+from fala.report import InstantReport, Report
+
+_TITLES = {"auc": "AUC", "f1": "F1", "accuracy": "accuracy"}
+_MODELS = {"old_personal": "old", "new_global": "new", "instant": "instant", "fala": "FaLA"}
+
+_LEGEND = """\
+old: the old personal model; new: the vendor's new model; instant: the personal model on the new
+backbone, before any forward pass; FaLA: the same after them. No backward pass anywhere.
+F1: the personal models decide at the user's own threshold, which is fitted for F1, the vendor's new
+model at probability 1/2. Accuracy: all decide at probability 1/2."""
+
+
+def heading(old: trial.Side, new: trial.Side, rows: Rows, users: int, budget: Budget) -> str:
+    """What a trial is about to do."""
+    heads = {
+        side.name: "its own" if side.own_head else f"fitted on {len(rows.public)} public rows"
+        for side in (old, new)
+    }
+    return (
+        f"{old.name} -> {new.name} on {rows.source}: {users} users, "
+        f"at most {budget.passes(new.bridged)} forward passes each\n"
+        f"global heads: {'; '.join(f'{name} {origin}' for name, origin in heads.items())}\n"
+        f"bridge: {new.bridge}\n"
+    )
+
+
+def table(users: Sequence[Mapping[str, Any]]) -> str:
+    """The figures of a trial's users, with their mean and a legend."""
+    mean = trial.mean(users)
+    width = max(6, *(len(user["user"]) for user in users))
+    head = f"{'':{width}} {'':>9} {'':>8} {'seconds':^15}"
+    names = f"{'user':{width}} {'documents':>9} {'forwards':>8} {'instant':>7} {'total':>7}"
+    for metric in trial.METRICS:
+        head += f"   {_TITLES[metric]:^25}"
+        names += "   " + " ".join(f"{_MODELS[model]:>{_width(model)}}" for model in trial.MODELS)
+    lines = [head.rstrip(), f"{names}   decision"]
+    for user in [*users, {"user": "mean", "decision": "", **mean}]:
+        instant = None if user["instant"] is None else user["instant"]["seconds"]
+        line = (
+            f"{user['user']:{width}} {user['documents']:>9.0f} {user['forward_passes']:>8.0f} "
+            f"{_figure(instant, 7)} {user['seconds']['total']:>7.2f}"
+        )
+        for metric in trial.METRICS:
+            values = user[metric]
+            line += "   " + " ".join(_figure(values[m], _width(m)) for m in trial.MODELS)
+        lines.append(f"{line}   {user['decision']}".rstrip())
+    return "\n".join([*lines, "", _LEGEND, *_conclusion(users)])
+
+
+def summary(report: Report, labels: Sequence[str]) -> str:
+    """What a replacement, or a refinement of one, did to a device with some labels."""
+    title = report.new if report.old == report.new else f"{report.old} -> {report.new}"
+    counted = f"{report.examples} ({report.labelled} labelled), {report.representatives} "
+    if report.clusters:
+        counted += f"representatives of {report.clusters} clusters"
+    else:
+        counted += "through the new backbone"
+    lines = [
+        f"{title}: {report.decision} model",
+        f"why              {report.reason}",
+        *([f"worse            {report.sentence}"] if report.worse else []),
+        f"examples         {counted}",
+    ]
+    if report.instant is not None:
+        lines.append(f"instant          {_instant(report.instant)}")
+    lines.append(
+        f"forward passes   {report.forward_passes}; backward passes {report.backward_passes}"
+    )
+    if report.stopped:
+        lines.append(f"stopped          {report.stopped}")
+    if report.prompt is not None:
+        taken = "taken" if report.prompt.taken else "none taken"
+        lines.append(f"prompt           {taken}: {report.prompt.reason}")
+    if len(labels) == 2:
+        lines.append(f"threshold        {labels[1]} above logit {report.threshold:.3f}")
+    if report.agreement is not None:
+        lines.append(f"agreement        {report.agreement:.1%} with the old personal model")
+    if report.waiting:
+        lines.append(f"waiting          {report.waiting} examples, for further forward passes")
+    if report.scales:
+        scales = ", ".join(f"{scale:g}" for scale in report.scales)
+        lines.append(f"scales           {scales} of the prior's covariance")
+    lines.append(
+        "seconds          "
+        + ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in report.seconds.items())
+    )
+    return "\n".join(lines)
+
+
+def _width(model: str) -> int:
+    return max(5, len(_MODELS[model]))
+
+
+def _figure(value: float | None, width: int) -> str:
+    return f"{'-' if value is None else f'{value:.3f}':>{width}}"
+
+
+def _conclusion(users: Sequence[Mapping[str, Any]]) -> list[str]:
+    kept = sum(user["decision"] == "personal" for user in users)
+    lines = [
+        f"Carried over for {kept} of {len(users)} users; the others answer with the vendor's new "
+        "model, some by a slope and a bias of their own."
+    ]
+    if worse := sum(user["worse"] for user in users):
+        lines.append(
+            f"By their own labels, each left out, {worse} of {len(users)} are worse off than with "
+            "the old personal model."
+        )
+    return lines
+
+
+def _instant(instant: InstantReport) -> str:
+    text = f"{instant.decision} model after {instant.seconds:.3f} s, no forward pass"
+    if instant.losses:
+        losses = ", ".join(f"{name} {loss:.3f}" for name, loss in instant.losses.items())
+        text += f"; cross-entropy: {losses}"
+    return text

@@ -1,0 +1,206 @@
+"""A head on embeddings and words together, with penalties from cross-validation.
+
+    minimize  sum_i s_i CE(y_i, z_i) + sum_k kappa_k |w_k|^2 / (2 r_k),
+    z = z_0 + sum_k w_k . x_k + b
+
+over the blocks k: the embeddings' parts, then the n-grams. kappa_k is the mean squared length of
+the centred x_k, so r_k is the variance that block k's logits may have; as multiples of the mean
+cross-entropy the penalties are l_k = kappa_k / (2 r_k sum_i s_i).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.errors import DataError
+from fala.model.losses import Floats, cross_entropy
+from fala.release.joint_problem import Evidence, Problem
+from fala.solver.threads import one_blas_thread
+
+#: Examples that choose the penalties, at most; all of them are fitted with what was chosen.
+MOST_SEARCHED = 10_000
+#: Points of the search that a bar of progress counts, at most; it mostly takes 10 to 25.
+MOST_STEPS = 30
+
+_FOLDS = 3
+# A block's r is 10 to the half of one of these: coarse, as the minimum is flat.
+_GRID = range(-6, 9)
+_START = {"dense": 0, "words": 0}
+_ROUNDS = 2
+# A search goes on in a direction while the loss falls by this share.
+_BETTER = 1e-4
+_SEARCH, _FINAL = 1e-6, 1e-10  # L-BFGS ends when J falls by a smaller share than this
+
+
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """A joint fit.
+
+    Attributes:
+        weight: w, shape (C, D), of the embeddings' parts side by side.
+        words: v, shape (C, width of the n-grams).
+        bias: b, shape (C,).
+        penalties: l_k by block, in units of the mean cross-entropy.
+        loss: Mean cross-entropy on left-out documents, in nats a row; None where there is but one.
+        loss_without: The same of the best fit without the words.
+        buckets: How many n-grams have a weight.
+    """
+
+    weight: Floats
+    words: Floats
+    bias: Floats
+    penalties: tuple[float, ...]
+    loss: float | None
+    loss_without: float | None
+    buckets: int
+
+    def details(self) -> dict[str, Any]:
+        """What a manifest says of it."""
+        losses = {"with_words": self.loss, "without_words": self.loss_without}
+        return {
+            "buckets": self.buckets,
+            "penalties": [float(f"{penalty:.4g}") for penalty in self.penalties],
+            "left_out_cross_entropy": {
+                name: None if loss is None else round(loss, 5) for name, loss in losses.items()
+            },
+        }
+
+
+def fit_joint(evidence: Evidence, step: Callable[[], None] = lambda: None) -> Joint:
+    """Choose the penalties by cross-validation over documents, and fit.
+
+    Args:
+        evidence: What is fitted.
+        step: Called after every point of the search, ``MOST_STEPS`` times at most.
+    """
+    with one_blas_thread():
+        rows = _searched(len(evidence.counts))
+        search = _Search(Problem(evidence if rows is None else evidence.take(rows)), step)
+        chosen, loss, loss_without = search.run()
+        problem = search.problem if rows is None else Problem(evidence)
+        scales = [10.0 ** (k / 2) for k in chosen]
+        every = np.ones((1, len(evidence.counts)))
+        found, _ = problem.minimize(scales, every, None, _FINAL)
+        total = float(evidence.counts.sum())
+        penalties = (
+            kappa / (2 * scale * total) for kappa, scale in zip(problem.kappas, scales, strict=True)
+        )
+        return Joint(
+            *problem.weights(found[0]), tuple(penalties), loss, loss_without, len(problem.kept)
+        )
+
+
+def left_out(evidence: Evidence, penalties: Sequence[float]) -> Floats:
+    """Logits of every example by a fit that has seen nothing of its document, shape (n, C).
+
+    Args:
+        evidence: What is fitted, two thirds of the documents at a time.
+        penalties: l_k by block, as ``fit_joint`` chose them for all of it.
+
+    Raises:
+        DataError: There is but one document, or another number of penalties than blocks.
+    """
+    blocks = len(evidence.parts) + 1
+    if len(penalties) != blocks:
+        raise DataError(f"{len(penalties)} penalties for {blocks} blocks of features")
+    sets = _sets(evidence)
+    if len(sets) < 2:
+        raise DataError("one document cannot be left out of what is fitted to it alone")
+    with one_blas_thread():
+        problem = Problem(evidence)
+        total = float(evidence.counts.sum())
+        scales = [
+            kappa / (2 * penalty * total)
+            for kappa, penalty in zip(problem.kappas, penalties, strict=True)
+        ]
+        # One set at a time: all at once would fill the memory where labels are many.
+        z = np.zeros(evidence.labels.shape)
+        for own in sets:
+            _, logits = problem.minimize(scales, own[None], None, _FINAL)
+            z[own == 0] = logits[0][own == 0]
+        return z
+
+
+def _sets(evidence: Evidence) -> Floats:
+    """1 where a row is in a set, 0 where its document is left out of it; one set a fold."""
+    documents = int(evidence.documents.max()) + 1
+    folds = min(_FOLDS, len(np.unique(evidence.documents)))
+    turn = np.random.default_rng(0).permutation(documents) % folds
+    return np.asarray(turn[evidence.documents] != np.arange(folds)[:, None], dtype=np.float64)
+
+
+def _searched(count: int) -> NDArray[np.int64] | None:
+    if count <= MOST_SEARCHED:
+        return None
+    return np.sort(np.random.default_rng(0).permutation(count)[:MOST_SEARCHED])
+
+
+class _Search:
+    """The scale of every block, one at a time, by the loss on left-out documents."""
+
+    def __init__(self, problem: Problem, step: Callable[[], None]) -> None:
+        self.problem = problem
+        self.step = step
+        self.sets = _sets(problem.evidence)
+        self.known: dict[tuple[int | None, ...], float] = {}
+        self.best: Floats | None = None
+
+    def run(self) -> tuple[list[int], float | None, float | None]:
+        """The chosen points of the grid by block, and the losses with and without the words."""
+        blocks = len(self.problem.squares)
+        dense: list[int | None] = [_START["dense"]] * (blocks - 1)
+        if len(self.sets) < 2:
+            return [*(_START["dense"] for _ in dense), _START["words"]], None, None
+        point, without = self._descend([*dense, None], range(blocks - 1))
+        point[-1] = _START["words"]
+        point, loss = self._descend(point, [blocks - 1, *range(blocks - 1)])
+        return [k for k in point if k is not None], loss, without
+
+    def _descend(
+        self, point: list[int | None], blocks: Sequence[int]
+    ) -> tuple[list[int | None], float]:
+        loss = self._loss(point)
+        for _ in range(_ROUNDS):
+            before = list(point)
+            for block in blocks:
+                for direction in (-1, 1):
+                    while (k := (point[block] or 0) + direction) in _GRID:
+                        there = [*point[:block], k, *point[block + 1 :]]
+                        if (reached := self._loss(there)) >= loss * (1 - _BETTER):
+                            break
+                        point, loss = there, reached
+                    else:
+                        continue
+            if point == before:
+                break
+        return point, loss
+
+    def _loss(self, point: list[int | None]) -> float:
+        key = tuple(point)
+        if key not in self.known:
+            self.known[key] = self._measured([0.0 if k is None else 10.0 ** (k / 2) for k in point])
+            if len(self.known) <= MOST_STEPS:
+                self.step()
+        return self.known[key]
+
+    def _measured(self, scales: list[float]) -> float:
+        evidence, classes = self.problem.evidence, self.problem.classes
+        # Several folds at once share the products; of many labels they would fill the memory.
+        at_once = max(1, _FOLDS // classes)
+        total = 0.0
+        points = []
+        for first in range(0, len(self.sets), at_once):
+            sets = self.sets[first : first + at_once]
+            start = None if self.best is None else self.best[first : first + at_once]
+            found, z = self.problem.minimize(scales, sets, start, _SEARCH)
+            points.append(found)
+            for own, logits in zip(sets, z, strict=True):
+                losses = cross_entropy(evidence.labels, logits)
+                total += float(((1 - own) * evidence.counts * losses).sum())
+        self.best = np.concatenate(points)
+        return total / float(evidence.counts.sum())

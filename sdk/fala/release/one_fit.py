@@ -1,0 +1,36 @@
+"""The one fit of the device, as a vendor runs it for public people; see ``fala.solver.fit``."""
+
+from fala.solver.blocks import blocks_of
+from fala.solver.fit import (
+    DENSE_SCALE,
+    LEXICAL_SCALE,
+    SLOPE_DEVIATION,
+    SLOPE_SCALE,
+    Fit,
+    default_scales,
+    fit,
+)
+from fala.solver.judge import Verdict, judge
+from fala.solver.threads import one_blas_thread
+from fala.solver.training import Block, Inputs, TrainingSet
+from fala.solver.whitened import whiten
+from fala.text.sparse_rows import SparseRows
+
+__all__ = [
+    "DENSE_SCALE",
+    "LEXICAL_SCALE",
+    "SLOPE_DEVIATION",
+    "SLOPE_SCALE",
+    "Block",
+    "Fit",
+    "Inputs",
+    "SparseRows",
+    "TrainingSet",
+    "Verdict",
+    "blocks_of",
+    "default_scales",
+    "fit",
+    "judge",
+    "one_blas_thread",
+    "whiten",
+]

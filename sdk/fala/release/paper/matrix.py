@@ -1,0 +1,87 @@
+"""The paper's personal matrix diag(theta), put together from old logits, labels, or both.
+
+The device fits omega (``fala.solver.fit``); this is for those who compare with the paper's way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fala.errors import DataError
+from fala.model.heads import Head, PersonalModel, Vectors
+from fala.release.paper.evidence import Evidence
+from fala.release.paper.objective import Fit, fit
+from fala.solver.gaussian import LOGIT_WEIGHT
+from fala.solver.threads import one_blas_thread
+
+#: Least share of the mean squared weight that a coordinate's penalty has.
+MIN_PENALTY = 1e-3
+
+Prior = Literal["vendor", "zero"]
+
+
+def fit_matrix(
+    head: Head,
+    inputs: Vectors,
+    *,
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    prior: Prior = "vendor",
+    lambda_: float | None = None,
+) -> PersonalModel:
+    """Fit a personal matrix to embeddings that are there already.
+
+    The paper's (equation 1) is ``fit_matrix(head, inputs, logits=old, prior="zero", lambda_=0.1)``.
+
+    Args:
+        head: The vendor's head.
+        inputs: The head's inputs of n examples, shape (n, d); see ``Head.inputs``.
+        logits: Targets, shape (n, C); NaN where there is none.
+        labels: Class shares, shape (n, C), NaN where there is none; see ``Head.label_shares``.
+            Beside labels a logit weighs as much as one label.
+        prior: ``"vendor"`` shrinks to theta = 1 with b free; ``"zero"`` is the paper: to theta = 0,
+            with b as it is.
+        lambda_: The penalty; None lets exact leave-one-out choose it.
+
+    Raises:
+        DataError: If there is neither a logit nor a label, a shape does not fit, or a number is
+            not finite.
+    """
+    if prior not in get_args(Prior):
+        raise DataError(f"prior is one of {', '.join(get_args(Prior))}, not {prior!r}")
+    evidence = Evidence.of(head.features(inputs), logits=logits, labels=labels)
+    solved = matrix_fit(head, evidence, prior, lambda_)
+    return PersonalModel.of_matrix(head, solved.theta, solved.bias)
+
+
+def matrix_fit(
+    head: Head, evidence: Evidence, prior: Prior = "vendor", lambda_: float | None = None
+) -> Fit:
+    """Fit theta and b to a user's evidence.
+
+    Args:
+        head: The vendor's head.
+        evidence: Old logits, labels, or both; beside labels a logit has ``LOGIT_WEIGHT``.
+        prior: ``"vendor"``: theta0 = 1, b free, and P = diag(w^2), scaled to mean 1, so that J
+            penalises how far the head's weights theta * w move from the vendor's w; a coordinate
+            that the vendor hardly uses is not held back more than the others. ``"zero"``: the
+            paper's theta0 = 0, P = I and fixed b.
+        lambda_: A fixed penalty; None lets leave-one-out choose it.
+    """
+    lambdas = None if lambda_ is None else [lambda_]
+    if evidence.labels is not None:
+        evidence = replace(evidence, logit_weights=LOGIT_WEIGHT * evidence.logit_weights)
+    if prior == "zero":
+        with one_blas_thread():
+            return fit(
+                evidence, prior_mean=0.0, start_bias=head.bias, fixed_bias=True, lambdas=lambdas
+            )
+    square = np.mean(head.weight.astype(np.float64) ** 2, axis=0)
+    mean = square.mean()
+    precision = np.maximum(square / mean, MIN_PENALTY) if mean else np.ones_like(square)
+    with one_blas_thread():
+        return fit(evidence, precision=precision, start_bias=head.bias, lambdas=lambdas)

@@ -1,0 +1,235 @@
+"""The two slots of a device: installed bundles as files, and their rows in the store."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from fala.bundle.archive import write_archive
+from fala.bundle.format import MANIFEST
+from fala.bundle.reading import Bundle
+from fala.bundle.signature import Trust, check_signature
+from fala.errors import BundleError, BundleMismatchError, BundleSignatureError, DataError
+from fala.files import keep_private, write_atomically
+from fala.model.heads import Head, PersonalModel, Vectors
+from fala.store.records import LexicalRecord, Prompt, SlotRecord
+from fala.store.settings import own_name
+
+#: The names of the device's own slots; those of a further task have its adapter's before them.
+SLOTS = ("a", "b")
+#: The folder of a device that holds its bundles.
+BUNDLES = "bundles"
+
+
+def slots_of(adapter: str) -> tuple[str, ...]:
+    """The names of a task's slots, by its adapter; empty for the device's own."""
+    return tuple(own_name(adapter, name) for name in SLOTS)
+
+
+def open_release(
+    path: str | os.PathLike[str], *, hold: bool = False, trust: Trust | None = None
+) -> tuple[Bundle, Head]:
+    """Open a bundle that must have a head.
+
+    Args:
+        path: The bundle's file.
+        hold: See ``Bundle.open``.
+        trust: The key that must have signed it; None asks for no signature.
+
+    Raises:
+        BundleSignatureError: It was not signed by the key.
+        BundleMismatchError: It is a backbone only, or an adapter.
+        BundleError: It cannot be trusted.
+    """
+    bundle, head = open_any(path, hold=hold, trust=trust)
+    if bundle.base is not None:
+        raise BundleMismatchError(
+            f"{bundle.path}: an adapter for the backbone {bundle.base[:12]}, and no release; a "
+            "device takes it beside a release with that backbone (Device.load_adapter)"
+        )
+    return bundle, head
+
+
+def open_adapter(
+    path: str | os.PathLike[str], *, hold: bool = False, trust: Trust | None = None
+) -> tuple[Bundle, Head]:
+    """Open an adapter's bundle; see ``open_release``.
+
+    Raises:
+        BundleSignatureError: It was not signed by the key.
+        BundleMismatchError: It is no adapter.
+        BundleError: It cannot be trusted.
+    """
+    bundle, head = open_any(path, hold=hold, trust=trust)
+    if bundle.base is None:
+        raise BundleMismatchError(
+            f"{bundle.path}: a release, and no adapter; install it with Device.replace"
+        )
+    return bundle, head
+
+
+def open_any(
+    path: str | os.PathLike[str], *, hold: bool = False, trust: Trust | None = None
+) -> tuple[Bundle, Head]:
+    """Open a release, or an adapter; see ``open_release``."""
+    # First: what nobody signed is not looked into.
+    signed = None if trust is None else check_signature(path, trust)
+    bundle = Bundle.open(path, hold=hold)
+    if signed is not None and bundle.contents()[MANIFEST] != signed:
+        raise BundleSignatureError(f"{bundle.path}: it was changed while it was read")
+    head = bundle.head()
+    if head is None:
+        raise BundleMismatchError(
+            f"{bundle.path}: a backbone without a head; a device needs a release "
+            "(fit a head with fala.fit_head and write it with fala.write_release)"
+        )
+    return bundle, head
+
+
+def bundle_path(device: Path, digest: str) -> Path:
+    """Where a device keeps a bundle."""
+    # By content: installing a bundle never touches the file of another.
+    return device / BUNDLES / f"{digest}.fala"
+
+
+def install(bundle: Bundle, device: Path) -> Bundle:
+    """Write a bundle to the device.
+
+    Args:
+        bundle: One that is held is written as it was verified, whatever its file is by now.
+        device: The device's folder.
+
+    Returns:
+        The bundle as it lies there.
+
+    Raises:
+        BundleDigestError: The source, of a bundle that is not held, changed meanwhile.
+        OSError: It cannot be written.
+    """
+    digest = bundle.digest
+    target = bundle_path(device, digest)
+    # A file of that name may have been damaged since: then it is replaced.
+    with contextlib.suppress(BundleError):
+        if (present := Bundle.open(target)).digest == digest:
+            return present
+    # The very bytes whose digests were checked, so there is nothing to check again.
+    contents = bundle.contents()
+
+    def write(temporary: Path) -> None:
+        write_archive(temporary, contents)
+        keep_private(temporary)
+
+    write_atomically(target, write)
+    return Bundle(target, bundle.manifest)
+
+
+def model_digest(bundle: Bundle, model: PersonalModel, backbone: str | None = None) -> str:
+    """SHA-256 of backbone, head and personal weights: the provenance of logits.
+
+    Args:
+        bundle: The bundle.
+        model: The personal model.
+        backbone: The provenance of its embeddings; None for the bundle's backbone as it is.
+    """
+    digest = hashlib.sha256()
+    for part in (backbone or bundle.backbone_digest, bundle.head_digest, *model.head.labels):
+        digest.update(part.encode())
+    digest.update(model.weight.astype("<f4").tobytes())
+    digest.update(model.bias.astype("<f4").tobytes())
+    if model.lexical is not None:
+        # Plus 0: a head whose labels were turned around has -0 where a kept model has 0.
+        digest.update((model.lexical + 0.0).astype("<f4").tobytes())
+    return digest.hexdigest()
+
+
+def slot_record(
+    name: str,
+    bundle: Bundle,
+    model: PersonalModel,
+    teacher: str | None = None,
+    teacher_vendor: str | None = None,
+    *,
+    threshold: float = 0.0,
+    loss: float | None = None,
+    backbone: str | None = None,
+    prompt: Prompt = (),
+) -> SlotRecord:
+    """A slot's row for an installed bundle and a personal model.
+
+    Args:
+        name: The slot.
+        bundle: The bundle.
+        model: The personal model.
+        teacher: See ``SlotRecord``.
+        teacher_vendor: See ``SlotRecord``.
+        threshold: See ``SlotRecord``.
+        loss: See ``SlotRecord``.
+        backbone: See ``SlotRecord``; None for the bundle's as it is.
+        prompt: See ``SlotRecord``.
+    """
+    return SlotRecord(
+        name=name,
+        bundle=bundle.digest,
+        backbone=backbone or bundle.backbone_digest,
+        weight=model.weight,
+        bias=model.bias,
+        model=model_digest(bundle, model, backbone),
+        teacher=teacher,
+        teacher_vendor=teacher_vendor,
+        threshold=threshold,
+        labels=model.head.labels,
+        lexical=lexical_record(model),
+        loss=loss,
+        prompt=prompt,
+    )
+
+
+def lexical_record(model: PersonalModel) -> LexicalRecord | None:
+    """What of a model's weights of n-grams is not the vendor's; None without a lexical view."""
+    vendor = model.head.lexical
+    if vendor is None or model.lexical is None:
+        return None
+    touched = np.flatnonzero((model.lexical != vendor.weight).any(axis=0))
+    return LexicalRecord(touched.astype(np.uint16), model.lexical[:, touched])
+
+
+def lexical_weight(record: LexicalRecord | None, head: Head) -> Vectors | None:
+    """A model's weights of n-grams, shape (C, buckets); see ``lexical_record``.
+
+    Raises:
+        DataError: The record does not fit the head.
+    """
+    vendor = head.lexical
+    if (record is None) != (vendor is None):
+        raise DataError("weights of n-grams where the head has none, or none where it has some")
+    if record is None or vendor is None:
+        return None
+    if len(record.weight) != len(vendor.weight):
+        raise DataError(
+            f"weights of n-grams for {len(record.weight)} logits, the head has {len(vendor.weight)}"
+        )
+    if len(record.buckets) and int(record.buckets[-1]) >= vendor.weight.shape[1]:
+        raise DataError("weights of n-grams that the head has no place for")
+    weight = vendor.weight.copy()
+    weight[:, record.buckets] = record.weight
+    return weight
+
+
+def sweep(device: Path, digests: Iterable[str]) -> None:
+    """Delete the bundles of no slot, and what killed processes left.
+
+    Args:
+        device: The device's folder.
+        digests: The bundles that slots use.
+    """
+    keep = {bundle_path(device, digest) for digest in digests}
+    # What cannot be deleted now (a full or read-only disk, a file in use) goes the next time.
+    with contextlib.suppress(OSError):
+        for file in (device / BUNDLES).iterdir():
+            if file not in keep:
+                file.unlink(missing_ok=True)

@@ -1,0 +1,273 @@
+"""A slot, opened: its bundles, verified, and what answers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from fala.backbones import Backbone, EncoderState, LazyBackbone
+from fala.backbones.adapted import AdaptedBackbone, plain_of
+from fala.backbones.state import provenance
+from fala.bundle.format import WORD_VECTORS
+from fala.bundle.prompts import UserPrompt, compiled, mixed
+from fala.bundle.reading import Bundle
+from fala.errors import DataError, DeviceError, DimensionError
+from fala.model.answering import Answering
+from fala.model.heads import Head, PersonalModel, Vectors
+from fala.model.prior import PopulationPrior
+from fala.slots.bundles import (
+    bundle_path,
+    lexical_weight,
+    model_digest,
+    open_adapter,
+    open_release,
+)
+from fala.store.database import damaged, doctor
+from fala.store.records import OMEGA, THETA, SlotRecord
+from fala.store.store import Store
+
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, eq=False)
+class OpenSlot:
+    """A slot as it was at one generation of the store; nothing in it changes.
+
+    Attributes:
+        generation: The store's, when it was read.
+        record: The slot's row.
+        bundle: Its bundle.
+        answering: What answers.
+        trial: What its trial is told by, see ``Trial``; None where it has proved itself.
+    """
+
+    generation: int
+    record: SlotRecord
+    bundle: Bundle
+    answering: Answering
+    trial: int | None = None
+
+    @classmethod
+    def open(
+        cls,
+        device: Path,
+        store: Store,
+        slot: str,
+        generation: int,
+        base: OpenSlot | None = None,
+    ) -> OpenSlot:
+        """Open a slot's bundle, verified.
+
+        Raises:
+            BundleError: A bundle is damaged, or an adapter's is for another base.
+            DeviceError: A bundle is not the one installed, or the slot's row is damaged.
+        """
+        return cls.read(device, store.path, store.slot(slot), generation, base)
+
+    @classmethod
+    def read(
+        cls,
+        device: Path,
+        path: Path,
+        record: SlotRecord,
+        generation: int,
+        base: OpenSlot | None = None,
+    ) -> OpenSlot:
+        """Open the bundle of a slot's row; see ``open``.
+
+        Args:
+            device: The device's folder.
+            path: The store's file, for errors.
+            record: The row.
+            generation: The store's.
+            base: For the slot of an adapter: that whose backbone it adapts.
+        """
+        slot = record.name
+        if not _DIGEST.fullmatch(record.bundle):
+            raise DeviceError(damaged(path, f"slot {slot} is damaged: no digest of a bundle"))
+        opening = open_release if base is None else open_adapter
+        bundle, head = opening(bundle_path(device, record.bundle))
+        if bundle.path.stem != bundle.digest:  # installed under its digest
+            raise DeviceError(f"{bundle.path}: not the bundle that was installed; {doctor(device)}")
+        try:
+            prompt = prompt_of(record, bundle)
+            model = _model(record, bundle, head, prompt)
+        except DataError as error:
+            raise DeviceError(damaged(path, f"slot {slot} is damaged: {error}")) from error
+        backbone: Backbone | None = None
+        if base is not None:
+            backbone = adapted(bundle, base.bundle, base.answering.backbone)
+        elif prompt is not None:
+            backbone = prompted(lazy(bundle), prompt.state)
+        return cls.of(generation, record, bundle, model, backbone)
+
+    @classmethod
+    def of(
+        cls,
+        generation: int,
+        record: SlotRecord,
+        bundle: Bundle,
+        model: PersonalModel,
+        backbone: Backbone | None = None,
+        trial: int | None = None,
+    ) -> OpenSlot:
+        """A slot of parts that are open already, with a backbone that is loaded already."""
+        answering = Answering(model, lazy(bundle, backbone), record.threshold)
+        return cls(generation, record, bundle, answering, trial)
+
+    def sharing(self, other: OpenSlot | None) -> OpenSlot:
+        """The same, with the backbone of an earlier snapshot of the same release, if it is one."""
+        if other is None or other.bundle.digest != self.bundle.digest:
+            return self
+        backbone = other.answering.backbone
+        if other.record.backbone != self.record.backbone:  # the same, with another prompt
+            prompt = prompt_of(self.record, self.bundle)
+            backbone = prompted(backbone, None if prompt is None else prompt.state)
+        return replace(self, answering=replace(self.answering, backbone=backbone))
+
+    def with_prompt(self, prompt: UserPrompt) -> OpenSlot:
+        """The same release, whose texts are read with a prompt; in the same session."""
+        record = replace(
+            self.record,
+            backbone=provenance(self.bundle.backbone_digest, prompt.state),
+            prompt=prompt.kept,
+        )
+        backbone = self.reading(prompt.state)
+        return replace(self, record=record, answering=replace(self.answering, backbone=backbone))
+
+    def plain(self) -> OpenSlot:
+        """The same release, whose texts are read without a prompt; in the same session."""
+        record = replace(self.record, backbone=self.bundle.backbone_digest, prompt=())
+        backbone = self.reading(None)
+        return replace(self, record=record, answering=replace(self.answering, backbone=backbone))
+
+    def reading(self, state: EncoderState | None) -> LazyBackbone:
+        """Its backbone, which reads texts with a prompt, or without; in the same session."""
+        return prompted(self.answering.backbone, state)
+
+    def changed(self, generation: int, record: SlotRecord, model: PersonalModel) -> OpenSlot:
+        """Another personal model on the same bundle."""
+        answering = self.answering.changed(model, record.threshold)
+        return replace(self, generation=generation, record=record, answering=answering)
+
+    @property
+    def model(self) -> PersonalModel:
+        """The personal model."""
+        return self.answering.model
+
+    @property
+    def static(self) -> bool:
+        """Whether encoding costs no forward pass."""
+        return self.bundle.manifest.kind == WORD_VECTORS
+
+    def prior(self) -> PopulationPrior | None:
+        """The release's population prior, for the labels in the device's order."""
+        return prior_of(self.bundle, self.model.head.labels)
+
+
+def lazy(bundle: Bundle, backbone: Backbone | None = None) -> LazyBackbone:
+    """A bundle's backbone, loaded when it is first needed, or loaded already."""
+    transformer = bundle.manifest.kind != WORD_VECTORS
+    if isinstance(backbone, LazyBackbone):
+        return backbone
+    if backbone is None:
+        return LazyBackbone(bundle.backbone, transformer=transformer)
+    return LazyBackbone(lambda: backbone, transformer=transformer)
+
+
+def adapted(bundle: Bundle, release: Bundle, backbone: LazyBackbone) -> LazyBackbone:
+    """A release's backbone with an adapter in it, loaded when it is first needed.
+
+    Args:
+        bundle: The adapter's.
+        release: The release that it adapts.
+        backbone: Its backbone.
+
+    Raises:
+        BundleMismatchError: The adapter is for another backbone.
+        DimensionError: Its head is for embeddings of another length.
+    """
+    bundle.check_base(release)
+    if bundle.manifest.dimension != release.manifest.dimension:
+        raise DimensionError(
+            f"{bundle.path}: for embeddings of {bundle.manifest.dimension} dimensions; its "
+            f"backbone gives {release.manifest.dimension}"
+        )
+
+    def load() -> Backbone:
+        # Where the release is read with a prompt, its other tasks are not.
+        return AdaptedBackbone(plain_of(backbone.loaded), bundle.state())
+
+    return LazyBackbone(load, transformer=True)
+
+
+def prompted(backbone: LazyBackbone, state: EncoderState | None) -> LazyBackbone:
+    """A backbone with a prompt in place of the one that it has, or with none."""
+
+    def load() -> Backbone:
+        plain = plain_of(backbone.loaded)
+        return plain if state is None else AdaptedBackbone(plain, state)
+
+    return LazyBackbone(load, transformer=backbone.is_transformer)
+
+
+def prompt_of(record: SlotRecord, bundle: Bundle) -> UserPrompt | None:
+    """The prompt that a slot's texts are read with; None without one.
+
+    Raises:
+        DataError: Its weights are not for the release's prompts, or what it was compiled to is
+            damaged.
+        BundleError: The bundle cannot be read any more.
+    """
+    if not record.prompt:
+        return None
+    if isinstance(record.prompt, bytes):
+        return compiled(record.prompt)
+    prompts = bundle.prompts()
+    if prompts is None:
+        raise DataError("weights of prompts, and the release brings none")
+    return mixed(prompts, record.prompt)
+
+
+def ordered(head: Head, labels: tuple[str, ...]) -> Head:
+    """A head with its labels in the device's order; the head's own where there is none."""
+    return head.in_order(labels) if labels else head
+
+
+def prior_of(bundle: Bundle, labels: tuple[str, ...]) -> PopulationPrior | None:
+    """A bundle's population prior, for its labels in another order."""
+    prior = bundle.prior()
+    if prior is None or tuple(bundle.manifest.labels) == labels:
+        return prior
+    return prior.reversed()
+
+
+def _model(
+    record: SlotRecord, bundle: Bundle, head: Head, prompt: UserPrompt | None
+) -> PersonalModel:
+    """The personal model of a slot's row.
+
+    Raises:
+        DataError: It does not fit the bundle, or is not the one that was kept.
+    """
+    head = ordered(head, record.labels)
+    words = lexical_weight(record.lexical, head)
+    omega = _omega(record.weight, record.form, head)
+    model = PersonalModel(head, omega, record.bias, words)
+    made = provenance(bundle.backbone_digest, None if prompt is None else prompt.state)
+    if record.backbone != made:
+        raise DataError("the backbone, or the prompt, is not the bundle's")
+    # Earlier versions took the digest of theta.
+    if record.form == OMEGA and record.model != model_digest(bundle, model, made):
+        raise DataError("the personal model is not the one that was kept: its digest differs")
+    return model
+
+
+def _omega(weight: Vectors, form: str, head: Head) -> Vectors:
+    """Weights as omega: earlier versions kept the personal matrix theta = omega / w."""
+    if form != THETA or weight.shape != head.weight.shape:
+        return weight
+    return np.asarray(weight * head.weight, dtype=np.float32)

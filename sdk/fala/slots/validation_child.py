@@ -1,0 +1,90 @@
+"""What runs in the process in which a new release is loaded for the first time."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+READY = "ready"
+
+#: Memory beyond that of the interpreter: some for any model, and some for each byte of it, which
+#: is read, parsed, laid out for the processor, and kept.
+_ROOM, _ROOM_A_BYTE = 1 << 30, 6
+#: Seconds of processor time, for any release and for each megabyte of it.
+SECONDS, SECONDS_A_MEGABYTE = 4.0, 0.25
+
+
+def main(job: Mapping[str, Any]) -> None:
+    """Load a release and let it answer odd texts, under limits; say on stdout how it went.
+
+    Args:
+        job: ``bundle``, its path; ``digest``, what it must have.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever waits decides
+    if hasattr(os, "sched_setaffinity"):
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    # All that is not the release's doing comes before the limits.
+    import onnxruntime  # noqa: F401
+    import tokenizers  # noqa: F401
+
+    from fala.bundle.reading import Bundle
+    from fala.errors import FalaError
+    from fala.slots.edge_cases import answer_odd
+
+    print(READY, flush=True)
+    path = Path(job["bundle"])
+    verdict: dict[str, Any]
+    try:
+        _limit(path.stat().st_size)
+        bundle = Bundle.open(path, hold=True)
+        head = bundle.head()
+        if bundle.digest != job["digest"] or head is None:
+            verdict = {"changed": True}
+        else:
+            verdict = {"answered": answer_odd(bundle, head, bundle.backbone())}
+    except FalaError as error:
+        verdict = {"refused": str(error)[:2_000], "kind": type(error).__name__}
+    except MemoryError:
+        verdict = {"refused": "it takes more memory than its size explains"}
+    except OSError:
+        verdict = {"changed": True}
+    sys.stdout.write(json.dumps(verdict) + "\n")
+    sys.stdout.flush()
+    # Threads of the libraries may hang; what was to be said is said.
+    os._exit(0)
+
+
+def seconds(size: int) -> float:
+    """Processor time that a release of a size may take, from its first byte to its answers."""
+    return SECONDS + SECONDS_A_MEGABYTE * size / 1e6
+
+
+def _limit(size: int) -> None:
+    try:
+        import resource
+    except ImportError:  # Windows: the clock alone
+        return
+    # Counted from here: on a slow machine the imports alone take seconds.
+    end = int(time.process_time() + seconds(size)) + 1
+    room = _used() + _ROOM + _ROOM_A_BYTE * size
+    for which, value in (
+        (resource.RLIMIT_CPU, end), (resource.RLIMIT_AS, room), (resource.RLIMIT_CORE, 0),
+    ):  # fmt: skip
+        with contextlib.suppress(ValueError, OSError):  # a limit that is lower already
+            resource.setrlimit(which, (value, value))
+
+
+def _used() -> int:
+    """Bytes of address space in use."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, AttributeError):
+        return 4 << 30

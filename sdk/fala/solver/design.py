@@ -1,0 +1,284 @@
+"""Rows of a design matrix R that is never written out whole: products with it are all it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.model.losses import Floats
+from fala.text.sparse_rows import SparseRows
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # Python 3.10 has none of its own
+
+
+def product(left: Floats, right: Floats) -> Floats:
+    """A matrix (m, r) times a vector (r,) or a matrix (r, k).
+
+    What is too large becomes infinite, silently: ``Block.gram`` refuses it.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(left @ right)
+
+
+class Rows(Protocol):
+    """Rows r_i of p numbers, of n examples."""
+
+    @property
+    def size(self) -> int:
+        """How many numbers p a row has."""
+
+    def __len__(self) -> int: ...
+
+    def times(self, delta: Floats) -> Floats:
+        """R delta' for delta (C, p), shape (n, C)."""
+
+    def gather(self, numbers: Floats) -> Floats:
+        """(R' numbers)' for numbers (n, C), shape (C, p)."""
+
+    def gram(self, *, single: bool = False) -> Floats:
+        """R R', shape (n, n); in float32 where that is precise enough."""
+
+    def squares(self) -> Floats:
+        """Squared length of every column, shape (p,)."""
+
+    @property
+    def product_flops(self) -> float:
+        """Operations of a product with one vector."""
+
+    @property
+    def gram_flops(self) -> float:
+        """Operations of ``gram``."""
+
+    def stack(self, other: Self) -> Self:
+        """These rows and others of the same columns."""
+
+    def take(self, positions: NDArray[np.integer]) -> Self:
+        """Some of the rows, by position."""
+
+
+@dataclass(frozen=True, eq=False)
+class DenseRows:
+    """Rows that are written out.
+
+    Attributes:
+        matrix: R, shape (n, p).
+    """
+
+    matrix: Floats
+
+    @property
+    def size(self) -> int:
+        """How many numbers p a row has."""
+        return int(self.matrix.shape[1])
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    def times(self, delta: Floats) -> Floats:
+        """R delta', shape (n, C)."""
+        return product(self.matrix, np.ascontiguousarray(delta.T))
+
+    def gather(self, numbers: Floats) -> Floats:
+        """(R' numbers)', shape (C, p)."""
+        return product(self.matrix.T, numbers).T
+
+    def gram(self, *, single: bool = False) -> Floats:
+        """R R', shape (n, n); in float32 where that is precise enough."""
+        if single:
+            matrix = self.matrix.astype(np.float32)
+            return np.asarray(matrix @ matrix.T)
+        return product(self.matrix, self.matrix.T)
+
+    def inner(self) -> Floats:
+        """R'R, shape (p, p)."""
+        return product(self.matrix.T, self.matrix)
+
+    def squares(self) -> Floats:
+        """Squared length of every column, shape (p,)."""
+        return np.asarray(np.einsum("np,np->p", self.matrix, self.matrix))
+
+    @property
+    def product_flops(self) -> float:
+        """Operations of a product with one vector."""
+        return 2.0 * self.matrix.size
+
+    @property
+    def gram_flops(self) -> float:
+        """Operations of ``gram``."""
+        return 2.0 * len(self) * self.matrix.size
+
+    def stack(self, other: DenseRows) -> DenseRows:
+        """These rows and others of the same columns."""
+        return DenseRows(np.vstack([self.matrix, other.matrix]))
+
+    def take(self, positions: NDArray[np.integer]) -> DenseRows:
+        """Some of the rows, by position."""
+        return DenseRows(self.matrix[positions])
+
+
+@dataclass(frozen=True, eq=False)
+class CentredRows:
+    """Sparse rows less their centre, times a number.
+
+    Attributes:
+        rows: X, sparse.
+        centre: c, shape (p,).
+        root: r; R = r (X - c).
+    """
+
+    rows: SparseRows
+    centre: Floats
+    root: float
+
+    @property
+    def size(self) -> int:
+        """How many numbers p a row has."""
+        return self.rows.width
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def times(self, delta: Floats) -> Floats:
+        """R delta', shape (n, C)."""
+        return np.asarray(self.root * (self.rows.times(delta) - delta @ self.centre))
+
+    def gather(self, numbers: Floats) -> Floats:
+        """(R' numbers)', shape (C, p)."""
+        return self.root * (self.rows.gather(numbers) - np.outer(numbers.sum(axis=0), self.centre))
+
+    def gram(self, *, single: bool = False) -> Floats:
+        """R R', shape (n, n); in float32 where that is precise enough."""
+        gram = self.rows.gram(single=single)
+        at_centre = self.rows.times(self.centre[None]).astype(gram.dtype)
+        gram -= at_centre
+        gram -= at_centre.T
+        gram += float(self.centre @ self.centre)
+        gram *= self.root**2
+        return gram
+
+    def squares(self) -> Floats:
+        """Squared length of every column, shape (p,)."""
+        n, rows = len(self), self.rows
+        squared = SparseRows(rows.starts, rows.buckets, rows.values**2, rows.width)
+        ones = np.ones((n, 1))
+        raw = squared.gather(ones)[0] - 2 * self.centre * rows.gather(ones)[0]
+        return np.asarray(np.maximum(raw + n * self.centre**2, 0.0) * self.root**2)
+
+    @property
+    def product_flops(self) -> float:
+        """Operations of a product with one vector."""
+        return 2.0 * len(self.rows.values)
+
+    @property
+    def gram_flops(self) -> float:
+        """Operations of ``gram``: a number of one row meets those of its own column."""
+        uses = np.bincount(self.rows.buckets, minlength=self.rows.width).astype(np.float64)
+        return float(uses @ uses)
+
+    def stack(self, other: CentredRows) -> CentredRows:
+        """These rows and others of the same columns."""
+        return CentredRows(SparseRows.stack([self.rows, other.rows]), self.centre, self.root)
+
+    def take(self, positions: NDArray[np.integer]) -> CentredRows:
+        """Some of the rows, by position."""
+        return CentredRows(self.rows.take(positions), self.centre, self.root)
+
+
+@dataclass(frozen=True, eq=False)
+class JointRows:
+    """All blocks' rows side by side, each times a number, and the bias's column.
+
+    Attributes:
+        parts: The blocks' rows, of the same n examples.
+        roots: What each is multiplied by: the root of its scale.
+        bias: The last column, the same for all examples.
+    """
+
+    parts: tuple[Rows, ...]
+    roots: tuple[float, ...]
+    bias: float
+
+    @property
+    def size(self) -> int:
+        """How many numbers p a row has."""
+        return sum(part.size for part in self.parts) + 1
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+    def times(self, delta: Floats) -> Floats:
+        """R delta', shape (n, C)."""
+        z = np.tile(self.bias * delta[:, -1], (len(self), 1))
+        start = 0
+        for part, root in zip(self.parts, self.roots, strict=True):
+            if root:
+                z += root * part.times(delta[:, start : start + part.size])
+            start += part.size
+        return z
+
+    def gather(self, numbers: Floats) -> Floats:
+        """(R' numbers)', shape (C, p)."""
+        parts = [
+            root * part.gather(numbers) if root else np.zeros((numbers.shape[1], part.size))
+            for part, root in zip(self.parts, self.roots, strict=True)
+        ]
+        return np.hstack([*parts, self.bias * numbers.sum(axis=0)[:, None]])
+
+    def gram(self, *, single: bool = False) -> Floats:
+        """R R', shape (n, n); in float32 where that is precise enough."""
+        kind = np.float32 if single else np.float64
+        total: Floats = np.full((len(self), len(self)), self.bias**2, dtype=kind)
+        for part, root in zip(self.parts, self.roots, strict=True):
+            if root:
+                gram = part.gram(single=single)
+                gram *= root**2
+                total += gram
+        return total
+
+    def written(self) -> DenseRows | None:
+        """R written out; None where a part of it is sparse."""
+        columns = [
+            root * part.matrix
+            for part, root in zip(self.parts, self.roots, strict=True)
+            if isinstance(part, DenseRows)
+        ]
+        if len(columns) < len(self.parts):
+            return None
+        return DenseRows(np.hstack([*columns, np.full((len(self), 1), self.bias)]))
+
+    def squares(self) -> Floats:
+        """Squared length of every column, shape (p,)."""
+        parts = [
+            root**2 * part.squares() for part, root in zip(self.parts, self.roots, strict=True)
+        ]
+        return np.concatenate([*parts, [len(self) * self.bias**2]])
+
+    @property
+    def product_flops(self) -> float:
+        """Operations of a product with one vector."""
+        return sum(part.product_flops for part in self.parts)
+
+    @property
+    def gram_flops(self) -> float:
+        """Operations of ``gram``."""
+        return sum(part.gram_flops for part in self.parts)
+
+    def stack(self, other: JointRows) -> JointRows:
+        """These rows and others of the same blocks."""
+        parts = tuple(one.stack(more) for one, more in zip(self.parts, other.parts, strict=True))
+        return JointRows(parts, self.roots, self.bias)
+
+    def take(self, positions: NDArray[np.integer]) -> JointRows:
+        """Some of the rows, by position."""
+        parts = tuple(part.take(positions) for part in self.parts)
+        return JointRows(parts, self.roots, self.bias)
+
+
+def scaled(parts: Sequence[Rows], scales: Sequence[float], deviation: float) -> JointRows:
+    """All blocks' rows at some scales, with a bias of some standard deviation."""
+    return JointRows(tuple(parts), tuple(float(np.sqrt(scale)) for scale in scales), deviation)

@@ -1,0 +1,103 @@
+"""How much every n-gram tells: inverse document frequencies, learnt by the vendor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.errors import BundleFormatError
+from fala.text.ngrams import BUCKETS, Ngrams, ngrams
+from fala.text.sparse_rows import SparseRows
+
+#: Frequencies are rounded to this many steps, so that a bundle holds them in a byte each.
+STEPS = 255
+
+_GRAIN = 2.0**-18  # a step is a multiple of it: a code times a step is a float32, whole
+_BLOCK = 10_000  # texts whose n-grams are held at a time
+
+
+class Lexicon:
+    """Turns texts into lexical features x_g = idf_g / |x|.
+
+    Args:
+        idf: Inverse document frequencies, shape (BUCKETS,), from 0 up.
+
+    Raises:
+        BundleFormatError: Of another shape, negative, or not finite.
+    """
+
+    def __init__(self, idf: NDArray[np.floating]) -> None:
+        self.idf = np.asarray(idf, dtype=np.float32)
+        if self.idf.shape != (BUCKETS,) or not np.isfinite(self.idf).all() or (self.idf < 0).any():
+            raise BundleFormatError(
+                f"a lexicon holds {BUCKETS} inverse document frequencies of 0 or more"
+            )
+
+    @classmethod
+    def fit(cls, texts: Sequence[str]) -> Lexicon:
+        """The lexicon of N public texts: idf = ln((1 + N) / (1 + df)) + 1.
+
+        The 1s are one text more that has every n-gram, so that an n-gram never seen tells most.
+
+        Args:
+            texts: Public texts; one that is there more than once counts once.
+        """
+        distinct = list(dict.fromkeys(texts))
+        frequency = np.zeros(BUCKETS, dtype=np.int64)
+        for start in range(0, len(distinct), _BLOCK):
+            frequency += np.bincount(ngrams(distinct[start : start + _BLOCK])[1], minlength=BUCKETS)
+        idf = np.log((1 + len(distinct)) / (1 + frequency)) + 1
+        step = np.ceil(idf.max() / STEPS / _GRAIN) * _GRAIN
+        return cls(np.rint(idf / step) * step)
+
+    def rows(self, texts: Sequence[str], found: Ngrams | None = None) -> SparseRows:
+        """Features of n texts.
+
+        Args:
+            texts: The texts.
+            found: Their n-grams, where they are known.
+        """
+        starts, buckets = ngrams(texts) if found is None else found
+        plain = SparseRows(starts, buckets, self.idf[buckets], BUCKETS)
+        for first in range(0, len(texts), _BLOCK):  # in place: of many texts there is much
+            last = min(first + _BLOCK, len(texts))
+            some = slice(starts[first], starts[last])
+            values = plain.values[some]
+            part = SparseRows(
+                starts[first : last + 1] - starts[first], buckets[some], values, BUCKETS
+            )
+            lengths = np.sqrt(part.squared_lengths())
+            lengths[lengths == 0] = 1.0
+            values /= np.repeat(lengths, np.diff(part.starts))
+        return plain
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it makes the same features."""
+        return np.array_equal(self.idf, other.idf) if isinstance(other, Lexicon) else NotImplemented
+
+
+class LastRows:
+    """The rows of the texts that were asked for last, where the same are asked for in turn.
+
+    Args:
+        how: Gives n-grams; by default ``ngrams``.
+    """
+
+    def __init__(self, how: Callable[[Sequence[str]], Ngrams] = ngrams) -> None:
+        self._how = how
+        self._texts: list[str] = []
+        self._found: Ngrams | None = None
+        self._rows: list[tuple[Lexicon, SparseRows]] = []
+
+    def of(self, lexicon: Lexicon, texts: list[str]) -> SparseRows:
+        """As ``Lexicon.rows``; the same object for the same texts and an equal lexicon."""
+        if self._found is None or texts != self._texts:
+            self._texts, self._found, self._rows = texts, self._how(texts), []
+        for known, rows in self._rows:
+            if known == lexicon:
+                return rows
+        rows = lexicon.rows(texts, self._found)
+        self._rows.append((lexicon, rows))
+        return rows

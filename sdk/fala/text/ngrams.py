@@ -1,0 +1,165 @@
+"""A text's words, pairs of words and character n-grams, hashed into buckets.
+
+Heads are fitted to buckets, so what a text's buckets are is a format: it never changes under one
+`VERSION`. The hash of characters c_1 ... c_k is their polynomial sum_i c_i B^(k - i) modulo 2^64,
+marked with the kind of n-gram and mixed; all texts of a chunk are hashed together, by array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.text.characters import JOINED, SPACE, SYMBOL, UNSPACED, WORD, classes, normal
+
+#: Buckets that n-grams are hashed into.
+BUCKETS = 1 << 16
+#: Which n-grams there are and where they are hashed to. Another rule is another version.
+VERSION = 1
+#: Characters of a text that count, before and after they are brought to their normal form.
+LONGEST = 1 << 16
+
+#: What ``ngrams`` gives: starts (n + 1,) and buckets (nnz,).
+Ngrams = tuple[NDArray[np.int64], NDArray[np.int32]]
+#: Hashes of n-grams of one kind before they are mixed, and the number of each one's text * BUCKETS.
+Hashed = tuple[NDArray[np.uint64], NDArray[np.uint32]]
+
+_CHUNK = 1 << 15  # characters hashed at a time: the arrays stay in a processor's cache
+_MOST = BUCKETS - 1  # texts hashed at a time: a text's number and a bucket share 32 bits
+
+_BASE = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no character is lost; digits of the golden
+_INVERSE = np.uint64(pow(int(_BASE), -1, 1 << 64))  # ratio
+_MARKS = np.array(  # of tokens, pairs, runs of 3, 4 and 5 characters: further odd numbers
+    [
+        0xBF58476D1CE4E5B9,
+        0x94D049BB133111EB,
+        0xC2B2AE3D27D4EB4F,
+        0x165667B19E3779F9,
+        0xD6E8FEB86659FD93,
+    ],
+    dtype=np.uint64,
+)
+_PAIR = _MARKS[1]
+# B^0, B^1 and so on: no token of a chunk's texts is longer.
+_POWERS = np.multiply.accumulate(np.append(np.uint64(1), np.full(LONGEST - 1, _BASE)))
+_SHIFT, _TOP = np.uint64(32), np.uint64(48)
+_START, _END = np.uint64(ord("<")), np.uint64(ord(">"))
+
+
+def ngrams(texts: Sequence[str]) -> Ngrams:
+    """The set of n-grams of every text.
+
+    A text's tokens are its words in lower case (letters, digits and apostrophes of any script,
+    with their marks) and every other visible character; in scripts that write without spaces
+    every character is a token. Its n-grams are its tokens, its pairs of neighbouring tokens, and
+    the runs of 3, 4 and 5 characters of "<word>", where a word reaches over all that such a
+    script writes without a space. Only the first `LONGEST` characters count. Any text will do:
+    an empty one has no n-grams.
+
+    Args:
+        texts: n texts.
+
+    Returns:
+        starts (n + 1,), and buckets (nnz,): those of text i lie from starts[i] to starts[i + 1],
+        in ascending order.
+    """
+    starts, buckets = [np.zeros(1, dtype=np.int64)], [np.empty(0, dtype=np.int32)]
+    for chunk in _chunks(texts):
+        keys = _keys(chunk)
+        ends = np.searchsorted(keys, np.arange(1, len(chunk) + 1, dtype=np.uint32) * BUCKETS)
+        starts.append(starts[-1][-1] + ends)
+        buckets.append((keys % BUCKETS).astype(np.int32))
+    return np.concatenate(starts), np.concatenate(buckets)
+
+
+def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
+    """The texts in normal form, a chunk at a time."""
+    chunk: list[str] = []
+    characters = 0
+    for text in texts:
+        chunk.append(normal(text[:LONGEST])[:LONGEST])
+        characters += len(chunk[-1])
+        if characters > _CHUNK or len(chunk) == _MOST:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
+
+
+def _keys(texts: list[str]) -> NDArray[np.uint32]:
+    """Number of the text * BUCKETS + bucket of all n-grams of texts in normal form, ascending."""
+    joined = "\n".join(texts).encode("utf-32-le", "surrogatepass")
+    codes = np.frombuffer(joined, dtype="<u4")
+    visible, word, token = _boundaries(codes)
+    codes = codes[visible].astype(np.uint64)
+    if not len(codes):
+        return np.empty(0, dtype=np.uint32)
+    numbers = np.arange(len(texts), dtype=np.uint32) * np.uint32(BUCKETS)
+    text = np.repeat(numbers, [len(text) + 1 for text in texts])[:-1][visible]
+
+    hashed, of = zip(*_of_tokens(codes, text, token), *_of_words(codes, text, word), strict=True)
+    mixed = np.concatenate(hashed)
+    mixed ^= mixed >> _SHIFT
+    mixed *= np.repeat(_MARKS, [len(kind) for kind in hashed])
+    mixed >>= _TOP
+    found = np.concatenate(of)
+    found += mixed.astype(np.uint32)
+    found.sort()
+    new = np.ones(len(found), dtype=np.bool_)
+    np.not_equal(found[1:], found[:-1], out=new[1:])
+    return found[new]
+
+
+def _boundaries(
+    codes: NDArray[np.uint32],
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which characters can be seen; and which of those begin a word, and a token."""
+    kind = classes(codes)
+    first = np.ones(len(kind), dtype=np.bool_)
+    mark = kind == JOINED
+    marked = bool(mark.any())
+    if marked:
+        before = np.maximum.accumulate(np.where(mark, 0, np.arange(len(kind))))
+        kind = kind[before]
+        kind[mark & ((kind == SPACE) | (kind == JOINED))] = WORD  # with nothing to belong to
+    np.not_equal(kind[1:], kind[:-1], out=first[1:])
+    symbol, alone = kind == SYMBOL, kind == UNSPACED
+    if marked:
+        symbol &= ~mark
+        alone &= ~mark
+    word = first | symbol
+    visible = kind != SPACE
+    return visible, word[visible], (word | alone)[visible]
+
+
+def _of_tokens(
+    codes: NDArray[np.uint64], text: NDArray[np.uint32], token: NDArray[np.bool_]
+) -> list[Hashed]:
+    """The tokens, and their pairs."""
+    starts = np.flatnonzero(token)
+    ends = np.append(starts[1:], len(codes))
+    behind = np.repeat(ends - 1, ends - starts) - np.arange(len(codes))
+    hashed = np.add.reduceat(codes * _POWERS[behind], starts)
+    of = text[starts]
+    pair = np.flatnonzero(of[1:] == of[:-1])
+    return [(hashed, of), (hashed[pair] * _PAIR + hashed[pair + 1], of[pair])]
+
+
+def _of_words(
+    codes: NDArray[np.uint64], text: NDArray[np.uint32], word: NDArray[np.bool_]
+) -> list[Hashed]:
+    """The runs of 3, 4 and 5 characters of "<word>": one run of 3 a character."""
+    last = np.append(word[1:], True)
+    before = np.append(_START, codes[:-1])
+    before[word] = _START
+    after = np.append(codes[1:], _END)
+    after[last] = _END
+    three = (before * _BASE + codes) * _BASE + after
+    begin = np.flatnonzero(~last)
+    four = three[begin] * _BASE + after[begin + 1]
+    inner = np.flatnonzero(~last[begin + 1])
+    five = four[inner] * _BASE + after[begin[inner] + 2]
+    of = text[begin]
+    return [(three, text), (four, of), (five, of[inner])]

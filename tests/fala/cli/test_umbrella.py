@@ -1,0 +1,86 @@
+"""The command ``fala``: a list that costs nothing, and every other command behind it."""
+
+import subprocess
+import sys
+
+import pytest
+from click.shell_completion import BashComplete
+from click.testing import CliRunner
+
+import fala_command
+from fala.playground.built_in import BUILT_IN, built_in
+
+
+def told(*arguments):
+    return CliRunner().invoke(fala_command.command, [*arguments], prog_name="fala")
+
+
+def offered(*words):
+    *before, last = words
+    shell = BashComplete(fala_command.command, {}, "fala", "_FALA_COMPLETE")
+    return [item.value for item in shell.get_completions(before, last)]
+
+
+def test_the_list_imports_none_of_what_it_lists():
+    code = """
+import sys
+import fala_command
+try:
+    fala_command.command(["-h"])
+except SystemExit:
+    print(*({"fala", "fala_export", "fala_sim", "numpy"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *printed, imported = done.stdout.splitlines()
+    assert imported == ""
+    listed = [line.split()[0] for line in printed if line.startswith("  ")]
+    assert {*fala_command.PARTS, "completion"} <= set(listed)
+
+
+@pytest.mark.parametrize("name", fala_command.PARTS)
+def test_a_command_is_described_in_one_way(name):
+    part = fala_command.PARTS[name]
+    assert fala_command._load(part).help.partition("\n")[0] == part.about
+    done = told(name, "-h")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"Usage: fala {name} ")
+    assert told(name, "--version").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("replace", "--old", "nothing", "--new", "bert"), 1, "fala: 'nothing' is neither"),
+        (("device", "doctor", "nowhere"), 1, "fala: nowhere: not a device folder"),
+        (("sim", "table", "99"), 1, "fala: "),
+        (("sim", "data", "get", "99"), 1, "fala: no data set '99'; one of "),
+        (("export", "inspect", "nowhere"), 1, "fala: nowhere: no such file"),
+        (("nothing",), 2, "No such command 'nothing'"),
+        (("replace", "--budget", "-1"), 2, "--budget"),
+    ],
+)
+def test_mistakes_end_alike(arguments, status, message):
+    if arguments[:2] == ("sim", "data"):
+        pytest.importorskip("pooch")  # without its extra the command says so, and that alone
+    done = told(*arguments)
+    assert done.exit_code == status
+    assert message in done.stderr
+    assert done.stdout == ""
+    assert status == 2 or done.stderr.count("\n") == 1
+
+
+def test_a_shell_is_offered_commands_and_names():
+    assert offered("s") == ["sim"]
+    assert "doctor" in offered("device", "")
+    assert offered("replace", "--old", "")[:2] == [*BUILT_IN]
+    assert offered("sim", "table", "head") == ["headline"]
+    assert offered("sim", "table", "1", "--methods", "old,lo") == ["old,lora", "old,logistic"]
+    assert "soft-all" in offered("export", "prompts", "--kind", "")
+    assert set(BUILT_IN) == set(built_in())
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_for_all_programs(shell):
+    printed = told("completion", shell).stdout
+    for program in ("fala", "fala-replace", "fala-device", "fala-export", "fala-sim"):
+        assert f"_{program.replace('-', '_').upper()}_COMPLETE" in printed

@@ -1,0 +1,218 @@
+"""What a replacement costs: forward passes, time, and how the app follows and ends it."""
+
+import time
+
+import numpy as np
+import pytest
+
+import bridged
+from bridged import PROBES, TEXTS
+from devices import embedded, same, state
+from fala.backbones import OnnxEncoder
+from fala.device import Device
+from fala.errors import BudgetError, CancelledError, DataError
+from fala.examples import Match, unique_texts
+from fala.personal.budget import BRIDGED_PASSES, PASSES, Budget
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """The releases without bridges."""
+    return bridged.write_releases(tmp_path_factory.mktemp("plain"), bridges=False)
+
+
+@pytest.fixture(scope="module")
+def matching(tmp_path_factory):
+    return bridged.write_releases(tmp_path_factory.mktemp("m"), task="matching", bridges=False)
+
+
+@pytest.mark.parametrize("passes", [0, 1, 7, 40, 90, 200])
+@pytest.mark.parametrize("labelled", [0, 1, 3])
+def test_forward_passes_never_exceed_the_budget(tmp_path, plain, encoded, passes, labelled):
+    labels = [str(i % 2) if labelled and i % labelled == 0 else None for i in range(len(TEXTS))]
+    with Device.create(tmp_path / "device", plain["old"]) as device:
+        device.learn(TEXTS, labels)
+        report = device.replace(plain["mid"], Budget(passes))
+        kept = min(passes, len(TEXTS))
+        assert report.forward_passes == report.representatives == kept
+        assert len(encoded) - report.probes == kept == len(set(encoded[:kept]))
+        assert report.waiting == len(TEXTS) - kept and report.backward_passes == 0
+        assert embedded(tmp_path / "device", plain["mid"]) == set(encoded[:kept])
+        # Representatives of the old embeddings, where some are to be left out.
+        assert (report.clusters > 0) == (report.queries > 0) == (0 < passes < len(TEXTS))
+        personal = labelled and any(y for y, t in zip(labels, TEXTS, strict=True) if t in encoded)
+        assert report.decision == "vendor" or personal
+        assert (report.decision == "vendor") == device.model.is_vendor
+
+
+@pytest.mark.parametrize("passes", [0, 1, 5, 12, 20, 60])
+def test_a_matchers_texts_count_once_each(tmp_path, matching, encoded, passes):
+    examples = bridged.matches(30)
+    with Device.create(tmp_path / "device", matching["old"]) as device:
+        device.learn(examples, ["0", "1"] * 15)
+        report = device.replace(matching["mid"], Budget(passes))
+        assert report.forward_passes == len(encoded) - report.probes <= passes
+        seen = embedded(tmp_path / "device", matching["mid"])
+        whole = [one for one in set(examples) if set(unique_texts([one])) <= seen]
+        assert report.representatives == report.examples == len(whole)
+        if passes >= len(unique_texts(examples)):
+            assert report.waiting == 0
+
+
+def test_matches_share_what_their_histories_cost(tmp_path, matching, encoded):
+    """The budget goes to matches that need few texts more, from the newest back."""
+    films = TEXTS[:40]
+    examples = [Match(tuple(films[i - 5 : i]), films[i]) for i in range(5, 40)]
+    with Device.create(tmp_path / "device", matching["old"]) as device:
+        device.learn(examples)
+        report = device.replace(matching["mid"], Budget(12))
+        assert set(encoded[:12]) == set(films[28:])
+        assert (report.representatives, report.waiting) == (7, 28)
+        assert report.clusters == report.queries == 0
+        # And so on.
+        encoded.clear()
+        assert device.refine(Budget(3)).representatives == 10
+        assert set(encoded) == set(films[25:28])
+
+
+def test_word_vectors_cost_no_forward_pass(tmp_path, plain, encoded):
+    with Device.create(tmp_path / "device", plain["mid"]) as device:
+        device.learn(TEXTS, ["0", "1"] * 45)
+        encoded.clear()
+        report = device.replace(plain["old"], Budget(0))
+        assert (encoded, report.forward_passes) == ([], 0)
+        assert (report.representatives, report.waiting) == (len(TEXTS), 0)
+        assert embedded(tmp_path / "device", plain["old"]) == set(TEXTS)
+
+
+def test_no_example_waits_for_word_vectors(tmp_path, plain):
+    """Over a transformer that few of them passed to word vectors: all count there."""
+    with Device.create(tmp_path / "device", plain["old"]) as device:
+        device.learn(TEXTS, ["0", "1"] * 45)
+        assert device.replace(plain["mid"], Budget(20)).waiting == 70
+        report = device.replace(plain["old"])
+        assert (report.examples, report.labelled, report.waiting) == (90, 90, 0)
+
+
+@pytest.mark.parametrize("budget", [Budget(0), Budget(seconds=0)], ids=str)
+def test_without_passes_or_time_the_vendor_answers(tmp_path, plain, budget):
+    with Device.create(tmp_path / "device", plain["old"]) as device:
+        device.learn(TEXTS, bridged.planted_labels(plain["old"], TEXTS))
+        report = device.replace(plain["mid"], budget)
+        assert (report.decision, report.forward_passes) == ("vendor", 0)
+        assert report.reason == "the budget allows no representative"
+        assert (report.waiting, report.scales, report.threshold) == (len(TEXTS), (), 0.0)
+        assert device.model.is_vendor
+        # What waits is encoded when there is time.
+        assert device.refine(Budget(40)).decision == "personal"
+
+
+def test_the_clock_stops_the_encoder(tmp_path, plain, monkeypatch):
+    real = OnnxEncoder.encode
+
+    def slow(self, texts):
+        time.sleep(0.02 * len(texts))
+        return real(self, texts)
+
+    with Device.create(tmp_path / "device", plain["old"]) as device:
+        device.learn(TEXTS, ["0", "1"] * 45)
+        monkeypatch.setattr(OnnxEncoder, "encode", slow)
+        report = device.replace(plain["mid"], Budget(seconds=1))
+        assert 8 <= report.forward_passes <= 50
+        assert report.seconds["forward"] < 1.2
+        assert report.representatives == report.forward_passes
+        assert report.stopped == "the time is over"
+
+
+def test_the_defaults_are_smaller_over_a_bridge():
+    assert Budget().passes(bridged=False) == PASSES > Budget().passes(bridged=True)
+    assert Budget().passes(bridged=True) == BRIDGED_PASSES
+    assert Budget(7).passes(bridged=False) == Budget(7).passes(bridged=True) == 7
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"forward_passes": -1}, {"forward_passes": 1.5}, {"forward_passes": True},
+        {"seconds": -1}, {"seconds": float("nan")}, {"seconds": "5"},
+    ],
+)  # fmt: skip
+def test_what_is_no_budget(fields):
+    with pytest.raises(BudgetError):
+        Budget(**fields)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"budget": 5}, BudgetError, r"Budget\(forward_passes=50\), not 5"),
+        ({"progress": "bar"}, DataError, "progress is a function"),
+    ],
+)
+def test_a_wrong_argument_is_named_before_anything_changes(device, releases, options, error, match):
+    before = state(device)
+    with pytest.raises(error, match=match):
+        device.replace(releases["mid"], **options)
+    assert same(state(device), before) and not device.can_roll_back
+    with pytest.raises(error, match=match):
+        device.refine(**options)
+    with pytest.raises(DataError, match="bundle is a path, not 3"):
+        device.replace(3)
+
+
+# Following and ending
+
+
+def test_progress_names_every_stage_and_ends_at_the_whole(tmp_path, plain):
+    seen = []
+    with Device.create(tmp_path / "device", plain["old"]) as device:
+        device.learn(TEXTS, ["0", "1"] * 45)
+        device.replace(plain["mid"], Budget(60), progress=lambda *step: seen.append(step))
+    stages = list(dict.fromkeys(stage for stage, _, _ in seen))
+    assert stages == ["open", "read", "forward", "solve", "check", "commit"]
+    assert seen[-1] == ("commit", 1, 1)
+    assert [step for step in seen if step[0] == "forward"][-1] == ("forward", 60, 60)
+
+
+@pytest.mark.parametrize("stage", ["open", "read", "solve", "check", "commit"])
+def test_an_app_that_says_no_before_the_commit_changes_nothing(device, path, releases, stage):
+    before = state(device)
+    with pytest.raises(CancelledError, match="answers as before"):
+        device.replace(releases["mid"], progress=lambda name, done, total: name != stage)
+    assert device.name == "old" and same(state(device), before)
+    assert not device.can_roll_back and len(list((path / "bundles").iterdir())) == 1
+    assert device.replace(releases["mid"], Budget(0)).decision == "personal"
+
+
+def test_an_app_that_says_no_while_texts_pass_without_a_bridge_changes_nothing(tmp_path, plain):
+    with Device.create(tmp_path / "device", plain["old"]) as device:
+        device.learn(TEXTS, ["0", "1"] * 45)
+        before = state(device)
+        with pytest.raises(CancelledError):
+            device.replace(plain["mid"], progress=lambda name, done, total: name != "forward")
+        assert device.name == "old" and same(state(device), before)
+
+
+def test_an_app_that_says_no_while_refining_keeps_what_was_paid(device, path, releases):
+    report = device.replace(
+        releases["mid"], Budget(75), progress=lambda name, done, total: name != "forward"
+    )
+    assert (report.stopped, report.forward_passes) == ("cancelled", 25)
+    assert len(embedded(path, releases["mid"])) == 25
+    report = device.refine(Budget(50), progress=lambda name, done, total: name != "refine")
+    assert (report.stopped, report.representatives) == ("cancelled", 50)
+
+
+def test_an_error_of_the_encoder_passes_and_changes_nothing(tmp_path, plain, monkeypatch):
+    def broken(self, texts):
+        raise OSError("no more battery")
+
+    with Device.create(tmp_path / "device", plain["old"]) as device:
+        device.learn(TEXTS, ["0", "1"] * 45)
+        before = state(device)
+        with monkeypatch.context() as patch:
+            patch.setattr(OnnxEncoder, "encode", broken)
+            with pytest.raises(Exception, match="battery"):
+                device.replace(plain["mid"])
+        assert device.name == "old" and same(state(device), before)
+        assert np.isfinite(device.predict(PROBES)).all()

@@ -1,0 +1,175 @@
+"""Learning after a replacement, going back, and one replacement after the other."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+import bridged
+from bridged import PROBES, TEXTS
+from devices import embedded, fitted, halved, loss, refine_all, same, sql, state
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import write_release
+from fala.device import Device
+from fala.model.heads import Head
+from fala.personal.budget import Budget
+from fala.selection.next_texts import BATCH
+
+HALF = 45
+
+
+def test_learning_goes_on_after_a_replacement(tmp_path, releases, labels, truth, encoded):
+    path = tmp_path / "device"
+    with Device.create(path, releases["old"]) as device:
+        device.learn(TEXTS[:HALF], labels[:HALF])
+        device.replace(releases["mid"], Budget(0))
+        few = loss(device, truth)
+        encoded.clear()
+        report = device.learn(TEXTS[HALF:], labels[HALF:])
+        assert set(encoded) == set(TEXTS[HALF:])
+        assert (report.examples, report.labelled, report.fitted) == (90, 90, 90)
+        # What the backbone before them has seen of them is nothing.
+        assert embedded(path, releases["old"]) == set(TEXTS[:HALF])
+        assert loss(device, truth) < few
+        assert 0 < report.loss < np.log(2)
+        # The same labels again change nothing.
+        before = state(device)
+        device.learn(TEXTS[HALF:], labels[HALF:])
+        for one, other in zip(state(device), before, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5)
+    with Device.open(path) as again:
+        assert again.threshold == before[3][0]
+
+
+def test_there_and_back(device, path, releases):
+    old = state(device)
+    device.replace(releases["mid"], Budget(20))
+    mid = state(device)
+    device.rollback()
+    assert same(state(device), old) and device.threshold != 0
+    with Device.open(path) as again:
+        assert same(state(again), old)
+    device.rollback()
+    assert same(state(device), mid)
+    device.rollback()
+    assert same(state(device), old)
+    # What is learned on the old backbone counts on the new one, at once.
+    device.learn(["good film"], ["1"])
+    device.rollback()
+    here = state(device)
+    assert not same(here, mid) and here[0] == pytest.approx(mid[0], abs=0.05)
+    after = device.learn([])
+    assert after.fitted == len(TEXTS) + 1
+    for one, other in zip(state(device), here, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    assert device.refine(Budget(5)).examples == len(TEXTS) + 1
+
+
+def test_a_chain_composes(device, path, releases, labels):
+    # 45 examples that the middle backbone has seen, and 45 that only the first one has.
+    device.close()
+    sql(path, "DELETE FROM embeddings")
+    sql(path, "DELETE FROM examples")
+    with Device.open(path) as device:
+        device.learn(TEXTS[:HALF], labels[:HALF])
+        device.replace(releases["mid"], Budget(0))
+        refine_all(device)
+        assert embedded(path, releases["mid"]) == set(TEXTS[:HALF])
+        device.rollback()
+        device.learn(TEXTS[HALF:], labels[HALF:])
+        device.rollback()
+        report = device.replace(releases["new"], Budget(0))
+        assert report.bridged == report.examples == report.labelled == len(TEXTS)
+        old, mid, new = (Bundle.open(releases[age]) for age in ("old", "mid", "new"))
+        second = new.bridges()[mid.backbone_digest]
+        chain = mid.bridges()[old.backbone_digest].then(second)
+        known = halved(releases["old"], TEXTS)
+        inputs = np.vstack([
+            second.map(halved(releases["mid"], TEXTS[:HALF])), chain.map(known[HALF:])
+        ])  # fmt: skip
+        # The shorter way is the better known one.
+        found = fitted(new.head(), inputs, labels, unseen=float(second.variance.sum()))
+        np.testing.assert_allclose(device.model.weight, found.weight, atol=1e-3)
+        np.testing.assert_allclose(device.model.bias, found.bias, atol=1e-3)
+        # Refining and learning still know them all, also after reopening.
+        device.refine(Budget(BATCH))
+    with Device.open(path) as device:
+        assert device.refine(Budget(0)).examples == len(TEXTS)
+        assert device.learn([]).fitted == len(TEXTS)
+        assert embedded(path, releases["old"]) == set(TEXTS)
+
+
+def test_the_same_release_again_changes_little(device, releases, encoded):
+    device.replace(releases["mid"], Budget(30))
+    before = device.predict(PROBES)
+    encoded.clear()
+    report = device.replace(releases["mid"], Budget(0))
+    assert (encoded, report.probes, report.forward_passes) == (TEXTS[-4:], 4, 0)
+    assert report.bridged == len(TEXTS) - 30
+    np.testing.assert_allclose(device.predict(PROBES), before, atol=0.02)
+
+
+def test_a_strangers_release_in_the_other_slot_does_not_stop_learning(device, path, releases):
+    earlier = next((path / "bundles").iterdir())
+    device.replace(releases["mid"], Budget(0))
+    earlier.write_bytes(releases["new"].read_bytes())
+    # The earlier slot lends no more than its bridges.
+    assert device.learn(["good film"], ["1"]).examples == len(TEXTS) + 1
+
+
+def test_no_label_is_lost_on_a_chain(device, releases):
+    device.replace(releases["mid"], Budget(10))
+    assert device.replace(releases["new"], Budget(0)).examples == len(TEXTS)
+    assert device.refine(Budget(0)).examples == len(TEXTS)
+    assert device.learn([]).fitted == len(TEXTS)
+
+
+def test_no_label_is_lost_on_a_chain_of_encoders(tmp_path, releases, labels, truth):
+    turn = np.linalg.qr(np.random.default_rng(9).normal(size=(8, 8)))[0]
+    newest = tmp_path / "newest.fala"
+    bridged.write_encoder(newest, 0.5 * bridged.TABLE @ turn, "newest")
+    head = Bundle.open(releases["old"]).head()
+    turned = Head(head.task, head.labels, head.weight @ turn / 0.5, head.bias)
+    write_release(newest, Bundle.open(newest), turned, {})
+    bridged.add_learned_bridge(releases["new"], newest)
+    with Device.create(tmp_path / "device", releases["mid"]) as device:
+        device.learn(TEXTS, labels)
+        device.replace(releases["new"], Budget(20))
+        device.replace(newest, Budget(0))
+        instant = loss(device, truth)
+        assert device.refine(Budget(20)).examples == len(TEXTS)
+        assert loss(device, truth) < instant + 0.05
+
+
+def test_a_release_that_comes_again_leaves_the_way_back(learned, tmp_path, releases):
+    with Device.open(shutil.copytree(learned, tmp_path / "device")) as device:
+        old = state(device)
+        device.replace(releases["mid"], Budget(0))
+        device.confirm()
+        device.replace(releases["mid"])
+        # It has proved itself: were it on trial, it could fall back to what was left long ago.
+        assert device.name == "mid" and not device.on_trial
+        new = state(device)
+        device.rollback()
+        assert same(state(device), old)
+        # What is gone back to is no other release, either, and the newer one is kept.
+        device.replace(releases["old"])
+        assert device.name == "old"
+        device.rollback()
+        assert same(state(device), new)
+
+
+def test_what_was_said_before_a_release_came_again_is_in_what_is_gone_back_to(
+    learned, tmp_path, releases, labels
+):
+    turned = ["0" if label == "1" else "1" for label in labels[:5]]
+    with Device.open(shutil.copytree(learned, tmp_path / "device")) as device:
+        device.replace(releases["mid"], Budget(0))
+        device.learn(TEXTS[:5], turned)
+        device.replace(releases["mid"])
+        device.rollback()
+        found = state(device)
+    with Device.open(shutil.copytree(learned, tmp_path / "never")) as never:
+        never.learn(TEXTS[:5], turned)
+        for one, other in zip(found, state(never), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5)

@@ -1,0 +1,127 @@
+"""What is left of an earlier backbone: its texts' labels, and what was personal in its logits."""
+
+import numpy as np
+import pytest
+
+import bridged
+from bridged import PROBES, TEXTS
+from devices import embedded, refine_all, same, sql, state, vendor_of
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import write_release
+from fala.device import Device
+from fala.model.heads import Head
+from fala.personal.budget import Budget
+
+HALF = 45
+
+
+def test_earlier_backbones_do_not_answer_any_more(device, path, releases, encoded):
+    old, personal = Bundle.open(releases["old"]), device.model
+    device.replace(releases["mid"], Budget(0))
+    refine_all(device)
+    before = state(device)
+    # Whatever the word vectors say, it is the new backbone alone that is asked.
+    mid = Bundle.open(releases["mid"])
+    assert device.model.head == mid.head()
+    alone = device.model.probabilities(mid.backbone().encode(PROBES))
+    np.testing.assert_allclose(device.predict(PROBES), alone, atol=1e-6)
+    assert len(list((path / "bundles").iterdir())) == 2
+    device.rollback()
+    assert device.model == personal
+    device.rollback()
+    assert same(state(device), before)
+    device.replace(releases["new"], Budget(10))
+    # On the disk lies what answers, and what is kept to go back; the word vectors may go.
+    lying = {Bundle.open(file).digest for file in (path / "bundles").iterdir()}
+    assert lying == {Bundle.open(releases[age]).digest for age in ("mid", "new")}
+    assert old.digest not in lying
+    encoded.clear()
+    device.predict(PROBES)
+    assert len(encoded) == len(PROBES)
+    with Device.open(path) as again:
+        assert same(state(again), state(device))
+    device.learn(["good film", "bad film"], ["1", "0"])
+    assert np.isfinite(device.predict(PROBES)).all()
+
+
+def test_a_text_is_encoded_once(device, path, releases, encoded):
+    device.replace(releases["mid"], Budget(10))
+    device.replace(releases["new"], Budget(0))
+    encoded.clear()
+    device.learn(["good film"], ["1"])
+    device.learn(["good film"], ["0"])
+    assert encoded == ["good film"]
+    assert not embedded(path, releases["mid"]) & {"good film"}
+
+
+def test_unlabelled_documents_keep_the_old_personal_model(device, path, releases):
+    device.close()
+    sql(path, "UPDATE examples SET label = NULL")
+    with Device.open(path) as device:
+        before = device.predict(PROBES)
+        report = device.replace(releases["mid"], Budget(0))
+        assert (report.labelled, report.examples) == (0, len(TEXTS))
+        assert report.decision == "personal" and device.threshold == 0
+        # It stands nearer to what the user had than the vendor's model does.
+        vendor = np.abs(vendor_of(releases["mid"]) - before).mean()
+        assert np.abs(device.predict(PROBES) - before).mean() < 0.8 * vendor
+        # Labels come back later, and are fitted to beside what the old logits say.
+        report = device.learn(TEXTS[:HALF], ["0", "1", "0"] * 15)
+        assert (report.labelled, report.fitted) == (HALF, len(TEXTS))
+
+
+def test_old_logits_speak_where_no_label_does(device, path, releases):
+    device.close()
+    sql(path, "UPDATE examples SET label = NULL")
+    with Device.open(path) as device:
+        before = device.predict(PROBES)
+        report = device.replace(releases["mid"], Budget(0))
+        assert report.labelled == 0
+        vendor = np.abs(vendor_of(releases["mid"]) - before).mean()
+        assert np.abs(device.predict(PROBES) - before).mean() < 0.5 * vendor
+        assert device.refine(Budget(30)).forward_passes > 0
+        assert np.abs(device.predict(PROBES) - before).mean() < 0.5 * vendor
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("examples", "given"),
+    [
+        (["zzz", "qqq"], ["0", "1"]), (["good"], ["1"]), (["", "good"], ["1", "0"]),
+        (["good"] * 5, ["1", "0", "1", "0", "1"]), (["good", "bad", "film"], ["1", None, None]),
+        (TEXTS[:30], ["1"] * 30), (TEXTS[:30], ["0"] * 29 + ["1"]), (TEXTS[:1], None),
+    ],
+    ids=["unknown", "one", "empty", "one text", "one label", "one class", "nearly", "no label"],
+)  # fmt: skip
+def test_little_evidence_is_no_trouble(tmp_path, releases, examples, given):
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        device.learn(examples, given)
+        for passes in (0, 20):
+            report = device.replace(releases["mid"], Budget(passes))
+            assert report.decision == ("vendor" if given is None else "personal")
+            assert np.isfinite(device.predict(PROBES)).all() and device.threshold == 0
+            # A few labels do not run off with the model.
+            assert np.abs(device.predict(PROBES) - vendor_of(releases["mid"])).max() < 0.95
+            device.rollback()
+        device.rollback()
+        # Where there is nothing to fit to no pass is spent.
+        seen = 0 if given is None else len(set(examples))
+        assert device.refine(Budget(20)).representatives == seen
+        device.learn(examples[:1], given and given[:1])
+        assert np.isfinite(device.predict(PROBES)).all()
+
+
+def test_word_vectors_that_replace_word_vectors_cost_no_pass(device, path, tmp_path, releases):
+    turn = np.linalg.qr(np.random.default_rng(3).normal(size=(8, 8)))[0]
+    noise = 0.2 * np.random.default_rng(4).normal(size=bridged.TABLE.shape)
+    release = tmp_path / "static.fala"
+    bridged.write_static(release, bridged.TABLE @ turn + noise, "static")
+    head = Bundle.open(releases["old"]).head()
+    turned = Head(head.task, head.labels, head.weight @ turn, head.bias)
+    write_release(release, Bundle.open(release), turned, {})
+    bridged.add_learned_bridge(releases["old"], release)
+    report = device.replace(release)
+    # All are looked up before it answers: nothing is estimated, and nothing is left to refine.
+    assert (report.decision, report.instant) == ("personal", None)
+    assert (report.forward_passes, report.bridged) == (0, 0)
+    assert len(embedded(path, release)) == report.representatives == len(TEXTS)

@@ -1,0 +1,186 @@
+"""Over a bridge: real devices that answer before any forward pass."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import bridged
+import bundles
+from bridged import PROBES, TEXTS
+from devices import embedded, fitted, halved, loss, refine_all, vendor_of
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import add_bridge, add_prior, write_release
+from fala.device import Device
+from fala.errors import DataError
+from fala.model.bridge import Bridge
+from fala.model.prior import PopulationPrior
+from fala.personal.budget import Budget
+
+
+def test_a_device_answers_before_any_forward_pass(device, path, releases, truth, encoded):
+    vendor = vendor_of(releases["mid"])
+    encoded.clear()
+    report = device.replace(releases["mid"], Budget(0))
+    # Before it is installed it must answer a few of the device's own texts; none of it is kept.
+    assert encoded == TEXTS[-4:] and report.probes == 4
+    assert report.forward_passes == report.backward_passes == 0
+    assert (report.old, report.new) == (("old", "mid"))
+    assert device.name == "mid"
+    assert (report.decision, report.instant.decision) == ("personal", "personal")
+    assert report.losses == report.instant.losses
+    assert report.losses["personal"] == min(report.losses.values())
+    assert list(report.losses) == ["personal", "calibrated", "vendor"]
+    assert report.bridged == report.examples == report.labelled == len(TEXTS)
+    assert report.representatives == 0
+    assert report.instant.solves == report.solves > 0
+    # Nine numbers an old embedding with its offset, the slope and the bias.
+    assert report.instant.columns == report.columns == 8 + 1 + 1 + 1
+    assert 0 < report.instant.seconds <= report.seconds["total"]
+    assert report.agreement > 0.7
+    assert report.threshold == report.instant.threshold == device.threshold < 0
+    json.dumps(report.to_dict())
+    assert embedded(path, releases["mid"]) == set()
+    of_vendor = vendor[range(len(PROBES)), [int(y) for y in truth]]
+    assert loss(device, truth) < 0.8 * -np.log(of_vendor).mean()
+
+
+@pytest.mark.parametrize("with_prior", [False, True], ids=["isotropic", "population"])
+def test_the_instant_model_is_the_closed_form_on_mapped_embeddings(
+    device, tmp_path, releases, labels, with_prior
+):
+    release = tmp_path / "mid.fala"
+    shutil.copyfile(releases["mid"], release)
+    if with_prior:
+        random = np.random.default_rng(0)
+        parts = 0.1 * random.normal(size=13), random.uniform(1, 2, 13), random.normal(size=(2, 13))
+        prior = PopulationPrior(*(part.astype(np.float32) for part in parts))
+        add_prior(release, Bundle.open(release), prior, {})
+    mid, old = Bundle.open(release), Bundle.open(releases["old"])
+    device.replace(release, Budget(0))
+    known = halved(releases["old"], TEXTS)
+    bridge = mid.bridges()[old.backbone_digest]
+    unseen = float(bridge.variance.sum())
+    found = fitted(mid.head(), bridge.map(known), labels, mid.prior(), unseen)
+    np.testing.assert_allclose(device.model.weight, found.weight, atol=1e-3)
+    np.testing.assert_allclose(device.model.bias, found.bias, atol=1e-3)
+    # The old backbone has no say any more.
+    z = device.model.logits(mid.backbone().encode(PROBES))
+    np.testing.assert_allclose(device.predict(PROBES)[:, 1:], 1 / (1 + np.exp(-z)), atol=1e-5)
+
+
+def test_decisions_fall_at_the_users_own_threshold(device, releases):
+    device.learn(TEXTS, ["1" if i % 6 == 0 else "0" for i in range(len(TEXTS))])
+    report = device.replace(releases["mid"], Budget(0))
+    p = device.predict(PROBES)[:, 1]
+    cut = 1 / (1 + np.exp(-device.threshold))
+    assert report.threshold < -0.5
+    assert device.decide(PROBES) == ["1" if share > cut else "0" for share in p]
+    assert device.decide(PROBES) != ["1" if share > 0.5 else "0" for share in p]
+    assert device.decide([]) == []
+    with pytest.raises(DataError):
+        device.decide("good")
+
+
+def test_three_labels_go_over_a_bridge_too(tmp_path, encoded):
+    releases = bridged.write_releases(tmp_path, labels=("a", "b", "c"))
+    given = bridged.planted_labels(releases["old"], TEXTS)
+    truth = bridged.planted_labels(releases["old"], PROBES)
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        device.learn(TEXTS, given)
+        encoded.clear()
+        report = device.replace(releases["mid"], Budget(0))
+        assert len(encoded) == report.probes == 4
+        assert (report.decision, report.threshold, report.forward_passes) == ("personal", 0.0, 0)
+        vendor = vendor_of(releases["mid"])
+        known = vendor[range(len(PROBES)), ["abc".index(y) for y in truth]]
+        assert loss(device, truth) < -np.log(known).mean()
+        decided = device.predict(PROBES).argmax(axis=1)
+        assert device.decide(PROBES) == ["abc"[position] for position in decided]
+        assert device.refine(Budget(30)).forward_passes > 0
+        assert np.isfinite(device.predict(PROBES)).all()
+
+
+@pytest.mark.parametrize("query", [False, True])
+def test_a_matcher_goes_over_a_bridge_too(tmp_path, encoded, query):
+    releases = bridged.write_releases(tmp_path, task="matching", query=query)
+    examples = bridged.matches()
+    given = bridged.planted_labels(releases["old"], examples)
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        device.learn(examples, given)
+        encoded.clear()
+        report = device.replace(releases["mid"], Budget(0))
+        # Each of a few texts is its own history's candidate.
+        assert len(encoded) == report.probes <= 4
+        encoded.clear()
+        assert report.bridged == report.examples == len(set(examples))
+        assert report.losses["personal"] < report.losses["vendor"]
+        report = device.refine(Budget(7))
+        assert len(encoded) == report.forward_passes <= 7
+        report = device.refine(Budget(100))
+        texts = {text for example in examples for text in (*example.history, example.candidate)}
+        assert len(encoded) == len(set(encoded)) and set(encoded) <= texts
+        assert report.representatives > 0
+        assert np.isfinite(device.predict(examples)).all()
+
+
+def test_without_a_bridge_representatives_come_first(path, tmp_path, encoded):
+    releases = bridged.write_releases(tmp_path, bridges=False)
+    with Device.open(path) as device:
+        encoded.clear()
+        report = device.replace(releases["mid"], Budget(40))
+        assert report.instant is None and report.bridged == 0
+        assert report.forward_passes == report.representatives == len(encoded) - report.probes == 40
+        assert 0 < report.clusters <= len(TEXTS) and report.queries > 0
+        assert report.waiting == len(TEXTS) - 40
+        # All else is as over a bridge: the threshold is the user's.
+        assert report.threshold == device.threshold != 0
+        assert (report.decision, report.stopped) == ("personal", "the budget is spent")
+        # There is something to go on with.
+        first = set(encoded[:40])
+        encoded.clear()
+        report = device.refine(Budget(40))
+        assert report.forward_passes == len(encoded) == 40 and not first & set(encoded)
+        assert (report.representatives, report.waiting) == (80, 10)
+        refine_all(device)
+        assert embedded(path, releases["mid"]) == set(TEXTS)
+
+
+def test_a_bridge_from_another_backbone_is_of_no_use(device, tmp_path, releases):
+    release = tmp_path / "mid.fala"
+    shutil.copyfile(releases["mid"], release)
+    (bridge,) = Bundle.open(release).bridges().values()
+    write_release(release, bundles.write_onnx(release, dimension=12), Bundle.open(
+        releases["mid"]
+    ).head(), {})  # fmt: skip
+    foreign = Bridge("f" * 64, bridge.matrix, bridge.offset, bridge.variance)
+    add_bridge(release, Bundle.open(release), foreign, {})
+    report = device.replace(release, Budget(20))
+    assert report.instant is None
+    assert report.forward_passes == report.representatives == 20
+
+
+@pytest.mark.parametrize("budget", [Budget(0), None])
+def test_without_examples_the_vendors_model_answers(tmp_path, releases, encoded, budget):
+    vendor = vendor_of(releases["mid"])
+    encoded.clear()
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        report = device.replace(releases["mid"], budget)
+        assert encoded == ["A text.", ""]
+        assert device.model.is_vendor and device.threshold == 0
+        np.testing.assert_array_equal(device.predict(PROBES), vendor)
+        assert report.decision == "vendor"
+        assert "no examples" in report.reason
+        # And it can begin to learn there.
+        assert device.learn(TEXTS[:20], ["0", "1"] * 10).fitted == 20
+
+
+@pytest.mark.parametrize("count", [1, 12, 90])
+def test_documents_of_which_nothing_personal_is_known_leave_the_vendors_model(
+    tmp_path, releases, count
+):
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        device.learn(TEXTS[:count])
+        device.replace(releases["mid"], Budget(0))
+        np.testing.assert_allclose(device.predict(PROBES), vendor_of(releases["mid"]), atol=1e-3)

@@ -1,0 +1,180 @@
+"""Going on with a replacement, batch by batch."""
+
+import time
+
+import numpy as np
+import pytest
+
+import bridged
+from bridged import TEXTS
+from devices import embedded, fitted, halved, refine_all, same, state
+from fala.backbones import OnnxEncoder
+from fala.bundle.reading import Bundle
+from fala.device import Device
+from fala.errors import DataError
+from fala.personal.budget import BRIDGED_PASSES, Budget
+from fala.personal.encode import PROBES as PROBES_ASKED
+from fala.selection.next_texts import BATCH
+
+
+def test_refining_goes_on_where_it_stopped(device, path, releases, encoded):
+    device.replace(releases["mid"], Budget(0))
+    done = []
+    for passes in (10, 20, 0, 17):
+        encoded.clear()
+        report = device.refine(Budget(passes))
+        assert len(encoded) == report.forward_passes == passes
+        assert not set(encoded) & set(done)
+        done += encoded
+        assert embedded(path, releases["mid"]) == set(done)
+        assert report.representatives == len(done)
+        assert (report.old, report.new) == ("mid", "mid")
+        assert report.decision == "personal"
+    before = state(device)
+    with Device.open(path) as again:
+        assert same(state(again), before)
+    for _ in range(10):
+        report = device.refine(Budget(60))
+        if report.stopped == "there is nothing left to encode":
+            break
+    assert embedded(path, releases["mid"]) == set(TEXTS)
+    assert report.representatives == report.examples == len(TEXTS)
+    before = state(device)
+    assert device.refine().forward_passes == 0
+    assert same(state(device), before)
+
+
+def test_a_replacement_refines_within_its_budget(device, path, releases, encoded):
+    seen = []
+
+    def progress(*event):
+        count = len(encoded)
+        seen.append((event, device.name, state(device)))
+        del encoded[count:]
+
+    report = device.replace(releases["mid"], Budget(40), progress=progress)
+    assert report.forward_passes == len(encoded) - report.probes <= 40
+    assert embedded(path, releases["mid"]) == set(encoded[report.probes :])
+    batches = [(25, 25), (15, 15)] if report.forward_passes == 40 else [(25, 25)]
+    events = [("open", 0, 1), ("read", 0, 1), ("solve", 0, 1), ("check", 0, 1), ("commit", 0, 1)]
+    done = 0
+    events.append(("commit", 1, 1))
+    for count, total in batches:
+        done += count
+        events += [("forward", count, total), ("refine", done, 40)]
+    assert BATCH == 25 and [event for event, _, _ in seen] == events
+    assert [name for _, name, _ in seen] == ["old"] * 5 + ["mid"] * (len(seen) - 5)
+    # The instant model answers while the first batch passes, and the last one in the end.
+    assert same(seen[5][2], seen[6][2]) and not same(seen[6][2], seen[7][2])
+    assert same(seen[-1][2], state(device))
+    assert report.instant.losses["personal"] != report.losses["personal"]
+
+
+def test_a_replacement_without_a_budget_has_the_default(device, releases, encoded):
+    report = device.replace(releases["mid"])
+    assert 0 < report.forward_passes == len(encoded) - report.probes <= BRIDGED_PASSES
+
+
+def test_a_model_refined_to_the_end_is_the_closed_form_on_real_embeddings(device, releases, labels):
+    device.replace(releases["mid"], Budget(0))
+    refine_all(device)
+    head = Bundle.open(releases["mid"]).head()
+    found = fitted(head, halved(releases["mid"], TEXTS), labels)
+    np.testing.assert_allclose(device.model.weight, found.weight, atol=1e-3)
+    np.testing.assert_allclose(device.model.bias, found.bias, atol=1e-3)
+
+
+def test_it_stops_where_a_batch_changes_next_to_nothing(tmp_path, encoded):
+    # Words of one token each, and hardly bent: the bridge tells the new embeddings nearly.
+    plain = [word for word in bridged.WORDS if word.isalpha()]
+    random = np.random.default_rng(5)
+    texts = [" ".join(random.choice(plain, size=6)) for _ in range(400)]
+    releases = bridged.write_releases(tmp_path, bridges=False, scale=0.05)
+    bridged.add_learned_bridge(releases["old"], releases["mid"], texts[100:])
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        device.learn(texts[:100], bridged.planted_labels(releases["old"], texts[:100]))
+        encoded.clear()
+        report = device.replace(releases["mid"], Budget(90))
+        assert report.stopped == "the last texts changed next to nothing"
+        assert report.forward_passes == len(encoded) - report.probes == BATCH
+        instant = report.instant.losses["personal"]
+        assert report.losses["personal"] == pytest.approx(instant, abs=0.01)
+
+
+def test_refining_stops_when_time_is_over(device, releases, monkeypatch):
+    device.replace(releases["mid"], Budget(0))
+    before = state(device)
+    report = device.refine(Budget(seconds=0))
+    assert (report.forward_passes, report.stopped) == (0, "the time is over")
+    assert same(state(device), before)
+    real = OnnxEncoder.encode
+
+    def slow(self, texts):
+        time.sleep(0.05 * len(texts))
+        return real(self, texts)
+
+    monkeypatch.setattr(OnnxEncoder, "encode", slow)
+    started = time.perf_counter()
+    report = device.refine(Budget(90, seconds=1.0))
+    assert 1 <= report.forward_passes <= 20
+    assert report.seconds["forward"] < 1.5
+    assert time.perf_counter() - started < 4
+    assert report.stopped in ("the time is over", "the last texts changed next to nothing")
+
+
+def test_what_goes_wrong_while_refining_leaves_the_last_model(device, path, releases, monkeypatch):
+    device.replace(releases["mid"], Budget(10))
+    before, real = state(device), OnnxEncoder.encode
+    with monkeypatch.context() as patch:
+        patch.setattr(OnnxEncoder, "encode", lambda self, texts: real(self, texts) * 1e6)
+        with pytest.raises(DataError, match="float16"):
+            device.refine(Budget(10))
+    assert same(state(device), before)
+    with Device.open(path) as again:
+        assert same(state(again), before)
+    assert device.refine(Budget(10)).forward_passes == 10
+
+
+def test_a_replacement_that_fails_while_refining_answers_with_its_instant_model(
+    device, path, releases, monkeypatch
+):
+    real = OnnxEncoder.encode
+
+    def broken(self, texts):
+        if len(texts) > PROBES_ASKED:
+            raise KeyboardInterrupt
+        return real(self, texts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OnnxEncoder, "encode", broken)
+        with pytest.raises(KeyboardInterrupt):
+            device.replace(releases["mid"])
+    assert device.name == "mid"
+    before = state(device)
+    with Device.open(path) as again:
+        assert same(state(again), before)
+        again.rollback()
+        assert again.name == "old"
+
+
+@pytest.mark.parametrize("age", ["old", "mid"])
+def test_a_device_that_was_never_replaced_has_nothing_to_refine(tmp_path, releases, encoded, age):
+    with Device.create(tmp_path / "device", releases[age]) as device:
+        assert device.refine(Budget(5)).forward_passes == 0
+        device.learn(TEXTS[:20], ["0", "1"] * 10)
+        before = state(device)
+        encoded.clear()
+        report = device.refine(Budget(5))
+        assert (encoded, report.forward_passes) == ([], 0)
+        assert same(state(device), before)
+
+
+@pytest.mark.parametrize("budget", [Budget(0), Budget(5)], ids=str)
+def test_a_report_says_what_answers(tmp_path, device, releases, budget):
+    device.replace(releases["mid"], Budget(0))
+    assert not device.model.is_vendor
+    assert device.refine(budget).decision == "personal"
+    with Device.create(tmp_path / "empty", releases["old"]) as empty:
+        empty.replace(releases["mid"], Budget(0))
+        assert empty.model.is_vendor
+        assert empty.refine(budget).decision == "vendor"

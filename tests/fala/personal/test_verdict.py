@@ -1,0 +1,95 @@
+"""Nobody is worse off: the vendor's ranking answers where the labels prove nothing better."""
+
+import numpy as np
+import pytest
+
+from bridged import PROBES, TEXTS
+from devices import loss, refine_all, vendor_of
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import add_bridge, write_release
+from fala.device import Device
+from fala.model.bridge import Bridge
+from fala.model.heads import Head
+from fala.personal.budget import Budget
+
+
+def untold(folder, release, bias=0.0):
+    """A release like this one, with a bridge that says nothing of a text."""
+    bundle, path = Bundle.open(release), folder / "untold.fala"
+    (bridge,) = bundle.bridges().values()
+    head = bundle.head()
+    head = Head(head.task, head.labels, head.weight, np.array([bias], np.float32))
+    write_release(path, bundle, head, {})
+    parts = (np.zeros_like(bridge.matrix), np.zeros_like(bridge.offset), np.ones(12, np.float32))
+    add_bridge(path, Bundle.open(path), Bridge(bridge.source, *parts), {})
+    return path
+
+
+def test_the_vendors_ranking_answers_until_real_embeddings_tell_more(
+    device, path, tmp_path, releases, truth
+):
+    release = untold(tmp_path, releases["mid"])
+    report = device.replace(release, Budget(0))
+    # Over this bridge all texts are the same one: there is nothing to tell users apart by.
+    assert report.decision == report.instant.decision == "calibrated"
+    assert report.losses["personal"] >= report.losses["calibrated"]
+    assert report.losses["vendor"] == pytest.approx(np.log(2), abs=1e-6)
+    assert "the vendor's with the user's own slope and bias" in report.reason
+    np.testing.assert_array_equal(ranking(device.predict(PROBES)), ranking(vendor_of(release)))
+    before = loss(device, truth)
+    refine_all(device)
+    report = device.refine(Budget(1))
+    assert report.decision == "personal" and report.losses["personal"] < report.losses["vendor"]
+    assert not device.model.is_vendor and loss(device, truth) < before
+
+
+def drawn_labels(release, seed, shift=0.0):
+    """Labels by the vendor's own probabilities, but for their base rate."""
+    p = vendor_of(release, TEXTS)[:, 1]
+    shares = 1 / (1 + np.exp(-(np.log(p / (1 - p)) + shift)))
+    chances = np.random.default_rng(seed).random(len(TEXTS))
+    return ["1" if chance < share else "0" for chance, share in zip(chances, shares, strict=True)]
+
+
+def test_a_user_whose_labels_say_nothing_keeps_the_vendors_ranking(
+    device, path, releases, labels, truth
+):
+    # Such a user differs in the base rate alone; what a fit finds beside it is chance.
+    vendor = vendor_of(releases["mid"])
+    decided = []
+    for seed in range(12):
+        device.learn(TEXTS, drawn_labels(releases["mid"], seed, shift=1.5))
+        report = device.replace(releases["mid"], Budget(0))
+        ladder = report.losses["personal"] < report.losses["calibrated"]
+        assert (report.decision == "personal") == ladder
+        assert not device.model.is_vendor  # its zero is the user's own
+        decided.append(report.decision)
+        if report.decision == "calibrated":
+            p = device.predict(PROBES)
+            np.testing.assert_array_equal(ranking(p), ranking(vendor))
+            # The user says yes more often than the vendor's model does.
+            assert p[:, 1].mean() > vendor[:, 1].mean() + 0.05
+            # Nothing but the slope and the bias is the user's own.
+            weight = device.model.head.weight
+            np.testing.assert_allclose(device.model.weight / weight, slope_of(device), rtol=1e-4)
+            kept = report, p
+        if seed < 11:
+            device.rollback()
+    assert decided.count("calibrated") >= 6  # chance wins now and then
+    report, p = kept
+    if decided[-1] == "calibrated":
+        with Device.open(path) as again:
+            np.testing.assert_array_equal(again.predict(PROBES), p)
+    # With better labels it is the user's own again.
+    before = loss(device, truth)
+    assert device.learn(TEXTS, labels).decision == "personal"
+    assert loss(device, truth) < before
+
+
+def ranking(probabilities):
+    return np.argsort(probabilities[:, 1], kind="stable")
+
+
+def slope_of(device):
+    """How far the vendor's direction is followed."""
+    return device.model.weight[0, 0] / device.model.head.weight[0, 0]

@@ -1,0 +1,168 @@
+"""The page's server: who may ask, what it answers, and how the command ends."""
+
+import re
+import shutil
+import socket
+import sys
+
+import pytest
+from click.testing import CliRunner
+from starlette.testclient import TestClient
+
+from fala.playground.page.app import make_app, page_files
+from fala.playground.page.command import command
+from fala.playground.page.guard import HEADERS, LARGEST_BODY
+from walks import opened
+
+TOKEN, PORT = "a-token-of-the-tests", 8123
+OWN = f"http://127.0.0.1:{PORT}"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+@pytest.fixture(scope="module")
+def client(made, tmp_path_factory):
+    walk = opened(shutil.copytree(made[0], tmp_path_factory.mktemp("app") / "walk"))
+    yield TestClient(make_app(walk, token=TOKEN, port=PORT), base_url=OWN)
+    walk.close()
+
+
+def test_the_page_brings_all_that_it_uses_and_asks_nobody_else(client):
+    files = {path: content.decode() for path, content, _ in page_files()}
+    page = files["/"]
+    used = re.findall(r'(?:src|href)="([^"]+)"', page)
+    imported = [name for text in files.values() for name in re.findall(r'from "\./([^"]+)"', text)]
+    assert set(files) == {"/", *(f"/{name}" for name in [*used, *imported])}
+    for path, text in files.items():
+        answer = client.get(path)
+        assert (answer.status_code, answer.text) == (200, text)
+        assert set(re.findall(r"\w+://[\w.]+", text)) <= {"http://www.w3.org"}  # SVG's own name
+    assert not re.search(r"\sstyle=|\son\w+=|<style|<script[^>]*>[^<]", page)
+    assert sum(map(len, files.values())) < 40_000
+
+
+@pytest.mark.parametrize("path", ["/", "/api/state", "/nothing", "/api/nothing"])
+def test_every_answer_has_the_headers(client, path):
+    headers = client.get(path).headers
+    assert {name: headers[name] for name in HEADERS} == HEADERS
+    assert "unsafe" not in headers["Content-Security-Policy"]
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert "server" not in headers
+    assert "set-cookie" not in headers
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [None, "", TOKEN, "Bearer ", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN} ", f"Basic {TOKEN}",
+     b"Bearer \xff\xe9"],
+)  # fmt: skip
+def test_nothing_is_told_or_done_without_the_token(client, authorization):
+    headers = {} if authorization is None else {"Authorization": authorization}
+    told = client.get("/api/state", headers=headers)
+    done = client.post("/api/ask", headers=headers, json={"text": "a clown"})
+    for answer in (told, done):
+        assert answer.status_code == 403
+        assert list(answer.json()) == ["error"]
+    assert client.get(f"/api/state?token={TOKEN}").status_code == 403
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", f"evil.example:{PORT}", "127.0.0.1", f"127.0.0.1:{PORT + 1}", ""]
+)
+def test_names_that_are_made_to_point_here_get_nothing(client, host):
+    for path in ("/", "/api/state"):
+        answer = client.get(path, headers={**BEARER, "Host": host})
+        assert answer.status_code == 421
+        assert "127.0.0.1" in answer.json()["error"]
+
+
+def test_pages_of_others_get_nothing(client):
+    for origin in ("https://evil.example", "null", f"http://127.0.0.1:{PORT + 1}"):
+        answer = client.get("/api/state", headers={**BEARER, "Origin": origin})
+        assert answer.status_code == 403
+    assert client.get("/api/state", headers={**BEARER, "Origin": OWN}).status_code == 200
+    assert client.options("/api/ask", headers={"Origin": OWN}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "status"),
+    [
+        (b"{", "application/json", 400),
+        (b"\xff", "application/json", 400),
+        (b"[" * 9000, "application/json", 400),
+        (b"[]", "application/json", 409),
+        (b"{}", "application/json", 409),
+        (b'{"text": 3}', "application/json", 409),
+        (b'{"text": "a clown"}', "text/plain", 415),
+        (b'{"text": "a clown"}', "application/json; charset=utf-8", 200),
+        (b" " * (LARGEST_BODY + 1), "application/json", 413),
+    ],
+)
+def test_bodies(client, content, kind, status):
+    headers = {**BEARER, "Content-Type": kind}
+    answer = client.post("/api/ask", headers=headers, content=content)
+    assert answer.status_code == status
+    assert ("error" in answer.json()) == (status != 200)
+
+
+def test_a_body_says_how_long_it_is(client):
+    headers = {**BEARER, "Content-Type": "application/json"}
+    answer = client.post("/api/ask", headers=headers, content=iter([b"{}"]))
+    assert answer.status_code == 411
+
+
+@pytest.mark.parametrize(
+    ("act", "body", "why"),
+    [
+        ("label", {"post": 0, "label": 2}, "0 or 1"),
+        ("label", {"post": -1, "label": 1}, "0 or 1"),
+        ("label", {"post": True, "label": 1}, "whole number"),
+        ("watch", {"reader": 9}, "readers are"),
+        ("ship", {}, "label a post first"),
+        ("refine", {}, "no new backbone"),
+        ("rollback", {}, "nothing to go back to"),
+        ("check", {"post": 100, "label": 1}, "unseen posts"),
+        ("ask", {"text": "x" * 2001}, "characters"),
+    ],
+)
+def test_mistakes_are_answers(client, act, body, why):
+    answer = client.post(f"/api/{act}", headers=BEARER, json=body)
+    assert answer.status_code == 409
+    assert why in answer.json()["error"]
+
+
+def test_unknown_acts(client):
+    assert client.post("/api/nothing", headers=BEARER, json={}).status_code == 404
+    assert client.get("/api/label", headers=BEARER).status_code == 405
+
+
+def test_news_come_when_there_are_any(client):
+    view = client.get("/api/state", headers=BEARER).json()
+    assert view["stage"] == "labelling"
+    told = client.post("/api/label", headers=BEARER, json={"post": 0, "label": 1}).json()
+    assert told["version"] > view["version"]
+    news = client.get(f"/api/state?after={view['version']}", headers=BEARER).json()
+    assert news["labelled"] == 1
+
+
+def run(*arguments):
+    return CliRunner().invoke(command, [str(one) for one in arguments], prog_name="fala demo")
+
+
+def test_without_the_extra_one_line_says_so(monkeypatch):
+    monkeypatch.delitem(sys.modules, "fala.playground.page.server", raising=False)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    done = run()
+    assert done.exit_code == 1
+    assert "pip install 'fala-sdk[demo]'" in done.output
+    assert len(done.output.splitlines()) == 1
+
+
+def test_a_foreign_folder_or_a_taken_port_is_refused(tmp_path):
+    (tmp_path / "letter.txt").write_text("dear reader")
+    done = run("--no-browser", "--device-dir", tmp_path)
+    assert (done.exit_code, len(done.output.splitlines())) == (1, 1)
+    assert "not a folder of this command" in done.output
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = run("--no-browser", "--port", taken.getsockname()[1])
+    assert (done.exit_code, len(done.output.splitlines())) == (1, 1)
+    assert "cannot be opened" in done.output

@@ -1,0 +1,199 @@
+"""The walk behind the page: real devices, from the first label to the last pass."""
+
+import shutil
+import threading
+from itertools import pairwise
+
+import pytest
+
+from fala import Budget, DataError, Device
+from fala.playground.page.devices import COLUMNS
+from fala.playground.page.notes import Notes
+from fala.playground.page.posts import DOCUMENTS, SHOWN, posts_of, sample
+from fala.playground.page.visit import READER, Walk
+from walks import opened, settle
+
+POSTS = posts_of(sample(0), READER)
+
+
+def answers(view, name="mine"):
+    return [post["unwelcome"][name] for post in view["posts"]]
+
+
+def lasting(view):
+    """What a restart must not change."""
+    measured = {"version", "costs", "resume"}
+    kept = {name: value for name, value in view.items() if name not in measured}
+    columns = [{**column, "megabytes": None} for column in view["columns"]]
+    return {**kept, "columns": columns}
+
+
+def test_the_releases_are_made_before_the_visitors_eyes(made):
+    _, told = made
+    assert [step for step, done, total in told if done == total] == [
+        "glove: texts", "glove: head", "bert: texts", "bert: head",
+    ]  # fmt: skip
+
+
+def test_every_label_moves_the_model_and_no_unseen_post_is_learned(walk):
+    assert walk.view["stage"] == "labelling"
+    assert walk.view["next"] == {"post": 0, "text": POSTS.documents[0]}
+    seen = [answers(walk.view)]
+    for post in range(3):
+        walk.label(post, 1)
+        seen.append(answers(walk.view))
+    assert all(earlier != later for earlier, later in pairwise(seen))
+    assert walk.view["labelled"] == 3
+    assert [post["first"] for post in walk.view["posts"]] == seen[0]
+    known = {stored.example for stored in walk._opened[0].mine.examples()}
+    assert known == set(POSTS.documents)
+    assert known.isdisjoint(POSTS.unseen)
+
+
+def test_a_reader_labels_all_and_says_what_the_unseen_posts_are(walk):
+    walk.watch(READER)
+    settle(walk)
+    assert walk.view["labelled"] == DOCUMENTS
+    assert walk.view["unwelcome"] == sum(POSTS.labels)
+    assert [post["label"] for post in walk.view["posts"]] == list(POSTS.truth[:SHOWN])
+    assert walk.view["columns"][0]["of"] == len(POSTS.unseen)
+    assert walk.view["columns"][0]["auc"] > 0.6
+    with pytest.raises(DataError, match="a synthetic reader labels"):
+        walk.label(0, 1)
+    with pytest.raises(DataError, match="another reader"):
+        walk.watch(2)
+
+
+def test_a_visitor_is_compared_by_what_he_says_of_unseen_posts(walk):
+    walk.label(0, 1)
+    with pytest.raises(DataError, match="yourself"):
+        walk.watch(READER)
+    before = answers(walk.view)
+    decided = [post["decided"]["mine"] for post in walk.view["posts"]]
+    walk.check(0, int(decided[0]))
+    walk.check(1, int(not decided[1]))
+    walk.check(2, 1)
+    walk.check(2, None)
+    (column,) = walk.view["columns"]
+    assert (column["right"], column["of"]) == (1, 2)
+    assert answers(walk.view) == before
+
+
+def test_four_devices_answer_after_the_release(shipped, replaced):
+    folder, before, after = shipped
+    assert [column["key"] for column in after["columns"]] == list(COLUMNS)
+    assert [column["backbone"] for column in after["columns"]] == ["glove", "bert", "bert", "bert"]
+    assert answers(after, "old") == answers(before)
+    assert answers(after, "instant") == answers(after)
+    assert answers(after, "vendor") != answers(after)
+    assert after["passes"] == 0
+    assert after["costs"]["replace_seconds"] > 0
+    assert after["costs"]["disk_megabytes"] > 10
+    devices = replaced._opened[0].devices
+    for name, device in devices.items():
+        decided = [label == "1" for label in device.decide(POSTS.unseen[:SHOWN])]
+        assert [post["decided"][name] for post in after["posts"]] == decided
+    with Device.create(folder.with_name("fresh"), folder / "releases" / "new.fala") as fresh:
+        told = fresh.predict(POSTS.unseen)[:SHOWN, 1].tolist()
+    assert answers(after, "vendor") == told
+    with pytest.raises(DataError, match="has shipped"):
+        replaced.label(30, 1)
+
+
+def test_a_rollback_answers_as_the_old_model_and_comes_back(replaced):
+    new = answers(replaced.view)
+    replaced.roll_back()
+    assert replaced.view["stage"] == "rolled back"
+    assert answers(replaced.view) == answers(replaced.view, "old")
+    with pytest.raises(DataError, match="no new backbone"):
+        replaced.refine()
+    replaced.roll_back()
+    assert replaced.view["stage"] == "shipped"
+    assert answers(replaced.view) == pytest.approx(new, abs=1e-6)
+
+
+def test_all_models_answer_a_text_of_the_visitors_own(replaced):
+    told = replaced.ask("What a clown.")["answers"]
+    assert [answer["key"] for answer in told] == list(COLUMNS)
+    assert all(0 < answer["unwelcome"] < 1 for answer in told)
+    known = {stored.example for stored in replaced._opened[0].mine.examples()}
+    assert "What a clown." not in known
+    for text in (" ", "x" * 2001):
+        with pytest.raises(DataError, match="a text has"):
+            replaced.ask(text)
+
+
+def test_passes_tick_and_can_be_stopped_and_gone_on_with(replaced):
+    replaced.refine()
+    with pytest.raises(DataError, match="under way"):
+        replaced.refine()
+    while replaced.view["passes"] < 10:
+        threading.Event().wait(0.01)
+    replaced.stop()
+    settle(replaced)
+    done = replaced.view["passes"]
+    assert 10 <= done < 60
+    assert answers(replaced.view) != answers(replaced.view, "instant")
+    told = replaced._opened[0].mine.refine(Budget(0))
+    assert told.representatives == done
+
+
+def test_a_restart_goes_on_where_it_was(replaced):
+    replaced.check(3, 1)
+    shown = lasting(replaced.view)
+    folder = replaced._folder
+    replaced.close()
+    again = opened(folder)
+    try:
+        assert lasting(again.view) == shown
+        again.again()
+        assert again.view["stage"] == "labelling"
+        assert again.view["labelled"] == 0
+        left = {file.name for file in folder.iterdir() if file.is_dir()}
+        assert left == {"mine", "releases"}
+    finally:
+        again.close()
+
+
+@pytest.mark.parametrize("left", ["half a copy", "no instant"])
+def test_a_release_that_was_broken_off_is_finished(shipped, tmp_path, left):
+    """Each is a folder as a kill leaves it on the way."""
+    source, _, after = shipped
+    folder = shutil.copytree(source, tmp_path / "walk")
+    shutil.rmtree(folder / "instant")
+    if left == "half a copy":
+        shutil.rmtree(folder / "mine")
+        (folder / "old").rename(folder / "mine")
+        shutil.rmtree(folder / "vendor")
+        (folder / "old.part" / "bundles").mkdir(parents=True)
+    walk = opened(folder)
+    try:
+        assert walk.view["stage"] == "shipped"
+        for name in COLUMNS:
+            assert answers(walk.view, name) == pytest.approx(answers(after, name), abs=1e-9)
+    finally:
+        walk.close()
+
+
+def test_an_end_that_was_broken_off_is_finished(shipped, tmp_path):
+    folder = shutil.copytree(shipped[0], tmp_path / "walk")
+    notes = Notes(folder)
+    notes.set(erasing=2)
+    notes.close()
+    shutil.rmtree(folder / "mine")
+    walk = opened(folder)
+    try:
+        assert (walk.view["stage"], walk.view["labelled"]) == ("labelling", 0)
+        assert walk.view["reader"] == 2
+        assert not (folder / "old").exists()
+    finally:
+        walk.close()
+
+
+def test_one_server_has_a_folder(walk, folder, tmp_path):
+    with pytest.raises(DataError, match="another server"):
+        Walk(folder)
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "walk.sqlite").write_text("not a database, though it has its name")
+    with pytest.raises(DataError, match="cannot be read"):
+        Walk(tmp_path / "foreign")

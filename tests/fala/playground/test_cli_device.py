@@ -1,0 +1,153 @@
+"""``fala-replace`` on a device that is there already."""
+
+import shutil
+
+import pytest
+from click.testing import CliRunner
+
+import fala
+from bundles import make_head, write_onnx_release, write_word_vector_release
+from command_lines import data_rows, fails, result_of, run
+from fala.backbones import OnnxEncoder
+from fala.personal.encode import PROBES
+from fala.playground.command import command as cli
+from fala.slots.edge_cases import ODD
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """Arguments of a trial from tiny vectors to a tiny transformer."""
+    folder = tmp_path_factory.mktemp("tiny")
+    write_word_vector_release(folder / "old.fala")
+    write_onnx_release(folder / "new.fala")
+    return "--old", folder / "old.fala", "--new", folder / "new.fala"
+
+
+@pytest.fixture
+def device(tmp_path, tiny):
+    """A device folder with the tiny old release, which has learned, a fifth of it wrongly."""
+    rows = data_rows()
+    labels = [row["label"] if number % 5 else 1 - row["label"] for number, row in enumerate(rows)]
+    with fala.Device.create(tmp_path / "device", tiny[1]) as opened:
+        opened.learn([row["text"] for row in rows], labels)
+    return tmp_path / "device"
+
+
+@pytest.fixture
+def bridged(tmp_path, tiny):
+    """The tiny new release with a bridge from the tiny old one."""
+    shutil.copy(tiny[3], tmp_path / "bridged.fala")
+    old, new = fala.Bundle.open(tiny[1]), fala.Bundle.open(tmp_path / "bridged.fala")
+    texts = [row["text"] for row in data_rows()]
+    vectors = (bundle.backbone().encode(texts) for bundle in (old, new))
+    fala.add_bridge(new.path, new, fala.fit_bridge(old.backbone_digest, *vectors), {})
+    return new.path
+
+
+def test_a_real_device_as_json(device, tiny):
+    report = result_of("--device", device, *tiny[2:], "--budget", 10)
+    assert (report["old"], report["new"]) == ("tiny vectors", "tiny encoder")
+    assert report["decision"] in ("personal", "calibrated", "vendor")
+    assert report["reason"]
+    assert 0 < report["forward_passes"] <= 10
+    assert report["backward_passes"] == 0
+    assert report["seconds"]["total"] > 0
+    with fala.Device.open(device) as opened:
+        assert opened.name == "tiny encoder"
+        assert opened.can_roll_back
+
+
+def test_a_real_device_as_text(device, tiny):
+    done = run("--device", device, *tiny[2:], "--budget", 10)
+    assert done.returncode == 0
+    assert done.stdout.startswith("tiny vectors -> tiny encoder: ")
+    for part in ("why", "forward passes", "backward passes 0", "seconds", "total"):
+        assert part in done.stdout
+
+
+def test_a_device_answers_at_once_and_goes_on(device, bridged):
+    done = run("--device", device, "--new", bridged, "--budget", 0)
+    assert done.returncode == 0
+    with fala.Device.open(device) as opened:
+        threshold = opened.threshold
+    for part in (
+        "tiny vectors -> tiny encoder: personal model",
+        "\ninstant          personal model after ",
+        "\nforward passes   0;",
+        f"\nthreshold        1 above logit {threshold:.3f}\n",
+    ):
+        assert part in done.stdout
+    report = result_of("--device", device, "--refine", "--budget", 10)
+    assert (report["old"], report["new"]) == ("tiny encoder", "tiny encoder")
+    assert report["forward_passes"] == report["representatives"] == 10
+    assert report["instant"] is None
+    done = run("--device", device, "--refine", "--budget", 10)
+    assert done.stdout.startswith("tiny encoder: personal model\n")
+    for part in ("\nforward passes   10;", " 20 through the new backbone", "\nstopped          "):
+        assert part in done.stdout
+    assert "\ninstant " not in done.stdout
+    with fala.Device.open(device) as opened:
+        assert opened.threshold != threshold
+
+
+@pytest.mark.parametrize("options", [("--refine",), ("--new", None)])
+def test_ctrl_c_keeps_what_was_encoded(device, bridged, monkeypatch, options):
+    if options == ("--refine",):
+        assert run("--device", device, "--new", bridged, "--budget", 0).returncode == 0
+    else:
+        options = "--new", bridged
+    real, calls = OnnxEncoder.encode, []
+
+    def encode(self, texts):
+        # A batch, and not the few texts that a release must answer.
+        if len(texts) > PROBES and list(texts) != list(ODD):
+            calls.append(len(texts))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(self, texts)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OnnxEncoder, "encode", encode)
+        patched.setattr("fala.personal.refine.LEAST_MOVE", 0)
+        done = CliRunner().invoke(
+            cli, ["--device", str(device), "--budget", "50", *map(str, options)]
+        )
+    assert done.exit_code == 130
+    hint, last = done.stderr.splitlines()
+    assert last.endswith(": interrupted")
+    assert f"{device}: tiny encoder answers" in hint
+    assert f"--device {device} --refine" in hint
+    report = result_of("--device", device, "--refine", "--budget", 5)
+    assert report["representatives"] == calls[0] + 5
+
+
+def test_ctrl_c_before_the_change_changes_nothing(device, bridged, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("fala.personal.prepare.recall", stop)
+        done = CliRunner().invoke(cli, ["--device", str(device), "--new", str(bridged)])
+    assert done.exit_code == 130
+    hint, last = done.stderr.splitlines()
+    assert (hint, last.endswith(": interrupted")) == (
+        f"{device}: the device answers as before",
+        True,
+    )
+    with fala.Device.open(device) as opened:
+        assert opened.name == "tiny vectors"
+
+
+def test_a_device_refuses_what_is_not_for_it(device, tmp_path):
+    write_word_vector_release(tmp_path / "other.fala", make_head(labels=("no", "yes")))
+    fails(run("--device", device, "--new", tmp_path / "other.fala"), "other.fala", "no, yes")
+    fails(run("--device", device, "--new", "bert"), "without a head")
+    with fala.Device.open(device) as opened:
+        assert opened.name == "tiny vectors"
+        assert not opened.can_roll_back
+
+
+def test_a_folder_that_is_no_device(tmp_path, tiny):
+    fails(run("--device", tmp_path, *tiny[2:]), tmp_path, "not a device")
+    fails(run("--device", tmp_path / "none", *tiny[2:]), "none", "not a device")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,195 @@
+"""The vendor and the devices that ``fala-replace`` plays."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
+
+import fala
+from bundles import WORDS, make_head, write_onnx, write_onnx_release, write_word_vectors
+from fala.examples import unique_texts
+from fala.playground import walk as trial
+from fala.release.user_rows import gather_rows, read_rows
+
+USERS = ["u0", "u1"]
+
+
+def rows_of(labels=2, public=60, train=60, test=40, labelled=True):
+    """Users with tastes of their own in random sentences, and the public's."""
+    random = np.random.default_rng(labels)
+    worth = {name: random.normal(size=(labels, len(WORDS))) for name in (None, *USERS)}
+    lines = []
+    for user, split, count in (
+        (None, "public", public),
+        *((user, *part) for user in USERS for part in (("train", train), ("test", test))),
+    ):
+        for number in range(count):
+            words = random.integers(1, len(WORDS), size=6)
+            score = worth[None][:, words].sum(axis=1) + worth[user][:, words].sum(axis=1)
+            label = int(score.argmax()) if labelled or split != "train" else None
+            text = f"{' '.join(WORDS[word] for word in words)} {number}"
+            lines.append({"user": user, "split": split, "text": text, "label": label})
+    return gather_rows(read_rows(json.dumps(line).encode() for line in lines), "test rows")
+
+
+def silent(chunks, _label, _total):
+    return chunks
+
+
+@pytest.fixture
+def bundles(tmp_path):
+    """A backbone of word vectors and an encoder, without heads."""
+    return write_word_vectors(tmp_path / "a.fala"), write_onnx(tmp_path / "b.fala")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "trial").mkdir()
+    return tmp_path / "trial"
+
+
+def prepare(bundles, rows, folder):
+    return trial.prepare(*bundles, rows, USERS, folder, silent)
+
+
+def run(sides, rows, budget=None, user="u0"):
+    return trial.run_user(user, rows, *sides, fala.Budget(budget))
+
+
+def test_a_bridge_is_learned_on_public_texts_alone(bundles, folder, monkeypatch):
+    rows = rows_of()
+    public = unique_texts(row.example for row in rows.public)
+    learned = []
+
+    def fit_bridge(source, old, new):
+        learned.append((source, old, new))
+        return fala.fit_bridge(source, old, new)
+
+    monkeypatch.setattr(trial, "fit_bridge", fit_bridge)
+    old, new = prepare(bundles, rows, folder)
+    ((source, *vectors),) = learned
+    assert source == bundles[0].backbone_digest
+    for bundle, embeddings in zip(bundles, vectors, strict=True):
+        np.testing.assert_allclose(embeddings, bundle.backbone().encode(public), atol=1e-6)
+    assert (new.bridged, new.bridge) == (True, f"learned on {len(public)} public texts")
+    assert list(fala.Bundle.open(new.release).bridges()) == [source]
+    assert fala.Bundle.open(old.release).bridges() == {}
+
+
+def test_releases_with_heads_get_a_bridge_and_stay_as_they_are(tmp_path, bundles, folder):
+    release = write_onnx_release(tmp_path / "release.fala")
+    content = release.path.read_bytes()
+    new = prepare((bundles[0], release), rows_of(), folder)[1]
+    assert (new.own_head, new.bridged) == (True, True)
+    assert release.path.read_bytes() == content
+    assert new.head.weight.tolist() == make_head().weight.tolist()
+
+
+@pytest.mark.parametrize("own_head", [False, True])
+def test_a_bundle_keeps_its_own_bridge(tmp_path, bundles, folder, own_head, monkeypatch):
+    rows = rows_of()
+    later = write_onnx_release(tmp_path / "release.fala") if own_head else bundles[1]
+    zeros = np.zeros(later.manifest.dimension, np.float32)
+    own = fala.Bridge(bundles[0].backbone_digest, np.diag(zeros + 1), zeros, zeros)
+    fala.add_bridge(later.path, later, own, {})
+    monkeypatch.delattr(trial, "fit_bridge")
+    new = prepare((bundles[0], fala.Bundle.open(later.path)), rows, folder)[1]
+    assert (new.bridged, new.bridge) == (True, "the bundle's own")
+    kept = fala.Bundle.open(new.release).bridges()[own.source]
+    np.testing.assert_array_equal(kept.matrix, own.matrix)
+
+
+def test_without_a_bridge_words_answer_at_once(bundles, folder):
+    rows = rows_of(public=12)
+    sides = prepare(bundles, rows, folder)
+    assert not sides[1].bridged
+    result = run(sides, rows, 20)
+    assert result["instant"]["decision"] in ("personal", "calibrated")
+    assert result["auc"]["instant"] is not None
+    assert result["forward_passes"] == 20
+
+
+def test_with_neither_a_bridge_nor_words_there_is_no_instant_model(bundles, tmp_path, folder):
+    rows = rows_of(public=12)
+    own = []
+    for name, bundle in zip("cd", bundles, strict=True):
+        fala.write_release(tmp_path / f"{name}.fala", bundle, make_head(), {})
+        own.append(fala.Bundle.open(tmp_path / f"{name}.fala"))
+    sides = prepare(own, rows, folder)
+    assert not sides[1].bridged
+    assert sides[1].bridge.startswith("none: 12 distinct public texts are too few")
+    result = run(sides, rows, 20)
+    assert result["instant"] is None
+    assert result["auc"]["instant"] is None
+    assert result["forward_passes"] == 20
+    assert trial.mean([result])["instant"] is None
+    assert trial.mean([result])["auc"]["instant"] is None
+
+
+def test_a_backbone_needs_no_bridge_to_itself(tmp_path, bundles, folder):
+    rows = rows_of()
+    sides = prepare((bundles[1], bundles[1]), rows, folder)
+    assert (sides[1].bridged, sides[1].bridge) == (False, "none: both have the same backbone")
+    assert run(sides, rows)["forward_passes"] == 0
+
+
+@pytest.mark.parametrize("labels", [2, 3])
+def test_scores_are_of_what_a_device_decides(tmp_path, bundles, folder, labels):
+    rows = rows_of(labels, public=300, train=200)
+    sides = prepare(bundles, rows, folder)
+    result = run(sides, rows, 30)
+    train, test = rows.users["u0"].train, rows.users["u0"].test
+    texts, truth = [row.example for row in test], [str(row.label) for row in test]
+
+    def check(device, model):
+        assert len(device.decide(texts)) == len(texts)
+        by_label = f1_score(truth, device.decide(texts), average=None, labels=device.labels)
+        f1 = by_label[1] if labels == 2 else by_label.mean()
+        shares = device.predict(texts)
+        likeliest = [device.labels[i] for i in shares.argmax(axis=1)]
+        score = shares[:, 1] if labels == 2 else shares
+        auc = roc_auc_score(truth, score, multi_class="ovr")
+        assert result["f1"][model] == pytest.approx(f1)
+        assert result["accuracy"][model] == pytest.approx(accuracy_score(truth, likeliest))
+        assert result["auc"][model] == pytest.approx(auc, abs=1e-3)
+
+    with fala.Device.create(tmp_path / "device", sides[0].release) as device:
+        device.learn([row.example for row in train], [row.label for row in train])
+        check(device, "old_personal")
+        device.replace(sides[1].release, fala.Budget(0))
+        check(device, "instant")
+        device.refine(fala.Budget(30))
+        check(device, "fala")
+        assert (device.threshold != 0) == (labels == 2)
+    with fala.Device.create(tmp_path / "vendor", sides[1].release) as device:
+        check(device, "new_global")
+    assert result["instant"]["threshold"] != result["threshold"] or labels > 2
+
+
+def test_no_forward_pass_leaves_the_instant_model(bundles, folder):
+    rows = rows_of(public=300)
+    result = run(prepare(bundles, rows, folder), rows, 0)
+    assert result["forward_passes"] == 0
+    assert result["decision"] == result["instant"]["decision"] == "personal"
+    assert result["threshold"] == result["instant"]["threshold"]
+    for metric in trial.METRICS:
+        assert result[metric]["instant"] == result[metric]["fala"]
+
+
+def test_word_vectors_that_come_are_all_looked_up_before_they_answer(bundles, folder):
+    rows = rows_of(public=300)
+    result = run(prepare(bundles[::-1], rows, folder), rows, 0)
+    assert (result["forward_passes"], result["decision"]) == (0, "personal")
+    assert result["instant"] is None
+    for metric in trial.METRICS:
+        assert result[metric]["instant"] is None
+        assert result[metric]["fala"] is not None
+
+
+def test_a_user_who_gave_no_label(bundles, folder):
+    rows = rows_of(public=300, labelled=False)
+    result = run(prepare(bundles, rows, folder), rows)
+    assert (result["decision"], result["forward_passes"]) == ("vendor", 0)
+    for metric in trial.METRICS:
+        assert result[metric]["instant"] == result[metric]["fala"] == result[metric]["new_global"]

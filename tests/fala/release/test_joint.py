@@ -1,0 +1,316 @@
+"""Heads on embeddings and words together."""
+
+import sys
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.sparse import csr_array, hstack
+from sklearn.linear_model import LogisticRegression
+
+import bundles
+from fala.bundle.lexical import rounded
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import write_release
+from fala.errors import DataError
+from fala.examples import Match
+from fala.model.heads import Head
+from fala.model.losses import cross_entropy, probabilities
+from fala.release import descent, joint, joint_problem, sparse
+from fala.release.added_words import add_words
+from fala.release.fitting import fit_head, fit_joint_head
+from fala.text.lexicon import Lexicon
+
+WORDS = bundles.WORDS[1:]
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory):
+    return bundles.write_word_vectors(tmp_path_factory.mktemp("joint") / "w.fala")
+
+
+@pytest.fixture(scope="module")
+def backbone(released):
+    return released.backbone()
+
+
+def texts(n, seed=0):
+    random = np.random.default_rng(seed)
+    found = {" ".join(random.choice(WORDS, size=5)) for _ in range(2 * n)}
+    return sorted(found)[:n]
+
+
+def told_by_words(documents, seed=1):
+    """Labels that hang on three words, which 8 dimensions cannot tell from the other 23."""
+    flips = np.random.default_rng(seed).random(len(documents)) < 0.05
+    said = [not {"good", "film", "not"}.isdisjoint(text.split()) for text in documents]
+    return [str(int(told != flip)) for told, flip in zip(said, flips, strict=True)]
+
+
+def evidence(backbone, documents, labels, counts=None):
+    """What a classifier is fitted to, every document once."""
+    values = sorted(set(labels))
+    shares = np.array([[float(label == value) for value in values] for label in labels])
+    return joint_problem.Evidence(
+        [backbone.encode(documents)],
+        Lexicon.fit(documents).rows(documents),
+        shares[:, 1:] if len(values) == 2 else shares,
+        np.ones(len(documents)) if counts is None else counts,
+        np.arange(len(documents)),
+        np.zeros(len(documents)),
+    )
+
+
+def written(rows):
+    numbers = np.repeat(np.arange(len(rows)), np.diff(rows.starts))
+    matrix = np.zeros((len(rows), rows.width))
+    matrix[numbers, rows.buckets] = rows.values
+    return matrix
+
+
+def test_columns_are_multiplied_alike_with_and_without_scipy(backbone):
+    given = evidence(backbone, texts(40), ["0", "1"] * 20)
+    kept = np.flatnonzero(np.bincount(given.words.buckets, minlength=given.words.width) > 1)[::-1]
+    random = np.random.default_rng(0)
+    part, columns = random.normal(size=(len(kept), 3)), random.normal(size=(40, 3))
+    matrix = written(given.words)[:, kept]
+    for made in (sparse.OnSciPy(given.words, kept), sparse.OnNumPy(given.words, kept)):
+        mean, squares = made.moments()
+        np.testing.assert_allclose(mean, matrix.mean(axis=0), rtol=1e-12)
+        np.testing.assert_allclose(squares, (matrix**2).sum(axis=0), rtol=1e-12)
+        made.divide(2.0)
+        np.testing.assert_allclose(made.times(part), matrix @ part / 2, atol=1e-12)
+        np.testing.assert_allclose(made.gather(columns), matrix.T @ columns / 2, atol=1e-12)
+
+
+@pytest.mark.parametrize("condition", [1.0, 1e6])
+def test_descent_ends_at_the_minimum(condition):
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(60, 12)) * np.geomspace(1, condition**-0.5, 12)
+    labels = (random.random(60) < 0.5).astype(float)[:, None]
+
+    def objective(point):
+        z = (rows @ point)[:, None]
+        slope = rows.T @ (probabilities(z) - labels)[:, 0] + 1e-3 * point
+        return float(cross_entropy(labels, z).sum() + 5e-4 * point @ point), slope
+
+    found = descent.minimize(objective, np.zeros(12), tolerance=1e-15, most=1000)
+    peer = minimize(objective, np.zeros(12), jac=True, method="BFGS", options={"gtol": 1e-9})
+    assert np.abs(objective(found)[1]).max() < 1e-4
+    assert objective(found)[0] <= peer.fun + 1e-9
+    few = descent.minimize(objective, np.zeros(12), tolerance=0.0, most=2)
+    assert objective(found)[0] < objective(few)[0] < objective(np.zeros(12))[0]
+
+
+@pytest.fixture(params=["SciPy", "NumPy"])
+def way(request, monkeypatch):
+    if request.param == "NumPy":
+        monkeypatch.setitem(sys.modules, "scipy.sparse", None)  # as on a base install
+        monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    return request.param
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_it_is_the_logistic_optimum(backbone, classes, way):
+    documents = texts(150)
+    random = np.random.default_rng(2)
+    labels = random.integers(classes, size=150)
+    labels[[("good" in text) for text in documents]] = 0
+    counts = random.integers(1, 4, size=150).astype(float)
+    given = evidence(backbone, documents, labels, counts)
+    found = joint.fit_joint(given)
+    # The minimum does not depend on how it was reached, and scikit-learn's is the same: it
+    # penalises all columns alike, so that each block is divided by the root of its penalty.
+    roots = np.sqrt(2 * np.array(found.penalties) * counts.sum())
+    words = csr_array(written(given.words))
+    made = sparse.columns_of(given.words, np.arange(5))
+    assert isinstance(made, sparse.OnSciPy if way == "SciPy" else sparse.OnNumPy)
+    seen = np.asarray((words > 0).sum(axis=0)).ravel() >= 2
+    features = hstack([csr_array(given.parts[0] / roots[0]), words[:, seen] / roots[1]])
+    peer = LogisticRegression(C=1.0, tol=1e-10, max_iter=10_000)
+    peer.fit(features.tocsr(), labels, sample_weight=counts)
+    ours = given.parts[0] @ found.weight.T + given.words.times(found.words) + found.bias
+    theirs = peer.decision_function(features.tocsr()).reshape(ours.shape)
+    if classes > 2:  # a softmax is free to move all logits
+        ours = ours - ours.mean(axis=1, keepdims=True)
+        theirs = theirs - theirs.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(ours, theirs, atol=2e-3)
+    assert found.buckets == seen.sum()
+    assert not found.words[:, ~seen].any()
+
+
+def test_words_say_what_embeddings_cannot(backbone):
+    documents = texts(1200, seed=3)
+    labels = told_by_words(documents)
+    head = fit_head(backbone, documents[:800], labels[:800])
+    plain = fit_head(backbone, documents[:800], labels[:800], lexical=False)
+    inputs = backbone.encode(documents[800:])
+    truth = np.array([[float(label)] for label in labels[800:]])
+    words = head.words(documents[800:])
+    spoken = cross_entropy(truth, head.vendor_model().logits(inputs, words)).mean()
+    silent = cross_entropy(truth, plain.vendor_model().logits(inputs)).mean()
+    assert plain.lexical is None and head.lexical is not None
+    assert spoken < silent - 0.1
+
+
+def test_the_losses_are_those_of_left_out_documents(backbone):
+    documents = texts(400, seed=4)
+    labels = told_by_words(documents)
+    found = fit_joint_head(backbone, documents, labels)[1]
+    assert found.loss < found.loss_without - 0.05
+    # Labels that nothing tells: what is left out is not known better than by their share.
+    chance = np.random.default_rng(5).integers(2, size=400)
+    # 400 fair coins are not quite even: a bit of them can be told by chance.
+    found = fit_joint_head(backbone, documents, chance.tolist())[1]
+    share = chance.mean()
+    entropy = -share * np.log(share) - (1 - share) * np.log(1 - share)
+    assert entropy - 0.03 < found.loss < entropy + 0.03
+    assert found.loss_without == pytest.approx(found.loss, abs=0.03)
+
+
+def test_a_strong_penalty_is_chosen_where_words_say_nothing(backbone):
+    documents = texts(400, seed=6)
+    h = backbone.encode(documents).astype(np.float64)
+    noise = np.random.default_rng(7).normal(size=400)
+    labels = (h[:, 0] + 0.3 * noise > np.median(h[:, 0])).astype(int)
+    head = fit_head(backbone, documents, labels.tolist())
+    model = head.vendor_model()
+    dense = model.logits(h.astype(np.float32), head.words([""] * 400))
+    words = model.logits(np.zeros_like(h, dtype=np.float32), head.words(documents))
+    assert words.std() < 0.5 * dense.std()
+
+
+def test_a_document_is_one_fold(backbone):
+    # The same texts many times over, as matches of many users: what was learned by heart of a
+    # candidate must not count as known.
+    random = np.random.default_rng(8)
+    candidates = texts(40, seed=8)
+    liked = dict(zip(candidates, random.integers(2, size=40), strict=True))
+    histories = [tuple(random.choice(candidates, size=3)) for _ in range(30)]
+    examples = [Match(history, one) for history in histories for one in candidates]
+    labels = [int(liked[match.candidate]) for match in examples]
+    found = fit_joint_head(backbone, examples, labels)[1]
+    assert found.loss > 0.5
+
+
+def test_a_matcher_takes_the_candidate_and_its_words(backbone, tmp_path, released):
+    random = np.random.default_rng(9)
+    documents = texts(300, seed=9)
+    examples = [
+        Match(tuple(random.choice(documents, size=3)), str(random.choice(documents)))
+        for _ in range(600)
+    ]
+    labels = told_by_words([match.candidate for match in examples])
+    head = fit_head(backbone, examples, labels)
+    assert head.weight.shape == (1, 2 * backbone.dimension)
+    assert head.dimension == backbone.dimension
+    known = dict(zip(documents, backbone.encode(documents), strict=True))
+    z = head.vendor_model().logits(head.inputs(examples, known), head.words(examples))
+    truth = np.array([[float(label)] for label in labels])
+    assert cross_entropy(truth, z).mean() < 0.45
+    write_release(tmp_path / "m.fala", released, head, {})
+    assert Bundle.open(tmp_path / "m.fala").head() == head
+
+
+def test_what_was_fitted_is_what_is_shipped(backbone, tmp_path, released):
+    documents = texts(100, seed=10)
+    head = fit_head(backbone, documents, told_by_words(documents))
+    write_release(tmp_path / "r.fala", released, head, {})
+    assert Bundle.open(tmp_path / "r.fala").head() == head
+    assert rounded(head.lexical) == head.lexical
+
+
+def test_the_same_rows_give_the_same_head(backbone):
+    documents = texts(100, seed=11)
+    labels = told_by_words(documents)
+    assert fit_head(backbone, documents, labels) == fit_head(backbone, documents, labels)
+
+
+def test_a_search_looks_at_some_of_very_many(backbone, monkeypatch):
+    documents = texts(400, seed=12)
+    labels = told_by_words(documents)
+    steps = []
+    whole = fit_joint_head(backbone, documents, labels, step=lambda: steps.append(1))[1]
+    assert 5 < len(steps) <= joint.MOST_STEPS
+    monkeypatch.setattr(joint, "MOST_SEARCHED", 200)
+    part = fit_joint_head(backbone, documents, labels)[1]
+    assert part.loss != whole.loss
+    assert part.buckets == whole.buckets  # all of them are fitted at the end
+    assert np.corrcoef(part.words[0], whole.words[0])[0, 1] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("documents", "labels"),
+    [
+        (["good", "good"], ["0", "1"]),  # one document: nothing can be left out
+        (["good", "bad"], ["0", "1"]),  # no n-gram twice
+        (["", " "], ["0", "1"]),
+        (["a good film", "a bad film", "a film"], ["0", "1", "2"]),
+    ],
+)
+def test_very_few_rows(backbone, documents, labels):
+    head = fit_head(backbone, documents, labels)
+    z = head.vendor_model().logits(backbone.encode(documents), head.words(documents))
+    assert np.isfinite(z).all() and np.abs(z).max() < 20
+
+
+# Words for a head that was trained on its own
+
+
+@pytest.mark.parametrize("names", [("0", "1"), ("1", "0")])
+def test_words_are_weighed_on_rows_that_were_not_trained_on(backbone, names):
+    documents = texts(1200, seed=13)
+    labels = told_by_words(documents)
+    known = dict(zip(documents, backbone.encode(documents), strict=True))
+    first, second, third = (slice(start, start + 400) for start in (0, 400, 800))
+    spoken = fit_head(backbone, documents[first], labels[first], label_names=names)
+    plain = fit_head(backbone, documents[first], labels[first], label_names=names, lexical=False)
+    # A head that is ten times too sure of itself, as one is after a long training.
+    sure = Head(plain.task, plain.labels, 10 * plain.weight, 10 * plain.bias)
+    head = add_words(sure, spoken.lexical, documents[second], labels[second], known)
+    truth = head.label_shares(labels[third])
+
+    def loss(one):
+        inputs = one.inputs(documents[third], known)
+        return cross_entropy(truth, one.vendor_model().logits(inputs, one.words(documents[third])))
+
+    assert loss(head).mean() < loss(plain).mean() - 0.05
+    assert loss(head).mean() < loss(sure).mean() - 0.3
+    assert rounded(head.lexical) == head.lexical
+
+
+@pytest.mark.parametrize("names", [("0", "1"), ("0", "1", "2")])
+def test_words_are_never_turned_round(backbone, names):
+    """As few rows may have it by chance; a device may know its user's texts by words alone."""
+    documents = texts(120, seed=15)
+    known = dict(zip(documents, backbone.encode(documents), strict=True))
+    labels = told_by_words(documents)
+    words = fit_head(backbone, documents, labels, label_names=names).lexical
+    plain = bundles.make_head(labels=names)
+    lied = [{"0": "1", "1": "0"}[label] for label in labels]
+    head = add_words(plain, words, documents, lied, known)
+    turned = ~head.lexical.weight.any(axis=1)
+    assert turned.any()
+    sound = add_words(plain, words, documents, labels, known)
+    assert sound.lexical.weight.any(axis=1)[turned].all()
+    assert (head.weight / plain.weight > 0).all()
+
+
+def test_words_for_a_matcher_leave_room_for_the_candidate(backbone):
+    random = np.random.default_rng(14)
+    documents = texts(100, seed=14)
+    known = dict(zip(documents, backbone.encode(documents), strict=True))
+    examples = [Match((documents[0],), str(text)) for text in random.permutation(documents)]
+    labels = told_by_words([match.candidate for match in examples])
+    plain = bundles.make_head("matching", query=True)
+    head = add_words(plain, fit_head(backbone, examples, labels).lexical, examples, labels, known)
+    assert head.parts == (slice(0, 8), slice(8, 16))
+    assert not head.weight[:, 8:].any()
+    scale = head.weight[:, :8] / plain.weight
+    np.testing.assert_allclose(scale, scale[0, 0], rtol=1e-5)
+    np.testing.assert_array_equal(head.query, plain.query)
+
+
+def test_words_need_rows_to_be_weighed_on():
+    with pytest.raises(DataError, match="rows that were not trained on"):
+        add_words(bundles.make_head(), bundles.make_lexical(), [], [], {})

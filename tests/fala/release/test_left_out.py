@@ -1,0 +1,87 @@
+"""Logits of documents that a head was not fitted to."""
+
+import numpy as np
+import pytest
+
+import bundles
+from fala.errors import DataError
+from fala.examples import Match
+from fala.model.losses import cross_entropy
+from fala.release.fitting import fit_joint_head, left_out_logits
+
+WORDS = bundles.WORDS[1:]
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory):
+    return bundles.write_word_vectors(tmp_path_factory.mktemp("left-out") / "w.fala").backbone()
+
+
+def rows(count=90, seed=0):
+    """Texts, and labels that hang on one word in nine of ten."""
+    rng = np.random.default_rng(seed)
+    documents = sorted({" ".join(rng.choice(WORDS, size=4)) for _ in range(count)})
+    said = [("good" in text) != (rng.random() < 0.1) for text in documents]
+    return documents, [str(int(one)) for one in said]
+
+
+PENALTIES = [1e-3, 1e-4]
+
+
+def flipped(labels, position):
+    return [*labels[:position], "10"[int(labels[position])], *labels[position + 1 :]]
+
+
+def test_a_documents_own_label_does_not_move_its_logit(backbone):
+    documents, labels = rows()
+    before = left_out_logits(backbone, documents, labels, penalties=PENALTIES)
+    for position in (0, 17, 40):
+        labels_then = flipped(labels, position)
+        after = left_out_logits(backbone, documents, labels_then, penalties=PENALTIES)
+        same = np.isclose(after[:, 0], before[:, 0], atol=1e-6)
+        assert same[position]
+        assert np.isclose(same.mean(), 1 / 3, atol=0.05)  # its own third has not seen it, either
+
+
+def test_rows_of_one_document_are_left_out_together(backbone):
+    documents, labels = rows()
+    documents, labels = [*documents, documents[5]], [*labels, labels[5]]
+    before = left_out_logits(backbone, documents, labels, penalties=PENALTIES)
+    after = left_out_logits(backbone, documents, flipped(labels, 5), penalties=PENALTIES)
+    assert before[5] == before[-1]
+    np.testing.assert_allclose(after[[5, -1]], before[[5, -1]], atol=1e-6)
+
+
+def test_a_head_knows_its_own_rows_too_well(backbone):
+    documents, labels = rows(300)
+    head, found = fit_joint_head(backbone, documents, labels)
+    shares = head.label_shares(labels)
+    embeddings = dict(zip(documents, backbone.encode(documents), strict=True))
+    own = head.vendor_model().logits(head.inputs(documents, embeddings), head.words(documents))
+    told = left_out_logits(backbone, documents, labels, penalties=found.penalties)
+    chosen = left_out_logits(backbone, documents, labels)
+    np.testing.assert_allclose(told, chosen, atol=1e-6)
+    losses = [float(cross_entropy(shares, z).mean()) for z in (own, told)]
+    assert losses[0] < losses[1] < np.log(2)
+    assert losses[1] == pytest.approx(found.loss, rel=0.02)
+
+
+def test_several_labels_and_matches_have_logits_of_their_own(backbone):
+    documents, labels = rows()
+    three = [
+        "2" if "film" in text else label for text, label in zip(documents, labels, strict=True)
+    ]
+    logits = left_out_logits(backbone, documents, three, penalties=PENALTIES)
+    assert logits.shape == (len(documents), 3)
+    matches = [Match((documents[3], documents[4]), text) for text in documents]
+    with pytest.raises(DataError, match="2 penalties for 3 blocks"):
+        left_out_logits(backbone, matches, labels, penalties=PENALTIES)
+    before = left_out_logits(backbone, matches, labels, penalties=[1e-2, *PENALTIES])
+    after = left_out_logits(backbone, matches, flipped(labels, 8), penalties=[1e-2, *PENALTIES])
+    # The multiple of u . v that all heads start from is fitted to all rows: one number.
+    assert abs(after[8, 0] - before[8, 0]) < 0.2 * np.abs(after - before).max()
+
+
+def test_one_document_cannot_be_left_out(backbone):
+    with pytest.raises(DataError, match="one document cannot be left out"):
+        left_out_logits(backbone, ["good film"] * 2, ["0", "1"], penalties=PENALTIES)

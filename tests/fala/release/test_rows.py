@@ -1,0 +1,281 @@
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fala.errors import DataError, RowError
+from fala.examples import Match, Pair
+from fala.release.user_rows import Row, Rows, gather_rows, load_rows, read_rows
+
+
+def text_row(**fields):
+    return {"user": "u1", "split": "train", "text": "a text", "label": 0, **fields}
+
+
+def match_row(**fields):
+    row = {"user": "u1", "split": "train", "history": ["old"], "candidate": "new", "label": 1}
+    return {**row, **fields}
+
+
+def lines(*rows):
+    return [json.dumps(row) + "\n" for row in rows]
+
+
+def whole(**changes):
+    """The rows of a smallest whole data set, by name, with some of them changed or left out."""
+    rows = {
+        "public0": text_row(user=None, split="public", label=0),
+        "public1": text_row(user=None, split="public", label=1),
+        "train": text_row(),
+        "test": text_row(split="test", label=1),
+        **changes,
+    }
+    return [row for row in rows.values() if row is not None]
+
+
+def test_a_classification_row():
+    assert read_rows(lines(text_row(label="cat"))) == [Row("u1", "train", "a text", "cat", 1)]
+
+
+def pair_row(pair, **fields):
+    return {"user": "u1", "split": "train", "pair": pair, "label": 0, **fields}
+
+
+def test_a_row_of_a_pair():
+    [row] = read_rows(lines(pair_row(["a text", "another"])))
+    assert row == Row("u1", "train", Pair("a text", "another"), 0, 1)
+    assert isinstance(row.example, Pair)
+
+
+def test_a_matching_row():
+    [row] = read_rows(lines(match_row(history=["a", "b"])))
+    assert row == Row("u1", "train", Match(("a", "b"), "new"), 1, 1)
+    [row] = read_rows(lines(match_row(history=[])))
+    assert row.example == Match((), "new")
+
+
+def test_lines_may_be_bytes_or_text():
+    assert read_rows([json.dumps(text_row()).encode()]) == read_rows(lines(text_row()))
+
+
+def test_byte_order_mark_blank_lines_and_unknown_keys_are_tolerated():
+    first, second = lines(text_row(note="x"), text_row(text="é\u2028é"))
+    rows = read_rows([b"\xef\xbb\xbf" + first.encode(), b"\n", b"  \r\n", second.encode()])
+    assert [row.line for row in rows] == [1, 4]
+    assert rows[1].example == "é\u2028é"
+
+
+def test_public_rows_may_lack_a_user_and_train_rows_a_label():
+    public = text_row(split="public")
+    del public["user"]
+    train = text_row()
+    del train["label"]
+    rows = read_rows(lines(public, train, text_row(label=None)))
+    assert rows[0].user is None
+    assert rows[1].label is rows[2].label is None
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ("{", "not JSON at column 2"),
+        ('{"a": 1} x', "not JSON at column 10"),
+        ("[1]", "expected a JSON object, got a list"),
+        ("NaN", "expected a JSON object, got NaN"),
+        ("9" * 5000, "too long"),
+        ("[" * 200_000, "nested too deep"),
+        (b'{"text": "\xff"}', "byte 11 is not UTF-8"),
+        (b"\xff\xfe{\x00}\x00", "byte 1 is not UTF-8"),
+        ('{"label": 0, "label": 1}', 'key "label" is there twice'),
+        ("\ufeff" + json.dumps(text_row()), "not JSON at column 1"),
+        (text_row(split="valid"), 'got "valid"'),
+        (text_row(split=["train"]), "got a list"),
+        ({"user": "u1", "text": "a", "label": 0}, "none is there"),
+        (text_row(user=None), "a train row needs a user"),
+        (text_row(user=7), "user must be a string; got 7"),
+        (text_row(user=" "), "user is empty"),
+        ({"user": "u1", "split": "train", "label": 0}, "has no text"),
+        (pair_row(["a", "b"], text="c"), "has text as well as pair"),
+        (pair_row(["a", "b"], candidate="c"), "has pair as well as history or candidate"),
+        (pair_row("ab"), 'pair must be a list of two texts; got "ab"'),
+        (pair_row(["a"]), "pair must be a list of two texts; got a list"),
+        (pair_row(["a", 1]), "pair[1] must be a string; got 1"),
+        (pair_row(["a", " "]), "pair[1] is empty"),
+        (pair_row(["a\x1eb", "c"]), "the pair's a has the character U+001E"),
+        (text_row(text=None), "text must be a string; got null"),
+        (text_row(text="\t\n"), "text is empty"),
+        (text_row(text="half \ud83d"), "text has half of a surrogate pair"),
+        (text_row(candidate="b"), "which task is it"),
+        ({"user": "u1", "split": "train", "history": ["a"], "label": 0}, "has no candidate"),
+        (match_row(history="a"), 'got "a"'),
+        (match_row(history=None), "got null"),
+        (match_row(history=["a", 3]), "history[1] must be a string; got 3"),
+        (match_row(candidate={}), "candidate must be a string; got an object"),
+        (text_row(split="test", label=None), "a test row needs a label"),
+        (text_row(split="public", label=None), "a public row needs a label"),
+        (text_row(label=True), "got true"),
+        (text_row(label=1.0), "got 1.0"),
+        (text_row(label=float("nan")), "got NaN"),
+        (text_row(label=[0]), "got a list"),
+        (text_row(label=""), "label is empty"),
+        (text_row(label=2**63), "64 bits"),
+        (text_row(label="0"), "all integers or all strings"),
+        (match_row(), "is a matching row, but line 1 is a classification row"),
+    ],
+)
+def test_a_bad_row_says_what_is_wrong_and_where(bad, words):
+    line = json.dumps(bad) if isinstance(bad, dict) else bad
+    with pytest.raises(RowError) as caught:
+        read_rows([*lines(text_row()), "\n", line, "not reached"])
+    assert caught.value.line == 3
+    assert str(caught.value).startswith("line 3: ")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_data_set():
+    other = [text_row(user="u0"), text_row(user="u0", split="test", label=1)]
+    rows = gather_rows(read_rows(lines(*whole(), *other)), "here")
+    assert (rows.task, rows.labels, rows.source) == ("classification", ("0", "1"), "here")
+    assert list(rows.users) == ["u1", "u0"]
+    assert [row.line for row in rows.public] == [1, 2]
+    assert [row.line for row in rows.users["u0"].train] == [5]
+    assert [row.line for row in rows.users["u0"].test] == [6]
+
+
+def test_integer_labels_sort_as_numbers_and_strings_as_strings():
+    def labels(*values):
+        public = [text_row(user=None, split="public", label=value) for value in values]
+        users = [text_row(label=values[0]), text_row(label=values[0], split="test")]
+        return gather_rows(read_rows(lines(*public, *users)), "").labels
+
+    assert labels(10, 2, -1) == ("-1", "2", "10")
+    assert labels("10", "2") == ("10", "2")
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([], "no rows"),
+        (whole(public0=None, public1=None), "no public rows"),
+        (whole(public1=None), "all public rows have the label 0"),
+        (whole(train=None, test=None), "no users"),
+        (whole(test=None), "user 'u1' has train rows but no test rows"),
+        (whole(train=None), "user 'u1' has test rows but no train rows"),
+        (whole(test=text_row(split="test", label=2)), "line 4: label 2 is in no public row"),
+    ],
+)
+def test_rows_that_make_no_data_set(rows, words):
+    with pytest.raises(DataError, match=words):
+        gather_rows(read_rows(lines(*rows)), "")
+
+
+def test_load_from_a_file_and_from_standard_input(tmp_path, monkeypatch):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(lines(*whole())), encoding="utf-8")
+    from_file = load_rows(path)
+    assert from_file.source == str(path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+    from_input = load_rows("-")
+    assert from_input.source == "standard input"
+    assert (from_input.public, from_input.users) == (from_file.public, from_file.users)
+
+
+@pytest.mark.parametrize("name", ["absent.jsonl", ".", "nul\0byte", "x" * 5000])
+def test_a_file_that_cannot_be_read(tmp_path, name):
+    with pytest.raises(DataError, match="cannot read") as caught:
+        load_rows(f"{tmp_path}/{name}")
+    assert "\n" not in str(caught.value)
+
+
+def test_importing_rows_brings_no_model_library():
+    code = "import sys, fala.release.user_rows; print({'torch', 'transformers'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout.strip() == "set()", result.stderr
+
+
+def parse_or_refuse(given_lines):
+    """Parse what may be anything; any exception but FaLA's own fails the test."""
+    try:
+        rows = gather_rows(read_rows(given_lines), "fuzz")
+    except RowError as error:
+        assert 1 <= error.line <= len(given_lines)
+        return
+    except DataError:
+        return
+    assert isinstance(rows, Rows)
+
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**30), 10**30)
+    | st.floats()
+    | st.text(st.characters(codec=None), max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=6,
+)
+near_rows = st.fixed_dictionaries(
+    {"split": st.sampled_from(["public", "train", "test"]) | values},
+    optional={
+        "user": st.sampled_from(["u1", "u2", None]) | values,
+        "text": st.just("a text") | values,
+        "history": st.just(["old"]) | values,
+        "candidate": st.just("new") | values,
+        "label": st.sampled_from([0, 1, "a", None]) | values,
+        "other": values,
+    },
+)
+
+
+@settings(deadline=None)  # a shared machine may stall
+@given(st.lists(st.binary(max_size=60), max_size=4))
+def test_any_bytes_parse_or_are_refused(given_lines):
+    parse_or_refuse(given_lines)
+
+
+@settings(deadline=None)  # a shared machine may stall
+@given(st.lists(near_rows | values, max_size=6))
+def test_any_json_parses_or_is_refused(objects):
+    parse_or_refuse([json.dumps(value) for value in objects])
+
+
+@settings(deadline=None)  # a shared machine may stall
+@given(st.integers(0, 4), near_rows | values, st.binary(max_size=3))
+def test_one_strange_row_among_good_ones(place, strange, noise):
+    good = lines(*whole())
+    good.insert(place, json.dumps(strange).encode() + noise)
+    parse_or_refuse(good)
+
+
+@settings(deadline=None)  # a shared machine may stall
+@given(st.integers(0, 30), st.lists(st.booleans(), min_size=31, max_size=31))
+def test_the_line_of_the_first_bad_row_is_exact(place, blanks):
+    content = ["\n" if blank else lines(text_row())[0] for blank in blanks]
+    content[place] = '{"split": "train"}\n'
+    with pytest.raises(RowError) as caught:
+        read_rows(content)
+    assert caught.value.line == place + 1
+
+
+def test_long_names_are_cut_in_messages():
+    """Of a label of any length, as of a user's name."""
+    long = "x" * 5_000
+    public = [Row(None, "public", f"text {label}", label, 0) for label in ("a", "b")]
+    for rows in (
+        [*public, Row("u", "train", "text", long, 3)],
+        [*public, Row(long, "train", "text", "a", 3)],
+        [Row(None, "public", "text", long, 1)],
+    ):
+        with pytest.raises(DataError) as told:
+            gather_rows(rows, "here")
+        assert len(str(told.value)) < 200
+    row = {"split": "public", "text": "a"}
+    lines = [json.dumps({**row, "label": label}) for label in (1, long)]
+    with pytest.raises(RowError) as told:
+        read_rows(lines)
+    assert len(str(told.value)) < 200

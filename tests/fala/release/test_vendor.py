@@ -1,0 +1,277 @@
+"""Heads that a vendor fits with the SDK alone."""
+
+import importlib
+import pkgutil
+from inspect import ismodule
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from sklearn.linear_model import LogisticRegression, Ridge
+
+import bundles
+import fala.release
+from fala.errors import DataError
+from fala.examples import Match
+from fala.model.losses import cross_entropy
+from fala.release import fitting as vendor
+from fala.release.fitting import fit_bridge, fit_head
+
+WORDS = bundles.WORDS[1:]
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory):
+    return bundles.write_word_vectors(tmp_path_factory.mktemp("vendor") / "w.fala").backbone()
+
+
+class Silent:
+    """A backbone that nobody may ask."""
+
+    def __init__(self, dimension):
+        self.dimension = dimension
+
+    def encode(self, texts):
+        raise AssertionError("known already")
+
+
+def texts(n, seed=0):
+    random = np.random.default_rng(seed)
+    found = {" ".join(random.choice(WORDS, size=5)) for _ in range(2 * n)}
+    return sorted(found)[:n]
+
+
+def chosen_lambda(monkeypatch):
+    """The penalty that fit_head chose last."""
+    seen = []
+    real = vendor._fit
+
+    def fit(*arguments, **options):
+        seen.append(real(*arguments, **options))
+        return seen[-1]
+
+    monkeypatch.setattr(vendor, "_fit", fit)
+    return lambda: seen[-1].lambda_
+
+
+def test_a_classifier_is_the_logistic_optimum(backbone, monkeypatch):
+    documents = texts(150)
+    h = backbone.encode(documents).astype(np.float64)
+    random = np.random.default_rng(1)
+    labels = (h[:, 0] - h[:, 1] + random.normal(size=len(h)) * 0.5 > 0).astype(int)
+    found = chosen_lambda(monkeypatch)
+    head = fit_head(backbone, documents, labels.tolist(), lexical=False)
+    assert head.labels == ("0", "1")
+    # scikit-learn minimizes C * sum CE + |w|^2 / 2; ours is mean CE + lambda |w|^2.
+    peer = LogisticRegression(C=1 / (2 * found() * len(h)), tol=1e-10, max_iter=10_000)
+    peer.fit(h, labels)
+    np.testing.assert_allclose(head.weight, peer.coef_, atol=2e-4)
+    np.testing.assert_allclose(head.bias, peer.intercept_, atol=2e-4)
+
+
+def test_three_classes_are_the_multinomial_optimum(backbone, monkeypatch):
+    documents = texts(150, seed=2)
+    h = backbone.encode(documents).astype(np.float64)
+    noise = np.random.default_rng(3).normal(size=(len(h), 3)) * 0.3
+    labels = (h[:, :3] + noise).argmax(axis=1)
+    names = ("2", "0", "1")
+    found = chosen_lambda(monkeypatch)
+    head = fit_head(backbone, documents, labels.tolist(), label_names=names, lexical=False)
+    assert head.labels == names
+    peer = LogisticRegression(C=1 / (2 * found() * len(h)), tol=1e-10, max_iter=10_000)
+    peer.fit(h, labels)
+    ours = head.vendor_model().probabilities(h.astype(np.float32))
+    np.testing.assert_allclose(ours[:, [1, 2, 0]], peer.predict_proba(h), atol=2e-4)
+
+
+def test_of_three_labels_that_the_texts_hardly_tell_a_head_is_no_surer_than_it_may_be():
+    """One step in place of leaving out believes weak penalties: this head was worse than none."""
+    random = np.random.default_rng(6)
+    documents = [f"document {number}" for number in range(1200)]
+    x = random.normal(size=(len(documents), 120)).astype(np.float32)
+    z = x @ random.normal(size=(120, 3)) / 12
+    labels = (z + random.gumbel(size=z.shape)).argmax(axis=1)
+    known = dict(zip(documents, x, strict=True))
+    head = fit_head(
+        Silent(120), documents[:300], labels[:300].tolist(), embeddings=known, lexical=False
+    )
+    logits = head.vendor_model().logits(x[300:])
+    loss = cross_entropy(np.eye(3)[labels[300:]], logits.astype(np.float64)).mean()
+    assert loss < np.log(3) - 0.02
+    assert (logits.argmax(axis=1) == labels[300:]).mean() > 1 / 3 + 0.05
+
+
+def test_a_repeated_row_is_a_weight_and_one_fold(backbone, monkeypatch):
+    documents = texts(60, seed=4)
+    random = np.random.default_rng(4)
+    rows = np.concatenate([np.arange(60), random.integers(60, size=90)])
+    labels = random.integers(2, size=len(rows))
+    found = chosen_lambda(monkeypatch)
+    head = fit_head(backbone, [documents[row] for row in rows], labels.tolist(), lexical=False)
+    h = backbone.encode(documents).astype(np.float64)
+    # J's n is that of the distinct documents.
+    peer = LogisticRegression(C=1 / (2 * found() * 60), tol=1e-10, max_iter=10_000)
+    peer.fit(h[rows], labels)
+    np.testing.assert_allclose(head.weight, peer.coef_, atol=2e-4)
+    # Annotators who disagree make a share: half and half pulls nowhere.
+    split = fit_head(backbone, documents * 2, ["0"] * 60 + ["1"] * 60, lexical=False)
+    assert np.abs(split.vendor_model().logits(backbone.encode(documents))).max() < 1e-4
+
+
+def test_the_labels_order_turns_the_head_over(backbone):
+    documents = texts(60, seed=5)
+    labels = ["good" if "good" in text else "bad" for text in documents]
+    assert {"good", "bad"} == set(labels)
+    one = fit_head(backbone, documents, labels, lexical=False)
+    other = fit_head(backbone, documents, labels, label_names=("good", "bad"), lexical=False)
+    assert (one.labels, other.labels) == (("bad", "good"), ("good", "bad"))
+    np.testing.assert_allclose(one.weight, -other.weight, atol=1e-4)
+    np.testing.assert_allclose(one.bias, -other.bias, atol=1e-4)
+
+
+def test_a_matcher_shrinks_to_the_inner_product(backbone, monkeypatch):
+    random = np.random.default_rng(6)
+    documents = texts(60, seed=6)
+    examples = [
+        Match(tuple(random.choice(documents, size=3)), str(random.choice(documents)))
+        for _ in range(200)
+    ]
+    vectors = dict(zip(documents, backbone.encode(documents).astype(np.float64), strict=True))
+    x = np.stack([
+        np.mean([vectors[t] for t in e.history], axis=0) * vectors[e.candidate] for e in examples
+    ])  # fmt: skip
+    product = x.sum(axis=1)
+    labels = (product + random.normal(size=200) * product.std() > np.median(product)).astype(int)
+    found = chosen_lambda(monkeypatch)
+    head = fit_head(backbone, examples, labels.tolist(), lexical=False)
+    assert head.task == "matching" and head.query is None
+    lambda_ = found()
+
+    def logistic(features, prior, penalty):
+        def loss(p):
+            z = features @ p[:-1] + p[-1]
+            fit = np.mean(np.logaddexp(0, z) - labels * z)
+            return fit + penalty * ((p[:-1] - prior) ** 2).sum()
+
+        return minimize(loss, np.zeros(features.shape[1] + 1), options={"gtol": 1e-9}).x
+
+    # The multiple of the inner product that the head shrinks to is within its own fit; any
+    # start that is stationary for the head's J must satisfy it at the fitted start.
+    starts = np.linspace(0, 3, 31) * (1 / product.std())
+    gap = min(np.abs(logistic(x, s, lambda_)[:-1] - head.weight[0]).max() for s in starts)
+    assert gap < 0.2 * np.abs(head.weight).max()
+    score = head.vendor_model().logits(x.astype(np.float32))[:, 0]
+    assert score[labels == 1].mean() > score[labels == 0].mean()
+
+
+def test_known_embeddings_are_not_made_again(backbone):
+    documents = texts(20, seed=7)
+    known = dict(zip(documents, backbone.encode(documents), strict=True))
+
+    labels = [i % 2 for i in range(20)]
+    silent = Silent(backbone.dimension)
+    head = fit_head(silent, documents, labels, embeddings=known, lexical=False)
+    np.testing.assert_array_equal(
+        head.weight, fit_head(backbone, documents, labels, lexical=False).weight
+    )
+
+
+@pytest.mark.parametrize(
+    ("examples", "labels", "names", "message"),
+    [
+        ([], [], None, "two labels or more"),
+        (["good", "bad"], ["1", "1"], None, "two labels or more"),
+        ([], [], ("0", "1"), "two labels or more"),
+        (["good", "bad"], ["1", "1"], ("0", "1"), "two labels or more"),
+        (["good", "bad"], ["1"], None, "2 examples, but 1 labels"),
+        (["good", "bad"], ["1", "x"], ("0", "1"), "label 'x' of example 1"),
+        (["good", Match((), "a")], ["1", "0"], None, "example 1 is a Match"),
+        ([Match((), c) for c in "abc"], ["0", "1", "2"], None, "a matcher has two labels"),
+    ],
+)
+def test_what_cannot_be_fitted(backbone, examples, labels, names, message):
+    with pytest.raises(DataError, match=message):
+        fit_head(backbone, examples, labels, label_names=names)
+
+
+def linear(n, d_old, d_new, noise, seed):
+    """Embeddings (n, d_old) and (n, d_new) of which the second are an affine map of the first."""
+    random = np.random.default_rng(seed)
+    old = random.normal(size=(n, d_old)) * np.geomspace(3, 0.3, d_old) + 1
+    matrix, offset = random.normal(size=(d_old, d_new)), random.normal(size=d_new)
+    new = old @ matrix + offset + noise * random.normal(size=(n, d_new))
+    return old.astype(np.float32), new.astype(np.float32), matrix, offset
+
+
+@pytest.mark.parametrize(("d_old", "d_new"), [(6, 9), (9, 6), (1, 1)])
+def test_a_bridge_finds_the_map(d_old, d_new):
+    old, new, matrix, offset = linear(400, d_old, d_new, 0.0, seed=8)
+    bridge = fit_bridge("source", old, new)
+    assert bridge.source == "source"
+    # The least penalty still pulls a little.
+    np.testing.assert_allclose(bridge.matrix, matrix, atol=5e-3)
+    np.testing.assert_allclose(bridge.offset, offset, atol=5e-3)
+    assert bridge.variance.max() < 1e-4
+    assert {part.dtype for part in (bridge.matrix, bridge.offset, bridge.variance)} == {
+        np.dtype(np.float32)
+    }
+
+
+@pytest.mark.parametrize("noise", [0.1, 3.0, 100.0])
+def test_a_bridge_is_a_ridge_fit_to_all_texts(noise):
+    old, new, _, _ = linear(120, 40, 5, noise, seed=9)
+    bridge = fit_bridge("source", old, new)
+    unit = old.astype(np.float64).var(axis=0).mean()
+    peers = [Ridge(alpha=s * unit).fit(old, new) for s in vendor._STRENGTHS]
+    gaps = [np.abs(peer.coef_.T - bridge.matrix).max() for peer in peers]
+    assert min(gaps) < 1e-4 * np.abs(bridge.matrix).max()
+    np.testing.assert_allclose(
+        bridge.offset, peers[int(np.argmin(gaps))].intercept_, rtol=1e-3, atol=1e-3
+    )
+
+
+def test_a_bridge_knows_what_it_leaves_unexplained():
+    # With 40 dimensions the fit to its own 64 texts leaves far less than the noise.
+    old, new, matrix, offset = linear(80, 40, 30, 1.0, seed=10)
+    bridge = fit_bridge("source", old, new)
+    fresh, _, _, _ = linear(4000, 40, 30, 0.0, seed=11)
+    random = np.random.default_rng(12)
+    truth = fresh @ matrix + offset + random.normal(size=(4000, 30))
+    error = ((bridge.map(fresh) - truth) ** 2).mean()
+    assert ((bridge.map(old) - new) ** 2).mean() < 0.8
+    assert error / 1.3 < bridge.variance.mean() < error * 1.8
+
+
+def test_a_bridge_from_what_says_nothing_leads_to_the_mean():
+    random = np.random.default_rng(13)
+    old, new = random.normal(size=(200, 20)), random.normal(size=(200, 4)) + 5
+    bridge = fit_bridge("source", old.astype(np.float32), new.astype(np.float32))
+    mapped = bridge.map(random.normal(size=(50, 20)).astype(np.float32))
+    assert np.abs(mapped - new.mean(axis=0)).max() < 0.3
+    np.testing.assert_allclose(bridge.variance, new.var(axis=0), rtol=0.4)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (np.ones((14, 10)), np.ones((14, 3)), "14 distinct public texts are too few.*takes 15"),
+        (np.ones((0, 10)), np.ones((0, 3)), "too few"),
+        (np.full((50, 4), 0.1), np.eye(50), "alike"),
+        (np.zeros((50, 4)), np.eye(50), "alike"),
+        (np.eye(50)[:, :4], np.ones((49, 3)), "the same texts"),
+        (np.ones(50), np.ones((50, 3)), "the same texts"),
+        (np.full((50, 4), np.nan), np.ones((50, 3)), "not finite"),
+        (np.eye(50)[:, :4], np.full((50, 3), np.inf), "not finite"),
+    ],
+)
+def test_what_no_bridge_can_be_learned_from(old, new, message):
+    with pytest.raises(DataError, match=message):
+        fit_bridge("source", old.astype(np.float32), new.astype(np.float32))
+
+
+def test_no_module_hides_what_the_door_gives():
+    """A module that is imported late takes its name in the package, whatever had it."""
+    for module in pkgutil.iter_modules(fala.release.__path__, "fala.release."):
+        importlib.import_module(module.name)
+    hidden = [name for name in fala.release.__all__ if ismodule(getattr(fala.release, name))]
+    assert not hidden

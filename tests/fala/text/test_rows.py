@@ -1,0 +1,91 @@
+"""Products of sparse rows, beside the same of a matrix written out."""
+
+import numpy as np
+import pytest
+
+from fala.text import sparse_rows as module
+from fala.text.sparse_rows import SparseRows
+
+WIDTH = 40
+
+
+def written(rows):
+    matrix = np.zeros((len(rows), rows.width))
+    for number in range(len(rows)):
+        part = slice(rows.starts[number], rows.starts[number + 1])
+        matrix[number, rows.buckets[part]] = rows.values[part]
+    return matrix
+
+
+def sparse(matrix):
+    places = [np.flatnonzero(row) for row in matrix]
+    return SparseRows(
+        np.cumsum([0, *map(len, places)]),
+        np.concatenate([np.empty(0, int), *places]).astype(np.int32),
+        matrix[matrix != 0].astype(np.float32),
+        matrix.shape[1],
+    )
+
+
+def random_rows(n, seed=0):
+    """Some columns in nearly all rows, some in few, some in one and some in none; empty rows."""
+    random = np.random.default_rng(seed)
+    share = np.repeat([0.9, 0.3, 1.5 / max(n, 1), 0.0], WIDTH // 4)
+    matrix = random.normal(size=(n, WIDTH)) * (random.random((n, WIDTH)) < share)
+    matrix[1::5] = 0
+    return sparse(matrix.astype(np.float32))
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 30])
+@pytest.mark.parametrize("classes", [1, 3])
+def test_products(n, classes):
+    rows = random_rows(n)
+    matrix = written(rows)
+    random = np.random.default_rng(1)
+    weight, numbers = random.normal(size=(classes, WIDTH)), random.normal(size=(n, classes))
+    logits, gathered = rows.times(weight), rows.gather(numbers)
+    assert logits.dtype == gathered.dtype == np.float64
+    np.testing.assert_allclose(logits, matrix @ weight.T, atol=1e-12)
+    np.testing.assert_allclose(gathered, numbers.T @ matrix, atol=1e-12)
+    np.testing.assert_allclose(rows.mean(), matrix.sum(axis=0) / max(n, 1), atol=1e-12)
+    np.testing.assert_allclose(rows.squared_lengths(), (matrix**2).sum(axis=1), rtol=1e-12)
+
+
+def test_a_weight_in_float32_is_multiplied_in_float64():
+    rows = sparse(np.full((2, WIDTH), np.float32(0.1)))
+    weight = np.full((1, WIDTH), 1e-3, dtype=np.float32)
+    exact = WIDTH * float(np.float32(0.1)) * float(np.float32(1e-3))
+    np.testing.assert_allclose(rows.times(weight), exact, rtol=1e-14)
+
+
+@pytest.mark.parametrize("n", [0, 1, 30])
+@pytest.mark.parametrize("cost", [0, 4, 10**6], ids=["sparse", "both", "dense"])
+@pytest.mark.parametrize("block", [7, 512])
+def test_gram_matrices(monkeypatch, n, cost, block):
+    monkeypatch.setattr(module, "_SPARSE_COST", cost)
+    monkeypatch.setattr(module, "_BLOCK", block)
+    rows, others = random_rows(n), random_rows(17, seed=2)
+    one, two = written(rows), written(others)
+    gram = rows.gram()
+    np.testing.assert_allclose(gram, one @ one.T, atol=1e-12)
+    np.testing.assert_array_equal(gram, gram.T)
+    single = rows.gram(single=True)
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, gram, rtol=1e-5, atol=1e-5)
+    single.fill(np.nan)  # whoever asks next is given a copy of what is kept
+    np.testing.assert_allclose(rows.gram(single=True), gram, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(rows.gram(others), one @ two.T, atol=1e-12)
+    np.testing.assert_allclose(others.gram(rows), two @ one.T, atol=1e-12)
+
+
+def test_rows_are_taken_and_stacked():
+    rows, others = random_rows(12), random_rows(5, seed=3)
+    chosen = [3, 0, 3, 11, 1]
+    taken = rows.take(chosen)
+    np.testing.assert_array_equal(written(taken), written(rows)[chosen])
+    assert len(rows.take([])) == 0
+    stacked = SparseRows.stack([rows, rows.take([]), others])
+    np.testing.assert_array_equal(written(stacked), np.vstack([written(rows), written(others)]))
+    assert stacked.starts.dtype == np.int64
+    assert stacked.buckets.dtype == np.int32
+    assert stacked.values.dtype == np.float32
