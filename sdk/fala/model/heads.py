@@ -12,7 +12,7 @@ from fala.errors import BundleFormatError, DataError, DimensionError, shown
 from fala.examples import MATCHING, Example, Match
 from fala.model.lexical import Lexical
 from fala.model.losses import label_probabilities, softmax
-from fala.text.lexicon import LastRows
+from fala.text.lexicon import CachedRows
 from fala.text.sparse_rows import SparseRows
 
 Vectors = NDArray[np.float32]
@@ -103,7 +103,9 @@ class Head:
         candidate = len(self.parts) > 1
         return example_inputs(examples, embeddings, self.dimension, self.query, candidate=candidate)
 
-    def words(self, examples: Sequence[Example], last: LastRows | None = None) -> SparseRows | None:
+    def words(
+        self, examples: Sequence[Example], last: CachedRows | None = None
+    ) -> SparseRows | None:
         """The n-grams of some texts, or of matches' candidates; None without a lexical view.
 
         Args:

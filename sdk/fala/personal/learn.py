@@ -31,7 +31,7 @@ from fala.solver.training import Inputs, TrainingSet
 from fala.store.active import Version
 from fala.store.keeping import NOT_KEPT
 from fala.store.records import FitRecord
-from fala.text.lexicon import LastRows
+from fala.text.lexicon import CachedRows
 
 _log = logging.getLogger("fala.learn")
 
@@ -310,6 +310,6 @@ class Learner:
         store = self._installed.store
         inputs = head.inputs(examples, store.embeddings(now.record.backbone, texts))
         shares = head.label_shares(labels)
-        words = head.words(examples, LastRows(store.ngrams))
+        words = head.words(examples, CachedRows(store.ngrams))
         blocks = blocks_of(head, Inputs(inputs), words, None)
         return TrainingSet(blocks, head.bias, shares, np.full(shares.shape, np.nan))

@@ -18,7 +18,7 @@ from fala.solver.training import Inputs, TrainingSet
 from fala.store.made import as_stored
 from fala.store.records import StoredExample
 from fala.store.store import Store
-from fala.text.lexicon import LastRows
+from fala.text.lexicon import CachedRows
 
 Embeddings = Mapping[str, Vectors]
 
@@ -36,14 +36,14 @@ class Memory:
     def __init__(
         self,
         store: Store,
-        last: LastRows | None = None,
+        last: CachedRows | None = None,
         ids: Sequence[int] | None = None,
         only: list[StoredExample] | None = None,
     ) -> None:
         self.store = store
         self.data = store.version().data
         self._ids = ids
-        self.last = LastRows(store.ngrams) if last is None else last
+        self.last = CachedRows(store.ngrams) if last is None else last
         self._examples = only
         self._embeddings: dict[str, dict[str, Vectors]] = {}
 

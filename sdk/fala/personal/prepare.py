@@ -32,7 +32,7 @@ from fala.slots.task import Task
 from fala.slots.validation import proven
 from fala.slots.versions import check_version
 from fala.store.keeping import NOT_KEPT
-from fala.text.lexicon import LastRows
+from fala.text.lexicon import CachedRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +169,7 @@ class Preparation:
         budget: Budget,
         stages: Stages,
         follower: Follower,
-        last: LastRows,
+        last: CachedRows,
         load: Callable[[], Backbone],
         encoded: dict[str, Vectors] | None = None,
     ) -> None:
@@ -309,7 +309,7 @@ def preparing(
     stages: Stages,
     follower: Follower,
     now: OpenSlot,
-    last: LastRows,
+    last: CachedRows,
     *,
     trust: Trust | None,
     allow_older: bool,

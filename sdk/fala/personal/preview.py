@@ -12,7 +12,7 @@ from fala.personal.stages import Stages
 from fala.report import Preview
 from fala.slots.bundles import bundle_path
 from fala.slots.installed import Installed
-from fala.text.lexicon import LastRows
+from fala.text.lexicon import CachedRows
 
 _MEGABYTE = 1e6
 
@@ -34,7 +34,7 @@ def preview(
     started = time.perf_counter()
     now, stages = installed.now, Stages()
     with preparing(
-        installed, path, budget, stages, Follower(None), now, LastRows(installed.store.ngrams),
+        installed, path, budget, stages, Follower(None), now, CachedRows(installed.store.ngrams),
         trust=trust, allow_older=True,  # to look at one does no harm
     ) as preparation:  # fmt: skip
         prepared = preparation.fit(now)

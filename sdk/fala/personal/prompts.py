@@ -50,7 +50,7 @@ from fala.slots.mixed import TRIED, note_mixed
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Change, Task
 from fala.store.keeping import NOT_KEPT
-from fala.text.lexicon import LastRows
+from fala.text.lexicon import CachedRows
 
 _log = logging.getLogger("fala.prompts")
 
@@ -126,7 +126,7 @@ class _Prompting:
         self._installed, self._left = installed, max(0, left)
         self._stages, self._follower = stages, follower
         self._deadline = None if budget.seconds is None else stages.started + budget.seconds
-        self._last = LastRows(installed.store.ngrams)
+        self._last = CachedRows(installed.store.ngrams)
         self.passes = 0
 
     def run(self) -> Prompted:

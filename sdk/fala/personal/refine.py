@@ -22,7 +22,7 @@ from fala.selection.next_texts import BATCH, LARGEST_BATCH, LEAST_MOVE, move
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Task
 from fala.store.keeping import NOT_KEPT
-from fala.text.lexicon import LastRows
+from fala.text.lexicon import CachedRows
 
 _log = logging.getLogger("fala.refine")
 
@@ -71,9 +71,9 @@ class Refinement:
         stages: Stages,
         follower: Follower,
         positive: int,
-        last: LastRows | None = None,
+        last: CachedRows | None = None,
     ) -> None:
-        self._last = LastRows(installed.store.ngrams) if last is None else last
+        self._last = CachedRows(installed.store.ngrams) if last is None else last
         self._installed, self._stages = installed, stages
         self._follower, self._positive = follower, positive
         self._passes = self._solves = self._columns = self._clusters = self._queries = 0

@@ -25,7 +25,7 @@ from fala.slots.installed import Installed, Move
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Task
 from fala.solver.judge import decisions
-from fala.text.lexicon import LastRows
+from fala.text.lexicon import CachedRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,7 @@ def replace(
         adapters: The further tasks' adapters for it.
         prompts: Whether its writers' prompts are mixed for the user, at last.
     """
-    now, last = installed.now, LastRows(installed.store.ngrams)
+    now, last = installed.now, CachedRows(installed.store.ngrams)
     with preparing(
         installed, path, budget, stages, follower, now, last, trust=trust, allow_older=allow_older
     ) as preparation:
@@ -195,7 +195,7 @@ def _refined(
     budget: Budget,
     stages: Stages,
     follower: Follower,
-    last: LastRows,
+    last: CachedRows,
 ) -> Replaced:
     """Spend what is left of the budget on every task in turn."""
     spent, done = 0, list(replaced)

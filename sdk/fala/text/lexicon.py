@@ -52,14 +52,14 @@ class Lexicon:
         step = np.ceil(idf.max() / STEPS / _GRAIN) * _GRAIN
         return cls(np.rint(idf / step) * step)
 
-    def rows(self, texts: Sequence[str], found: Ngrams | None = None) -> SparseRows:
+    def rows(self, texts: Sequence[str], text_ngrams: Ngrams | None = None) -> SparseRows:
         """Features of n texts.
 
         Args:
             texts: The texts.
-            found: Their n-grams, where they are known.
+            text_ngrams: Their n-grams, if the caller has them.
         """
-        starts, buckets = ngrams(texts) if found is None else found
+        starts, buckets = ngrams(texts) if text_ngrams is None else text_ngrams
         plain = SparseRows(starts, buckets, self.idf[buckets], BUCKETS)
         for first in range(0, len(texts), _BLOCK):  # in place: of many texts there is much
             last = min(first + _BLOCK, len(texts))
@@ -78,26 +78,26 @@ class Lexicon:
         return np.array_equal(self.idf, other.idf) if isinstance(other, Lexicon) else NotImplemented
 
 
-class LastRows:
-    """The rows of the texts that were asked for last, where the same are asked for in turn.
+class CachedRows:
+    """Cached rows of the latest texts, for callers that need the same rows again.
 
     Args:
-        how: Gives n-grams; by default ``ngrams``.
+        compute: Returns the n-grams of texts; by default ``ngrams``.
     """
 
-    def __init__(self, how: Callable[[Sequence[str]], Ngrams] = ngrams) -> None:
-        self._how = how
+    def __init__(self, compute: Callable[[Sequence[str]], Ngrams] = ngrams) -> None:
+        self._compute = compute
         self._texts: list[str] = []
-        self._found: Ngrams | None = None
+        self._ngrams: Ngrams | None = None
         self._rows: list[tuple[Lexicon, SparseRows]] = []
 
     def of(self, lexicon: Lexicon, texts: list[str]) -> SparseRows:
         """As ``Lexicon.rows``; the same object for the same texts and an equal lexicon."""
-        if self._found is None or texts != self._texts:
-            self._texts, self._found, self._rows = texts, self._how(texts), []
-        for known, rows in self._rows:
-            if known == lexicon:
+        if self._ngrams is None or texts != self._texts:
+            self._texts, self._ngrams, self._rows = texts, self._compute(texts), []
+        for cached_lexicon, rows in self._rows:
+            if cached_lexicon == lexicon:
                 return rows
-        rows = lexicon.rows(texts, self._found)
+        rows = lexicon.rows(texts, self._ngrams)
         self._rows.append((lexicon, rows))
         return rows

@@ -8,7 +8,7 @@ import pytest
 
 from fala.errors import BundleFormatError
 from fala.text import lexicon as module
-from fala.text.lexicon import STEPS, LastRows, Lexicon
+from fala.text.lexicon import STEPS, CachedRows, Lexicon
 from fala.text.ngrams import BUCKETS, ngrams
 
 TEXTS = ["a good film", "an awful film", "a good day", "good good", "日本 film 👍", ""]
@@ -97,7 +97,7 @@ def test_the_last_rows_are_made_once():
         asked.append(list(texts))
         return ngrams(texts)
 
-    last, one, other = LastRows(counting), Lexicon.fit(TEXTS), Lexicon.fit(TEXTS[:2])
+    last, one, other = CachedRows(counting), Lexicon.fit(TEXTS), Lexicon.fit(TEXTS[:2])
     rows = last.of(one, list(TEXTS))
     assert last.of(Lexicon(one.idf.copy()), list(TEXTS)) is rows
     np.testing.assert_array_equal(last.of(other, list(TEXTS)).values, other.rows(TEXTS).values)
