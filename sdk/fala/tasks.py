@@ -17,7 +17,7 @@ from fala.bundle.signature import Trust
 from fala.errors import DataError, DeviceError
 from fala.examples import Example, check_examples
 from fala.folder import DeviceFolder
-from fala.model.answering import Answering
+from fala.model.active import ActiveModel
 from fala.model.heads import PersonalModel, label_name
 from fala.model.losses import label_probabilities
 from fala.personal.adapters import load
@@ -180,7 +180,7 @@ class DeviceTasks(DeviceFolder):
         """
         learner = self._learner(adapter)
         checked = check_examples(examples, self._kind(learner))
-        return label_probabilities(learner.ask(checked, Answering.logits))
+        return label_probabilities(learner.ask(checked, ActiveModel.logits))
 
     def decide(self, examples: Iterable[Example], *, adapter: str | None = None) -> list[str]:
         """The label of every example, by the user's own threshold.
@@ -198,7 +198,7 @@ class DeviceTasks(DeviceFolder):
         """
         learner = self._learner(adapter)
         checked = check_examples(examples, self._kind(learner))
-        return learner.ask(checked, Answering.decide)
+        return learner.ask(checked, ActiveModel.decide)
 
     def learn(
         self,

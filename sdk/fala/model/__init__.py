@@ -1,1 +1,1 @@
-"""What answers: head, personal model, views, bridges, prior."""
+"""The head, the personal model, the lexical view, bridges, the prior."""

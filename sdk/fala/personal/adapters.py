@@ -11,7 +11,7 @@ from fala.bundle.manifest import PRODUCT
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
 from fala.errors import DataError, MissingAdapterError, UnknownAdapterError, safe_line
-from fala.model.answering import Answering
+from fala.model.active import ActiveModel
 from fala.model.heads import Head, label_name
 from fala.personal.encode import PROBES, probe
 from fala.personal.prepare import Release, fitting
@@ -104,7 +104,7 @@ def load(
         )
     now = installed.now
     backbone = adapted(bundle, now.bundle, now.answering.backbone)
-    probe(Answering(head.vendor_model(), backbone), bundle, [*ODD, *_texts(installed)])
+    probe(ActiveModel(head.vendor_model(), backbone), bundle, [*ODD, *_texts(installed)])
     label = None if positive is None else label_name(positive)
     return installed.load(bundle, head, called, label)
 

@@ -10,7 +10,7 @@ import numpy as np
 from fala.backbones import Backbone
 from fala.bundle.reading import Bundle
 from fala.errors import BundleFormatError
-from fala.model.answering import Answering
+from fala.model.active import ActiveModel
 from fala.model.heads import Vectors
 from fala.personal.budget import Follower
 from fala.store.store import Store
@@ -68,7 +68,7 @@ def encode_missing(
     return dict(zip(missing, backbone.encode([named[name] for name in missing]), strict=True))
 
 
-def probe(answering: Answering, bundle: Bundle, texts: Sequence[str]) -> int:
+def probe(answering: ActiveModel, bundle: Bundle, texts: Sequence[str]) -> int:
     """Let a new release answer texts, through every part that will be used.
 
     Returns:

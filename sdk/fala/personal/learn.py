@@ -11,7 +11,7 @@ import numpy as np
 
 from fala.errors import BundleError, DeviceChangedError, DeviceError
 from fala.examples import Example, unique_texts
-from fala.model.answering import Answering
+from fala.model.active import ActiveModel
 from fala.model.heads import Head
 from fala.personal.budget import Follower
 from fala.personal.encode import encode_missing
@@ -82,7 +82,7 @@ class Learner:
     def ask(
         self,
         examples: Sequence[Example],
-        how: Callable[[Answering, Sequence[Example]], Answer],
+        how: Callable[[ActiveModel, Sequence[Example]], Answer],
     ) -> Answer:
         """Ask what answers; again, where the device fell back in between and has caught up."""
         answer = self._installed.ask(examples, how)

@@ -16,7 +16,7 @@ from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
 from fala.errors import BundleFormatError, BundleMismatchError, DimensionError, OlderReleaseError
 from fala.examples import unique_texts
-from fala.model.answering import Answering
+from fala.model.active import ActiveModel
 from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head, Vectors
 from fala.personal.budget import Budget, Follower
@@ -227,7 +227,7 @@ class Preparation:
             texts: list[str] = []
             if self._installed.store.keeping.texts:
                 texts = unique_texts(row.known for row in prepared.memory.examples()[-PROBES:])
-            answering = Answering(fitted.model, lazy(bundle, backbone), fitted.threshold)
+            answering = ActiveModel(fitted.model, lazy(bundle, backbone), fitted.threshold)
             return backbone, probe(answering, bundle, texts)
 
     def _target(self, memory: Memory, now: OpenSlot) -> tuple[Target, Taught | None]:

@@ -9,7 +9,7 @@ import numpy as np
 from fala.backbones import Backbone, LazyBackbone
 from fala.bundle.reading import Bundle
 from fala.errors import BundleFormatError
-from fala.model.answering import Answering
+from fala.model.active import ActiveModel
 from fala.model.heads import Head, Vectors
 
 #: Empty; blanks; a NUL; control characters; right to left, and a mark that turns the direction;
@@ -44,7 +44,7 @@ def answer_odd(bundle: Bundle, head: Head, backbone: Backbone) -> int:
         BundleFormatError: It cannot, or not with finite numbers, or not as the vendor says.
     """
     lazy = LazyBackbone(lambda: backbone, transformer=backbone.is_transformer)
-    answering = Answering(head.vendor_model(), lazy)
+    answering = ActiveModel(head.vendor_model(), lazy)
     _check(bundle, head, answering.probe(ODD), len(ODD))
     # Alone too: what several texts share may hide that one of them has nothing.
     for text in ODD[:3]:

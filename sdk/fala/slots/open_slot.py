@@ -15,7 +15,7 @@ from fala.bundle.format import WORD_VECTORS
 from fala.bundle.prompts import UserPrompt, compiled, mixed
 from fala.bundle.reading import Bundle
 from fala.errors import DataError, DeviceError, DimensionError
-from fala.model.answering import Answering
+from fala.model.active import ActiveModel
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.prior import PopulationPrior
 from fala.slots.bundles import (
@@ -47,7 +47,7 @@ class OpenSlot:
     generation: int
     record: SlotRecord
     bundle: Bundle
-    answering: Answering
+    answering: ActiveModel
     trial: int | None = None
 
     @classmethod
@@ -115,7 +115,7 @@ class OpenSlot:
         trial: int | None = None,
     ) -> OpenSlot:
         """A slot of parts that are open already, with a backbone that is loaded already."""
-        answering = Answering(model, lazy(bundle, backbone), record.threshold)
+        answering = ActiveModel(model, lazy(bundle, backbone), record.threshold)
         return cls(generation, record, bundle, answering, trial)
 
     def sharing(self, other: OpenSlot | None) -> OpenSlot:

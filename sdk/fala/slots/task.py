@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fala.errors import BundleError, DeviceChangedError, DeviceError
 from fala.examples import Example
-from fala.model.answering import Answering
+from fala.model.active import ActiveModel
 from fala.model.heads import Head, PersonalModel
 from fala.slots.bundles import slot_record
 from fala.slots.open_slot import OpenSlot
@@ -127,7 +127,7 @@ class Task(ABC):
     def ask(
         self,
         examples: Sequence[Example],
-        how: Callable[[Answering, Sequence[Example]], Answer],
+        how: Callable[[ActiveModel, Sequence[Example]], Answer],
     ) -> Answer:
         """Ask what answers; where it is on trial and fails, the earlier slot answers.
 

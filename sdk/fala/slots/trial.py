@@ -22,7 +22,7 @@ import numpy as np
 
 from fala.errors import BundleFormatError, DeviceError
 from fala.examples import Example
-from fala.model.answering import Answering
+from fala.model.active import ActiveModel
 from fala.store.store import Store
 
 _log = logging.getLogger("fala.store")
@@ -205,7 +205,7 @@ class Trials:
         self._store.set(_TRIAL, json.dumps(told))
 
 
-def answer_probes(answering: Answering, examples: Sequence[Example], own: Sequence[str]) -> None:
+def answer_probes(answering: ActiveModel, examples: Sequence[Example], own: Sequence[str]) -> None:
     """Let a slot answer odd texts, the device's own, and the first that it is asked.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What answers: a personal model on its backbone."""
+"""A personal model on its backbone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fala.model.heads import PersonalModel, Vectors
 
 
 @dataclass(frozen=True, eq=False)
-class Answering:
+class ActiveModel:
     """A snapshot of all that an answer needs; nothing in it changes.
 
     Attributes:
@@ -47,6 +47,6 @@ class Answering:
         labels = self.model.head.labels
         return [labels[int(position)] for position in decided]
 
-    def changed(self, model: PersonalModel, threshold: float) -> Answering:
+    def changed(self, model: PersonalModel, threshold: float) -> ActiveModel:
         """Another personal model on the same backbone."""
         return replace(self, model=model, threshold=threshold)
