@@ -36,7 +36,7 @@ import click
 import numpy as np
 
 import fala
-from fala.playground.built_in import built_in
+from fala.playground.releases import built_in
 from fala.release.layout import ONNX, ONNX_MODEL, ORT, ORT_MODEL, TOKENIZER
 from fala.testing.mutations import write_changed
 
@@ -111,7 +111,7 @@ def _converted(model: bytes, folder: Path) -> bytes:
 def _releases(folder: Path) -> dict[str, Path]:
     """The device's own release, and sound ones to change, with bridges and priors."""
     width, random_ = 8, np.random.default_rng(1)
-    glove = fala.Bundle.open(built_in()["glove"])
+    glove = built_in("glove")
     made = {"old": folder / "old.fala"}
     words = fala.Head("classification", ("0", "1"), *_head(glove.manifest.dimension, random_))
     fala.write_release(made["old"], glove, words, {})

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fala
-from fala.playground.built_in import built_in
+from fala.playground.releases import BUILT_IN, built_in
 from fala.release import OnnxEncoder, fit_bridge, load_rows
 
 TOPICS = (
@@ -63,7 +63,7 @@ FILLERS = "the a was and of in it they we with that again very yesterday good ne
 
 def bundle_of(name: str) -> fala.Bundle:
     """A built-in bundle, or a file."""
-    return fala.Bundle.open(built_in().get(name, name))
+    return built_in(name) if name in BUILT_IN else fala.Bundle.open(name)
 
 
 def made_up(count: int, seed: int) -> dict[str, int]:

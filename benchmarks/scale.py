@@ -27,7 +27,7 @@ import click
 import numpy as np
 
 import fala
-from fala.playground.built_in import built_in
+from fala.playground.releases import built_in
 from fala.release import array_bytes
 from fala.release.layout import VECTORS, VOCABULARY, WORD_VECTORS
 
@@ -48,8 +48,7 @@ def write_releases(folder: Path, dimension: int, words: bool, seed: int) -> None
         plain, fala.Manifest("random", WORD_VECTORS, dimension, "float16"), files, None
     )
     public = texts_of(400, seed + 1)
-    for name, bundle in (("old", plain), ("new", built_in()["bert"])):
-        opened = fala.Bundle.open(bundle)
+    for name, opened in (("old", fala.Bundle.open(plain)), ("new", built_in("bert"))):
         head = fala.fit_head(
             opened.backbone(), public, random.integers(2, size=len(public)).tolist(), lexical=words
         )

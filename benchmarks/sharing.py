@@ -35,7 +35,7 @@ import click
 import numpy as np
 
 import fala
-from fala.playground.built_in import built_in
+from fala.playground.releases import BUILT_IN, built_in
 from fala.release import fit_bridge
 
 WORDS = "good bad film love dull plot fine actor boring great scene end awful fun long"
@@ -61,7 +61,7 @@ def write_releases(folder: Path, old: str, new: str) -> list[Path]:
     texts = made_up(random.Random(1), 200)
     bundles: list[fala.Bundle] = []
     for number, name in enumerate((old, new)):
-        source = fala.Bundle.open(built_in().get(name, name))
+        source = built_in(name) if name in BUILT_IN else fala.Bundle.open(name)
         vectors = source.backbone().encode(texts)
         told = dict(zip(texts, vectors, strict=True))
         labels = [label_of(text) for text in texts]

@@ -5,7 +5,6 @@ import tempfile
 from pathlib import Path
 
 import fala
-from fala.playground.built_in import built_in
 
 FRIENDLY = ("What a lovely film", "Thank you for this", "I enjoyed the book", "A kind answer")
 RUDE = ("What a stupid film", "Nobody wants you here", "The book is garbage", "A vile answer")
@@ -20,7 +19,7 @@ def sentences(starts):
 
 def make_release(name, folder):
     """The vendor's part: a global head on public rows."""
-    path, bundle = folder / f"{name}-release.fala", fala.Bundle.open(built_in()[name])
+    path, bundle = folder / f"{name}-release.fala", fala.Bundle.open(fala.sample_release(name))
     labels = ["fine"] * len(sentences(FRIENDLY)) + ["rude"] * len(sentences(RUDE))
     head = fala.fit_head(bundle.backbone(), sentences(FRIENDLY + RUDE), labels)
     fala.write_release(path, bundle, head, {"head": "examples/app.py"})

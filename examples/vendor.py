@@ -2,7 +2,8 @@
 
     python examples/vendor.py [FOLDER]
 
-The backbone may be any bundle that fala-export wrote; here it is the built-in one.
+The backbone may be that of any bundle that fala-export wrote; here it is a sample release's, whose
+own head is left behind.
 """
 
 import sys
@@ -10,9 +11,8 @@ import tempfile
 from pathlib import Path
 
 import fala
-from fala.playground.built_in import built_in
 
-BACKBONE = built_in()["bert"]
+BACKBONE = fala.sample_release("bert")
 SUBJECTS = ("The train", "The soup", "This song", "The new phone", "My chair", "The garden")
 VERDICTS = {
     "praise": ("is wonderful", "made me happy", "is better than I hoped"),

@@ -1,8 +1,9 @@
-"""The recipe of the two models that ship inside the package.
+"""The recipe of the two sample releases that ship inside the package, and of their backbones.
 
     python recipes/builtin.py --corpora DIR --work WORKDIR --out sdk/fala/playground/builtin
 
-A rerun continues an interrupted one.
+A rerun continues an interrupted one. ``samples.py`` is the last step alone: a head, words and a
+bridge on the backbones of the package.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from corpus import CORPORA, Document, documents, hold_out, sample_texts
-from fala import ExportError
+from fala import Bundle, ExportError
 from fala.cli.commands import Command
 from fala_export.backbone import ExportOptions, export_encoder, load, versions
 from fala_export.commands.options import JSON, show
@@ -24,6 +25,7 @@ from fala_export.distillation.teacher import Teacher
 from fala_export.distillation.texts import Texts
 from fala_export.vectors.word_vectors import export_word_vectors
 from glove import GloveSettings, train_glove
+from samples import write_samples
 
 if TYPE_CHECKING:
     from fala_export.models.encoder import Encoder
@@ -78,18 +80,18 @@ def load_teacher() -> Encoder:
 def build_builtin(
     corpora: Path, work: Path, out: Path, seed: int, recipe: Recipe | None = None
 ) -> list[dict[str, Any]]:
-    """Train and pack ``glove.fala`` and ``bert.fala``; a rerun continues an interrupted one.
+    """Train two backbones, and make ``glove.fala`` and ``bert.fala`` of them; a rerun continues.
 
     Args:
         corpora: Folder of nltk_data's archives, see ``corpus.py``.
-        work: Folder of checkpoints and of the teacher's embeddings: gigabytes at most, and
-            never part of what is shipped.
-        out: Folder of the two bundles.
+        work: Folder of checkpoints, of the teacher's embeddings and of the backbones: gigabytes at
+            most, and never part of what is shipped.
+        out: Folder of the two releases.
         seed: Of everything random.
         recipe: Other settings than those of the shipped models.
 
     Returns:
-        What was written, one summary a bundle.
+        What the backbones are, one summary each.
 
     Raises:
         ExportError: An archive, the teacher or torch is missing, or a folder cannot be made.
@@ -115,10 +117,10 @@ def build_builtin(
         raise ExportError(
             f"pip install 'fala-sdk[export]' to train the models ({error})"
         ) from error
-    return [
+    summaries = [
         export_word_vectors(
             vectors,
-            out / "glove.fala",
+            work / "glove.fala",
             "int8",
             name="glove",
             details={
@@ -130,7 +132,7 @@ def build_builtin(
         ),
         export_encoder(
             student.encoder,
-            out / "bert.fala",
+            work / "bert.fala",
             ExportOptions(
                 name="bert",
                 max_length=student.encoder.longest,
@@ -144,6 +146,8 @@ def build_builtin(
             ),
         ),
     ]
+    write_samples(Bundle.open(work / "glove.fala"), Bundle.open(work / "bert.fala"), out)
+    return summaries
 
 
 @click.command(cls=Command)
@@ -154,12 +158,12 @@ def build_builtin(
     "--work", required=True, type=click.Path(path_type=Path), help="Folder of the checkpoints."
 )
 @click.option(
-    "--out", required=True, type=click.Path(path_type=Path), help="Folder of the two bundles."
+    "--out", required=True, type=click.Path(path_type=Path), help="Folder of the two releases."
 )
 @click.option("--seed", type=int, default=0, show_default=True)
 @JSON
 def main(corpora: Path, work: Path, out: Path, seed: int, as_json: bool) -> None:
-    """Train and pack the two models that ship with the package; a rerun continues."""
+    """Train and pack the two releases that ship with the package; a rerun continues."""
     summaries = build_builtin(corpora, work, out, seed)
     if as_json:
         click.echo(json.dumps(summaries, indent=2))

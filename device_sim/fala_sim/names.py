@@ -5,7 +5,7 @@ Nothing is imported before it is asked for: a command that fails early should fa
 
 from __future__ import annotations
 
-from fala.playground.built_in import BUILT_IN
+from fala.playground.releases import BUILT_IN
 
 
 def methods() -> dict[str, str]:

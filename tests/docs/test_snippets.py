@@ -14,7 +14,6 @@ import fala
 from adaptable import TEXTS, write_adapter_for, write_release_for_adapters
 from bundles import make_head
 from checkout import ROOT
-from fala.playground.built_in import built_in
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.methods.method import EFFORT
 from fala_sim.metric.quality import figures
@@ -52,7 +51,7 @@ PUBLIC = [
 
 
 def bundles(names):
-    shutil.copy(built_in()["bert"], "minilm.fala")
+    shutil.copy(fala.sample_release("bert"), "minilm.fala")
     names["texts"] = [f"a {word} film" for word in ("good", "lovely", "bad", "vile")]
     names["labels"] = [0, 0, 1, 1]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import fala
-from fala.playground.built_in import built_in
+from fala.playground.releases import built_in
 from fala_sim.profiles.limited import judge
 from fala_sim.profiles.profile import (
     LINPACK,
@@ -45,8 +45,7 @@ def files(tmp_path_factory):
     """The two built-in backbones with heads, and a user's rows."""
     folder = tmp_path_factory.mktemp("releases")
     for name in ("glove", "bert"):
-        source = built_in()[name]
-        bundle = fala.Bundle.open(source)
+        bundle = built_in(name)
         head = fala.fit_head(bundle.backbone(), TEXTS, LABELS)
         fala.write_release(folder / name, bundle, head, {})
     return folder / "glove", folder / "bert", write_rows(folder / "rows.json", TEXTS, LABELS)

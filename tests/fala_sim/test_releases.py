@@ -9,7 +9,7 @@ import pytest
 
 from driver import write
 from fala import Budget, Bundle, DataError, Device, Head, Match, write_release
-from fala.playground.built_in import built_in
+from fala.playground.releases import built_in
 from fala_sim.data_sets import Division, divide
 from fala_sim.digests import folder_digest
 from fala_sim.methods.fala_shipped import replaced
@@ -71,7 +71,7 @@ def test_a_release_has_a_bridge_and_a_prior_from_the_public(folder, work, place)
 
 def with_head(folder, sign):
     """A bundle of a built-in backbone that brings a head of its own."""
-    bundle = Bundle.open(built_in()["bert"])
+    bundle = built_in("bert")
     weight = np.full((1, bundle.manifest.dimension), 0.1 * sign, np.float32)
     head = Head("classification", ("0", "1"), weight, np.zeros(1, np.float32))
     folder.mkdir()

@@ -52,14 +52,13 @@ def test_a_device_works_in_a_base_install(tmp_path):
     code = """
 from pathlib import Path
 import fala
-from fala.playground.built_in import built_in
 
 folder = Path(sys.argv[1])
 texts = [f"{word} number {i}" for i in range(12) for word in ("a good film", "an awful film")]
 labels = [0, 1] * 12
 
 def release(name):
-    bundle = fala.Bundle.open(built_in()[name])
+    bundle = fala.Bundle.open(fala.sample_release(name))
     head = fala.fit_head(bundle.backbone(), texts, labels)
     fala.write_release(folder / name, bundle, head, {})
     return folder / name

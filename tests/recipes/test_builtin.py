@@ -121,7 +121,11 @@ def test_the_recipe_continues_after_an_interruption(corpora, tmp_path, monkeypat
     for name in ("glove.fala", "bert.fala"):
         first, second = ((tmp_path / run / name).read_bytes() for run in ("whole", "parts"))
         assert first == second
-    details = Bundle.open(tmp_path / "parts" / "bert.fala").manifest.details
+    release = Bundle.open(tmp_path / "parts" / "bert.fala")
+    assert list(release.bridges()) == [
+        Bundle.open(tmp_path / "parts" / "glove.fala").backbone_digest
+    ]
+    details = release.manifest.details
     assert details["seed"] == 0
     assert details["corpora"]["pros_cons"] == "CC BY 4.0"
     assert details["figures"]["steps"] == 2 * 13
@@ -151,4 +155,8 @@ def test_the_wheel_has_no_recipe(tmp_path, monkeypatch):
     with zipfile.ZipFile(tmp_path / hatchling.build_wheel(str(tmp_path))) as archive:
         names = archive.namelist()
     assert "fala_export/cli.py" in names
-    assert not [name for name in names if name.endswith(("builtin.py", "glove.py", "corpus.py"))]
+    assert not [
+        name
+        for name in names
+        if name.endswith(("builtin.py", "glove.py", "corpus.py", "samples.py"))
+    ]

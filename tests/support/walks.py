@@ -1,32 +1,12 @@
-"""Folders of walks with real releases, made of few public rows so that they take little time."""
+"""Visits of the demo's page: real devices and the sample releases."""
 
 import json
 import os
 import subprocess
 import sys
 from contextlib import contextmanager
-from dataclasses import replace
 
-from fala.playground.page.notes import Notes
-from fala.playground.page.posts import sample
-from fala.playground.page.releases import RELEASES, sample_releases
 from fala.playground.page.visit import Walk
-
-PUBLIC = 150
-
-
-def make_folder(folder):
-    """A walk's folder with its releases; copy it."""
-    folder.mkdir()
-    Notes(folder).close()  # a server has been here
-    rows = sample(0)
-    told = []
-    sample_releases(
-        folder / RELEASES,
-        replace(rows, public=rows.public[:PUBLIC]),
-        lambda *step: told.append(step),
-    )
-    return told
 
 
 def opened(folder):

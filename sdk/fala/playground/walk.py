@@ -33,7 +33,8 @@ from fala.report import Report
 METRICS = ("auc", "f1", "accuracy")
 MODELS = ("old_personal", "new_global", "instant", "fala")
 
-_CHUNK = 256
+#: Texts that are encoded between two steps of progress.
+CHUNK = 256
 
 #: Wraps the chunks of a long loop: (chunks, label, total number of items) -> chunks.
 Progress = Callable[[Iterable[list[str]], str, int], Iterable[list[str]]]
@@ -179,7 +180,7 @@ def _side(
     fitted_on = [] if own else [row.example for row in rows.public]
     texts = list(dict.fromkeys([*public, *unique_texts(fitted_on), *unique_texts(tests)]))
     backbone = bundle.backbone()
-    chunks = [texts[start : start + _CHUNK] for start in range(0, len(texts), _CHUNK)]
+    chunks = [texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK)]
     embeddings: dict[str, Vectors] = {}
     for chunk in progress(chunks, f"{bundle.manifest.name}: texts", len(texts)):
         embeddings.update(zip(chunk, backbone.encode(chunk), strict=True))

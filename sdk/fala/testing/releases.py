@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import fala
-from fala.playground.built_in import built_in
+from fala.playground.releases import BUILT_IN, built_in
 
 #: The releases' labels.
 LABELS = ("fine", "rude")
@@ -53,7 +53,7 @@ def write_releases(folder: str | os.PathLike[str]) -> dict[str, Path]:
     """
     everything = texts()
     kinds = [LABELS[number % 2] for number in range(len(everything))]
-    opened = {name: fala.Bundle.open(file) for name, file in built_in().items()}
+    opened = {name: built_in(name) for name in BUILT_IN}
     made: dict[str, Path] = {}
     for name, source, seen in (
         ("glove", "glove", slice(0, 96)), ("glove 2", "glove", slice(96, None)),

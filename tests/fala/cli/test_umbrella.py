@@ -8,7 +8,7 @@ from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
 import fala_command
-from fala.playground.built_in import BUILT_IN, built_in
+from fala.playground.releases import BUILT_IN
 
 
 def told(*arguments):
@@ -76,7 +76,6 @@ def test_a_shell_is_offered_commands_and_names():
     assert offered("sim", "table", "head") == ["headline"]
     assert offered("sim", "table", "1", "--methods", "old,lo") == ["old,lora", "old,logistic"]
     assert "soft-all" in offered("export", "prompts", "--kind", "")
-    assert set(BUILT_IN) == set(built_in())
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

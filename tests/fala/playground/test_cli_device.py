@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 import fala
-from bundles import make_head, write_onnx_release, write_word_vector_release
+from bundles import make_head, write_onnx_release, write_word_vector_release, write_word_vectors
 from command_lines import data_rows, fails, result_of, run
 from fala.backbones import OnnxEncoder
 from fala.personal.encode import PROBES
@@ -63,6 +63,10 @@ def test_a_real_device_as_text(device, tiny):
     assert done.stdout.startswith("tiny vectors -> tiny encoder: ")
     for part in ("why", "forward passes", "backward passes 0", "seconds", "total"):
         assert part in done.stdout
+
+
+def test_a_built_in_name_is_the_sample_release(device):
+    assert result_of("--device", device, "--new", "bert", "--budget", 0)["new"] == "bert"
 
 
 def test_a_device_answers_at_once_and_goes_on(device, bridged):
@@ -141,7 +145,8 @@ def test_ctrl_c_before_the_change_changes_nothing(device, bridged, monkeypatch):
 def test_a_device_refuses_what_is_not_for_it(device, tmp_path):
     write_word_vector_release(tmp_path / "other.fala", make_head(labels=("no", "yes")))
     fails(run("--device", device, "--new", tmp_path / "other.fala"), "other.fala", "no, yes")
-    fails(run("--device", device, "--new", "bert"), "without a head")
+    write_word_vectors(tmp_path / "headless.fala")
+    fails(run("--device", device, "--new", tmp_path / "headless.fala"), "without a head")
     with fala.Device.open(device) as opened:
         assert opened.name == "tiny vectors"
         assert not opened.can_roll_back

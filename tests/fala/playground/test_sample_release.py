@@ -1,55 +1,52 @@
-"""``fala.sample_release``: made once, of the models that come with the package."""
+"""``fala.sample_release``: two releases that come with the package, and their backbones alone."""
 
-import shutil
+from pathlib import Path
 
 import pytest
 
 import fala
-from fala.playground import releases
+from fala.playground.releases import BUILT_IN, built_in, sample_release
+
+#: The backbones' digests, to which recorded embeddings and results refer.
+BACKBONES = {
+    "glove": "b3476ade6d0efd99fef3dceaac16547744db999f543c0ee164a7c603253435f4",
+    "bert": "061a88ffe32a381a1805cedc341be3e43b564baebf9594d7a27f8a3a0608947a",
+}
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Both, by a user whose cache folder cannot be written."""
-    folder = tmp_path_factory.mktemp("home")
-    (folder / "file").touch()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(releases, "user_cache_path", lambda *_, **__: folder / "file" / "cache")
-        return {name: fala.sample_release(name) for name in releases.NAMES}
+def test_they_are_files_of_the_package():
+    for name in BUILT_IN:
+        path = fala.sample_release(name)
+        assert path.is_relative_to(Path(fala.__file__).parent)
+        assert path.stat().st_size < 4 << 20
+    with pytest.raises(fala.DataError, match="no sample release 'word2vec'; one of glove, bert"):
+        sample_release("word2vec")
 
 
-def test_they_are_releases_with_words_and_a_bridge(made):
-    old, new = (fala.Bundle.open(made[name]) for name in ("glove", "bert"))
+def test_they_are_releases_with_words_a_bridge_and_expected_answers():
+    old, new = (fala.Bundle.open(sample_release(name)) for name in BUILT_IN)
     for bundle in (old, new):
         assert (bundle.manifest.task, bundle.manifest.labels) == ("classification", ("0", "1"))
         assert bundle.head().lexical is not None
+        assert len(bundle.manifest.details["probes"]["logits"]) == 4
+        assert bundle.backbone_digest == BACKBONES[bundle.manifest.name]
     assert list(new.bridges()) == [old.backbone_digest]
 
 
-def test_a_device_begins_with_one_and_is_replaced_by_the_other(made, tmp_path):
-    with fala.Device.create(tmp_path / "device", made["glove"]) as device:
+def test_a_device_begins_with_one_and_is_replaced_by_the_other(tmp_path):
+    with fala.Device.create(tmp_path / "device", sample_release("glove")) as device:
         device.learn(["you absolute clown", "lovely film"], [1, 0])
-        report = device.replace(made["bert"], fala.Budget(0))
+        report = device.replace(sample_release("bert"), fala.Budget(0))
         assert (report.old, report.new, report.forward_passes) == ("glove", "bert", 0)
         assert device.predict(["what a clown"]).shape == (1, 2)
 
 
-def test_what_is_kept_whole_is_not_made_again(made, tmp_path, monkeypatch):
-    monkeypatch.setattr(releases, "user_cache_path", lambda *_, **__: tmp_path)
-    kept = tmp_path / made["glove"].parent.name
-    folder = tmp_path / f"{fala.__version__}-{releases._MADE}"
-    assert kept.name != folder.name  # the temporary folder has a name of its own
-    folder.mkdir()
-    for file in made.values():
-        shutil.copy(file, folder)
-    before = (folder / "glove.fala").stat().st_mtime_ns
-    assert fala.sample_release("glove") == folder / "glove.fala"
-    assert (folder / "glove.fala").stat().st_mtime_ns == before
-    with (folder / "bert.fala").open("r+b") as file:
-        file.truncate(1_000_000)
-    assert not releases._whole(folder / "bert.fala")
-
-
-def test_a_mistaken_name_is_told_with_the_names():
-    with pytest.raises(fala.DataError, match="no sample release 'word2vec'; one of glove, bert"):
-        fala.sample_release("word2vec")
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_built_in_backbone_is_a_bundle_of_its_own(tmp_path, name):
+    """Written, it has the bytes that records of the laboratory name by their digest."""
+    bundle = built_in(name)
+    assert (bundle.manifest.task, bundle.head(), bundle.bridges()) == (None, None, {})
+    assert bundle.backbone_digest == BACKBONES[name]
+    files = {file: bundle.read(file) for file in bundle.manifest.files}
+    assert fala.write_bundle(tmp_path / "backbone.fala", bundle.manifest, files) == bundle.manifest
+    assert fala.Bundle.open(tmp_path / "backbone.fala") == bundle

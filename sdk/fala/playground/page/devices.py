@@ -16,7 +16,7 @@ from pathlib import Path
 from fala.device import Device
 from fala.errors import DeviceError
 from fala.personal.budget import Budget
-from fala.playground.page.releases import RELEASES, release_files
+from fala.playground.releases import sample_release
 from fala.report import Report
 
 #: Columns of the page, in order.
@@ -27,13 +27,13 @@ class Devices:
     """The walk's device folders. Whoever calls sees to it that nobody else does meanwhile.
 
     Args:
-        folder: Where they lie, beside the folder ``releases``.
+        folder: Where they lie.
         documents: Posts that the user's device keeps from the beginning, without labels.
     """
 
     def __init__(self, folder: Path, documents: Sequence[str]) -> None:
         self._folder = folder
-        self.old_release, self.new_release = release_files(folder / RELEASES)
+        self.old_release, self.new_release = sample_release("glove"), sample_release("bert")
         self.devices: dict[str, Device] = {"mine": self._made("mine", self.old_release)}
         known = {stored.example for stored in self.mine.examples()}
         # All at first; after a kill those that were not kept.

@@ -61,7 +61,7 @@ class Notes:
     def begin_anew(self, **values: Any) -> None:  # noqa: ANN401
         """Forget all but what does not change from one walk to the next, and write values."""
         self._database.execute("BEGIN")
-        self._database.execute("DELETE FROM notes WHERE name NOT IN ('seed', 'vendor_seconds')")
+        self._database.execute("DELETE FROM notes WHERE name <> 'seed'")
         self._database.execute("COMMIT")
         self.set(**values)
 

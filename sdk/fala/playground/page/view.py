@@ -37,7 +37,6 @@ def view_of(
     differing = [at for at in range(len(posts.unseen)) if len(_decided(columns, at)) > 1]
     return {
         "stage": stage,
-        "preparing": None,
         "who": who,
         "reader": notes.get("reader"),
         "readers": [
@@ -122,7 +121,6 @@ def _decided(columns: Mapping[str, Column], at: int) -> set[bool]:
 def _costs(notes: Notes, devices: Devices, size: int) -> dict[str, Any]:
     """Measured here: wall seconds, files on the disk, and the process's most memory."""
     return {
-        "vendor_seconds": notes.get("vendor_seconds", 0.0),
         "learn_seconds": notes.get("learn_seconds", 0.0),
         "replace_seconds": notes.get("replace_seconds"),
         "refine_seconds": notes.get("refine_seconds", 0.0),

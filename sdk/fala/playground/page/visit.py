@@ -19,7 +19,6 @@ from fala.playground.page.columns import Column, column_of
 from fala.playground.page.devices import COLUMNS, Devices, remove_devices
 from fala.playground.page.notes import Notes
 from fala.playground.page.posts import READERS, SHOWN, Posts, posts_of, sample
-from fala.playground.page.releases import RELEASES, sample_releases
 from fala.playground.page.view import view_of
 from fala.playground.page.worker import Worker
 from fala.release.user_rows import Rows
@@ -36,7 +35,7 @@ class Walk:
     """What the page shows and does; see the module.
 
     Args:
-        folder: Where devices, releases and notes lie; it exists.
+        folder: Where devices and notes lie; it exists.
         seed: The sample's; a folder that was begun with one keeps it.
         resume: The command that goes on with this folder; None where it does not stay.
 
@@ -58,7 +57,7 @@ class Walk:
         self._columns: dict[str, Column] = {}
         self._worker = Worker(self._told)
         self.view: dict[str, Any] = {
-            "version": 0, "seed": self._seed, "stage": "preparing", "preparing": None,
+            "version": 0, "seed": self._seed, "stage": "preparing",
             "busy": None, "failed": None, "resume": resume,
         }  # fmt: skip
 
@@ -184,7 +183,7 @@ class Walk:
 
     def _ready(self) -> tuple[Devices, Posts]:
         if self._opened is None:
-            raise DataError("the vendor's releases are not ready yet")
+            raise DataError("the device is not ready yet")
         return self._opened
 
     def _labelling(self) -> tuple[Devices, Posts]:
@@ -198,16 +197,8 @@ class Walk:
         return int(self._notes.get("reader", READER))
 
     def _prepare(self) -> None:
-        def tell(step: str, done: int, total: int) -> None:
-            self._publish({"preparing": {"step": step, "done": done, "total": total}})
-
-        tell("the sample's posts", 0, 1)
-        self._rows, start = sample(self._seed), time.perf_counter()
-        sample_releases(self._folder / RELEASES, self._rows, tell)
+        self._rows = sample(self._seed)
         with self._lock:
-            if self._notes.get("vendor_seconds") is None:
-                self._notes.set(vendor_seconds=time.perf_counter() - start)
-            tell("the user's device", 0, 1)
             if (reader := self._notes.get("erasing")) is not None:
                 self._begin_anew(reader)
             else:

@@ -1,23 +1,16 @@
-"""Walks on copies of one folder, whose releases are made once."""
+"""Visits on copies of one folder."""
 
 import shutil
 
 import pytest
 
-from walks import make_folder, opened
+from walks import opened
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory):
-    """A folder with releases, and what its making told."""
-    folder = tmp_path_factory.mktemp("walk") / "made"
-    return folder, make_folder(folder)
-
-
-@pytest.fixture(scope="session")
-def shipped(made, tmp_path_factory):
+def shipped(tmp_path_factory):
     """A folder whose user has labelled 10 posts and has the new release; and what it shows."""
-    folder = shutil.copytree(made[0], tmp_path_factory.mktemp("walk") / "shipped")
+    folder = tmp_path_factory.mktemp("shipped")
     walk = opened(folder)
     for post in range(10):
         walk.label(post, post % 2)
@@ -30,13 +23,8 @@ def shipped(made, tmp_path_factory):
 
 
 @pytest.fixture
-def folder(made, tmp_path):
-    return shutil.copytree(made[0], tmp_path / "walk")
-
-
-@pytest.fixture
-def walk(folder):
-    walk = opened(folder)
+def walk(tmp_path):
+    walk = opened(tmp_path)
     yield walk
     walk.close()
 

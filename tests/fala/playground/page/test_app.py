@@ -1,7 +1,6 @@
 """The page's server: who may ask, what it answers, and how the command ends."""
 
 import re
-import shutil
 import socket
 import sys
 
@@ -20,8 +19,8 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
 @pytest.fixture(scope="module")
-def client(made, tmp_path_factory):
-    walk = opened(shutil.copytree(made[0], tmp_path_factory.mktemp("app") / "walk"))
+def client(tmp_path_factory):
+    walk = opened(tmp_path_factory.mktemp("app"))
     yield TestClient(make_app(walk, token=TOKEN, port=PORT), base_url=OWN)
     walk.close()
 

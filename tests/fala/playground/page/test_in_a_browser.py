@@ -61,8 +61,8 @@ def quiet(tab, *addresses):
     assert [text for text in errors if not any(known in text for known in GONE)] == []
 
 
-def test_the_whole_walk_by_keyboard_and_a_server_that_is_killed(tab, folder):
-    with served(folder) as (process, url):
+def test_the_whole_walk_by_keyboard_and_a_server_that_is_killed(tab, tmp_path):
+    with served(tmp_path) as (process, url):
         tab.go(url)
         tab.until(f"{STAGE} === 'labelling'")
         assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(16, 20, 24)"
@@ -114,11 +114,11 @@ def test_the_whole_walk_by_keyboard_and_a_server_that_is_killed(tab, folder):
         process.wait()
         gone = tab.until("!gone.hidden && gone.textContent")
         assert "Nothing is lost" in gone
-        assert f"--device-dir {folder}" in gone
+        assert f"--device-dir {tmp_path}" in gone
         ticked = value(tab, "passes")
         quiet(tab, url)
 
-    with served(folder) as (_, again):
+    with served(tmp_path) as (_, again):
         tab.go(again.partition("#")[0] + "#token=of-an-earlier-start")
         assert "earlier start" in tab.until("!gone.hidden && gone.textContent")
         tab.go(again)  # the fragment alone differs
@@ -131,6 +131,6 @@ def test_the_whole_walk_by_keyboard_and_a_server_that_is_killed(tab, folder):
         assert figures(tab, 3) == figures(tab, 0)
         assert fits(tab)
         quiet(tab, url, again)
-    with Device.open(folder / "mine") as device:
+    with Device.open(tmp_path / "mine") as device:
         assert device.name == "glove"
         assert len(list(device.examples(labelled=True))) == 6

@@ -70,13 +70,6 @@ function showAnswers(answers) {
   }));
 }
 
-function showPreparing() {
-  const told = view.preparing;
-  at("preparing-step").textContent = told ? `Now: ${told.step}` : "Beginning";
-  at("preparing-bar").max = told?.total || 1;
-  at("preparing-bar").value = told?.done ?? 0;
-}
-
 function showMaking() {
   const open = view.stage === "labelling";
   at("make").hidden = !open;
@@ -174,7 +167,6 @@ function showVerdict() {
 function showCosts() {
   const costs = view.costs;
   const rows = [
-    ["The vendor, once: two heads and a bridge", `${number(costs.vendor_seconds, 1)} s`],
     [`Learning from ${view.labelled} labels`, `${number(costs.learn_seconds, 2)} s`],
     ["Download of the new release", `${number(costs.new_megabytes, 1)} MB (old: ${number(costs.old_megabytes, 1)})`],
   ];
@@ -196,7 +188,7 @@ function changed(news) {
   const ready = view.stage !== "preparing";
   at("preparing").hidden = ready;
   at("walk").hidden = !ready;
-  if (!ready) return showPreparing();
+  if (!ready) return;
   at("stop").hidden = view.busy !== "refine" && view.busy !== "watch";
   enable("again", view.busy !== "ship");
   showMaking();

@@ -1,0 +1,39 @@
+"""The recipe of the sample releases gives the files that the package has."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from checkout import ROOT
+from fala import Bundle, sample_release
+
+
+@pytest.fixture(scope="module")
+def remade(tmp_path_factory):
+    """The folder of releases that the command made anew, on the package's backbones."""
+    folder = tmp_path_factory.mktemp("samples")
+    subprocess.run(
+        [sys.executable, ROOT / "recipes" / "samples.py", "--out", folder], check=True, timeout=120
+    )
+    return folder
+
+
+@pytest.mark.parametrize("name", ["glove", "bert"])
+def test_the_package_has_what_the_recipe_makes(remade, name):
+    shipped, again = Bundle.open(sample_release(name)), Bundle.open(remade / f"{name}.fala")
+    assert shipped.backbone_digest == again.backbone_digest
+    assert shipped.manifest.details == again.manifest.details
+    heads = shipped.head(), again.head()
+    close(*(head.weight for head in heads))
+    close(*(head.bias for head in heads))
+    close(*(head.lexical.weight for head in heads))
+    assert shipped.bridges().keys() == again.bridges().keys()
+    for source, bridge in shipped.bridges().items():
+        for part in ("matrix", "offset", "variance"):
+            close(getattr(bridge, part), getattr(again.bridges()[source], part))
+
+
+def close(first, second):
+    np.testing.assert_allclose(first, second, rtol=0, atol=1e-6)
