@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ from fala.errors import DataError
 from fala.files import temporary_folder
 from fala.personal.budget import BRIDGED_PASSES, PASSES, Budget
 from fala.personal.prompts import Prompts
-from fala.playground import text as cli_text
-from fala.playground import walk as trial
+from fala.playground import tables
 from fala.playground.releases import BUILT_IN, built_in, sample_release
 from fala.playground.sample import sample_rows
+from fala.playground.walk import mean, prepare, run_user
 from fala.release.user_rows import Rows, load_rows
 
 # The mark at the start keeps click from filling the lines.
@@ -35,12 +36,59 @@ Examples:
 """
 
 
-@click.command(
-    "fala-replace",
-    cls=Command,
-    context_settings=SETTINGS,
-    epilog=_EXAMPLES,
-)
+@dataclass(frozen=True)
+class Options:
+    """The options of the command, by their names.
+
+    Raises:
+        UsageError: Two of them do not go together.
+    """
+
+    old: str | None
+    new: str | None
+    data: str | None
+    device: Path | None
+    refine: bool
+    trust: Path | None
+    allow_older: bool
+    prompts: Prompts
+    budget: int | None
+    seconds: float | None
+    users: int | None
+    seed: int
+    as_json: bool
+
+    def __post_init__(self) -> None:
+        if (self.trust is not None or self.allow_older) and None in (self.device, self.new):
+            raise click.UsageError("--trust and --allow-older go with --device and --new")
+        if self.device is None:
+            self._check_walk()
+        else:
+            self._check_device()
+
+    def _check_walk(self) -> None:
+        if self.prompts != "off":
+            raise click.UsageError("--prompts needs --device, whose labels choose the prompt")
+        if self.refine:
+            raise click.UsageError("--refine needs --device, whose last replacement it continues")
+
+    def _check_device(self) -> None:
+        simulated = {"--old": self.old, "--data": self.data, "--users": self.users}
+        for name, value in simulated.items():
+            if value is not None:
+                raise click.UsageError(f"{name} does not go with --device")
+        if self.refine and self.new is not None:
+            raise click.UsageError("--refine continues with what --new installed; give one of them")
+        if not self.refine and self.new is None:
+            raise click.UsageError("--device needs --new, the release that comes, or --refine")
+
+    @property
+    def limits(self) -> Budget:
+        """The budget of one replacement."""
+        return Budget(self.budget, self.seconds)
+
+
+@click.command("fala-replace", cls=Command, context_settings=SETTINGS, epilog=_EXAMPLES)
 @click.option(
     "--old",
     metavar="NAME|FILE",
@@ -62,12 +110,12 @@ Examples:
     "--device",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Replace on this device folder instead of a trial.",
+    help="Replace on this device folder, in place of simulated ones.",
 )
 @click.option(
     "--refine",
     is_flag=True,
-    help="With --device: go on with its last replacement, in place of --new.",
+    help="With --device: continue its last replacement, in place of --new.",
 )
 @click.option(
     "--trust",
@@ -78,14 +126,14 @@ Examples:
 @click.option(
     "--allow-older",
     is_flag=True,
-    help="With --device: install a version below one that the device has had, too.",
+    help="With --device: accept a version below one that the device has had.",
 )
 @click.option(
     "--prompts",
     type=Described(PROMPTS),
     default="off",
     show_default=True,
-    help="With --device: make a prompt of the release's, or of the user's own texts, and take it "
+    help="With --device: make a prompt of the release's, or of the user's own texts, and use it "
     "if it is better.",
 )
 @click.option(
@@ -116,62 +164,23 @@ Examples:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 @click.version_option(package_name="fala-sdk")
-def command(
-    old: str | None,
-    new: str | None,
-    data: str | None,
-    device: Path | None,
-    refine: bool,
-    trust: Path | None,
-    allow_older: bool,
-    prompts: Prompts,
-    budget: int | None,
-    seconds: float | None,
-    users: int | None,
-    seed: int,
-    as_json: bool,
-) -> None:
+def command(**arguments: Any) -> None:  # noqa: ANN401
     """Replace the backbone under personal models, and see what survives.
 
-    Without --device this is a trial: it plays the vendor, who fits global heads on the public
-    rows and learns a bridge between the two backbones on their texts, and every user's device,
-    which learns with the old backbone, is replaced, and is scored on the user's own held-out rows.
+    Without --device the command simulates the vendor and the users. The vendor fits global heads
+    on the public rows and learns a bridge between the two backbones on their texts. Every user's
+    device learns with the old backbone, is replaced, and is scored on the user's own held-out rows.
     Over the bridge the new model answers at once ("instant", no forward pass), and is then refined
-    within the budget ("FaLA"); without a bridge the budget buys its first answer.
+    within the budget ("FaLA"). Without a bridge the budget buys its first answer.
 
-    F1 is by the decisions that the app shows: at the user's own threshold for the instant model
+    F1 is of the decisions that the app shows: at the user's own threshold for the instant model
     and FaLA, at probability 1/2 for the old and the vendor's. Accuracy is at 1/2 for all.
     """
-    limits = Budget(budget, seconds)
-    if (trust is not None or allow_older) and (device is None or new is None):
-        raise click.UsageError("--trust and --allow-older go with --device and --new")
-    if device is not None:
-        for name, value in {"--old": old, "--data": data, "--users": users}.items():
-            if value is not None:
-                raise click.UsageError(f"{name} is for a trial; it does not go with --device")
-        if refine and new is not None:
-            raise click.UsageError("--refine goes on with what --new brought; give one of them")
-        if refine:
-            _on_device(device, None, limits, as_json, prompts=prompts)
-        elif new is not None:
-            _on_device(
-                device, _path(new), limits, as_json, trust,
-                allow_older=allow_older, prompts=prompts,
-            )  # fmt: skip
-        else:
-            raise click.UsageError("--device needs --new, the release that comes, or --refine")
-        return
-    if prompts != "off":
-        raise click.UsageError("--prompts needs --device, whose labels mix them")
-    if refine:
-        raise click.UsageError("--refine needs --device, the folder to go on in")
-    if new is None:
-        raise click.UsageError("a trial needs --new, the backbone that comes")
-    if old is None:
-        raise click.UsageError("a trial needs --old, the backbone to replace")
-    bundles = _find(old), _find(new)
-    rows = _rows(data, users, seed)
-    _trial(*bundles, rows, limits, users, seed, as_json)
+    options = Options(**arguments)
+    if options.device is None:
+        _walk(options)
+    else:
+        _replace_on_device(options, options.device)
 
 
 def main() -> None:
@@ -179,11 +188,86 @@ def main() -> None:
     command()
 
 
-def _find(name: str) -> Bundle:
-    return built_in(name) if name in BUILT_IN else Bundle.open(_path(name))
+def _walk(options: Options) -> None:
+    """Simulate the vendor and all users, and print the figures."""
+    if options.new is None:
+        raise click.UsageError("--new is missing: the backbone that comes")
+    if options.old is None:
+        raise click.UsageError("--old is missing: the backbone to replace")
+    old_bundle, new_bundle = _backbone(options.old), _backbone(options.new)
+    rows = _rows(options)
+    users = list(rows.users)[: options.users]
+    if options.users is not None and options.users > len(users):
+        raise DataError(f"--users {options.users}, but the data has {len(users)} users")
+    with temporary_folder() as folder:
+        old, new = prepare(old_bundle, new_bundle, rows, users, folder, _text_progress)
+        if not options.as_json:
+            click.echo(tables.heading(old, new, rows, len(users), options.limits))
+        results: list[dict[str, Any]] = []
+        with progress("devices", len(users)) as bar:
+            for user in users:
+                results.append(run_user(user, rows, old, new, options.limits))
+                bar.update(1)
+    if not options.as_json:
+        click.echo(tables.table(results))
+        return
+    values = {
+        "old": old.name,
+        "new": new.name,
+        "data": rows.source,
+        "public": len(rows.public),
+        "bridge": new.bridge,
+        "budget": options.limits.passes(new.bridged),
+        "seed": options.seed,
+        "users": results,
+        "mean": mean(results),
+    }
+    click.echo(json.dumps(values, allow_nan=False))
 
 
-def _path(name: str) -> Path:
+def _replace_on_device(options: Options, path: Path) -> None:
+    """Replace the backbone of a real device, or refine its last replacement."""
+    with Device.open(path) as device, device_progress("forward passes") as show:
+        previous = device.model
+        try:
+            if options.new is None:
+                report = device.refine(options.limits, progress=show, prompts=options.prompts)
+            else:
+                report = device.replace(
+                    _release(options.new),
+                    options.limits,
+                    trust=options.trust,
+                    allow_older=options.allow_older,
+                    progress=show,
+                    prompts=options.prompts,
+                )
+        except KeyboardInterrupt:
+            click.echo(_interrupted(device, path, changed=device.model is not previous), err=True)
+            raise
+        labels = device.labels
+    if options.as_json:
+        click.echo(json.dumps(report.to_dict(), allow_nan=False))
+    else:
+        click.echo(tables.summary(report, labels))
+
+
+def _interrupted(device: Device, path: Path, *, changed: bool) -> str:
+    """The state of an interrupted device, and how to resume."""
+    if not changed:
+        return f"{path}: the active model is unchanged"
+    return (
+        f"{path}: the active release is {device.name}, and the texts that it has encoded are kept; "
+        f"resume with 'fala-replace --device {path} --refine'"
+    )
+
+
+def _backbone(name: str) -> Bundle:
+    """A built-in backbone, or a bundle's file."""
+    return built_in(name) if name in BUILT_IN else Bundle.open(_release(name))
+
+
+def _release(name: str) -> Path:
+    """The file of a sample release, or of a bundle."""
     if name in BUILT_IN:
         return sample_release(name)
     if Path(name).is_file():
@@ -195,97 +279,11 @@ def _path(name: str) -> Path:
     )
 
 
-def _rows(data: str | None, users: int | None, seed: int) -> Rows:
-    if data is None:
-        return sample_rows(users=8 if users is None else users, seed=seed)
-    return load_rows(data)
-
-
-def _trial(
-    old_bundle: Bundle,
-    new_bundle: Bundle,
-    rows: Rows,
-    budget: Budget,
-    users: int | None,
-    seed: int,
-    as_json: bool,
-) -> None:
-    names = list(rows.users)[:users]
-    if users is not None and users > len(names):
-        raise DataError(f"--users {users}, but the data has {len(names)} users")
-    with temporary_folder() as folder:
-        old, new = trial.prepare(old_bundle, new_bundle, rows, names, folder, _text_progress)
-        if not as_json:
-            click.echo(cli_text.heading(old, new, rows, len(names), budget))
-        results: list[dict[str, Any]] = []
-        with progress("devices", len(names)) as bar:
-            for name in names:
-                results.append(trial.run_user(name, rows, old, new, budget))
-                bar.update(1)
-    if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    "old": old.name,
-                    "new": new.name,
-                    "data": rows.source,
-                    "public": len(rows.public),
-                    "bridge": new.bridge,
-                    "budget": budget.passes(new.bridged),
-                    "seed": seed,
-                    "users": results,
-                    "mean": trial.mean(results),
-                },
-                allow_nan=False,
-            )
-        )
-    else:
-        click.echo(cli_text.table(results))
-
-
-def _on_device(
-    path: Path,
-    bundle: Path | None,
-    budget: Budget,
-    as_json: bool,
-    trust: Path | None = None,
-    *,
-    allow_older: bool = False,
-    prompts: Prompts = "off",
-) -> None:
-    """Replace by a bundle, or refine where there is none."""
-    with (
-        Device.open(path) as device,
-        device_progress("forward passes") as tell,
-    ):
-        before = device.model
-        try:
-            if bundle is None:
-                report = device.refine(budget, progress=tell, prompts=prompts)
-            else:
-                report = device.replace(
-                    bundle, budget, trust=trust, allow_older=allow_older, progress=tell,
-                    prompts=prompts,
-                )  # fmt: skip
-        except KeyboardInterrupt:
-            click.echo(_whole(device, path, changed=device.model is not before), err=True)
-            raise
-        labels = device.labels
-    click.echo(
-        json.dumps(report.to_dict(), allow_nan=False)
-        if as_json
-        else cli_text.summary(report, labels)
-    )
-
-
-def _whole(device: Device, path: Path, *, changed: bool) -> str:
-    """What an interrupted device is left as."""
-    if not changed:
-        return f"{path}: the device answers as before"
-    return (
-        f"{path}: {device.name} answers, and what it has encoded is kept; go on with "
-        f"'fala-replace --device {path} --refine'"
-    )
+def _rows(options: Options) -> Rows:
+    if options.data is None:
+        users = 8 if options.users is None else options.users
+        return sample_rows(users=users, seed=options.seed)
+    return load_rows(options.data)
 
 
 def _text_progress(chunks: Iterable[list[str]], label: str, total: int) -> Iterator[list[str]]:

@@ -1,4 +1,4 @@
-"""A trial of a replacement: play the vendor, then each user's device.
+"""The walk of ``fala-replace``: a vendor and the users' devices, played in turn.
 
 The vendor fits global heads on the public rows, and learns a bridge on their texts. Each user's
 device is a real one in a temporary folder: it is created with the old release, learns the user's
@@ -42,14 +42,14 @@ Progress = Callable[[Iterable[list[str]], str, int], Iterable[list[str]]]
 
 @dataclass(frozen=True)
 class Side:
-    """The old or the new release of a trial.
+    """The old or the new release of a walk.
 
     Attributes:
         name: The backbone's name.
         release: The release's file.
         head: Its head.
         embeddings: Embeddings of all test texts, and of the public ones where needed, by text.
-        own_head: The bundle came with a head for these labels, which was kept.
+        has_head: The bundle has a head for these labels, which is kept.
         bridged: It has a bridge from the old backbone.
         bridge: Where that bridge is from, or why there is none, in words.
     """
@@ -58,7 +58,7 @@ class Side:
     release: Path
     head: Head
     embeddings: Mapping[str, Vectors]
-    own_head: bool
+    has_head: bool
     bridged: bool = False
     bridge: str = ""
 
@@ -68,28 +68,26 @@ def prepare(
 ) -> tuple[Side, Side]:
     """Make two releases of two bundles, with a bridge from the old one in the new one.
 
-    A head that fits the data is kept, else one is fitted on the public rows; a bridge from the old
-    backbone is kept, else one is learned on their texts, never on a user's.
+    A head that fits the data is kept, else one is fitted on the public rows. A bridge from the old
+    backbone is kept, else one is learned on the public texts, never on a user's.
 
     Args:
         old: A backbone, or a release.
         new: The same.
         rows: The data.
         users: The users who take part.
-        folder: Where to write what is not one of the two files as it is.
+        folder: Where to write a release that is not one of the two files.
         progress: Shows progress over texts.
 
     Raises:
         FalaError: If a bundle or the rows cannot be used.
     """
     source = old.backbone_digest
-    own, same = source in new.bridges(), source == new.backbone_digest
-    public = [] if own or same else unique_texts(row.example for row in rows.public)
-    before, after = (
-        _side(bundle, rows, users, public, folder / file, progress)
-        for bundle, file in ((old, "old.fala"), (new, "new.fala"))
-    )
-    if own:
+    has_bridge, same = source in new.bridges(), source == new.backbone_digest
+    public = [] if has_bridge or same else unique_texts(row.example for row in rows.public)
+    before = _side(old, rows, users, public, folder / "old.fala", progress)
+    after = _side(new, rows, users, public, folder / "new.fala", progress)
+    if has_bridge:
         return before, replace(after, bridged=True, bridge="the bundle's own")
     if same:
         return before, replace(after, bridge="none: both have the same backbone")
@@ -101,10 +99,10 @@ def prepare(
         bridge = fit_bridge(source, *vectors)
     except DataError as error:
         return before, replace(after, bridge=f"none: {error}")
-    learned = f"learned on {len(public)} public texts"
+    origin = f"learned on {len(public)} public texts"
     release = folder / "new.fala"
-    add_bridge(release, Bundle.open(after.release), bridge, {"from": before.name, "text": learned})
-    return before, replace(after, release=release, bridged=True, bridge=learned)
+    add_bridge(release, Bundle.open(after.release), bridge, {"from": before.name, "text": origin})
+    return before, replace(after, release=release, bridged=True, bridge=origin)
 
 
 def run_user(user: str, rows: Rows, old: Side, new: Side, budget: Budget) -> dict[str, Any]:
@@ -115,33 +113,29 @@ def run_user(user: str, rows: Rows, old: Side, new: Side, budget: Budget) -> dic
     """
     train, test = rows.users[user].train, rows.users[user].test
     examples = [row.example for row in test]
-    before, after = (side.head.inputs(examples, side.embeddings) for side in (old, new))
-    spoken, words = (side.head.words(examples) for side in (old, new))
+    old_inputs = old.head.inputs(examples, old.embeddings), old.head.words(examples)
+    new_inputs = new.head.inputs(examples, new.embeddings), new.head.words(examples)
     position = {label: index for index, label in enumerate(rows.labels)}
     truth = np.array([position[str(row.label)] for row in test], dtype=np.int64)
-
-    def answers(device: Device) -> dict[str, float | None]:
-        return _scores(truth, device.model.logits(after, words), device.threshold)
-
     figures: dict[str, dict[str, float | None] | None] = {"instant": None}
     with (
         temporary_folder() as folder,
         Device.create(folder / "device", old.release) as device,
     ):
         device.learn([row.example for row in train], [row.label for row in train])
-        figures["old_personal"] = _scores(
-            truth, device.model.logits(before, spoken), device.threshold
-        )
+        figures["old_personal"] = _scores(truth, device.model.logits(*old_inputs), device.threshold)
         if new.bridged or new.head.lexical is not None:
             first = device.replace(new.release, Budget(0))
             if first.instant is not None:  # word vectors are all looked up before they answer
-                figures["instant"] = answers(device)
+                figures["instant"] = _scores(
+                    truth, device.model.logits(*new_inputs), device.threshold
+                )
             more = Budget(budget.passes(new.bridged), budget.seconds)
             reports = [first, device.refine(more)]
         else:
             reports = [device.replace(new.release, budget)]
-        figures["fala"] = answers(device)
-    figures["new_global"] = _scores(truth, new.head.vendor_model().logits(after, words))
+        figures["fala"] = _scores(truth, device.model.logits(*new_inputs), device.threshold)
+    figures["new_global"] = _scores(truth, new.head.vendor_model().logits(*new_inputs))
     return {"user": user, "documents": len(train), **_costs(reports), **_by_metric(figures)}
 
 
@@ -149,8 +143,8 @@ def mean(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The figures averaged over users; one that is undefined for a user is left out."""
 
     def average(values: Iterable[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return float(np.mean(known)) if known else None
+        defined = [value for value in values if value is not None]
+        return float(np.mean(defined)) if defined else None
 
     instants = [user["instant"] for user in users if user["instant"] is not None]
     return {
@@ -173,32 +167,23 @@ def _side(
     release: Path,
     progress: Progress,
 ) -> Side:
-    """Embed what is needed, and fit a head if the bundle has none; it is then written there."""
-    head = bundle.head()
-    own = head is not None and (head.task, head.labels) == (rows.task, rows.labels)
+    """Encode what is needed, and write a release with a fitted head if the bundle has none."""
+    name, head = bundle.manifest.name, bundle.head()
+    has_head = head is not None and (head.task, head.labels) == (rows.task, rows.labels)
+    fitted_on = [] if has_head else [row.example for row in rows.public]
     tests = [row.example for user in users for row in rows.users[user].test]
-    fitted_on = [] if own else [row.example for row in rows.public]
     texts = list(dict.fromkeys([*public, *unique_texts(fitted_on), *unique_texts(tests)]))
     backbone = bundle.backbone()
     chunks = [texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK)]
     embeddings: dict[str, Vectors] = {}
-    for chunk in progress(chunks, f"{bundle.manifest.name}: texts", len(texts)):
+    for chunk in progress(chunks, f"{name}: texts", len(texts)):
         embeddings.update(zip(chunk, backbone.encode(chunk), strict=True))
-    if own and head is not None:
-        return Side(bundle.manifest.name, bundle.path, head, embeddings, own_head=True)
-    # A single step, but on many rows it takes seconds.
-    (head,) = (
-        fit_head(
-            backbone,
-            fitted_on,
-            [row.label for row in rows.public if row.label is not None],
-            label_names=rows.labels,
-            embeddings=embeddings,
-        )
-        for _ in progress([["head"]], f"{bundle.manifest.name}: head", 1)
-    )
+    if has_head and head is not None:
+        return Side(name, bundle.path, head, embeddings, has_head=True)
+    labels = [row.label for row in rows.public if row.label is not None]
+    head = fit_head(backbone, fitted_on, labels, label_names=rows.labels, embeddings=embeddings)
     write_release(release, bundle, head, {"head": f"fitted on {rows.source}"})
-    return Side(bundle.manifest.name, release, head, embeddings, own_head=False)
+    return Side(name, release, head, embeddings, has_head=False)
 
 
 def _scores(
@@ -216,8 +201,7 @@ def _costs(reports: Sequence[Report]) -> dict[str, Any]:
     first = reports[0]
     # A refinement that had nothing to solve decided nothing.
     last = next((report for report in reversed(reports) if report.solves), first)
-    instant = None if first.instant is None else asdict(first.instant)
-    loss, before = last.losses.get(last.decision), first.old_loss
+    loss, old_loss = last.losses.get(last.decision), first.old_loss
     seconds: dict[str, float] = {}
     for report in reports:
         for stage, spent in report.seconds.items():
@@ -226,10 +210,10 @@ def _costs(reports: Sequence[Report]) -> dict[str, Any]:
         "forward_passes": sum(report.forward_passes for report in reports),
         "decision": last.decision,
         "reason": last.reason,
-        "worse": loss is not None and before is not None and loss > before,
+        "worse": loss is not None and old_loss is not None and loss > old_loss,
         "stopped": last.stopped,
         "threshold": last.threshold,
-        "instant": instant,
+        "instant": None if first.instant is None else asdict(first.instant),
         "seconds": seconds,
     }
 
@@ -237,7 +221,8 @@ def _costs(reports: Sequence[Report]) -> dict[str, Any]:
 def _by_metric(figures: Mapping[str, Mapping[str, float | None] | None]) -> dict[str, Any]:
     return {
         metric: {
-            model: None if (own := figures[model]) is None else own[metric] for model in MODELS
+            model: None if (scored := figures[model]) is None else scored[metric]
+            for model in MODELS
         }
         for metric in METRICS
     }

@@ -1,4 +1,4 @@
-"""``fala-replace`` plays trials: its figures, its data, its mistakes."""
+"""``fala-replace`` simulates users: its figures, its data, its mistakes."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def untimed(result):
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    """Arguments of a trial from tiny vectors to a tiny transformer."""
+    """Arguments of a walk from tiny vectors to a tiny transformer."""
     folder = tmp_path_factory.mktemp("tiny")
     write_word_vector_release(folder / "old.fala")
     write_onnx_release(folder / "new.fala")
@@ -70,7 +70,7 @@ def check_result(result, budget, bridged=True):
             assert result["mean"][metric]["fala"] == pytest.approx(sum(values) / len(values))
 
 
-def test_built_in_trial_as_json():
+def test_the_built_in_models_as_json():
     result = result_of("--old", "glove", "--new", "bert", "--users", 2)
     check_result(result, 20)
     assert (result["old"], result["new"]) == ("glove", "bert")
@@ -86,7 +86,7 @@ def test_built_in_trial_as_json():
     assert auc["old_personal"] - 0.01 < auc["instant"] and auc["old_personal"] < auc["fala"]
 
 
-def test_a_trial_as_a_table(tiny, data):
+def test_a_walk_as_a_table(tiny, data):
     done = run(*tiny, "--users", 1)
     assert done.returncode == 0
     for part in (
@@ -97,10 +97,10 @@ def test_a_trial_as_a_table(tiny, data):
     assert said(done.stderr) == ""
     done = run(*tiny, "--data", data, "--budget", 7)
     assert "at most 7 forward passes" in done.stdout
-    assert "\nCarried over for " in done.stdout and " of 2 users" in done.stdout
+    assert "\nThe personal model is kept for " in done.stdout and " of 2 users" in done.stdout
 
 
-def test_a_trial_without_a_bridge_says_so(tiny, tmp_path):
+def test_a_walk_without_a_bridge_says_so(tiny, tmp_path):
     (tmp_path / "few.jsonl").write_text(jsonl(data_rows(public=8)))
     command = *tiny, "--data", tmp_path / "few.jsonl"
     check_result(result_of(*command), 100, bridged=False)

@@ -16,7 +16,7 @@ from fala.slots.edge_cases import ODD
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    """Arguments of a trial from tiny vectors to a tiny transformer."""
+    """Arguments of a walk from tiny vectors to a tiny transformer."""
     folder = tmp_path_factory.mktemp("tiny")
     write_word_vector_release(folder / "old.fala")
     write_onnx_release(folder / "new.fala")
@@ -119,7 +119,7 @@ def test_ctrl_c_keeps_what_was_encoded(device, bridged, monkeypatch, options):
     assert done.exit_code == 130
     hint, last = done.stderr.splitlines()
     assert last.endswith(": interrupted")
-    assert f"{device}: tiny encoder answers" in hint
+    assert f"{device}: the active release is tiny encoder" in hint
     assert f"--device {device} --refine" in hint
     report = result_of("--device", device, "--refine", "--budget", 5)
     assert report["representatives"] == calls[0] + 5
@@ -135,7 +135,7 @@ def test_ctrl_c_before_the_change_changes_nothing(device, bridged, monkeypatch):
     assert done.exit_code == 130
     hint, last = done.stderr.splitlines()
     assert (hint, last.endswith(": interrupted")) == (
-        f"{device}: the device answers as before",
+        f"{device}: the active model is unchanged",
         True,
     )
     with fala.Device.open(device) as opened:

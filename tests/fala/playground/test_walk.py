@@ -9,7 +9,7 @@ from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 import fala
 from bundles import WORDS, make_head, write_onnx, write_onnx_release, write_word_vectors
 from fala.examples import unique_texts
-from fala.playground import walk as trial
+from fala.playground import walk
 from fala.release.user_rows import gather_rows, read_rows
 
 USERS = ["u0", "u1"]
@@ -45,16 +45,16 @@ def bundles(tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "trial").mkdir()
-    return tmp_path / "trial"
+    (tmp_path / "walk").mkdir()
+    return tmp_path / "walk"
 
 
 def prepare(bundles, rows, folder):
-    return trial.prepare(*bundles, rows, USERS, folder, silent)
+    return walk.prepare(*bundles, rows, USERS, folder, silent)
 
 
 def run(sides, rows, budget=None, user="u0"):
-    return trial.run_user(user, rows, *sides, fala.Budget(budget))
+    return walk.run_user(user, rows, *sides, fala.Budget(budget))
 
 
 def test_a_bridge_is_learned_on_public_texts_alone(bundles, folder, monkeypatch):
@@ -66,7 +66,7 @@ def test_a_bridge_is_learned_on_public_texts_alone(bundles, folder, monkeypatch)
         learned.append((source, old, new))
         return fala.fit_bridge(source, old, new)
 
-    monkeypatch.setattr(trial, "fit_bridge", fit_bridge)
+    monkeypatch.setattr(walk, "fit_bridge", fit_bridge)
     old, new = prepare(bundles, rows, folder)
     ((source, *vectors),) = learned
     assert source == bundles[0].backbone_digest
@@ -81,19 +81,19 @@ def test_releases_with_heads_get_a_bridge_and_stay_as_they_are(tmp_path, bundles
     release = write_onnx_release(tmp_path / "release.fala")
     content = release.path.read_bytes()
     new = prepare((bundles[0], release), rows_of(), folder)[1]
-    assert (new.own_head, new.bridged) == (True, True)
+    assert (new.has_head, new.bridged) == (True, True)
     assert release.path.read_bytes() == content
     assert new.head.weight.tolist() == make_head().weight.tolist()
 
 
-@pytest.mark.parametrize("own_head", [False, True])
-def test_a_bundle_keeps_its_own_bridge(tmp_path, bundles, folder, own_head, monkeypatch):
+@pytest.mark.parametrize("has_head", [False, True])
+def test_a_bundle_keeps_its_own_bridge(tmp_path, bundles, folder, has_head, monkeypatch):
     rows = rows_of()
-    later = write_onnx_release(tmp_path / "release.fala") if own_head else bundles[1]
+    later = write_onnx_release(tmp_path / "release.fala") if has_head else bundles[1]
     zeros = np.zeros(later.manifest.dimension, np.float32)
     own = fala.Bridge(bundles[0].backbone_digest, np.diag(zeros + 1), zeros, zeros)
     fala.add_bridge(later.path, later, own, {})
-    monkeypatch.delattr(trial, "fit_bridge")
+    monkeypatch.delattr(walk, "fit_bridge")
     new = prepare((bundles[0], fala.Bundle.open(later.path)), rows, folder)[1]
     assert (new.bridged, new.bridge) == (True, "the bundle's own")
     kept = fala.Bundle.open(new.release).bridges()[own.source]
@@ -123,8 +123,8 @@ def test_with_neither_a_bridge_nor_words_there_is_no_instant_model(bundles, tmp_
     assert result["instant"] is None
     assert result["auc"]["instant"] is None
     assert result["forward_passes"] == 20
-    assert trial.mean([result])["instant"] is None
-    assert trial.mean([result])["auc"]["instant"] is None
+    assert walk.mean([result])["instant"] is None
+    assert walk.mean([result])["auc"]["instant"] is None
 
 
 def test_a_backbone_needs_no_bridge_to_itself(tmp_path, bundles, folder):
@@ -173,7 +173,7 @@ def test_no_forward_pass_leaves_the_instant_model(bundles, folder):
     assert result["forward_passes"] == 0
     assert result["decision"] == result["instant"]["decision"] == "personal"
     assert result["threshold"] == result["instant"]["threshold"]
-    for metric in trial.METRICS:
+    for metric in walk.METRICS:
         assert result[metric]["instant"] == result[metric]["fala"]
 
 
@@ -182,7 +182,7 @@ def test_word_vectors_that_come_are_all_looked_up_before_they_answer(bundles, fo
     result = run(prepare(bundles[::-1], rows, folder), rows, 0)
     assert (result["forward_passes"], result["decision"]) == (0, "personal")
     assert result["instant"] is None
-    for metric in trial.METRICS:
+    for metric in walk.METRICS:
         assert result[metric]["instant"] is None
         assert result[metric]["fala"] is not None
 
@@ -191,5 +191,5 @@ def test_a_user_who_gave_no_label(bundles, folder):
     rows = rows_of(public=300, labelled=False)
     result = run(prepare(bundles, rows, folder), rows)
     assert (result["decision"], result["forward_passes"]) == ("vendor", 0)
-    for metric in trial.METRICS:
+    for metric in walk.METRICS:
         assert result[metric]["instant"] == result[metric]["fala"] == result[metric]["new_global"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fala.personal.budget import Budget
-from fala.playground import walk as trial
+from fala.playground.walk import METRICS, MODELS, Side, mean
 from fala.release.user_rows import Rows
 from fala.report import InstantReport, Report
 
@@ -14,45 +14,42 @@ _TITLES = {"auc": "AUC", "f1": "F1", "accuracy": "accuracy"}
 _MODELS = {"old_personal": "old", "new_global": "new", "instant": "instant", "fala": "FaLA"}
 
 _LEGEND = """\
-old: the old personal model; new: the vendor's new model; instant: the personal model on the new
-backbone, before any forward pass; FaLA: the same after them. No backward pass anywhere.
+old: the old personal model. new: the vendor's new model. instant: the personal model on the new
+backbone, before any forward pass. FaLA: the same after them. There is no backward pass.
 F1: the personal models decide at the user's own threshold, which is fitted for F1, the vendor's new
 model at probability 1/2. Accuracy: all decide at probability 1/2."""
 
 
-def heading(old: trial.Side, new: trial.Side, rows: Rows, users: int, budget: Budget) -> str:
-    """What a trial is about to do."""
-    heads = {
-        side.name: "its own" if side.own_head else f"fitted on {len(rows.public)} public rows"
-        for side in (old, new)
-    }
+def heading(old: Side, new: Side, rows: Rows, users: int, budget: Budget) -> str:
+    """What a walk is about to do."""
+    fitted = f"fitted on {len(rows.public)} public rows"
+    heads = [f"{side.name} {'its own' if side.has_head else fitted}" for side in (old, new)]
     return (
         f"{old.name} -> {new.name} on {rows.source}: {users} users, "
         f"at most {budget.passes(new.bridged)} forward passes each\n"
-        f"global heads: {'; '.join(f'{name} {origin}' for name, origin in heads.items())}\n"
+        f"global heads: {'; '.join(heads)}\n"
         f"bridge: {new.bridge}\n"
     )
 
 
 def table(users: Sequence[Mapping[str, Any]]) -> str:
-    """The figures of a trial's users, with their mean and a legend."""
-    mean = trial.mean(users)
+    """The figures of a walk's users, with their mean and a legend."""
     width = max(6, *(len(user["user"]) for user in users))
     head = f"{'':{width}} {'':>9} {'':>8} {'seconds':^15}"
     names = f"{'user':{width}} {'documents':>9} {'forwards':>8} {'instant':>7} {'total':>7}"
-    for metric in trial.METRICS:
+    for metric in METRICS:
         head += f"   {_TITLES[metric]:^25}"
-        names += "   " + " ".join(f"{_MODELS[model]:>{_width(model)}}" for model in trial.MODELS)
+        names += "   " + " ".join(f"{_MODELS[model]:>{_width(model)}}" for model in MODELS)
     lines = [head.rstrip(), f"{names}   decision"]
-    for user in [*users, {"user": "mean", "decision": "", **mean}]:
+    for user in [*users, {"user": "mean", "decision": "", **mean(users)}]:
         instant = None if user["instant"] is None else user["instant"]["seconds"]
         line = (
             f"{user['user']:{width}} {user['documents']:>9.0f} {user['forward_passes']:>8.0f} "
             f"{_figure(instant, 7)} {user['seconds']['total']:>7.2f}"
         )
-        for metric in trial.METRICS:
+        for metric in METRICS:
             values = user[metric]
-            line += "   " + " ".join(_figure(values[m], _width(m)) for m in trial.MODELS)
+            line += "   " + " ".join(_figure(values[m], _width(m)) for m in MODELS)
         lines.append(f"{line}   {user['decision']}".rstrip())
     return "\n".join([*lines, "", _LEGEND, *_conclusion(users)])
 
@@ -108,13 +105,13 @@ def _figure(value: float | None, width: int) -> str:
 def _conclusion(users: Sequence[Mapping[str, Any]]) -> list[str]:
     kept = sum(user["decision"] == "personal" for user in users)
     lines = [
-        f"Carried over for {kept} of {len(users)} users; the others answer with the vendor's new "
-        "model, some by a slope and a bias of their own."
+        f"The personal model is kept for {kept} of {len(users)} users. The others use the vendor's "
+        "new model, some with a slope and a bias of their own."
     ]
     if worse := sum(user["worse"] for user in users):
         lines.append(
-            f"By their own labels, each left out, {worse} of {len(users)} are worse off than with "
-            "the old personal model."
+            f"By the leave-one-out loss of their own labels, {worse} of {len(users)} are worse off "
+            "than with the old personal model."
         )
     return lines
 
