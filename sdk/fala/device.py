@@ -31,7 +31,7 @@ from fala.personal.stages import Stages
 from fala.report import Preview, Report
 from fala.slots.versions import newest_version
 from fala.tasks import DeviceTasks
-from fala.updates.layout import DEFAULT_PRODUCT
+from fala.updates import DEFAULT_PRODUCT
 from fala.updates.limits import UpdateLimits
 
 _log = logging.getLogger("fala")

@@ -301,7 +301,7 @@ def offered(device, server, vendor):
     folder = vendor.folder.with_name(f"client-{vendor.folder.name}")
     (folder / "metadata").mkdir(parents=True, exist_ok=True)
     wanted = Wanted(server.address, vendor.root.read_bytes(), "model", lambda: None)
-    target = _target(folder, wanted, Fetcher(UpdateLimits()), UpdateLimits())
+    target = _target(folder, wanted, Fetcher(wanted.url, UpdateLimits()), UpdateLimits())
     assert target.get_prefixed_paths()[0] in {
         path.removeprefix("targets/") for path in server.files
     }

@@ -37,12 +37,11 @@ EXTRAS = {
     "fala.store.sealing": {"cryptography"},
     "fala.release.sparse": {"scipy"},  # NumPy does the same where it is not installed
     "fala.updates.client": {"filelock", "tuf", "urllib"},
-    "fala.updates.fetcher": {"http", "tuf", "urllib"},
-    "fala.updates.paced": {"http", "socket", "tuf", "urllib"},
+    "fala.updates.fetcher": {"http", "socket", "tuf", "urllib", "urllib3"},
 }
 
 #: Those of them that import it at once: only ``Device.update`` imports them, when it is called.
-LATE = {"fala.updates.client", "fala.updates.fetcher", "fala.updates.paced"}
+LATE = {"fala.updates.client", "fala.updates.fetcher"}
 
 #: Rooms that compute, and what of the standard library they have no use for: files and clocks.
 PURE = ("solver", "selection", "text")

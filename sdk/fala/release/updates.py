@@ -3,7 +3,7 @@
 from fala.bundle.manifest import MAX_VERSION, PRODUCT
 from fala.bundle.signature import SUFFIX, message_of, packed_manifest, signature_file
 from fala.bundle.writing import add_version
-from fala.updates.layout import DEFAULT_PRODUCT, METADATA, TARGETS, release_path
+from fala.updates import DEFAULT_PRODUCT, METADATA, TARGETS, release_path
 
 __all__ = [
     "DEFAULT_PRODUCT",

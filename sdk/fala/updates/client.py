@@ -1,4 +1,4 @@
-"""From a vendor's repository to one verified file: the Update Framework's client, step by step."""
+"""From a vendor's repository to one verified file, by The Update Framework's client."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -31,32 +32,32 @@ from fala.errors import (
     UpdateError,
     shown,
 )
+from fala.updates import METADATA, TARGETS, release_path
 from fala.updates.fetcher import Fetcher
-from fala.updates.layout import METADATA, TARGETS, release_path
 from fala.updates.limits import UpdateLimits
 
-#: The folder of a device that keeps what it has seen of its vendor's repository.
+#: The folder of a device with the metadata of its vendor's repository, and unfinished downloads.
 UPDATES = "updates"
 
-# A trusted root of some keys is a few kilobytes.
+# A trusted root with some keys is a few kilobytes.
 _MAX_ROOT_BYTES = 512_000
 _TIMESTAMP_BYTES = 16_384
-# It becomes a file's name here.
+# The digest becomes a file's name.
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
-#: Told a stage's name, what is done and what there is to do; it may raise to end it.
-Tell = Callable[[str, int, int], None]
+#: Called with a stage's name, the work that is done and all of it; it may raise to stop.
+Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked of a repository.
+    """The release that a device looks for.
 
     Attributes:
         url: The repository's address.
         root: The trusted root that the app pins, as bytes.
-        product: Whose release.
-        newest: Gives the version that must be surpassed; None for any.
+        product: The release's product.
+        newest: Returns the newest version that the device has had; None for none.
     """
 
     url: str
@@ -67,22 +68,22 @@ class Wanted:
 
 @contextmanager
 def newer_release(
-    device: Path, wanted: Wanted, limits: UpdateLimits, tell: Tell
+    device: Path, wanted: Wanted, limits: UpdateLimits, progress: Progress
 ) -> Iterator[Path | None]:
-    """The newest release of a product, verified, where it is newer than what the device has had.
+    """Download and verify the newest release of a product, if the device has never had it.
 
-    What came of it stays on the disk until it was used: whatever breaks off, the next call goes on
-    there. The metadata stay for good, against older ones.
+    An unfinished download stays on the disk: the next call resumes it. The metadata stay for good,
+    so that older ones are rejected.
 
     Args:
         device: The device's folder.
-        wanted: What is asked.
-        limits: What it may take.
-        tell: Told of the download.
+        wanted: The release that is looked for.
+        limits: How long to wait, and how much to take.
+        progress: See ``Progress``.
 
     Yields:
-        The release's file, which is gone when the block has ended well; None where there is
-        nothing newer.
+        The release's file, which is deleted when the block ends without an error; None where
+        nothing is newer.
 
     Raises:
         UpdateError: See ``Device.update``.
@@ -91,25 +92,25 @@ def newer_release(
     folder = device / UPDATES
     lock = FileLock(folder / "lock", timeout=0, mode=0o600)
     try:
-        with _written(device):
-            # For the device's user alone, whatever the umask and tuf make of it.
+        with _folder_errors(device):
+            # For the device's user alone, whatever the umask and tuf's own mode.
             for inner in (folder, folder / METADATA, folder / METADATA / "root_history"):
                 inner.mkdir(mode=0o700, exist_ok=True)
             lock.acquire()
-            file = _newer(folder, wanted, limits, tell)
+            file = _newer(folder, wanted, limits, progress)
         yield file
         if file is not None:
-            with _written(device):
+            with _folder_errors(device):
                 file.unlink(missing_ok=True)
     finally:
         lock.release()
 
 
 def trusted_root(root: str | bytes | os.PathLike[str]) -> bytes:
-    """The trusted root that an app pins: the bytes, or what is in the file.
+    """The bytes of the trusted root that an app pins.
 
     Raises:
-        DataError: It is neither, or cannot be read.
+        DataError: It is neither bytes nor a file that can be read.
     """
     if isinstance(root, bytes | bytearray):
         return bytes(root)
@@ -127,7 +128,7 @@ def repository_url(url: object) -> str:
     """A repository's address, without a slash at its end.
 
     Raises:
-        DataError: It is none.
+        DataError: It is not an http or https address.
     """
     if isinstance(url, str):
         with contextlib.suppress(ValueError):
@@ -139,14 +140,14 @@ def repository_url(url: object) -> str:
     raise DataError(f"url is the repository's address, as https://example.org/models: {url!r:.200}")
 
 
-def _newer(folder: Path, wanted: Wanted, limits: UpdateLimits, tell: Tell) -> Path | None:
-    fetcher = Fetcher(limits)
-    tell("look", 0, 1)
-    with _named(wanted.url):
+def _newer(folder: Path, wanted: Wanted, limits: UpdateLimits, progress: Progress) -> Path | None:
+    fetcher = Fetcher(wanted.url, limits)
+    progress("look", 0, 1)
+    with _repository_errors(wanted.url):
         target = _target(folder, wanted, fetcher, limits)
-    tell("look", 1, 1)
+    progress("look", 1, 1)
     if target is None:
-        raise UpdateError(f"{wanted.url}: it offers no release of {wanted.product}")
+        raise UpdateError(f"{wanted.url}: no release of {wanted.product}")
     version = _version(target, wanted)
     newest = wanted.newest()
     if newest is not None and version <= newest:
@@ -154,26 +155,22 @@ def _newer(folder: Path, wanted: Wanted, limits: UpdateLimits, tell: Tell) -> Pa
         return None
     if target.length > limits.release_bytes:
         raise DownloadError(
-            f"{wanted.url}: a release of {target.length} bytes, and no more than "
-            f"{limits.release_bytes} are taken (UpdateLimits.release_bytes)"
+            f"{wanted.url}: a release of {target.length} bytes; the limit is "
+            f"{limits.release_bytes} (UpdateLimits.release_bytes)"
         )
     file = folder / f"{target.hashes['sha256']}.part"
     _clear(folder, but=file)
     _check_room(folder, file, target.length)
     address = f"{wanted.url}/{TARGETS}/{urllib.parse.quote(target.get_prefixed_paths()[0])}"
-    with _named(wanted.url):
-        there = file.exists()
-        while True:
-            fetcher.resume(address, file, target.length, lambda *done: tell("download", *done))
-            try:
-                with file.open("rb") as stream:
-                    target.verify_length_and_hashes(stream)
-                break
-            except exceptions.LengthOrHashMismatchError:
-                file.unlink()  # nothing to go on from
-                if not there:
-                    raise
-                there = False  # what came at an earlier time may be to blame: once more, anew
+    resumed = file.exists()
+    with _repository_errors(wanted.url):
+        fetcher.resume(address, file, target.length, partial(progress, "download"))
+        if resumed and not _is_target(target, file):
+            file.unlink()  # the part of an earlier call may be damaged: download all of it again
+            fetcher.resume(address, file, target.length, partial(progress, "download"))
+        if not _is_target(target, file):
+            file.unlink()
+            raise UntrustedUpdateError(f"{wanted.url}: not what the vendor signed: {target.path}")
     _check_release(file, version, wanted)
     return file
 
@@ -196,69 +193,78 @@ def _target(
     return updater.get_targetinfo(release_path(wanted.product))
 
 
+def _is_target(target: TargetFile, file: Path) -> bool:
+    """Whether a file has the length and digests that the vendor signed."""
+    try:
+        with file.open("rb") as stream:
+            target.verify_length_and_hashes(stream)
+    except exceptions.LengthOrHashMismatchError:
+        return False
+    return True
+
+
 def _version(target: TargetFile, wanted: Wanted) -> int:
-    """The version that the vendor signed for a target; of the product that was asked for."""
-    told = target.custom
-    version = told.get("version") if isinstance(told, dict) else None
+    """The version that the vendor signed for a target, if it is of the product."""
+    custom = target.custom if isinstance(target.custom, dict) else {}
+    version = custom.get("version")
     if (
-        not isinstance(told, dict)
-        or told.get("product") != wanted.product
+        custom.get("product") != wanted.product
         or type(version) is not int
         or not 1 <= version <= MAX_VERSION
         or not _SHA256.fullmatch(target.hashes.get("sha256", ""))
     ):
         raise UntrustedUpdateError(
-            f"{wanted.url}: what lies where the release of {wanted.product} should is not told to "
-            "be one; publish it with fala-export publish"
+            f"{wanted.url}: {target.path} is not declared as a release of {wanted.product}; "
+            "publish it with fala-export publish"
         )
     return version
 
 
 def _check_release(file: Path, version: int, wanted: Wanted) -> None:
-    """The release says of itself what the repository says of it."""
+    """Compare a release's manifest with the repository's metadata."""
     try:
         manifest = Manifest.from_json(packed_manifest(file))
     except BundleError as error:
-        raise UntrustedUpdateError(f"{wanted.url}: no release: {error}") from error
+        raise UntrustedUpdateError(f"{wanted.url}: not a release: {error}") from error
     if (manifest.product, manifest.version) != (wanted.product, version):
         raise UntrustedUpdateError(
-            f"{wanted.url}: told to be version {version} of {wanted.product}, and calls itself "
+            f"{wanted.url}: declared as version {version} of {wanted.product}; its manifest is of "
             f"version {manifest.version} of {manifest.product}"
         )
 
 
 def _check_room(folder: Path, file: Path, length: int) -> None:
-    """A release that cannot be installed is not downloaded: it is there twice for a moment."""
-    there = file.stat().st_size if file.exists() else 0
+    """Refuse a download that could not be installed: for a moment it is on the disk twice."""
+    needed = 2 * length - (file.stat().st_size if file.exists() else 0)
     free = shutil.disk_usage(folder).free
-    if 2 * length - there > free:
+    if needed > free:
         raise DeviceError(
-            f"{folder}: an update of {length} bytes needs {2 * length - there} bytes of room, and "
-            f"{free} are free"
+            f"{folder}: an update of {length} bytes needs {needed} bytes of disk space; {free} are "
+            "free"
         )
 
 
 def _clear(folder: Path, but: Path | None = None) -> None:
-    """Delete what came of other releases."""
+    """Delete the unfinished downloads of other releases."""
     for file in folder.glob("*.part"):
         if file != but:
             file.unlink(missing_ok=True)
 
 
 @contextmanager
-def _written(device: Path) -> Iterator[None]:
-    """What the operating system says of a device's folder as FaLA's errors."""
+def _folder_errors(device: Path) -> Iterator[None]:
+    """Raise the operating system's errors about a device's folder as FaLA's."""
     try:
         yield
     except Timeout as error:
-        raise UpdateError(f"{device}: an update is under way already") from error
+        raise UpdateError(f"{device}: another update is running") from error
     except OSError as error:
         raise DeviceError(f"{device}: {error.strerror or error}") from error
 
 
 @contextmanager
-def _named(url: str) -> Iterator[None]:
-    """What tuf raises as FaLA's errors, with the repository's address."""
+def _repository_errors(url: str) -> Iterator[None]:
+    """Raise tuf's errors as FaLA's, with the repository's address."""
     try:
         yield
     except exceptions.ExpiredMetadataError as error:
@@ -273,5 +279,5 @@ def _named(url: str) -> Iterator[None]:
     except exceptions.SlowRetrievalError as error:
         raise SlowDownloadError(f"{url}: too slow: {error}") from error
     except exceptions.DownloadError as error:
-        told = str(error)
-        raise DownloadError(told if told.startswith(url) else f"{url}: {told}") from error
+        message = str(error)
+        raise DownloadError(message if message.startswith(url) else f"{url}: {message}") from error

@@ -1,54 +1,72 @@
-"""How files come from a vendor's server: in bounded time, in bounded size, and on from any byte."""
+"""How files come from a vendor's server: in bounded time and size, resumed from any byte."""
 
 from __future__ import annotations
 
 import http.client
-import re
-import urllib.error
+import io
+import socket
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
+from urllib.parse import urlsplit
 
+import urllib3
 from tuf.api import exceptions
 from tuf.ngclient.fetcher import FetcherInterface
+from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from fala.updates.limits import UpdateLimits
-from fala.updates.paced import get
 
-#: Told what is there of a file, in bytes, and what there is to come; it may raise to end it.
-Tell = Callable[[int, int], None]
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+#: Called with the bytes of a file that have come, and its length; it may raise to stop.
+Progress = Callable[[int, int], None]
 
 _CHUNK = 1 << 16
-_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
+# Status lines, headers, and the marks between chunks.
+_OVERHEAD = 1 << 20
+# Redirects alone are followed: ``resume`` counts what it tries again.
+_RETRIES = urllib3.Retry(total=None, connect=0, read=0, redirect=5, status=0, other=0)
 
 
-class BrokenOffError(exceptions.DownloadError):
-    """The connection broke off: what came can be gone on from."""
+class BrokenConnectionError(exceptions.DownloadError):
+    """The connection broke; the download can resume."""
 
 
-# tuf's own fetcher goes on from no byte, and waits for a byte at a time without an end.
+# tuf's own fetcher does not resume, and its time limits hold between two bytes only.
 class Fetcher(FetcherInterface):
-    """Gets the metadata for tuf's updater, and releases to a file."""
+    """Fetches metadata for tuf's updater, and releases to a file.
 
-    def __init__(self, limits: UpdateLimits) -> None:
+    Args:
+        url: The repository's address; it decides whether the system's proxy is used.
+        limits: Their ``total_seconds`` count from now.
+    """
+
+    def __init__(self, url: str, limits: UpdateLimits) -> None:
         self._limits = limits
+        self._allowance = _Allowance(limits)
+        self._connections = _bounded_connections(_proxy(url), self._allowance)
 
     def _fetch(self, url: str) -> Iterator[bytes]:
-        """A file from its beginning; tuf stops reading where it becomes too long."""
-        return _body(_ask(url, self._limits, self._limits.metadata_bytes), url)
+        """A file from its first byte; tuf stops reading where it becomes too long."""
+        return _content(self._request(url, self._limits.metadata_bytes), url)
 
-    def resume(self, url: str, file: Path, length: int, tell: Tell) -> None:
-        """Bring a file that is there in part to its length; what is in it is not looked at.
+    def resume(self, url: str, file: Path, length: int, progress: Progress) -> None:
+        """Download what a file lacks; the bytes that it has are not checked.
 
         Args:
-            url: Where the whole of it is.
-            file: It need not exist; whatever comes is in it, however this ends.
-            length: Of the whole, in bytes.
-            tell: See ``Tell``.
+            url: The address of the whole file.
+            file: It need not exist. However this ends, it keeps what came.
+            length: Of the whole file, in bytes.
+            progress: See ``Progress``.
 
         Raises:
-            DownloadLengthMismatchError: More is there than the length.
-            DownloadError: It cannot be had, is shorter, or breaks off again and again.
+            DownloadLengthMismatchError: The server sends more than the length.
+            DownloadError: The file cannot be had, is shorter, or the connection breaks again and
+                again.
             OSError: The file cannot be written.
         """
         failures = 0
@@ -57,74 +75,173 @@ class Fetcher(FetcherInterface):
             if stream.tell() > length:
                 stream.truncate(0)
             while (start := stream.seek(0, 2)) < length:
-                tell(start, length)
-                whole = False
+                progress(start, length)
                 try:
-                    whole = self._append(url, stream, start, length, tell)
-                except BrokenOffError:
-                    failures += whole or stream.tell() - start < _CHUNK
+                    self._append(url, stream, length, progress)
+                except BrokenConnectionError:
+                    failures += stream.tell() - start < _CHUNK
                     if failures >= self._limits.attempts:
                         raise
-            tell(length, length)
+            progress(length, length)
 
-    def _append(self, url: str, stream: BinaryIO, start: int, length: int, tell: Tell) -> bool:
-        """Write what comes in one answer; whether it began anew although it was to go on."""
-        answer = _ask(url, self._limits, length, start)
-        anew = start > 0 and not _goes_on(answer, start)
-        if anew:
+    def _append(self, url: str, stream: BinaryIO, length: int, progress: Progress) -> None:
+        """Write the content of one response."""
+        response = self._request(url, length, stream.tell())
+        if response.status == 200:  # the whole file, also where a part was asked for
             stream.truncate(0)
-            start = 0
-        total = start
-        for chunk in _body(answer, url):
+        total = stream.seek(0, 2)
+        for chunk in _content(response, url):
             total += len(chunk)
             if total > length:
                 raise exceptions.DownloadLengthMismatchError(
-                    f"{url}: longer than the {length} bytes that the vendor tells"
+                    f"{url}: longer than the {length} bytes that the vendor declares"
                 )
             stream.write(chunk)
-            tell(total, length)
+            progress(total, length)
         if total < length:
-            raise BrokenOffError(f"{url}: ended after {total} of {length} bytes")
-        return anew
+            raise BrokenConnectionError(f"{url}: ended after {total} of {length} bytes")
 
-
-def _ask(url: str, limits: UpdateLimits, most: int, start: int = 0) -> http.client.HTTPResponse:
-    # Compressed content could be longer than it is.
-    headers = {"Accept-Encoding": "identity"}
-    if start:
-        headers["Range"] = f"bytes={start}-"
-    try:
-        return get(url, headers, limits, most)
-    except urllib.error.HTTPError as error:
-        error.close()
-        if start and error.code == 416:  # what is there reaches beyond what is offered
-            return _ask(url, limits, most)
-        raise exceptions.DownloadHTTPError(
-            f"{url}: the server answers {error.code} {error.reason}", error.code
-        ) from error
-    except urllib.error.URLError as error:
-        raise exceptions.DownloadError(f"{url}: cannot be reached: {error.reason}") from error
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise BrokenOffError(f"{url}: no whole answer: {error!r:.200}") from error
-
-
-def _goes_on(answer: http.client.HTTPResponse, start: int) -> bool:
-    if answer.status != 206:
-        return False
-    told = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
-    if told is None or int(told[1]) != start:
-        answer.close()
-        raise exceptions.DownloadError(f"the server gives other bytes than from {start} on")
-    return True
-
-
-def _body(answer: http.client.HTTPResponse, url: str) -> Iterator[bytes]:
-    """The bytes of an answer as they come, to its announced end."""
-    with answer:
+    def _request(self, url: str, most: int, start: int = 0) -> urllib3.BaseHTTPResponse:
+        """A response with the whole file (200), or with its bytes from ``start`` on (206)."""
+        # Compressed content would have another length.
+        headers = {"User-Agent": "fala", "Accept-Encoding": "identity"}
+        if start:
+            headers["Range"] = f"bytes={start}-"
+        self._allowance.begin(most)
+        seconds = min(self._limits.connect_seconds, self._allowance.seconds())
         try:
-            while chunk := answer.read1(_CHUNK):
-                yield chunk
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise BrokenOffError(f"{url}: broke off: {error!r:.200}") from error
-        if answer.length:  # what was announced and has not come
-            raise BrokenOffError(f"{url}: broke off with {answer.length} bytes to come")
+            response = self._connections.request(
+                "GET", url, headers=headers, retries=_RETRIES, timeout=seconds,
+                preload_content=False, decode_content=False,
+            )  # fmt: skip
+        except (urllib3.exceptions.HTTPError, ValueError) as error:  # ValueError: a bad redirect
+            cause = error.reason if isinstance(error, urllib3.exceptions.MaxRetryError) else error
+            if isinstance(cause, urllib3.exceptions.ProtocolError):
+                raise BrokenConnectionError(f"{url}: no whole response: {cause!r:.200}") from error
+            raise exceptions.DownloadError(f"{url}: cannot be reached: {cause}") from error
+        content_range = response.headers.get("Content-Range", "")
+        if response.status == 200 or (
+            response.status == 206 and start and content_range.startswith(f"bytes {start}-")
+        ):
+            return response
+        response.close()
+        if response.status == 206:
+            raise exceptions.DownloadError(f"{url}: other bytes than from {start} on")
+        raise exceptions.DownloadHTTPError(
+            f"{url}: the server answers {response.status} {response.reason}", response.status
+        )
+
+
+class _Allowance:
+    """The time that is left for all requests, and the bytes that are left for one.
+
+    urllib3's own time limits hold between two bytes: a server that sends one now and then would
+    hold the device for days. It limits no size.
+    """
+
+    def __init__(self, limits: UpdateLimits) -> None:
+        self._limits = limits
+        self._end = time.monotonic() + limits.total_seconds
+        self._bytes = 0
+
+    def begin(self, most: int) -> None:
+        """Start a request for so many bytes of content."""
+        self._bytes = 2 * most + _OVERHEAD
+
+    def seconds(self) -> float:
+        """The time that is left.
+
+        Raises:
+            SlowRetrievalError: None is.
+        """
+        seconds = self._end - time.monotonic()
+        if seconds <= 0:
+            raise exceptions.SlowRetrievalError(
+                f"not done in {self._limits.total_seconds:g} seconds (UpdateLimits.total_seconds)"
+            )
+        return seconds
+
+    def read(self, connection: socket.socket, raw: io.RawIOBase, buffer: WriteableBuffer) -> int:
+        """Read the bytes that have come.
+
+        Raises:
+            SlowRetrievalError: None come in time.
+            DownloadLengthMismatchError: More come than a response can have.
+        """
+        connection.settimeout(min(self._limits.silent_seconds, self.seconds()))
+        try:
+            count = raw.readinto(buffer) or 0
+        except TimeoutError as error:
+            raise exceptions.SlowRetrievalError("no byte came in time") from error
+        self._bytes -= count
+        if self._bytes < 0:
+            raise exceptions.DownloadLengthMismatchError("a response without an end")
+        return count
+
+
+class _BoundedReader(io.RawIOBase):
+    """The bytes of one response: status line, headers, marks and content."""
+
+    def __init__(self, connection: socket.socket, raw: io.RawIOBase, allowance: _Allowance) -> None:
+        self._connection, self._raw, self._allowance = connection, raw, allowance
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        return self._allowance.read(self._connection, self._raw, buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _bounded_connections(proxy: str | None, allowance: _Allowance) -> urllib3.PoolManager:
+    """Connections whose every byte is read within an allowance."""
+
+    class Response(http.client.HTTPResponse):
+        def __init__(
+            self, sock: socket.socket, debuglevel: int = 0, method: str | None = None
+        ) -> None:
+            super().__init__(sock, debuglevel, method)
+            reader = _BoundedReader(sock, self.fp.detach(), allowance)
+            self.fp: io.BufferedReader = io.BufferedReader(reader)
+
+    class Connection(HTTPConnection):
+        response_class = Response
+
+    class SecureConnection(HTTPSConnection):
+        response_class = Response
+
+    class Pool(urllib3.HTTPConnectionPool):
+        ConnectionCls = Connection
+
+    class SecurePool(urllib3.HTTPSConnectionPool):
+        ConnectionCls = SecureConnection
+
+    connections = urllib3.PoolManager()
+    if proxy is not None:
+        login = urllib3.make_headers(proxy_basic_auth=urllib3.util.parse_url(proxy).auth)
+        connections = urllib3.ProxyManager(proxy, proxy_headers=login)
+    connections.pool_classes_by_scheme = {"http": Pool, "https": SecurePool}
+    return connections
+
+
+def _proxy(url: str) -> str | None:
+    """The address of the proxy that the system names for a repository."""
+    parts = urlsplit(url)
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    if proxy is None or urllib.request.proxy_bypass(parts.netloc):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _content(response: urllib3.BaseHTTPResponse, url: str) -> Iterator[bytes]:
+    """The bytes of a response as they come, to its announced end."""
+    try:
+        while chunk := response.read1(_CHUNK):
+            yield chunk
+    except (urllib3.exceptions.HTTPError, ValueError) as error:
+        raise BrokenConnectionError(f"{url}: connection broke: {error!r:.200}") from error
+    finally:
+        response.close()  # a connection with unread content serves no further request

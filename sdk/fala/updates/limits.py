@@ -1,4 +1,4 @@
-"""What an update may take, in one place."""
+"""The limits of an update, in one place."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from fala.errors import BudgetError
 
 @dataclass(frozen=True)
 class UpdateLimits:
-    """What a device waits for, and how much it takes, before it gives an update up.
+    """How long a device waits for an update, and how much it takes.
 
     Attributes:
-        connect_seconds: For a connection, with its encryption.
+        connect_seconds: To open a connection, with its encryption.
         silent_seconds: Without a byte.
-        window_seconds: Waited for data, in all, over which ``least_rate`` is measured.
-        least_rate: Bytes a second; a server that gives less is as good as one that gives nothing.
-        attempts: Connections that may break off, or begin anew, with next to nothing gained.
-        metadata_bytes: The largest file of metadata; the repository tells each one's length, too.
-        release_bytes: The largest release, whatever the repository tells.
+        total_seconds: For all downloads of one call. The next call resumes where it stopped.
+        attempts: Connections that may break, or start again, with next to nothing gained.
+        metadata_bytes: The largest file of metadata; the repository declares each one's length,
+            too.
+        release_bytes: The largest release, whatever the repository declares.
 
     Raises:
         BudgetError: One of them is not a positive number.
@@ -27,8 +27,7 @@ class UpdateLimits:
 
     connect_seconds: float = 15.0
     silent_seconds: float = 30.0
-    window_seconds: float = 30.0
-    least_rate: float = 1_000.0
+    total_seconds: float = 600.0
     attempts: int = 5
     metadata_bytes: int = 5_000_000
     release_bytes: int = 4_000_000_000

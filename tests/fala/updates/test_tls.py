@@ -54,7 +54,7 @@ def test_a_certificate_that_is_believed(device, vendor, encrypted, certificate, 
     assert ssl.get_default_verify_paths().cafile == str(certificate)
     assert device.update(encrypted.address, root=vendor.root).new == "mid"
     encrypted.special["metadata/timestamp.json"] = Sender().trickling
-    hasty = UpdateLimits(silent_seconds=0.3, window_seconds=0.4)
+    hasty = UpdateLimits(silent_seconds=0.3, total_seconds=0.4)
     with pytest.raises(SlowDownloadError, match="too slow"):
         device.update(encrypted.address, root=vendor.root, limits=hasty)
 
