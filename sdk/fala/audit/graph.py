@@ -133,8 +133,19 @@ class Graph:
     declared: dict[str, Declared] = field(default_factory=dict)
     optional: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
-    def part(self) -> None:
-        """Part what it must be given from what it may be given: constants that are inputs too.
+    def add_constant(self, name: str, tensor: Tensor) -> None:
+        """Add a constant.
+
+        Raises:
+            UnsoundError: There is one of the name, or it does not hold the numbers of its shape.
+        """
+        if name in self.constants:
+            raise UnsoundError("a constant is defined twice")
+        tensor.check(f"the constant {name!r:.60}")
+        self.constants[name] = tensor
+
+    def split_inputs(self) -> None:
+        """Split required inputs from optional ones: constants that are inputs too.
 
         Raises:
             UnsoundError: One that a state is fed through has another type or shape than it should.

@@ -1,4 +1,4 @@
-"""What a graph and a tokenizer may cost, by name."""
+"""Bounds on graphs and tokenizers, by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class GraphLimits:
         elements: Numbers in the largest tensor of one run of usual size (256 MB in float32).
         long_elements: The same for a text of as many tokens as the release reads.
         work: Multiplications a token (BERT-large: 3e8).
-        small: Numbers of a tensor whose values are followed, as those of shapes are.
+        small: Numbers of a tensor whose values are followed, such as a shape.
     """
 
     nodes: int = 20_000
@@ -32,7 +32,7 @@ class GraphLimits:
 
 @dataclass(frozen=True)
 class StateLimits:
-    """Bounds on what may be fed to a graph's optional inputs.
+    """Bounds on what a run feeds to a graph's optional inputs.
 
     Attributes:
         bottleneck: Columns of an adapter.
@@ -52,12 +52,11 @@ class TokenizerLimits:
         parts: Normalizers, pre-tokenizers, processors and decoders, together.
         depth: Sequences within sequences.
         added: Tokens beside the vocabulary.
-        token: Characters of one token; from each place of a text all its beginnings are looked up.
+        token: Characters of one token; all prefixes of every suffix of a text are looked up.
         content: Characters of an added token.
         text: Characters of a setting, such as what is put before a text.
         growth: How many times longer a text may become through what is replaced in it.
-        pattern: Characters of a regular expression.
-        repeats: Largest number in a pattern's ``{m,n}``.
+        pattern: Characters of a plain string that is split or replaced by.
         word: Characters of a word beyond which it is unknown; finding its parts is quadratic.
         template: Pieces around a text.
         segment: Bytes that one character may become by a charsmap.
@@ -72,7 +71,6 @@ class TokenizerLimits:
     text: int = 64
     growth: int = 8
     pattern: int = 2_000
-    repeats: int = 1_000
     word: int = 256
     template: int = 64
     segment: int = 256

@@ -1,39 +1,87 @@
-"""Whether a model may be loaded, told from its bytes."""
+"""Whether a model may be loaded, decided from its bytes.
+
+The graph is followed operator by operator, on shapes alone: what a run costs, and what the runtime
+computes from constants while it loads the model.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
-from fala.audit.follow import follow
-from fala.audit.graph import Graph, UnsoundError
+from fala.audit.graph import Graph, Node, UnsoundError
 from fala.audit.limits import GRAPH
 from fala.audit.onnx_file import read_onnx
-from fala.audit.order import sort_nodes
+from fala.audit.operators import RULES, Inputs
 from fala.audit.ort_file import read_ort
+from fala.audit.values import Value, broadcast, compute, require_data
 from fala.errors import BundleFormatError, safe_line
 
-# Several texts of some tokens in one run, and one text of usual length.
+# Several short texts in one run, and one text of usual length.
 _RUN = 8, 24
 _USUAL = 512
-# Where the vendor says nothing, as many tokens are read as cost little enough.
+# The most tokens of a text where the vendor sets no limit.
 _MOST_TOKENS = 1 << 17
+
+_IDS = "input_ids"
+# Operators that return the ids that they take.
+_PASSING = {"Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten"}
+_EMBEDDING = {"com.microsoft.EmbedLayerNormalization", "com.microsoft.QEmbedLayerNormalization"}
 
 
 @dataclass(frozen=True)
 class Model:
-    """What is known of a model before it is loaded.
+    """The audit's result.
 
     Attributes:
-        tokens: The longest text in tokens that it may be given.
-        rows: Rows of its table of tokens; None where it cannot be told.
+        tokens: The longest text in tokens that the model may be given.
+        rows: Rows of its table of tokens; None where the audit finds none.
     """
 
     tokens: int
     rows: int | None
 
 
+@dataclass
+class Cost:
+    """The cost of one run.
+
+    Attributes:
+        most: Numbers that the largest tensor may have.
+        stored: Numbers of the model's constants.
+        largest: Numbers of its largest tensor.
+        held: Numbers of the tensors that are needed at once, results of constants included.
+        work: Multiplications, roughly.
+        rows: Rows of the smallest table in which tokens are looked up by their ids; None where
+            there is none.
+        ids: Names of the tensors that hold the tokens' ids.
+    """
+
+    most: int
+    stored: int = 0
+    largest: int = 0
+    held: int = 0
+    work: int = 0
+    rows: int | None = None
+    ids: set[str] = field(default_factory=lambda: {_IDS})
+
+
+def check_onnx(model: bytes) -> None:
+    """Check that an ONNX file can be read, and that it is all of the model.
+
+    Raises:
+        BundleFormatError: It cannot, or it holds what no encoder needs.
+        ExternalDataError: A tensor keeps its numbers outside the file.
+    """
+    with _refused():
+        read_onnx(model)
+
+
 def audit_model(model: bytes, max_length: int | None, *, ort_format: bool = False) -> Model:
-    """Follow what a model would do, on shapes alone.
+    """Follow a model's runs on shapes alone.
 
     Args:
         model: The model's bytes.
@@ -44,28 +92,34 @@ def audit_model(model: bytes, max_length: int | None, *, ort_format: bool = Fals
         BundleFormatError: It is no model; it has an operator that no encoder needs; or a run, or
             what the runtime computes from constants while loading it, would take more memory or
             time than any encoder's.
+        ExternalDataError: A tensor keeps its numbers outside an ONNX file.
     """
-    try:
+    with _refused():
         graph = read_ort(model) if ort_format else read_onnx(model)
         sort_nodes(graph)
-        found = [_cost(graph, max_length, state=False)]
+        audits = [_audit(graph, max_length, state=False)]
         if graph.optional:
-            # What a task or a writer adds may be as large as it may be, and the bounds hold.
-            found.append(_cost(graph, max_length, state=True))
+            # The bounds hold for the largest adapter and prompt, too.
+            audits.append(_audit(graph, max_length, state=True))
+    return Model(min(one.tokens for one in audits), _smallest(one.rows for one in audits))
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    try:
+        yield
     except UnsoundError as error:
         raise BundleFormatError(
             f"the model asks for more than an encoder needs, and is not loaded: {safe_line(error)}"
         ) from error
     except ValueError as error:
-        raise BundleFormatError(f"onnxruntime cannot load the model: {safe_line(error)}") from error
-    rows = [one.rows for one in found if one.rows is not None]
-    return Model(min(one.tokens for one in found), min(rows, default=None))
+        raise BundleFormatError(f"the model cannot be read: {safe_line(error)}") from error
 
 
-def _cost(graph: Graph, max_length: int | None, *, state: bool) -> Model:
-    """What a graph costs, with its optional inputs as large as they may be or left out."""
-    run = follow(graph, *_RUN, GRAPH.elements, state=state)
+def _audit(graph: Graph, max_length: int | None, *, state: bool) -> Model:
+    """Audit a graph whose optional inputs are as large as they may be, or left out."""
     usual = min(_USUAL, max_length or _USUAL)
+    run = follow(graph, *_RUN, GRAPH.elements, state=state)
     cost = follow(graph, 1, usual, GRAPH.elements, state=state)
     if cost.work > GRAPH.work * usual:
         raise UnsoundError(f"{cost.work:.2g} multiplications for a text of {usual} tokens")
@@ -80,5 +134,228 @@ def _cost(graph: Graph, max_length: int | None, *, state: bool) -> Model:
             except UnsoundError:
                 break
             tokens *= 2
-    rows = [one for one in (run.rows, cost.rows) if one is not None]
-    return Model(tokens, min(rows, default=None))
+    return Model(tokens, _smallest([run.rows, cost.rows]))
+
+
+def _smallest(rows: Iterable[int | None]) -> int | None:
+    return min((count for count in rows if count is not None), default=None)
+
+
+def follow(graph: Graph, texts: int, length: int, elements: int, *, state: bool = False) -> Cost:
+    """Follow one run.
+
+    Args:
+        graph: Its operators are sorted; see ``sort_nodes``.
+        texts: How many texts are in it.
+        length: Tokens of each.
+        elements: Numbers of the largest tensor that is allowed; a constant may have more.
+        state: Whether its optional inputs are fed the largest that they take, or nothing.
+
+    Raises:
+        UnsoundError: An operator is none of an encoder's, tensors are larger, or their size cannot
+            be computed from the lengths of texts.
+    """
+    sizes = [math.prod(tensor.dims) for tensor in graph.constants.values()]
+    # Two constants of four bits share a byte until they are unpacked.
+    cost = Cost(max(elements, 2 * max(sizes, default=0)), sum(sizes))
+    inputs = {name: Value((texts, length)) for name in graph.inputs}
+    for name, largest in graph.optional.items():
+        inputs[name] = Value(largest if state else graph.constants[name].dims)
+    follow_graph(graph, inputs, set(), cost)
+    return cost
+
+
+def follow_graph(
+    graph: Graph, outer: Mapping[str, Value], fixed: Container[str], cost: Cost
+) -> dict[str, Value]:
+    """Follow a graph, or a branch in one.
+
+    Args:
+        graph: Its operators are sorted.
+        outer: Values of its inputs, or of the names around a branch.
+        fixed: Those names of ``outer`` that depend on constants alone.
+        cost: Grows by what the graph costs.
+
+    Returns:
+        The values of all names.
+
+    Raises:
+        UnsoundError: See ``follow``.
+    """
+    constants = {
+        name: Value(tensor.dims, tensor.values())
+        for name, tensor in graph.constants.items()
+        if name not in graph.optional
+    }
+    values = {**outer, **constants}
+    constant = {name for name in outer if name in fixed} | set(constants)
+    last_use = {name: number for number, node in enumerate(graph.nodes) for name in needed(node)}
+    alive = cost.held
+    for number, node in enumerate(graph.nodes):
+        inputs = [values[name] if name else None for name in node.inputs]
+        try:
+            if node.operator == "If":
+                outputs = _branches(node, inputs, values, constant, cost)
+            else:
+                outputs = _outputs(node, inputs)
+        except UnsoundError as error:
+            raise UnsoundError(f"{node.operator!r:.60}: {error}") from error
+        except (ValueError, IndexError, TypeError, OverflowError, ArithmeticError) as error:
+            raise UnsoundError(f"{node.operator!r:.60} cannot be followed: {error}") from error
+        _charge(node, inputs, outputs, cost)
+        _note_table(node, values, cost)
+        names = needed(node)
+        folded = names <= constant
+        for position, name in enumerate(filter(None, node.outputs)):
+            values[name] = outputs[min(position, len(outputs) - 1)]
+            alive += values[name].elements
+            if folded:
+                constant.add(name)
+        cost.held = max(cost.held, alive)
+        # What the runtime computes from constants while it loads a model stays.
+        alive -= sum(
+            values[name].elements
+            for name in names
+            if last_use[name] == number and name not in constant and name not in outer
+        )
+    if cost.held > max(2 * cost.most, 4 * cost.stored):
+        raise UnsoundError(f"tensors of {cost.held} numbers are needed at once")
+    if missing := [name for name in graph.outputs if name not in values]:
+        raise UnsoundError(f"{missing[0]!r:.60} is an output and defined nowhere")
+    return values
+
+
+def _outputs(node: Node, inputs: Inputs) -> list[Value]:
+    rule = RULES.get(node.operator)
+    if rule is None:
+        raise UnsoundError("an operator that no encoder needs")
+    outputs = rule(node, inputs)
+    if not outputs:
+        raise UnsoundError("an operator without outputs")
+    if outputs[0].data is None and outputs[0].elements <= GRAPH.small:
+        outputs[0] = Value(outputs[0].shape, compute(node, inputs, outputs[0].shape))
+    return outputs
+
+
+def _branches(
+    node: Node, inputs: Inputs, values: Mapping[str, Value], fixed: Container[str], cost: Cost
+) -> list[Value]:
+    """Follow both branches; an output has the larger of their shapes."""
+    ends = []
+    for name in ("then_branch", "else_branch"):
+        branch = node.attributes.get(name)
+        if not isinstance(branch, Graph) or len(branch.outputs) != len(node.outputs):
+            raise UnsoundError("a branch is missing")
+        branch_values = follow_graph(branch, values, fixed, cost)
+        ends.append([branch_values[name] for name in branch.outputs])
+    condition = inputs[0] if inputs else None
+    if condition is not None and condition.data is not None and condition.data.size == 1:
+        return ends[0 if bool(require_data(condition, "").reshape(-1)[0]) else 1]
+    return [Value(broadcast([one.shape, other.shape])) for one, other in zip(*ends, strict=True)]
+
+
+def _charge(node: Node, inputs: Inputs, outputs: list[Value], cost: Cost) -> None:
+    """Add an operator's work; refuse a tensor that is too large."""
+    largest = max(value.elements for value in outputs)
+    if largest > cost.most:
+        shape = max(outputs, key=lambda value: value.elements).shape
+        raise UnsoundError(
+            f"{node.operator!r:.60} makes a tensor of {'x'.join(map(str, shape[:8]))} numbers"
+        )
+    cost.largest = max(cost.largest, largest)
+    work = max(largest, *(value.elements for value in inputs if value is not None), 0)
+    if any(word in node.operator for word in ("MatMul", "Gemm", "Attention")):
+        # The inner length: the first factor's last axis, or its other one if it is transposed.
+        left = inputs[0].shape if inputs and inputs[0] is not None else ()
+        work = largest * max(left[-2:] if node.attributes.get("transA") else left[-1:], default=1)
+    elif node.operator == "Conv" and len(inputs) > 1 and inputs[1] is not None:
+        work = largest * math.prod(inputs[1].shape[1:])
+    cost.work += work
+
+
+def _note_table(node: Node, values: Mapping[str, Value], cost: Cost) -> None:
+    """Note the rows of a table in which an operator looks tokens up."""
+    if not node.inputs or not node.outputs:
+        return
+    table = ""
+    if node.operator in _PASSING and node.inputs[0] in cost.ids:
+        cost.ids.add(node.outputs[0])
+    elif node.operator in _EMBEDDING and node.inputs[0] in cost.ids and len(node.inputs) > 2:
+        table = node.inputs[2]
+    elif (
+        node.operator == "Gather" and node.attributes.get("axis", 0) == 0
+        and len(node.inputs) > 1 and node.inputs[1] in cost.ids
+    ):  # fmt: skip
+        table = node.inputs[0]
+    if table and values[table].shape:
+        cost.rows = _smallest([cost.rows, values[table].shape[0]])
+
+
+def sort_nodes(graph: Graph, outer: Container[str] = ()) -> None:
+    """Sort the operators of a graph, and of the branches in it, so that inputs come first.
+
+    Args:
+        graph: The graph.
+        outer: Names that the graph around it defines.
+
+    Raises:
+        UnsoundError: A name is defined twice, or nowhere, or by what needs it.
+    """
+    defined = {*graph.constants, *graph.inputs}
+    makers: dict[str, int] = {}
+    for number, node in enumerate(graph.nodes):
+        for name in filter(None, node.outputs):
+            if name in makers or name in defined:
+                raise UnsoundError(f"{name!r:.60} is defined twice")
+            makers[name] = number
+    waiting, after = [0] * len(graph.nodes), defaultdict(list)
+    for number, node in enumerate(graph.nodes):
+        for name in needed(node):
+            if name in makers:
+                waiting[number] += 1
+                after[makers[name]].append(number)
+            elif name not in defined and name not in outer:
+                raise UnsoundError(f"{name!r:.60} is used and defined nowhere")
+    ready = [number for number, count in enumerate(waiting) if not count][::-1]
+    order: list[Node] = []
+    while ready:
+        number = ready.pop()
+        order.append(graph.nodes[number])
+        for following in after[number]:
+            waiting[following] -= 1
+            if not waiting[following]:
+                ready.append(following)
+    if len(order) != len(graph.nodes):
+        raise UnsoundError("an operator takes its own output")
+    graph.nodes = order
+    names = _Names(outer, defined, makers)
+    for branch in graph.branches():
+        sort_nodes(branch, names)
+
+
+def needed(node: Node) -> set[str]:
+    """Names that an operator takes, its branches included."""
+    names = {name for name in node.inputs if name}
+    for value in node.attributes.values():
+        if isinstance(value, Graph):
+            names |= _free(value)
+    return names
+
+
+def _free(graph: Graph) -> set[str]:
+    """Names that a branch takes from around it."""
+    used, defined = set(graph.outputs), {*graph.constants, *graph.inputs}
+    for node in graph.nodes:
+        used |= needed(node)
+        defined.update(node.outputs)
+    return used - defined
+
+
+class _Names:
+    """The names of several containers, without a copy for each of many branches."""
+
+    def __init__(self, *containers: Container[str]) -> None:
+        self._containers = containers
+
+    def __contains__(self, name: object) -> bool:
+        return any(name in container for container in self._containers)

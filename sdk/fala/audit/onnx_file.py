@@ -1,21 +1,39 @@
-"""A graph from an ONNX file, without the onnx package (field numbers from onnx.proto3)."""
+"""Reads the graph of an ONNX file, without the onnx package.
+
+An ONNX file is a protocol buffer: messages of numbered fields. The field numbers are those of
+onnx.proto3.
+"""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from fala.audit.graph import Declared, Graph, Node, Tensor, UnsoundError
 from fala.audit.limits import GRAPH
-from fala.audit.wire import BYTES, FIXED32, VARINT, Wire, signed, varints
+from fala.errors import ExternalDataError
 
-_GRAPH, _TRAINING, _FUNCTIONS = 7, 20, 25
+#: Fields of one file, in all its messages: some fifty for each of 20,000 operators.
+MOST_FIELDS = 1_000_000
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_LONGEST_LIST = 1 << 16  # bytes of a list of varints that is decoded
 _DIMENSIONS = 8
-# Fields of a tensor that list its numbers, with the bytes of each; None for varints.
-_LISTS = {4: 4, 5: None, 7: None, 10: 8, 11: None}
+
+_GRAPH, _TRAINING, _FUNCTIONS = 7, 20, 25  # of a model
+# Fields of a tensor that list its numbers: the wire type of a number that stands alone, and its
+# bytes; None for varints.
+_LISTS = {
+    4: (_FIXED32, 4), 5: (_VARINT, None), 7: (_VARINT, None), 10: (_FIXED64, 8),
+    11: (_VARINT, None),
+}  # fmt: skip
+# Types of an attribute: f, i, s, t, g, floats, ints, strings.
+_FLOAT, _INT, _STRING, _TENSOR, _SUBGRAPH, _FLOATS, _INTS, _STRINGS = range(1, 9)
+
+Field = tuple[int, int, "int | memoryview"]
 
 
 def read_onnx(model: bytes) -> Graph:
@@ -25,198 +43,211 @@ def read_onnx(model: bytes) -> Graph:
         model: The bytes of a ``ModelProto``.
 
     Raises:
+        ExternalDataError: A tensor keeps its numbers outside the file, where no digest covers them
+            and a path could name any file of the device.
         UnsoundError: It holds functions, or more than any encoder does.
         ValueError: It is no ONNX file.
     """
-    graphs, reader = [], Wire()
+    reader, graphs = _Reader(), []
     for number, wire, value in reader.fields(memoryview(model)):
         if number in (_TRAINING, _FUNCTIONS):
-            # Functions are written out before a model runs; each may call the next one twice.
+            # The runtime inlines functions, and each may call the next one twice.
             raise UnsoundError("the model defines functions or training of its own")
-        if number == _GRAPH and wire == BYTES:
+        if number == _GRAPH and wire == _BYTES and isinstance(value, memoryview):
             graphs.append(value)
-    if len(graphs) != 1 or not isinstance(graphs[0], memoryview):
+    if len(graphs) != 1:
         raise ValueError(f"not an ONNX model: it holds {len(graphs)} graphs")
-    graph = _graph(graphs[0], reader, [0, 0], 0)
-    graph.part()
+    graph = reader.graph(graphs[0], 0)
+    graph.split_inputs()
     return graph
 
 
-def _graph(data: memoryview, reader: Wire, counted: list[int], depth: int) -> Graph:
-    """A graph; ``counted`` are the operators and constants met so far, in all graphs."""
-    if depth > GRAPH.depth:
-        raise UnsoundError("graphs nested too deeply")
-    graph = Graph()
-    for number, wire, value in reader.fields(data):
-        if wire != BYTES or not isinstance(value, memoryview):
-            continue
-        if number == 1:
-            _count(counted, 0, GRAPH.nodes, "operators")
-            graph.nodes.append(_node(value, reader, counted, depth))
-        elif number == 5:
-            _count(counted, 1, GRAPH.constants, "constants")
-            name, tensor = _tensor(value, reader)
-            if name in graph.constants:
-                raise UnsoundError("a constant is defined twice")
-            tensor.check(f"the constant {name!r:.60}")
-            graph.constants[name] = tensor
-        elif number == 11:
-            name = _name(value, reader)
-            graph.inputs.append(name)
-            graph.declared[name] = _declared(value, reader)
-        elif number == 12:
-            graph.outputs.append(_name(value, reader))
-        elif number == 15:
-            raise UnsoundError("the model holds sparse constants")
-    graph.inputs = [name for name in graph.inputs if name not in graph.constants]
-    return graph
+class _Reader:
+    """Reads the messages of one file, with bounds on all of them together."""
 
+    def __init__(self) -> None:
+        self._fields = self._nodes = self._constants = 0
 
-def _count(counted: list[int], place: int, limit: int, what: str) -> None:
-    counted[place] += 1
-    if counted[place] > limit:
-        raise UnsoundError(f"the model has more than {limit} {what}")
+    def fields(self, data: memoryview) -> Iterator[Field]:
+        """Yield a message's fields: number, wire type, and a whole number or bytes in place.
 
+        Raises:
+            ValueError: It is no message, or there are too many fields.
+        """
+        for field in _fields(data):
+            self._fields += 1
+            if self._fields > MOST_FIELDS:
+                raise ValueError(f"more than {MOST_FIELDS} fields")
+            yield field
 
-def _name(data: memoryview, reader: Wire) -> str:
-    name = ""
-    for number, wire, value in reader.fields(data):
-        if number == 1 and wire == BYTES:
-            name = _text(value)
-    return name
+    def graph(self, data: memoryview, depth: int) -> Graph:
+        """Read a graph that lies inside ``depth`` others."""
+        if depth > GRAPH.depth:
+            raise UnsoundError("graphs nested too deeply")
+        graph = Graph()
+        for number, value in self._messages(data):
+            if number == 1:
+                self._nodes += 1
+                if self._nodes > GRAPH.nodes:
+                    raise UnsoundError(f"the model has more than {GRAPH.nodes} operators")
+                graph.nodes.append(self._node(value, depth))
+            elif number == 5:
+                self._constants += 1
+                if self._constants > GRAPH.constants:
+                    raise UnsoundError(f"the model has more than {GRAPH.constants} constants")
+                graph.add_constant(*self._tensor(value))
+            elif number == 11:
+                name = self._name(value)
+                graph.inputs.append(name)
+                graph.declared[name] = self._declared(value)
+            elif number == 12:
+                graph.outputs.append(self._name(value))
+            elif number == 15:
+                raise UnsoundError("the model holds sparse constants")
+        graph.inputs = [name for name in graph.inputs if name not in graph.constants]
+        return graph
 
+    def _messages(self, data: memoryview) -> Iterator[tuple[int, memoryview]]:
+        """Yield only the fields that hold bytes."""
+        for number, wire, value in self.fields(data):
+            if wire == _BYTES and isinstance(value, memoryview):
+                yield number, value
 
-def _declared(data: memoryview, reader: Wire) -> Declared:
-    """The type and shape of an input: messages in messages."""
-    kinds, shapes = [], []
-    for tensor in _inner(_inner([data], 2, reader), 1, reader):
-        for number, _, value in reader.fields(tensor):
-            if number == 1 and isinstance(value, int):
-                kinds.append(value)
-            elif number == 2 and isinstance(value, memoryview):
-                shapes.append(value)
-    if len(kinds) != 1 or len(shapes) != 1:  # other readers would merge several
-        return Declared(0, None)
-    lengths: list[int | None] = []
-    for axis in _inner(shapes, 1, reader):
-        length = None
-        for number, _, value in reader.fields(axis):
-            if number in (1, 2):
-                length = signed(value) if number == 1 and isinstance(value, int) else None
-        lengths.append(length)
-    return Declared(kinds[0], tuple(lengths))
+    def _inner(self, messages: Sequence[memoryview], wanted: int) -> list[memoryview]:
+        """The messages in one field of several messages."""
+        return [
+            value for data in messages for number, value in self._messages(data) if number == wanted
+        ]
 
+    def _name(self, data: memoryview) -> str:
+        names = self._inner([data], 1)
+        return _text(names[-1]) if names else ""
 
-def _inner(messages: Sequence[memoryview], wanted: int, reader: Wire) -> list[memoryview]:
-    """The messages in a field of some messages."""
-    return [
-        value for message in messages for number, _, value in reader.fields(message)
-        if number == wanted and isinstance(value, memoryview)
-    ]  # fmt: skip
+    def _declared(self, data: memoryview) -> Declared:
+        """The type and shape of an input: messages in messages."""
+        kinds, shapes = [], []
+        for tensor in self._inner(self._inner([data], 2), 1):
+            for number, _, value in self.fields(tensor):
+                if number == 1 and isinstance(value, int):
+                    kinds.append(value)
+                elif number == 2 and isinstance(value, memoryview):
+                    shapes.append(value)
+        if len(kinds) != 1 or len(shapes) != 1:  # other readers would merge several
+            return Declared(0, None)
+        lengths: list[int | None] = []
+        for axis in self._inner(shapes, 1):
+            length = None
+            for number, _, value in self.fields(axis):
+                if number in (1, 2):  # a number or a name
+                    length = _signed(value) if number == 1 and isinstance(value, int) else None
+            lengths.append(length)
+        return Declared(kinds[0], tuple(lengths))
 
+    def _node(self, data: memoryview, depth: int) -> Node:
+        node, domain = Node(), ""
+        for count, (number, value) in enumerate(self._messages(data)):
+            if count == GRAPH.arguments:
+                raise UnsoundError(
+                    f"an operator has more than {GRAPH.arguments} inputs and outputs"
+                )
+            if number == 1:
+                node.inputs.append(_text(value))
+            elif number == 2:
+                node.outputs.append(_text(value))
+            elif number == 4:
+                node.operator = _text(value)
+            elif number == 7:
+                domain = _text(value)
+            elif number == 5:
+                name, setting = self._attribute(value, depth)
+                if name in node.attributes:
+                    raise UnsoundError(f"an operator has the attribute {name!r:.60} twice")
+                node.attributes[name] = setting
+        if domain not in ("", "ai.onnx"):
+            node.operator = f"{domain}.{node.operator}"
+        return node
 
-def _node(data: memoryview, reader: Wire, counted: list[int], depth: int) -> Node:
-    node, domain, arguments = Node(), "", 0
-    for number, wire, value in reader.fields(data):
-        if wire != BYTES or not isinstance(value, memoryview):
-            continue
-        arguments += 1
-        if arguments > GRAPH.arguments:
-            raise UnsoundError(f"an operator has more than {GRAPH.arguments} inputs and outputs")
-        if number == 1:
-            node.inputs.append(_text(value))
-        elif number == 2:
-            node.outputs.append(_text(value))
-        elif number == 4:
-            node.operator = _text(value)
-        elif number == 7:
-            domain = _text(value)
-        elif number == 5:
-            name, setting = _attribute(value, reader, counted, depth)
-            if name in node.attributes:
-                raise UnsoundError(f"an operator has the attribute {name!r:.60} twice")
-            node.attributes[name] = setting
-    if domain not in ("", "ai.onnx"):
-        node.operator = f"{domain}.{node.operator}"
-    return node
-
-
-def _attribute(data: memoryview, reader: Wire, counted: list[int], depth: int) -> tuple[str, Any]:
-    # In ONNX's order: f, i, s, t, g, and lists of them. Only what the type names counts.
-    name, kind = "", 0
-    found: dict[int, Any] = {1: 0.0, 2: 0, 3: b"", 6: [], 7: [], 8: []}
-    for number, wire, value in reader.fields(data):
-        if number == 1 and wire == BYTES:
-            name = _text(value)
-        elif number == 20 and wire == VARINT and isinstance(value, int):
-            kind = value
-        elif number in (5, 6, 9, 10, 11, 14, 21, 22, 23, 15):
-            if number == 9:  # texts, which no rule looks at
-                found[8].append(value)
-            elif number in (5, 6) and number - 1 not in found and isinstance(value, memoryview):
-                if number == 5:
-                    tensor = _tensor(value, reader)[1]
-                    tensor.check(f"the attribute {name!r:.60}")
-                    found[4] = tensor
-                else:
-                    found[5] = _graph(value, reader, counted, depth + 1)
-            else:
+    def _attribute(self, data: memoryview, depth: int) -> tuple[str, Any]:
+        """An attribute's name and value; of its fields only the one that its type names counts."""
+        name, kind = "", 0
+        values: dict[int, Any] = {_FLOAT: 0.0, _INT: 0, _STRING: b"", _STRINGS: []}
+        values |= {_FLOATS: [], _INTS: []}
+        for number, wire, value in self.fields(data):
+            if isinstance(value, int):
+                if number == 20:
+                    kind = value
+                elif number == 3:
+                    values[_INT] = _signed(value)
+                elif number == 8:
+                    values[_INTS].append(_signed(value))
+            elif wire == _FIXED32:
+                if number == 2:
+                    values[_FLOAT] = struct.unpack("<f", value)[0]
+                elif number == 7:
+                    values[_FLOATS] += struct.unpack("<f", value)
+            elif wire != _BYTES:
+                continue
+            elif number == 1:
+                name = _text(value)
+            elif number == 4:
+                values[_STRING] = bytes(value)
+            elif number == 5 and _TENSOR not in values:
+                values[_TENSOR] = self._tensor(value)[1]
+                values[_TENSOR].check(f"the attribute {name!r:.60}")
+            elif number == 6 and _SUBGRAPH not in values:
+                values[_SUBGRAPH] = self.graph(value, depth + 1)
+            elif number in (7, 8):
+                if len(value) > 8 * GRAPH.small:
+                    raise ValueError("a list of numbers is too long")
+                kind_of_list, size = (_FLOATS, 4) if number == 7 else (_INTS, None)
+                values[kind_of_list] += _listed(size, value)
+            elif number in (5, 6, 10, 11, 14, 15, 22, 23):
                 raise UnsoundError("an attribute of a kind that no encoder has")
-        elif number == 2 and wire == FIXED32 and isinstance(value, memoryview):
-            found[1] = struct.unpack("<f", value)[0]
-        elif number == 3 and wire == VARINT and isinstance(value, int):
-            found[2] = signed(value)
-        elif number == 4 and isinstance(value, memoryview):
-            found[3] = bytes(value)
-        elif number in (7, 8):
-            found[number - 1] += _numbers(wire, value, real=number == 7)
-    return name, found.get(kind)
+        return name, values.get(kind)
+
+    def _tensor(self, data: memoryview) -> tuple[str, Tensor]:
+        name, tensor = "", Tensor()
+        dims: list[int] = []
+        count = 0
+        numbers: list[float] = []
+        for number, wire, value in self.fields(data):
+            if (number == 13 and wire == _BYTES) or (number == 14 and value):
+                raise ExternalDataError(
+                    "the ONNX model keeps weights outside its own file; export it as a single file"
+                )
+            if number in _LISTS and wire in (_BYTES, _LISTS[number][0]):
+                size = _LISTS[number][1]
+                count += _list_length(size, value)
+                if count <= GRAPH.small:
+                    numbers += _listed(size, value)
+            elif isinstance(value, int):
+                if number == 1:
+                    dims.append(_signed(value))
+                elif number == 2:
+                    tensor.kind = value
+            elif wire != _BYTES:
+                continue
+            elif number == 1:
+                dims += _varints(value)
+            elif number == 8:
+                name = _text(value)
+            elif number == 9:
+                tensor.raw = value
+            elif number in (3, 6):
+                raise UnsoundError("a constant of texts, or in parts")
+        if len(dims) > _DIMENSIONS:
+            raise UnsoundError(f"a constant of more than {_DIMENSIONS} dimensions")
+        tensor.dims = tuple(dims)
+        # Readers differ where both raw and listed numbers are there; the tensor's check refuses it.
+        if count or tensor.raw is None:
+            tensor.listed, tensor.numbers = count, numbers
+        return name, tensor
 
 
-def _numbers(wire: int, value: int | memoryview, *, real: bool) -> Sequence[float]:
-    if isinstance(value, int):
-        return [value]
-    if len(value) > 8 * GRAPH.small:
-        raise ValueError("a list of numbers is too long")
-    if real:
-        listed: list[float] = np.frombuffer(value, "<f4").tolist()
-        return listed
-    return varints(value) if wire == BYTES else [int.from_bytes(value, "little")]
-
-
-def _tensor(data: memoryview, reader: Wire) -> tuple[str, Tensor]:
-    name, tensor = "", Tensor()
-    dims: list[int] = []
-    counts, listed = [0], []
-    for number, wire, value in reader.fields(data):
-        if number == 1:
-            dims += [signed(value)] if isinstance(value, int) else varints(value)
-        elif number == 2 and isinstance(value, int):
-            tensor.kind = value
-        elif number == 8 and wire == BYTES:
-            name = _text(value)
-        elif number == 9 and isinstance(value, memoryview):
-            tensor.raw = value
-        elif number in _LISTS:
-            counts.append(_listed(number, value))
-            if sum(counts) <= GRAPH.small:
-                listed += _values(number, value)
-        elif number in (3, 6, 13):
-            raise UnsoundError("a constant of texts, in parts, or outside the file")
-    if len(dims) > _DIMENSIONS:
-        raise UnsoundError(f"a constant of more than {_DIMENSIONS} dimensions")
-    tensor.dims = tuple(dims)
-    # Another reader may take either where both are given: then the tensor's check refuses it.
-    if sum(counts) or tensor.raw is None:
-        tensor.listed, tensor.numbers = sum(counts), listed
-    return name, tensor
-
-
-def _listed(number: int, value: int | memoryview) -> int:
-    """How many numbers a field of a tensor lists."""
+def _list_length(size: int | None, value: int | memoryview) -> int:
+    """How many numbers of ``size`` bytes (None: varints) a field of a tensor lists."""
     if isinstance(value, int):
         return 1
-    size = _LISTS[number]
     if size is None:
         return int(np.count_nonzero(np.frombuffer(value, np.uint8) < 0x80))
     if len(value) % size:
@@ -224,15 +255,68 @@ def _listed(number: int, value: int | memoryview) -> int:
     return len(value) // size
 
 
-def _values(number: int, value: int | memoryview) -> list[float]:
+def _listed(size: int | None, value: int | memoryview) -> Sequence[float]:
+    """The numbers that a field lists."""
     if isinstance(value, int):
-        return [signed(value)]
-    size = _LISTS[number]
+        return [_signed(value)]
     if size is None:
-        return [*varints(value)]
-    found: list[float] = np.frombuffer(value, f"<f{size}").tolist()
-    return found
+        return _varints(value)
+    numbers: list[float] = np.frombuffer(value, f"<f{size}").tolist()
+    return numbers
 
 
-def _text(value: int | memoryview) -> str:
-    return bytes(value).decode("utf-8", "replace") if isinstance(value, memoryview) else ""
+def _fields(data: memoryview) -> Iterator[Field]:
+    position, end = 0, len(data)
+    while position < end:
+        key, position = _varint(data, position)
+        if key >> 32:
+            # Other readers drop the upper bits and would see a field that this one skips.
+            raise ValueError("a field's number is too large")
+        number, wire = key >> 3, key & 7
+        if wire == _VARINT:
+            value, position = _varint(data, position)
+            yield number, wire, value
+            continue
+        if wire == _BYTES:
+            length, position = _varint(data, position)
+        elif wire in (_FIXED64, _FIXED32):
+            length = 8 if wire == _FIXED64 else 4
+        else:
+            raise ValueError(f"unknown wire type {wire}")
+        if position + length > end:
+            raise ValueError("a field runs past the end")
+        yield number, wire, data[position : position + length]
+        position += length
+
+
+def _varints(data: memoryview) -> list[int]:
+    """The signed numbers of a packed field."""
+    if len(data) > _LONGEST_LIST:
+        raise ValueError("a list of numbers is too long")
+    numbers, position = [], 0
+    while position < len(data):
+        value, position = _varint(data, position)
+        numbers.append(_signed(value))
+    return numbers
+
+
+def _varint(data: memoryview, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if position >= len(data) or shift > 63:
+            raise ValueError("a number runs past the end")
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+
+
+def _signed(value: int) -> int:
+    """A varint as the signed number of 64 bits that it stands for."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _text(value: memoryview) -> str:
+    return bytes(value).decode("utf-8", "replace")

@@ -1,23 +1,313 @@
-"""The operators that an encoder may be made of, and the shape of what each gives.
+"""The operators that an encoder may be made of, and the shapes of their outputs.
 
-Standard ones, and those of com.microsoft that onnxruntime's own tools put in their place. What is
-not here is refused: loops, scans, sequences, random numbers, strings, training, other domains.
+Standard ones, and those of com.microsoft that onnxruntime's own tools put in their place. All
+others are refused: loops, scans, sequences, random numbers, strings, training, other domains.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
-from fala.audit.graph import Node, UnsoundError
-from fala.audit.layouts import LAYOUTS, sized
-from fala.audit.taking import Inputs, Rule, at, axes_of, axis_of, first, number, numbers
-from fala.audit.values import Shape, Value, broadcast, wholes
+import numpy as np
+
+from fala.audit.graph import Node, Tensor, UnsoundError
+from fala.audit.limits import GRAPH
+from fala.audit.values import Array, Shape, Value, broadcast, require_data, require_integers
+
+Inputs = Sequence[Value | None]
+Rule = Callable[[Node, Inputs], list[Value]]
+
+
+def input_at(inputs: Inputs, number: int) -> Value:
+    """One of an operator's inputs.
+
+    Raises:
+        UnsoundError: It is left out.
+    """
+    value = optional_at(inputs, number)
+    if value is None:
+        raise UnsoundError("an operator lacks an input")
+    return value
+
+
+def optional_at(inputs: Inputs, number: int) -> Value | None:
+    """One of an operator's inputs; None where it is left out."""
+    return inputs[number] if number < len(inputs) else None
+
+
+def integers_at(inputs: Inputs, number: int, what: str) -> list[int]:
+    """The numbers of an input that decides about a shape.
+
+    Raises:
+        UnsoundError: It is left out, or depends on the text.
+    """
+    return require_integers(input_at(inputs, number), what)
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """An axis of a tensor, counted from its first.
+
+    Raises:
+        UnsoundError: The tensor has no such axis.
+    """
+    if not -rank <= axis < max(rank, 1):
+        raise UnsoundError("an axis that a tensor does not have")
+    return axis % rank if rank else 0
+
+
+def integer(node: Node, name: str, default: int) -> int:
+    """An attribute that is a whole number."""
+    value = node.attributes.get(name, default)
+    return int(value) if isinstance(value, int) else default
+
+
+def integers(node: Node, name: str) -> list[int] | None:
+    """An attribute that is a list of whole numbers; None where it is left out."""
+    value = node.attributes.get(name)
+    return [int(one) for one in value] if isinstance(value, list) else None
+
+
+def axes_of(node: Node, inputs: Inputs, rank: int) -> list[int] | None:
+    """The axes that an operator reduces or removes, by its attributes or its second input."""
+    listed = integers(node, "axes")
+    if listed is None and optional_at(inputs, 1) is not None:
+        listed = integers_at(inputs, 1, "an operator's axes")
+    return None if listed is None else [axis_of(axis, rank) for axis in listed]
+
+
+def _shape(node: Node, inputs: Inputs) -> list[Value]:
+    shape = input_at(inputs, 0).shape
+    part = shape[integer(node, "start", 0) : integer(node, "end", len(shape))]
+    return [Value((len(part),), np.array(part, dtype=np.int64))]
+
+
+def _size(node: Node, inputs: Inputs) -> list[Value]:
+    return [Value((), np.array(input_at(inputs, 0).elements))]
+
+
+def _constant(node: Node, inputs: Inputs) -> list[Value]:
+    for name, value in node.attributes.items():
+        if name == "value" and isinstance(value, Tensor):
+            return [Value(value.dims, value.values())]
+        if name in ("value_int", "value_float"):
+            return [Value((), np.array(value))]
+        if name in ("value_ints", "value_floats") and isinstance(value, list):
+            return [Value((len(value),), np.array(value))]
+    raise UnsoundError("a constant of a kind that no encoder has")
+
+
+def _gather(node: Node, inputs: Inputs) -> list[Value]:
+    data, indices = input_at(inputs, 0), input_at(inputs, 1)
+    axis = axis_of(integer(node, "axis", 0), len(data.shape))
+    shape = data.shape[:axis] + indices.shape + data.shape[axis + 1 :]
+    taken: Array | None = None
+    if data.data is not None and indices.data is not None and math.prod(shape) <= GRAPH.small:
+        taken = np.take(data.data, indices.data.astype(np.int64), axis=axis)
+    return [Value(shape, taken)]
+
+
+def _gather_elements(node: Node, inputs: Inputs) -> list[Value]:
+    return [Value(input_at(inputs, 1).shape)]
+
+
+def _gather_nd(node: Node, inputs: Inputs) -> list[Value]:
+    data, indices = input_at(inputs, 0).shape, input_at(inputs, 1).shape
+    if not indices or integer(node, "batch_dims", 0) < 0:
+        raise UnsoundError("indices without a shape")
+    return [Value(indices[:-1] + data[integer(node, "batch_dims", 0) + indices[-1] :])]
+
+
+def _reshape(node: Node, inputs: Inputs) -> list[Value]:
+    data = input_at(inputs, 0)
+    shape = integers_at(inputs, 1, "a shape")
+    if not integer(node, "allowzero", 0):
+        shape = [
+            data.shape[axis] if length == 0 and axis < len(data.shape) else length
+            for axis, length in enumerate(shape)
+        ]
+    if -1 in shape:
+        rest = math.prod(length for length in shape if length != -1)
+        shape[shape.index(-1)] = data.elements // rest if rest else 0
+    if any(length < 0 for length in shape):
+        raise UnsoundError("a negative length")
+    if math.prod(shape) > max(data.elements, 1):
+        raise UnsoundError("a tensor that is reshaped to a larger one")
+    return [_reshaped(data, tuple(shape))]
+
+
+def _reshaped(data: Value, shape: Shape) -> Value:
+    """A tensor in another shape, with its numbers where they fit it."""
+    if data.data is None or data.data.size != math.prod(shape):
+        return Value(shape)
+    return Value(shape, data.data.reshape(shape))
+
+
+def _flatten(node: Node, inputs: Inputs) -> list[Value]:
+    shape = input_at(inputs, 0).shape
+    axis = integer(node, "axis", 1)
+    return [Value((math.prod(shape[:axis]), math.prod(shape[axis:])))]
+
+
+def _transpose(node: Node, inputs: Inputs) -> list[Value]:
+    data = input_at(inputs, 0)
+    order = integers(node, "perm") or list(range(len(data.shape)))[::-1]
+    if sorted(order) != list(range(len(data.shape))):
+        raise UnsoundError("axes in no order")
+    shape = tuple(data.shape[axis] for axis in order)
+    return [Value(shape, None if data.data is None else data.data.transpose(order))]
+
+
+def _concat(node: Node, inputs: Inputs) -> list[Value]:
+    values = [value for value in inputs if value is not None]
+    shapes = [value.shape for value in values]
+    if not shapes or len({len(shape) for shape in shapes}) != 1:
+        raise UnsoundError("tensors of several ranks put together")
+    axis = axis_of(integer(node, "axis", 0), len(shapes[0]))
+    shape = list(broadcast(shapes))
+    shape[axis] = sum(one[axis] for one in shapes)
+    arrays = [value.data for value in values if value.data is not None]
+    whole = len(arrays) == len(values) and math.prod(shape) <= GRAPH.small
+    return [Value(tuple(shape), np.concatenate(arrays, axis=axis) if whole else None)]
+
+
+def _split(node: Node, inputs: Inputs) -> list[Value]:
+    data = input_at(inputs, 0)
+    axis = axis_of(integer(node, "axis", 0), len(data.shape))
+    sizes = integers(node, "split")
+    if sizes is None and optional_at(inputs, 1) is not None:
+        sizes = integers_at(inputs, 1, "the sizes of parts")
+    if sizes is None:
+        count = len(node.outputs)
+        sizes = [-(-data.shape[axis] // count)] * count
+    if any(size < 0 for size in sizes):
+        raise UnsoundError("a negative length")
+    parts, start = [], 0
+    for size in sizes:
+        shape = (*data.shape[:axis], min(size, data.shape[axis]), *data.shape[axis + 1 :])
+        part = None
+        if data.data is not None:
+            part = np.take(data.data, range(start, min(start + size, data.shape[axis])), axis=axis)
+        parts.append(Value(shape, part if part is not None and part.shape == shape else None))
+        start += size
+    return parts
+
+
+def _slice(node: Node, inputs: Inputs) -> list[Value]:
+    data = input_at(inputs, 0)
+    parts: list[list[int] | None]
+    if "starts" in node.attributes:
+        parts = [integers(node, name) for name in ("starts", "ends", "axes")] + [None]
+    else:
+        if any(value is not None and value.data is None for value in inputs[1:]):
+            return [Value(data.shape)]  # the ends depend on the text; a slice is never longer
+        parts = [
+            None if optional_at(inputs, number) is None else integers_at(inputs, number, "a part")
+            for number in (1, 2, 3, 4)
+        ]
+    starts, ends = parts[0] or [], parts[1] or []
+    axes = parts[2] if parts[2] is not None else list(range(len(starts)))
+    steps = parts[3] if parts[3] is not None else [1] * len(starts)
+    shape, slices = list(data.shape), [slice(None)] * len(data.shape)
+    for start, end, listed, step in zip(starts, ends, axes, steps, strict=True):
+        axis = axis_of(listed, len(shape))
+        if step == 0:
+            raise UnsoundError("steps of no length")
+        length = data.shape[axis]
+        # ONNX writes "from the start, backwards" as an end far below 0, which Python reads alike.
+        chosen = slice(start, None if step < 0 and end < -length else end, step)
+        slices[axis] = chosen
+        shape[axis] = len(range(length)[chosen])
+    return [Value(tuple(shape), None if data.data is None else data.data[tuple(slices)])]
+
+
+def _squeeze(node: Node, inputs: Inputs) -> list[Value]:
+    data = input_at(inputs, 0)
+    axes = axes_of(node, inputs, len(data.shape))
+    if axes is None:
+        axes = [axis for axis, length in enumerate(data.shape) if length == 1]
+    shape = tuple(length for axis, length in enumerate(data.shape) if axis not in axes)
+    return [_reshaped(data, shape)]
+
+
+def _unsqueeze(node: Node, inputs: Inputs) -> list[Value]:
+    data = input_at(inputs, 0)
+    listed = integers(node, "axes")
+    listed = integers_at(inputs, 1, "a shape") if listed is None else listed
+    rank = len(data.shape) + len(listed)
+    axes = {axis_of(axis, rank) for axis in listed}
+    lengths = iter(data.shape)
+    if len(axes) != len(listed):
+        raise UnsoundError("an axis twice")
+    return [_reshaped(data, tuple(1 if axis in axes else next(lengths) for axis in range(rank)))]
+
+
+def _sized(shape: Sequence[int]) -> Shape:
+    """A shape that a graph asks for.
+
+    Raises:
+        UnsoundError: It is larger than anything that an encoder needs.
+    """
+    if any(length < 0 for length in shape) or math.prod(shape) > GRAPH.long_elements:
+        raise UnsoundError(f"a tensor of {'x'.join(str(length) for length in shape[:8])} numbers")
+    return tuple(shape)
+
+
+def _expand(node: Node, inputs: Inputs) -> list[Value]:
+    data = input_at(inputs, 0)
+    wanted = [abs(length) for length in integers_at(inputs, 1, "a shape")]
+    shape = broadcast([data.shape, _sized(wanted)])
+    if data.data is None or math.prod(shape) > GRAPH.small or not _fits(data.data.shape, shape):
+        return [Value(shape, None)]
+    return [Value(shape, np.broadcast_to(data.data, shape))]
+
+
+def _fits(shape: Shape, target: Shape) -> bool:
+    padded = (1,) * (len(target) - len(shape)) + shape
+    return all(one in (1, other) for one, other in zip(padded, target, strict=True))
+
+
+def _tile(node: Node, inputs: Inputs) -> list[Value]:
+    data, times = input_at(inputs, 0), integers_at(inputs, 1, "a number of repeats")
+    shape = [length * count for length, count in zip(data.shape, times, strict=True)]
+    return [Value(_sized(shape))]
+
+
+def _constant_of_shape(node: Node, inputs: Inputs) -> list[Value]:
+    shape = _sized(integers_at(inputs, 0, "a shape"))
+    value = node.attributes.get("value")
+    filled = value.values() if isinstance(value, Tensor) else np.zeros(1, np.float32)
+    if filled is None or filled.size != 1 or math.prod(shape) > GRAPH.small:
+        return [Value(shape)]
+    return [Value(shape, np.full(shape, filled.reshape(-1)[0]))]
+
+
+def _range(node: Node, inputs: Inputs) -> list[Value]:
+    ends = [require_data(input_at(inputs, number), "a range").reshape(-1)[0] for number in range(3)]
+    start, end, step = (float(one) for one in ends)
+    count = (end - start) / step if step else math.inf
+    if not count < GRAPH.long_elements:
+        raise UnsoundError(f"a range of {count:.3g} numbers")
+    shape = (max(math.ceil(count), 0),)
+    if shape[0] > GRAPH.small:
+        return [Value(shape)]
+    return [Value(shape, np.asarray(ends[0] + np.arange(shape[0]) * ends[2]))]
+
+
+def _pad(node: Node, inputs: Inputs) -> list[Value]:
+    shape = input_at(inputs, 0).shape
+    widths = integers(node, "pads") or require_integers(optional_at(inputs, 1), "a margin")
+    if optional_at(inputs, 3) is not None or len(widths) != 2 * len(shape):
+        raise UnsoundError("margins of some axes only")
+    around = zip(shape, widths[: len(shape)], widths[len(shape) :], strict=True)
+    return [Value(_sized([max(sum(one), 0) for one in around]))]
+
 
 _MS = "com.microsoft."
 
 
 def _same(node: Node, inputs: Inputs) -> list[Value]:
-    return [Value(first(inputs).shape)]
+    return [Value(input_at(inputs, 0).shape)]
 
 
 def _all(node: Node, inputs: Inputs) -> list[Value]:
@@ -29,14 +319,14 @@ def _where(node: Node, inputs: Inputs) -> list[Value]:
 
 
 def _layer_norm(node: Node, inputs: Inputs) -> list[Value]:
-    return [Value(first(inputs).shape)] * 4
+    return [Value(input_at(inputs, 0).shape)] * 4
 
 
 def _dynamic_quantize(node: Node, inputs: Inputs) -> list[Value]:
-    return [Value(first(inputs).shape), Value(()), Value(())]
+    return [Value(input_at(inputs, 0).shape), Value(()), Value(())]
 
 
-def product_shape(left: Shape, right: Shape) -> Shape:
+def _product_shape(left: Shape, right: Shape) -> Shape:
     """Shape of a product of matrices."""
     if not left or not right:
         raise UnsoundError("a product of single numbers")
@@ -47,49 +337,48 @@ def product_shape(left: Shape, right: Shape) -> Shape:
 
 def _product(left: int, right: int) -> Rule:
     def rule(node: Node, inputs: Inputs) -> list[Value]:
-        shapes = [list(at(inputs, place).shape) for place in (left, right)]
+        shapes = [list(input_at(inputs, number).shape) for number in (left, right)]
         for name, shape in zip(("A", "B"), shapes, strict=True):
-            turned = number(node, f"trans{name}", 0) and len(shape) > 1
-            if turned:
+            if integer(node, f"trans{name}", 0) and len(shape) > 1:
                 shape[-2:] = shape[-2:][::-1]
-            if number(node, f"transBatch{name}", 0):
-                raise UnsoundError("a product with its batch turned, which no encoder has")
-        return [Value(product_shape(tuple(shapes[0]), tuple(shapes[1])))]
+            if integer(node, f"transBatch{name}", 0):
+                raise UnsoundError("a product with its batch transposed, which no encoder has")
+        return [Value(_product_shape(tuple(shapes[0]), tuple(shapes[1])))]
 
     return rule
 
 
 def _product_of_bits(node: Node, inputs: Inputs) -> list[Value]:
-    return [Value((*first(inputs).shape[:-1], number(node, "N", 0)))]
+    return [Value((*input_at(inputs, 0).shape[:-1], integer(node, "N", 0)))]
 
 
 def _reduce(node: Node, inputs: Inputs) -> list[Value]:
-    shape = first(inputs).shape
+    shape = input_at(inputs, 0).shape
     axes = axes_of(node, inputs, len(shape))
     if not axes:
-        if number(node, "noop_with_empty_axes", 0):
+        if integer(node, "noop_with_empty_axes", 0):
             return [Value(shape)]
         axes = list(range(len(shape)))
-    keep = bool(number(node, "keepdims", 1))
+    keep = bool(integer(node, "keepdims", 1))
     return [Value(tuple(
-        1 if place in axes else length
-        for place, length in enumerate(shape) if keep or place not in axes
+        1 if axis in axes else length
+        for axis, length in enumerate(shape) if keep or axis not in axes
     ))]  # fmt: skip
 
 
 def _best(node: Node, inputs: Inputs) -> list[Value]:
-    shape = first(inputs).shape
-    axis = axis_of(number(node, "axis", 0), len(shape))
-    kept = (1,) if number(node, "keepdims", 1) else ()
+    shape = input_at(inputs, 0).shape
+    axis = axis_of(integer(node, "axis", 0), len(shape))
+    kept = (1,) if integer(node, "keepdims", 1) else ()
     return [Value(shape[:axis] + kept + shape[axis + 1 :])]
 
 
 def _one_hot(node: Node, inputs: Inputs) -> list[Value]:
-    (depth,) = wholes(at(inputs, 1), "a number of classes")
-    shape = list(first(inputs).shape)
-    axis = number(node, "axis", -1)
+    (depth,) = integers_at(inputs, 1, "a number of classes")
+    shape = list(input_at(inputs, 0).shape)
+    axis = integer(node, "axis", -1)
     shape.insert(len(shape) if axis == -1 else axis, depth)
-    return [Value(sized(shape))]
+    return [Value(_sized(shape))]
 
 
 def _einsum(node: Node, inputs: Inputs) -> list[Value]:
@@ -99,23 +388,23 @@ def _einsum(node: Node, inputs: Inputs) -> list[Value]:
     if not arrow or "." in equation:
         raise UnsoundError("a sum of products whose result is not named")
     for term, value in zip(terms.split(","), inputs, strict=True):
-        for letter, length in zip(term, at([value], 0).shape, strict=True):
+        for letter, length in zip(term, input_at([value], 0).shape, strict=True):
             lengths[letter] = max(length, lengths.get(letter, 0))
     # Two tensors side by side may become one of all their axes on the way.
     return [Value(tuple(lengths[letter] for letter in result)), Value(tuple(lengths.values()))]
 
 
 def _top(node: Node, inputs: Inputs) -> list[Value]:
-    shape = list(first(inputs).shape)
-    axis = axis_of(number(node, "axis", -1), len(shape))
-    (count,) = wholes(at(inputs, 1), "a number of the largest")
+    shape = list(input_at(inputs, 0).shape)
+    axis = axis_of(integer(node, "axis", -1), len(shape))
+    (count,) = integers_at(inputs, 1, "a number of the largest")
     shape[axis] = max(min(count, shape[axis]), 0)
     return [Value(tuple(shape))] * 2
 
 
 def _convolution(node: Node, inputs: Inputs) -> list[Value]:
-    data, kernel = first(inputs).shape, at(inputs, 1).shape
-    pads = numbers(node, "pads") or []
+    data, kernel = input_at(inputs, 0).shape, input_at(inputs, 1).shape
+    pads = integers(node, "pads") or []
     if len(data) != len(kernel) or len(data) < 3 or any(not 0 <= one <= 1024 for one in pads):
         raise UnsoundError("a convolution that no encoder has")
     margin = 2 * max([*pads, *kernel[2:], 0])
@@ -124,16 +413,16 @@ def _convolution(node: Node, inputs: Inputs) -> list[Value]:
 
 def _attention(node: Node, inputs: Inputs) -> list[Value]:
     # Queries, keys and values of one product; scores of every pair of tokens stand between.
-    shape, heads = first(inputs).shape, max(number(node, "num_heads", 1), 1)
+    shape, heads = input_at(inputs, 0).shape, max(integer(node, "num_heads", 1), 1)
     if len(shape) != 3 or heads > 1024:
         raise UnsoundError("an attention that no encoder has")
-    weight = at(inputs, 1).shape
+    weight = input_at(inputs, 1).shape
     width = max(shape[2], weight[-1] // 3 if weight else 0)
     return [Value((*shape[:2], width)), Value((shape[0], heads, shape[1], shape[1]))]
 
 
 def _heads(node: Node, inputs: Inputs) -> list[Value]:
-    shape, heads = first(inputs).shape, max(number(node, "num_heads", 1), 1)
+    shape, heads = input_at(inputs, 0).shape, max(integer(node, "num_heads", 1), 1)
     if len(shape) < 3 or heads > 1024:
         raise UnsoundError("an attention that no encoder has")
     return [Value((shape[0], shape[1], math.prod(shape[2:]))),
@@ -142,7 +431,7 @@ def _heads(node: Node, inputs: Inputs) -> list[Value]:
 
 def _embedding(words: int) -> Rule:
     def rule(node: Node, inputs: Inputs) -> list[Value]:
-        ids, table = first(inputs).shape, at(inputs, words).shape
+        ids, table = input_at(inputs, 0).shape, input_at(inputs, words).shape
         return [Value((*ids, table[-1])), Value((ids[0],)), Value((*ids, table[-1]))]
 
     return rule
@@ -152,7 +441,7 @@ def _rules(rule: Rule, names: str, domain: str = "") -> dict[str, Rule]:
     return {domain + name: rule for name in names.split()}
 
 
-#: What an encoder may be made of. The first outputs' shapes are told; the others are the first's.
+#: The operators of encoders. A rule returns the first outputs' shapes; others have the last one's.
 RULES: dict[str, Rule] = {
     **_rules(_same,
              "Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization Cast CastLike Ceil Celu Clip "
@@ -173,7 +462,11 @@ RULES: dict[str, Rule] = {
              "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin "
              "ReduceProd ReduceSum ReduceSumSquare"),
     **_rules(_best, "ArgMax ArgMin"),
-    **LAYOUTS,
+    "Concat": _concat, "Constant": _constant, "ConstantOfShape": _constant_of_shape,
+    "Expand": _expand, "Flatten": _flatten, "Gather": _gather,
+    "GatherElements": _gather_elements, "GatherND": _gather_nd, "Pad": _pad, "Range": _range,
+    "Reshape": _reshape, "Shape": _shape, "Size": _size, "Slice": _slice, "Split": _split,
+    "Squeeze": _squeeze, "Tile": _tile, "Transpose": _transpose, "Unsqueeze": _unsqueeze,
     "OneHot": _one_hot, "Einsum": _einsum, "TopK": _top, "Conv": _convolution,
     "DynamicQuantizeLinear": _dynamic_quantize,
     **_rules(_same, "BiasGelu BiasSoftmax DequantizeLinear FastGelu Gelu QLinearLeakyRelu "

@@ -1,7 +1,7 @@
-"""A graph from a file in ONNX Runtime's own format, without the flatbuffers package.
+"""Reads the graph of a file in ONNX Runtime's own format, without the flatbuffers package.
 
-A table's fields are found through a list of offsets (flatbuffers' internals), and their numbers
-are those of ort.fbs. Every offset is checked against the file.
+A table finds its fields through a list of offsets (flatbuffers' internals); the fields' numbers are
+those of ort.fbs. Every offset is checked against the file.
 """
 
 from __future__ import annotations
@@ -31,35 +31,36 @@ class _Table:
         self._length = int(_at(data, "<H", self._fields))
 
     def _field(self, number: int) -> int | None:
-        place = 4 + 2 * number
-        if place + 2 > self._length:
+        entry = 4 + 2 * number
+        if entry + 2 > self._length:
             return None
-        offset = int(_at(self._data, "<H", self._fields + place))
+        offset = int(_at(self._data, "<H", self._fields + entry))
         return self._start + offset if offset else None
 
     def scalar(self, number: int, form: str) -> int | float:
         """A number; 0 where it is left out."""
-        place = self._field(number)
-        return 0 if place is None else _at(self._data, form, place)
+        position = self._field(number)
+        return 0 if position is None else _at(self._data, form, position)
 
     def has(self, number: int) -> bool:
         """Whether a field is there."""
         return self._field(number) is not None
 
-    def _to(self, place: int) -> int:
-        return place + int(_at(self._data, "<I", place))
+    def _target(self, position: int) -> int:
+        """Where the offset at a position leads."""
+        return position + int(_at(self._data, "<I", position))
 
     def table(self, number: int) -> _Table | None:
         """A table inside."""
-        place = self._field(number)
-        return None if place is None else _Table(self._data, self._to(place), self._left)
+        position = self._field(number)
+        return None if position is None else _Table(self._data, self._target(position), self._left)
 
     def vector(self, number: int, size: int) -> memoryview | None:
-        """The bytes of a list of things of one size."""
-        place = self._field(number)
-        if place is None:
+        """The bytes of a list whose items have one size."""
+        position = self._field(number)
+        if position is None:
             return None
-        start = self._to(place)
+        start = self._target(position)
         end = start + 4 + size * int(_at(self._data, "<I", start))
         if end > len(self._data):
             raise ValueError("a list runs past the end")
@@ -67,23 +68,26 @@ class _Table:
 
     def texts(self, number: int) -> list[str]:
         """A list of texts."""
-        return [self._text(place) for place in self._offsets(number)]
+        return [self._text(position) for position in self._offsets(number)]
 
     def tables(self, number: int) -> list[_Table]:
         """A list of tables."""
-        return [_Table(self._data, self._to(at), self._left) for at in self._offsets(number)]
+        return [
+            _Table(self._data, self._target(position), self._left)
+            for position in self._offsets(number)
+        ]
 
     def text(self, number: int) -> str:
         """A text; empty where it is left out."""
-        place = self._field(number)
-        return "" if place is None else self._text(place)
+        position = self._field(number)
+        return "" if position is None else self._text(position)
 
     def _offsets(self, number: int) -> range:
-        """Places of a list's offsets."""
-        place = self._field(number)
-        if place is None:
+        """Positions of a list's offsets."""
+        position = self._field(number)
+        if position is None:
             return range(0)
-        start = self._to(place)
+        start = self._target(position)
         count = int(_at(self._data, "<I", start))
         self._left[0] -= count
         if self._left[0] < 0:
@@ -92,8 +96,8 @@ class _Table:
             raise ValueError("a list runs past the end")
         return range(start + 4, start + 4 + 4 * count, 4)
 
-    def _text(self, place: int) -> str:
-        start = self._to(place)
+    def _text(self, position: int) -> str:
+        start = self._target(position)
         end = start + 4 + int(_at(self._data, "<I", start))
         if end > len(self._data) or end - start > 1 << 16:
             raise ValueError("a text runs past the end, or is too long")
@@ -116,17 +120,15 @@ def read_ort(model: bytes) -> Graph:
         graph = None if stored is None else stored.table(7)
         if graph is None:
             raise ValueError("it holds no graph")
-        read = _graph(graph, [0], 0)
-        for argument in graph.tables(1):
-            if (name := argument.text(0)) in read.constants:
-                # Of a name that stands twice nobody can tell which counts.
-                again = name in read.declared
-                read.declared[name] = Declared(0, None) if again else _declared(argument)
-        # Only what the graph takes; the table is of all its values.
-        taken = set(graph.texts(5))
-        read.declared = {name: one for name, one in read.declared.items() if name in taken}
-        read.part()
-        return read
+        result = _graph(graph, [0], 0)
+        inputs = set(graph.texts(5))
+        for argument in graph.tables(1):  # of all values, the graph's inputs among them
+            if (name := argument.text(0)) in inputs and name in result.constants:
+                # Readers differ in which of two declarations of a name they take.
+                again = name in result.declared
+                result.declared[name] = Declared(0, None) if again else _declared(argument)
+        result.split_inputs()
+        return result
     except struct.error as error:
         raise ValueError("an offset leads out of the file") from error
 
@@ -144,10 +146,7 @@ def _graph(table: _Table, counted: list[int], depth: int) -> Graph:
     if len(constants) > GRAPH.constants:
         raise UnsoundError(f"the model has more than {GRAPH.constants} constants")
     for stored in constants:
-        name, tensor = _tensor(stored)
-        if name in graph.constants:
-            raise UnsoundError("a constant is defined twice")
-        graph.constants[name] = tensor
+        graph.add_constant(*_tensor(stored))
     for stored in table.tables(2):
         counted[0] += 1
         if counted[0] > GRAPH.nodes:
@@ -159,8 +158,8 @@ def _graph(table: _Table, counted: list[int], depth: int) -> Graph:
 
 def _declared(argument: _Table) -> Declared:
     """The type and shape of a value."""
-    told = argument.table(2)
-    tensor = told.table(2) if told is not None and told.scalar(1, "<B") == _TENSOR else None
+    kind = argument.table(2)
+    tensor = kind.table(2) if kind is not None and kind.scalar(1, "<B") == _TENSOR else None
     shape = None if tensor is None else tensor.table(1)
     if tensor is None or shape is None:
         return Declared(0, None)
@@ -191,7 +190,9 @@ def _attribute(table: _Table, counted: list[int], depth: int) -> object:
     if kind == 3:
         return table.text(5).encode()
     if kind == 4 and (tensor := table.table(6)) is not None:
-        return _tensor(tensor)[1]
+        constant = _tensor(tensor)[1]
+        constant.check("an attribute")
+        return constant
     if kind == 5 and (graph := table.table(7)) is not None:
         return _graph(graph, counted, depth + 1)
     if kind in (6, 7):
@@ -211,20 +212,18 @@ def _tensor(table: _Table) -> tuple[str, Tensor]:
     if len(dims) > 64 or table.vector(5, 4):
         raise UnsoundError("a constant of texts, or of too many dimensions")
     if table.has(6):
-        raise UnsoundError("it keeps external data")
+        raise UnsoundError("it keeps weights outside its own file")
     raw = table.vector(4, 1)
     tensor = Tensor(
         tuple(one[0] for one in struct.iter_unpack("<q", dims)),
         int(table.scalar(3, "<i")),
         memoryview(b"") if raw is None else raw,
     )
-    if raw is not None or 0 not in tensor.dims:
-        tensor.check(f"the constant {name!r:.60}")
     return name, tensor
 
 
 def _at(data: memoryview, form: str, position: int) -> int | float:
     if position < 0:
         raise ValueError("an offset leads out of the file")
-    found: int | float = struct.unpack_from(form, data, position)[0]
-    return found
+    value: int | float = struct.unpack_from(form, data, position)[0]
+    return value

@@ -1,100 +1,69 @@
-"""Whether a regular expression of a tokenizer can be trusted with any text.
+"""The regular expressions that tokenizers may split and replace by: those of known families.
 
-A group that is repeated and can itself match in several ways takes exponential time on some texts.
+Whether a regular expression takes exponential time on some text is hard to decide; these do not.
+They are in the syntax of Oniguruma, as the families' ``tokenizer.json`` writes them.
 """
 
 from __future__ import annotations
 
-import re
 
-from fala.audit.graph import UnsoundError
-from fala.audit.limits import TOKENIZER
-
-# A repetition behind a group or a character, with what makes it lazy or possessive.
-_REPEAT = re.compile(r"(?:[*+?]|\{(\d*)(,?)(\d*)\})[?+]?")
-# References to groups and to patterns inside the pattern, which may call themselves.
-_CALLS = re.compile(r"\\(?:[1-9]|[kg][<'])|\(\?(?:[~(&RP]|\d)")
+def _any_of(*expressions: str) -> str:
+    return "|".join(expressions)
 
 
-def check_pattern(pattern: object) -> None:
-    """Refuse a pattern that may take long.
+_ENDINGS = "'s|'t|'re|'ve|'m|'ll|'d"
+_ANY_CASE_ENDINGS = f"(?i:{_ENDINGS})"
+_LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+_SYMBOLS = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
+_SYMBOLS_AND_SLASHES = r" ?[^\s\p{L}\p{N}]+[\r\n/]*"
+_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_LOWER = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"  # a word
+_UPPER = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"  # an acronym
+)
 
-    Raises:
-        UnsoundError: It may, or it is no text.
-    """
-    if not isinstance(pattern, str) or not pattern or len(pattern) > TOKENIZER.pattern:
-        raise UnsoundError(f"a pattern is a text of 1 to {TOKENIZER.pattern} characters")
-    if _CALLS.search(pattern):
-        raise UnsoundError("a pattern that refers to its own parts")
-    # Of every open group: whether something in it can match in several ways.
-    groups, position = [False], 0
-    while position < len(pattern):
-        character = pattern[position]
-        if character == "\\":
-            position = _behind_escape(pattern, position)
-        elif character == "[":
-            position = _behind_class(pattern, position)
-        elif character == "(":
-            groups.append(False)
-            position += 3 if pattern.startswith("(?", position) else 1
-            continue
-        elif character == "|":
-            groups[-1] = True
-            position += 1
-            continue
-        else:
-            position += 1
-        many = False
-        if character == ")":
-            if len(groups) < 2:
-                raise UnsoundError("a pattern with groups that do not open")
-            many = groups.pop()
-            groups[-1] = groups[-1] or many
-        if repeat := _REPEAT.match(pattern, position):
-            position = repeat.end()
-            if _often(repeat):
-                if many:
-                    raise UnsoundError("a pattern that repeats what can match in several ways")
-                groups[-1] = True
-    if len(groups) != 1:
-        raise UnsoundError("a pattern with groups that do not close")
-
-
-def _often(repeat: re.Match[str]) -> bool:
-    """Whether something may stand more than once, and more than one number of times."""
-    low, comma, high = repeat.groups()
-    if repeat.group().startswith("{"):
-        numbers = [int(number[:9]) for number in (low, high) if number]
-        if any(number > TOKENIZER.repeats for number in numbers):
-            raise UnsoundError("a pattern with too many repeats")
-        return bool(comma) or max(numbers, default=0) > 1
-    return not repeat.group().startswith("?")
-
-
-def _behind_escape(pattern: str, position: int) -> int:
-    named = re.compile(r"\\(?:[pP]\{[^{}]{1,40}\}|x\{[0-9A-Fa-f]{1,8}\}|.)", re.DOTALL)
-    found = named.match(pattern, position)
-    if found is None:
-        raise UnsoundError("a pattern that ends in a backslash")
-    return found.end()
-
-
-def _behind_class(pattern: str, position: int) -> int:
-    depth, start = 0, position
-    while position < len(pattern):
-        character = pattern[position]
-        if character == "\\":
-            position = _behind_escape(pattern, position)
-            continue
-        position += 1
-        if character == "[":
-            depth += 1
-            if pattern.startswith("^", position):
-                position += 1
-            if pattern.startswith("]", position):  # a bracket that stands first is itself
-                position += 1
-        elif character == "]":
-            depth -= 1
-            if not depth:
-                return position
-    raise UnsoundError(f"a pattern whose class at {start} does not close")
+#: The expressions, to be compared as texts.
+PATTERNS = frozenset(
+    {
+        # SentencePiece (T5, XLM-R, ALBERT, DeBERTa 3).
+        " {2,}",
+        # CLIP.
+        r"\s+",
+        _any_of(_ENDINGS, r"[\p{L}]+", r"[\p{N}]", r"[^\s\p{L}\p{N}]+"),
+        # GPT-2 and RoBERTa, where they do not leave it to ByteLevel.
+        _any_of(
+            _ENDINGS, r" ?\p{L}+", r" ?\p{N}+", r" ?[^\s\p{L}\p{N}]+", r"\s+(?!\S)", r"\s+"
+        ),
+        # GPT-4 (cl100k), Llama 3.
+        _any_of(_ANY_CASE_ENDINGS, _LETTERS, r"\p{N}{1,3}", _SYMBOLS, _SPACES),
+        # Qwen 2 and 3.
+        _any_of(_ANY_CASE_ENDINGS, _LETTERS, r"\p{N}", _SYMBOLS, _SPACES),
+        # Qwen 3.5.
+        _any_of(
+            _ANY_CASE_ENDINGS, r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+", r"\p{N}",
+            r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*", _SPACES,
+        ),
+        # GPT-4o (o200k), Llama 4.
+        _any_of(
+            f"{_LOWER}{_ANY_CASE_ENDINGS}?", f"{_UPPER}{_ANY_CASE_ENDINGS}?", r"\p{N}{1,3}",
+            _SYMBOLS_AND_SLASHES, _SPACES,
+        ),
+        # Mistral's Tekken.
+        _any_of(_LOWER, _UPPER, r"\p{N}", _SYMBOLS_AND_SLASHES, _SPACES),
+        # DeepSeek 3, one after another.
+        r"\p{N}{1,3}",
+        "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+        _any_of(
+            r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+""",
+            "[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+", " ?[\\p{P}\\p{S}]+[\r\n]*",
+            "\\s*[\r\n]+", r"\s+(?!\S)", r"\s+",
+        ),
+        # DeepSeek Coder, one after another.
+        "[\r\n]",
+        r"\s?\p{L}+",
+        r"\s?\p{P}+",
+        "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+",
+        # BLOOM.
+        " ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+",
+    }
+)  # fmt: skip

@@ -1,19 +1,24 @@
-"""Whether a tokenizer may be loaded, told from its JSON.
+"""Whether a tokenizer may be loaded, decided from its JSON.
 
-The library that reads it builds whatever it says. So every part must be one that encoders have,
-with settings in bounds, and every id must be in the model's table.
+The library that reads it builds any part that the JSON names. So every part must be one that
+encoders have, with settings in bounds. Every regular expression must be one of a known family,
+since others can take exponential time on some texts. Every id must be in the model's table.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from fala.audit.charsmap import check_charsmap
+import numpy as np
+from numpy.typing import NDArray
+
 from fala.audit.graph import UnsoundError
 from fala.audit.limits import TOKENIZER
-from fala.audit.patterns import check_pattern
+from fala.audit.patterns import PATTERNS
 from fala.errors import BundleFormatError, safe_line
 
 _NORMALIZERS = {
@@ -33,14 +38,16 @@ _DECODERS = {
 }  # fmt: skip
 _MODELS = {"BPE", "Unigram", "WordLevel", "WordPiece"}
 _MOST_IDS = 1 << 24
+_MOST_UNITS = 1 << 22  # of a table of normal forms
+_LEAF = 1 << 31
 
 
 def audit_tokenizer(data: bytes, rows: int | None, pad_id: int) -> None:
-    """Look at every part of a tokenizer.
+    """Check every part of a tokenizer.
 
     Args:
         data: Its JSON.
-        rows: Rows of the model's table of tokens; None where that is not known.
+        rows: Rows of the model's table of tokens; None where the audit of the model finds none.
         pad_id: The padding token's id.
 
     Raises:
@@ -62,15 +69,15 @@ def audit_tokenizer(data: bytes, rows: int | None, pad_id: int) -> None:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    parsed = dict(pairs)
+    if len(parsed) != len(pairs):
         # Readers differ in which of two they take.
         raise UnsoundError("a key appears twice in one object")
-    return found
+    return parsed
 
 
 class _Audit:
-    """One tokenizer under way."""
+    """The audit of one tokenizer: counts its parts, and how much longer they make a text."""
 
     def __init__(self) -> None:
         self._parts = 0
@@ -93,19 +100,19 @@ class _Audit:
         if highest >= _MOST_IDS:
             raise UnsoundError(f"a token has the id {highest}")
 
-    def _added(self, added: object, known: list[int]) -> list[int]:
+    def _added(self, added: object, ids: list[int]) -> list[int]:
         if not isinstance(added, list) or len(added) > TOKENIZER.added:
             raise UnsoundError(f"more than {TOKENIZER.added} added tokens, or no list of them")
-        ids = []
+        added_ids = []
         for token in added:
             entry = _object(token, "added token")
             content = entry.get("content")
             if not isinstance(content, str) or not 0 < len(content) <= TOKENIZER.content:
                 raise UnsoundError("an added token is empty or too long")
-            ids.append(_whole(entry.get("id"), "the id of an added token", 0, _MOST_IDS))
-        # The library numbers those that it does not know behind the vocabulary.
-        last = max(known)
-        return [*ids, last + sum(1 for one in ids if one > last)]
+            added_ids.append(_whole(entry.get("id"), "the id of an added token", 0, _MOST_IDS))
+        # The library numbers tokens outside the vocabulary behind it.
+        last = max(ids)
+        return [*added_ids, last + sum(1 for one in added_ids if one > last)]
 
     def _part(self, part: object, kind: str, names: set[str], depth: int) -> list[int]:
         entry, ids = _object(part, kind), []
@@ -128,7 +135,7 @@ class _Audit:
         elif name == "Replace":
             self._replace(entry)
         elif name == "Prepend":
-            _text(entry.get("prepend"), "what is put before a text", 1, TOKENIZER.text)
+            _text(entry.get("prepend"), "a prefix", 1, TOKENIZER.text)
         elif name == "Precompiled":
             check_charsmap(entry.get("precompiled_charsmap"))
         elif name == "Split":
@@ -155,7 +162,7 @@ def _model(model: Mapping[str, Any]) -> list[int]:
     if not isinstance(name, str) or name not in _MODELS:
         raise UnsoundError(f"the model {name!r:.40} is none that encoders have")
     if model.get("dropout"):
-        raise UnsoundError("it gives a text other tokens every time")
+        raise UnsoundError("its tokens are random")
     for key in ("unk_token", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(key) is not None:
             _text(model[key], key, 0, TOKENIZER.text)
@@ -165,7 +172,7 @@ def _model(model: Mapping[str, Any]) -> list[int]:
         raise UnsoundError("its vocabulary is empty, or none")
     ids = vocabulary.values()
     if not all(type(one) is int and 0 <= one < _MOST_IDS for one in ids):
-        raise UnsoundError("its vocabulary has ids that are none")
+        raise UnsoundError("its vocabulary has ids out of range")
     if len(max(vocabulary, key=len)) > TOKENIZER.token:
         raise UnsoundError(f"a token has more than {TOKENIZER.token} characters")
     if name == "BPE":
@@ -187,12 +194,12 @@ def _unigram(model: Mapping[str, Any], vocabulary: list[Any]) -> list[int]:
         raise UnsoundError("its vocabulary is no list of pieces with scores")
     if max(len(one[0]) for one in vocabulary) > TOKENIZER.token:
         raise UnsoundError(f"a token has more than {TOKENIZER.token} characters")
-    _whole(model.get("unk_id"), "the id of what is unknown", 0, len(vocabulary))
+    _whole(model.get("unk_id"), "the id of the unknown token", 0, len(vocabulary))
     return [len(vocabulary) - 1]
 
 
 def _decoder(entry: Mapping[str, Any]) -> None:
-    # It never runs; it must only be read.
+    # No decoder runs; the library only reads it.
     if entry.get("type") == "Replace":
         _matcher(entry.get("pattern"))
     for value in entry.values():
@@ -208,29 +215,35 @@ def _template(entry: Mapping[str, Any]) -> list[int]:
             raise UnsoundError("a template that is no list, or too long")
     texts = [piece for piece in single or [] if isinstance(piece, dict) and "Sequence" in piece]
     if len(texts) != 1:
-        raise UnsoundError(f"a template with {len(texts)} places for a text")
+        raise UnsoundError(f"a template with {len(texts)} texts")
     ids: list[int] = []
     tokens = _object(listed, "special tokens").values() if listed else []
     if len(tokens) > TOKENIZER.template:
         raise UnsoundError("a template with too many special tokens")
     for token in tokens:
-        given = _object(token, "special token").get("ids")
-        if not isinstance(given, list) or len(given) > TOKENIZER.template:
+        listed_ids = _object(token, "special token").get("ids")
+        if not isinstance(listed_ids, list) or len(listed_ids) > TOKENIZER.template:
             raise UnsoundError("a special token without ids, or with too many")
-        ids += [_whole(one, "the id of a special token", 0, _MOST_IDS) for one in given]
+        ids += [_whole(one, "the id of a special token", 0, _MOST_IDS) for one in listed_ids]
     return ids
 
 
 def _matcher(pattern: object) -> int:
-    """Check a pattern; the least number of characters that it is known to match."""
+    """Check a pattern; returns a lower bound of the characters of a match."""
     entry = _object(pattern, "pattern")
     if "Regex" in entry:
-        check_pattern(entry["Regex"])
+        expression = entry["Regex"]
+        if not isinstance(expression, str) or expression not in PATTERNS:
+            raise UnsoundError(
+                f"the regular expression {safe_line(expression, 60)!r} is of no known tokenizer "
+                "family; use one of fala.audit.patterns, or a plain string"
+            )
         return 1
     return len(_text(entry.get("String"), "a pattern", 1, TOKENIZER.pattern))
 
 
 def _pair(value: object) -> int:
+    """The id of a special token, which is listed behind its text."""
     if not isinstance(value, list) or len(value) != 2:
         raise UnsoundError("a special token is a text with its id")
     return _whole(value[1], "the id of a special token", 0, _MOST_IDS)
@@ -252,3 +265,72 @@ def _whole(value: object, what: str, low: int, end: int) -> int:
     if type(value) is not int or not low <= value < end:
         raise UnsoundError(f"{what} is not a whole number from {low} to {end - 1}")
     return value
+
+
+def check_charsmap(encoded: object) -> None:
+    """Check SentencePiece's table of normal forms: a trie of characters, and a form for each leaf.
+
+    The library that reads it believes every number in it: how long the trie is, where a step leads,
+    where a form begins. So each is followed once before. The trie is a double array; its units'
+    bits are those of Darts-clone.
+
+    Args:
+        encoded: The table in base 64.
+
+    Raises:
+        UnsoundError: A number in it leads out of it, or a character would become a long text.
+    """
+    try:
+        data = base64.b64decode(encoded, validate=True) if isinstance(encoded, str) else b""
+    except (binascii.Error, ValueError) as error:
+        raise UnsoundError("a table of normal forms that is not in base 64") from error
+    length = int.from_bytes(data[:4], "little")
+    if len(data) < 8 or length % 4 or not 4 <= length <= min(len(data) - 4, 4 * _MOST_UNITS):
+        raise UnsoundError(
+            f"a table of normal forms of {len(data)} bytes that claims {length} for its trie"
+        )
+    starts = _leaves(np.frombuffer(data, "<u4", length // 4, 4).astype(np.int64))
+    forms = np.frombuffer(data, np.uint8, len(data) - 4 - length, 4 + length)
+    try:
+        forms.tobytes().decode()
+    except UnicodeDecodeError as error:
+        raise UnsoundError("a table of normal forms that are not UTF-8") from error
+    if not len(starts):
+        return
+    if starts.max() >= max(len(forms), 1):
+        raise UnsoundError("a table of normal forms with one outside it")
+    if (forms[starts] & 0xC0 == 0x80).any():
+        raise UnsoundError("a table of normal forms with one inside a character")
+    ends = np.append(np.flatnonzero(forms == 0), len(forms))
+    if (ends[np.searchsorted(ends, starts)] - starts).max() > TOKENIZER.segment:
+        raise UnsoundError("a table of normal forms with one of a whole text")
+
+
+def _leaves(units: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The values at a trie's leaves: where forms begin.
+
+    Raises:
+        UnsoundError: A step leads out of the trie.
+    """
+    labels = np.arange(1, 256)
+    nodes = _offsets(units[:1])  # positions after one step; equal endings share theirs
+    visited = np.zeros(len(units), dtype=bool)
+    values = [np.zeros(0, np.int64)]
+    while len(nodes):
+        # The library looks at every child, labelled or not.
+        children = (nodes[:, None] ^ labels[None]).ravel()
+        if max(nodes.max(), children.max()) >= len(units):
+            raise UnsoundError("a table of normal forms with a step out of it")
+        visited[nodes] = True
+        taken = children[(units[children] & (_LEAF | 0xFF)) == np.tile(labels, len(nodes))]
+        following = taken ^ _offsets(units[taken])
+        if len(following) and following.max() >= len(units):
+            raise UnsoundError("a table of normal forms with a step out of it")
+        leaves = (units[taken] >> 8) & 1 == 1
+        values.append(units[following[leaves]] & (_LEAF - 1))
+        nodes = np.unique(following[~visited[following]])
+    return np.concatenate(values)
+
+
+def _offsets(units: NDArray[np.int64]) -> NDArray[np.int64]:
+    return (units >> 10) << ((units & (1 << 9)) >> 6)

@@ -1,7 +1,7 @@
-"""What a tensor is known to be: its shape, and its numbers where they are few.
+"""A tensor's shape, and its numbers where they are few.
 
-Shapes in a graph are computed by the graph: from the lengths of its inputs, by the same operators
-that compute on numbers. So the few numbers that shapes are made of are followed too.
+A graph computes shapes from the lengths of its inputs, by the same operators that compute on
+numbers. So the few numbers that shapes are made of are followed too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Shape = tuple[int, ...]
 
 @dataclass(slots=True)
 class Value:
-    """What is known of a tensor.
+    """A tensor before the run.
 
     Attributes:
         shape: Its shape.
@@ -39,24 +39,24 @@ class Value:
         return math.prod(self.shape)
 
 
-def known(value: Value | None, what: str) -> Array:
+def require_data(value: Value | None, what: str) -> Array:
     """The numbers of a tensor that decides about a shape.
 
     Raises:
-        UnsoundError: They depend on the text, so that nobody can tell what the model may cost.
+        UnsoundError: They depend on the text, so that the model's cost has no bound.
     """
     if value is None or value.data is None:
         raise UnsoundError(f"{what} depends on more than a text's length: its cost is unbounded")
     return value.data
 
 
-def wholes(value: Value | None, what: str) -> list[int]:
-    """The same as whole numbers."""
-    return [int(number) for number in known(value, what).reshape(-1)]
+def require_integers(value: Value | None, what: str) -> list[int]:
+    """The same, as whole numbers."""
+    return [int(number) for number in require_data(value, what).reshape(-1)]
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """The shape of what an operator gives that goes over tensors of some shapes together.
+    """The shape of an elementwise operator's output.
 
     Lengths that do not fit are an error when the model runs, which costs nothing.
     """
@@ -66,23 +66,21 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
 
 
 def compute(node: Node, inputs: Sequence[Value | None], shape: Shape) -> Array | None:
-    """The numbers that an operator gives of few numbers; None where they are not known."""
+    """The numbers of an operator's output; None where they are many, or depend on the text."""
     rule = _COMPUTED.get(node.operator)
-    given = [value for value in inputs if value is not None]
-    if rule is None or math.prod(shape) > GRAPH.small:
-        return None
-    arrays = [value.data for value in given if value.data is not None]
-    if len(arrays) != len(given):
+    values = [value for value in inputs if value is not None]
+    arrays = [value.data for value in values if value.data is not None]
+    if rule is None or math.prod(shape) > GRAPH.small or len(arrays) != len(values):
         return None
     with np.errstate(all="ignore"):
         try:
-            found = np.asarray(rule(node.attributes, *arrays))
+            result = np.asarray(rule(node.attributes, *arrays))
         except (ValueError, IndexError, TypeError, OverflowError, ZeroDivisionError):
             return None
-    return found if found.shape == shape else None
+    return result if result.shape == shape else None
 
 
-def cast(settings: dict[str, Any], data: Array) -> Array:
+def _cast(settings: dict[str, Any], data: Array) -> Array:
     """Numbers in another type."""
     return data.astype(DTYPES.get(int(settings.get("to", 1)), np.float32))
 
@@ -115,7 +113,7 @@ def _several(function: Callable[..., Any]) -> Callable[..., Any]:
     return fold
 
 
-#: Operators on few numbers that shapes are made with.
+# Operators that graphs compute shapes with.
 _COMPUTED: dict[str, Callable[..., Any]] = {
     "Abs": _plain(np.abs), "Neg": _plain(np.negative), "Ceil": _plain(np.ceil),
     "Floor": _plain(np.floor), "Round": _plain(np.rint), "Sqrt": _plain(np.sqrt),
@@ -130,5 +128,5 @@ _COMPUTED: dict[str, Callable[..., Any]] = {
     "Sum": _several(np.add), "ReduceProd": _reduced(np.prod), "ReduceSum": _reduced(np.sum),
     "ReduceMax": _reduced(np.max), "ReduceMin": _reduced(np.min),
     "Clip": _plain(lambda data, low=None, high=None: np.clip(data, low, high)),
-    "Cast": cast,
+    "Cast": _cast,
 }  # fmt: skip

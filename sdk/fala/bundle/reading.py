@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.audit.model import check_onnx
 from fala.backbones import Backbone
 from fala.backbones.allocator import give_back
 from fala.backbones.state import EncoderState, provenance
@@ -25,7 +26,6 @@ from fala.bundle.archive import read_file, read_index
 from fala.bundle.checks import check_digest, check_file_list, digest_of, digest_over, read_verified
 from fala.bundle.encoder import examine
 from fala.bundle.manifest import Manifest
-from fala.bundle.onnx_wire import has_external_data
 from fala.bundle.parts import (
     base_of,
     check_scales,
@@ -41,7 +41,6 @@ from fala.errors import (
     BundleError,
     BundleFilesError,
     BundleFormatError,
-    ExternalDataError,
     safe_line,
 )
 from fala.files import path_of
@@ -119,10 +118,8 @@ class Bundle:
                 else:
                     check_digest(name, digest_of(stream, entry), manifest)
         bundle = cls(path, manifest, kept)
-        if manifest.kind == layout.ONNX and has_external_data(kept[layout.ONNX_MODEL]):
-            raise ExternalDataError(
-                "the ONNX model keeps weights outside its own file; export it as a single file"
-            )
+        if manifest.kind == layout.ONNX:
+            check_onnx(kept[layout.ONNX_MODEL])
         check_scales(manifest, load_head(manifest, bundle._read))
         if bundle.base is not None:
             read_state(manifest, bundle._read)

@@ -9,13 +9,11 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from bundles import onnx_model
-from fala.audit import follow as module
-from fala.audit.follow import follow
 from fala.audit.graph import UnsoundError
-from fala.audit.model import audit_model
+from fala.audit.model import Cost, audit_model, follow, follow_graph, sort_nodes
 from fala.audit.onnx_file import read_onnx
 from fala.audit.operators import RULES
-from fala.audit.order import sort_nodes
+from fala.audit.values import Value
 from fala.errors import BundleFormatError
 
 LENGTH = 24
@@ -60,8 +58,8 @@ def shapes_of(model, texts, length):
 def followed(model, texts, length):
     graph = read_onnx(model)
     sort_nodes(graph)
-    given = {name: module.Value((texts, length)) for name in graph.inputs}
-    values = module._run(graph, given, set(), module.Cost(1 << 40))
+    given = {name: Value((texts, length)) for name in graph.inputs}
+    values = follow_graph(graph, given, set(), Cost(1 << 40))
     return {name: value.shape for name, value in values.items()}
 
 
@@ -172,10 +170,10 @@ def test_other_domains_are_refused():
 @pytest.mark.parametrize(
     ("nodes", "match"),
     [
-        ([node("Neg", ["y"])], "takes what it gives"),
+        ([node("Neg", ["y"])], "takes its own output"),
         ([node("Neg", ["nowhere"])], "'nowhere' is used and defined nowhere"),
         ([node("Neg", ["input_ids"]), node("Abs", ["input_ids"])], "'y' is defined twice"),
-        ([node("Neg", ["input_ids"], "z")], "'y' is given and defined nowhere"),
+        ([node("Neg", ["input_ids"], "z")], "'y' is an output and defined nowhere"),
         ([node("Neg", [])], "lacks an input"),
     ],
 )

@@ -1,42 +1,77 @@
 """What an encoder's tokenizer may hold, and what it may make of a text, without loading it."""
 
 import base64
+import inspect
 import io
 import json
+import re
+import time
 
 import pytest
 
 from bundles import tokenizer_json
-from fala.audit.charsmap import check_charsmap
 from fala.audit.graph import UnsoundError
-from fala.audit.patterns import check_pattern
-from fala.audit.tokenizer import audit_tokenizer
+from fala.audit.patterns import PATTERNS
+from fala.audit.tokenizer import audit_tokenizer, check_charsmap
 from fala.errors import BundleFormatError
 
-GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-GPT4 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
-    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+    r"\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [GPT2, GPT4, " {2,}", r"\s+", r" ?[^(\s|[.,!?])]+", "(?:foo)+", r"[a-z]+(?i:'s|'t)?", "[]a]"],
-)
-def test_patterns_that_tokenizers_have(pattern):
-    check_pattern(pattern)
+def split(expression):
+    return {
+        "type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("expression", sorted(PATTERNS), ids=repr)
+def test_a_known_regular_expression_is_quick_on_any_text(expression):
+    from tokenizers import Regex, pre_tokenizers
+
+    audit_tokenizer(changed(pre_tokenizer=split(expression)), 30, 0)
+    part = pre_tokenizers.Split(Regex(expression), "isolated")
+    started = time.process_time()
+    for unit in (
+        " ",
+        "a",
+        "'",
+        "1",
+        "A",
+        "!",
+        "\r\n",
+        "\n ",
+        "( ",
+        "\u00e9\u0301",
+        "\u01c5",
+        "\u4e00",
+    ):
+        assert part.pre_tokenize_str(unit * 10_000 + "x")
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize(
-    "pattern",
-    ["(a+)+$", "(a|a)*b", "(?:a{1,2}){9}", r"(\1a)*", "((a*)b)*", "(.*a){20}", "a{99999}", "(a",
-     "a)", "[a", "a\\", "", None, "a" * 9_000, r"(?R)", r"\g<1>", "(?:(?:a?)*)*"],
+    "expression", ["(a+)+$", "(.*a){20}", r"(\1a)*", "a{99999}", "(a", "", None, [], QWEN + " "],
     ids=repr,
 )  # fmt: skip
-def test_patterns_that_could_take_for_ever(pattern):
-    with pytest.raises(UnsoundError):
-        check_pattern(pattern)
+def test_other_regular_expressions_are_refused(expression):
+    replace = {"type": "Replace", "pattern": {"Regex": expression}, "content": ""}
+    for parts in ({"pre_tokenizer": split(expression)}, {"normalizer": replace},
+                  {"decoder": replace}):  # fmt: skip
+        with pytest.raises(BundleFormatError, match="of no known tokenizer family; use"):
+            audit_tokenizer(changed(**parts), 30, 0)
+
+
+def test_the_patterns_of_families_tokenizers():
+    """As transformers writes them: byte pairs, SentencePiece's converted ones, tiktoken's."""
+    convert = pytest.importorskip("transformers.convert_slow_tokenizer")
+    source = inspect.getsource(convert)
+    written = re.findall(r'Regex\(\s*r?"{1,3}(.+?)"{1,3}\s*\)', source)
+    written += re.findall(r'pattern=r"""(.+?)"""', source)
+    assert len(written) > 5
+    assert set(written) <= PATTERNS
 
 
 @pytest.fixture(scope="module")
@@ -102,10 +137,11 @@ def test_sound_tokenizers(charsmap):
     prepend = {"type": "Prepend", "prepend": "▁"}
     pieces = [["<s>", 0.0], ["</s>", 0.0], ["<unk>", 0.0], ["▁film", -2.5]]
     sequence = {"type": "Sequence", "normalizers": [precompiled, prepend, replace]}
-    split = {"type": "Split", "pattern": {"Regex": GPT4}, "behavior": "Isolated", "invert": False}
     audit_tokenizer(tokenizer_json(), 30, 0)
     unigram = {"type": "Unigram", "unk_id": 2, "vocab": pieces, "byte_fallback": False}
-    data = changed(model=unigram, normalizer=sequence, pre_tokenizer=split, post_processor=None)
+    data = changed(
+        model=unigram, normalizer=sequence, pre_tokenizer=split(QWEN), post_processor=None
+    )
     audit_tokenizer(data, 4, 1)
     from tokenizers import Tokenizer
 
@@ -123,8 +159,8 @@ def test_sound_tokenizers(charsmap):
         (model(type="Evil"), "the model 'Evil' is none"),
         (model(type=["WordLevel"]), "is none that encoders have"),
         (model(vocab={}), "its vocabulary is empty"),
-        (model(vocab={"a": -1}), "ids that are none"),
-        (model(vocab={"a": True, "[UNK]": 0}), "ids that are none"),
+        (model(vocab={"a": -1}), "ids out of range"),
+        (model(vocab={"a": True, "[UNK]": 0}), "ids out of range"),
         (model(unk_token="never"), "token for unknown words is not in its vocabulary"),
         (model(vocab={"[UNK]": 0, "x" * 5_000: 1}), "more than 256 characters"),
         (changed(normalizer={"type": "Evil"}), "the normalizer 'Evil' is none"),

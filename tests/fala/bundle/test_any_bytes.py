@@ -5,17 +5,15 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from bundles import DIMENSION, archive_of, entries_of, onnx_model, repacked
+from bundles import DIMENSION, archive_of, entries_of, repacked
 from fala.bundle import format as layout
 from fala.bundle.manifest import Manifest
-from fala.bundle.onnx_wire import has_external_data
 from fala.bundle.reading import Bundle
-from fala.errors import BundleError, BundleFormatError
+from fala.errors import BundleError
 
 SETTINGS = settings(
     deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-MODEL = onnx_model().SerializeToString(deterministic=True)
 
 
 # Any bytes at all
@@ -125,13 +123,3 @@ def test_any_json_is_a_manifest_or_is_refused(release, value, name):
     except BundleError:
         return
     assert Manifest.from_json(manifest.to_json()) == manifest
-
-
-@settings(SETTINGS, max_examples=300)
-@given(edits=mutations(600))
-def test_any_bytes_have_external_data_or_not_or_are_no_onnx(edits):
-    data = mutated(MODEL, edits)
-    try:
-        assert has_external_data(data) in (True, False)
-    except BundleFormatError:
-        return

@@ -4,7 +4,6 @@ import pytest
 from bundles import DIMENSION, make_head, onnx_model, refused, repacked, tokenizer_json
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes
-from fala.bundle.onnx_wire import has_external_data
 from fala.bundle.reading import Bundle
 from fala.errors import BundleFormatError, DimensionError, ExternalDataError
 
@@ -61,11 +60,23 @@ def branches(depth):
     return graph.node[0]
 
 
-def in_a_subgraph(model):
+def in_a_branch(model):
     model.graph.node.append(branches(1))
 
 
-def in_a_deep_subgraph(model):
+@pytest.mark.parametrize(
+    "place", [in_an_initializer, without_the_flag, in_an_attribute, in_a_branch]
+)
+def test_external_onnx_data(encoder, bad, place):
+    pytest.importorskip("onnx")
+    model = onnx_model()
+    place(model)
+    path = bad(repacked(encoder.path, {layout.ONNX_MODEL: model.SerializeToString()}))
+    with pytest.raises(ExternalDataError, match="outside its own file"):
+        Bundle.open(path)
+
+
+def in_a_deep_branch(model):
     model.graph.node.append(branches(4))
 
 
@@ -91,19 +102,14 @@ def in_training_information(model):
 
 
 @pytest.mark.parametrize(
-    "place",
-    [
-        in_an_initializer, without_the_flag, in_an_attribute, in_a_subgraph, in_a_deep_subgraph,
-        in_a_function, in_a_sparse_tensor, in_training_information,
-    ],
-)  # fmt: skip
-def test_external_onnx_data(encoder, bad, place):
+    "place", [in_a_deep_branch, in_a_function, in_a_sparse_tensor, in_training_information]
+)
+def test_external_onnx_data_where_no_encoder_has_any(encoder, bad, place):
     pytest.importorskip("onnx")
     model = onnx_model()
-    assert not has_external_data(model.SerializeToString())
     place(model)
     path = bad(repacked(encoder.path, {layout.ONNX_MODEL: model.SerializeToString()}))
-    with pytest.raises(ExternalDataError, match="outside its own file"):
+    with pytest.raises(BundleFormatError, match="more than an encoder needs"):
         Bundle.open(path)
 
 
@@ -141,19 +147,20 @@ def varint(value):
 )  # fmt: skip
 def test_bytes_that_are_no_onnx(encoder, bad, data):
     path = bad(repacked(encoder.path, {layout.ONNX_MODEL: data}))
-    refused(path, BundleFormatError, "not an ONNX model")
+    refused(path, BundleFormatError, "the model cannot be read")
 
 
-def test_graphs_nested_deeper_than_any_models():
+def test_graphs_nested_deeper_than_any_models(encoder, bad):
     graph = nested(500)
-    with pytest.raises(BundleFormatError, match="too deeply"):
-        has_external_data(b"\x3a" + varint(len(graph)) + graph)
+    model = b"\x3a" + varint(len(graph)) + graph
+    path = bad(repacked(encoder.path, {layout.ONNX_MODEL: model}))
+    refused(path, BundleFormatError, "too deeply")
 
 
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({layout.ONNX_MODEL: b""}, "onnxruntime cannot load"),
+        ({layout.ONNX_MODEL: b""}, "the model cannot be read"),
         ({layout.TOKENIZER: b"{}"}, "the tokenizer cannot be loaded"),
         ({layout.TOKENIZER: b"\xff"}, "the tokenizer cannot be loaded"),
     ],
