@@ -92,7 +92,7 @@ def test_weights_outside_the_file_are_refused(model, tmp_path):
     changed = with_weights_elsewhere(model)
     (tmp_path / "model.ort.data").write_bytes(bytes(4096))
     bundle = write_ort(tmp_path / "x.fala", changed)
-    with pytest.raises(BundleFormatError, match="external data"):
+    with pytest.raises(BundleFormatError, match="weights outside"):
         bundle.backbone()
 
 
