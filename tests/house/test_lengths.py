@@ -4,7 +4,7 @@ from checkout import ROOT
 from imports import python_files
 
 #: Lines that a file may have.
-LIMITS = {"tests": 400, "sdk": 450, "export": 450, "device_sim": 450, "benchmarks": 450}
+LIMITS = {"tests": 400, "sdk": 600, "export": 450, "device_sim": 450, "benchmarks": 450}
 
 #: Files that are longer still, and what they may not outgrow. An entry goes with its cause.
 KNOWN: dict[str, int] = {}
