@@ -51,7 +51,7 @@ class Device(DeviceTasks):
     @property
     def can_roll_back(self) -> bool:
         """Whether an earlier model is kept."""
-        return self._installed.store.active()[1] is not None
+        return self._installed.store.slots.active()[1] is not None
 
     @property
     def on_trial(self) -> bool:

@@ -17,19 +17,19 @@ from fala.errors import DataError, DeviceError
 from fala.files import keep_private
 from fala.model.heads import label_name
 from fala.report import LearnReport
-from fala.slots.bundles import BUNDLES, SLOTS, install, open_release, slot_record
+from fala.slots.bundles import BUNDLES, install, open_release, slot_record
 from fala.slots.erasing import erase
 from fala.slots.health import REBUILT
 from fala.slots.health import STORE as _STORE
 from fala.slots.installed import Installed
 from fala.slots.repair import RepairReport, look, repair
-from fala.slots.task import POSITIVE
 from fala.slots.validation import proven
 from fala.slots.versions import note_version
 from fala.store.database import doctor
-from fala.store.keeping import KeepText, keep_text_of
-from fala.store.sealing import Key, seal_of
+from fala.store.encryption import Key, codec_of
+from fala.store.slots import SLOTS
 from fala.store.store import Store
+from fala.store.texts import KeepText, TextNames, keep_text_of
 
 _log = logging.getLogger("fala")
 
@@ -69,10 +69,10 @@ class DeviceFolder(ABC):
                 release's second.
             trust: The vendor's key, which must have signed the release; see ``replace``.
             key: Gives 32 bytes, by which texts, labels, embeddings, logits and weights are
-                encrypted on the disk (see ``fala.store.sealing``); the app keeps them, in the
+                encrypted on the disk (see ``fala.store.encryption``); the app keeps them, in the
                 system's key store. None does not encrypt. Needs the extra ``encryption``.
             keep_text: ``"never"`` writes no text to the disk, but a keyed digest, embeddings and
-                logits (see ``fala.store.keeping``). A text is encoded when it is learned, and
+                logits (see ``fala.store.texts``). A text is encoded when it is learned, and
                 never again: a replacement carries over what a bridge maps, or nothing, ``refine``
                 has nothing to do, and a rollback does not know what was learned since; and what a
                 release's words say of the user's texts is not known to a fit. ``"ngrams"`` keeps
@@ -87,7 +87,7 @@ class DeviceFolder(ABC):
             DeviceError: The folder is in use, or cannot be written.
         """
         path = Path(path_of(path, "path"))
-        seal, keeping = seal_of(key), keep_text_of(keep_text)
+        codec, names = codec_of(key), TextNames.new(keep_text_of(keep_text))
         opened, head = open_release(path_of(bundle, "bundle"), hold=True, trust=trust)
         if positive is not None and label_name(positive) not in head.labels:
             raise DataError(
@@ -102,25 +102,25 @@ class DeviceFolder(ABC):
                 others = [file.name for file in path.iterdir() if not _own(file)]
                 if others:
                     raise DeviceError(f"{path}: the folder is not empty; choose another")
-                store = Store(path / _STORE, create=True, seal=seal)
+                store = Store.open(path / _STORE, create=True, codec=codec)
                 undo.callback(store.close)
                 # One transaction: a creation killed anywhere in it was never begun, and of two at
                 # once the second finds the first one's device.
                 with store.transaction():
-                    if store.finished:
+                    if store.is_complete:
                         raise DeviceError(f"{path}: the folder is not empty; use Device.open")
                     undo.callback(_empty, path, store, remove=made)
-                    store.mark()
-                    store.keep_text(keeping)
+                    store.write_mark()
+                    store.texts.set_names(names)
                     shutil.rmtree(path / BUNDLES, ignore_errors=True)
                     (path / BUNDLES).mkdir()
                     keep_private(path / BUNDLES)
                     install(opened, path)
-                    store.put_slot(slot_record(SLOTS[0], opened, head.vendor_model()))
-                    store.activate(SLOTS[0], None)
+                    store.slots.put(slot_record(SLOTS[0], opened, head.vendor_model()))
+                    store.slots.activate(SLOTS[0], None)
                     note_version(store, opened.manifest)
                     if positive is not None:
-                        store.set_own(POSITIVE, str(positive))
+                        store.slots.set_positive(str(positive))
             except OSError as error:
                 raise DeviceError(f"{path}: {error.strerror or error}") from error
             device = cls(path, store)
@@ -141,7 +141,7 @@ class DeviceFolder(ABC):
                 none; nothing is changed then.
             BundleError: The installed release is not what was installed.
         """
-        path, seal = Path(path_of(path, "path")), seal_of(key)
+        path, codec = Path(path_of(path, "path")), codec_of(key)
         try:
             there = (path / _STORE).is_file()
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
@@ -150,9 +150,9 @@ class DeviceFolder(ABC):
             raise DeviceError(f"{path}: a repair was interrupted; {doctor(path)}")
         if not there:
             raise DeviceError(f"{path}: not a device folder; make one with Device.create")
-        store = Store(path / _STORE, seal=seal)
+        store = Store.open(path / _STORE, codec=codec)
         try:
-            if not store.finished:
+            if not store.is_complete:
                 raise DeviceError(
                     f"{path}: its creation was never finished; call Device.create again"
                 )
@@ -172,7 +172,7 @@ class DeviceFolder(ABC):
         Raises:
             DeviceError: There is none, a newer FaLA wrote it, or it has another key.
         """
-        return look(Path(path_of(path, "path")), seal_of(key))
+        return look(Path(path_of(path, "path")), codec_of(key))
 
     @classmethod
     def repair(
@@ -200,8 +200,8 @@ class DeviceFolder(ABC):
             BundleError: ``bundle`` cannot be trusted.
         """
         folder = Path(path_of(path, "path"))
-        seal = seal_of(key)
-        report = repair(folder, None if bundle is None else path_of(bundle, "bundle"), seal)
+        codec = codec_of(key)
+        report = repair(folder, None if bundle is None else path_of(bundle, "bundle"), codec)
         if report.fit or report.fit_adapters:
             with cls.open(folder, key=key) as device:
                 for adapter in ([None] if report.fit else []) + [*report.fit_adapters]:
@@ -254,7 +254,7 @@ class DeviceFolder(ABC):
         if key is None:
             raise DataError("rotate_key needs a key")
         with self._installed.work:
-            self._installed.store.rotate(seal_of(key))
+            self._installed.store.rotate(codec_of(key))
 
     @abstractmethod
     def fit(self, *, adapter: str | None = None) -> LearnReport:

@@ -46,7 +46,7 @@ class DeviceTasks(DeviceFolder):
 
     def __repr__(self) -> str:
         try:
-            count, labelled = self._installed.store.counts()
+            count, labelled = self._installed.store.examples.counts()
             kind = "the vendor's model" if self.model.is_vendor else "a personal model"
             return (
                 f"<Device {self._installed.path}: {self.task} on {self.name} with {kind}, "
@@ -91,7 +91,7 @@ class DeviceTasks(DeviceFolder):
     @property
     def adapters(self) -> tuple[str, ...]:
         """The names of the adapters that are loaded; see ``load_adapter``."""
-        return tuple(self._installed.store.adapters())
+        return tuple(self._installed.store.slots.adapters())
 
     def adapter(self, name: str) -> AdapterInfo:
         """What is known of a loaded adapter.
@@ -100,7 +100,7 @@ class DeviceTasks(DeviceFolder):
             UnknownAdapterError: None of this name is loaded.
         """
         learner = self._learner(name)
-        now, (count, labelled) = learner.task.now, learner.task.store.counts()
+        now, (count, labelled) = learner.task.now, learner.task.store.examples.counts()
         head = now.model.head
         return AdapterInfo(
             name, head.task, head.labels, head.labels[learner.task.positive()],
@@ -141,7 +141,7 @@ class DeviceTasks(DeviceFolder):
         self._learner().ready()
         task = load(self._installed, file, called, positive, trust)
         loaded = task.store.adapter
-        if task.store.counts()[0]:  # a repair has kept them
+        if task.store.examples.counts()[0]:  # a repair has kept them
             self._learner(loaded).fit()
         _log.info("%s: adapter %s loaded", task.path, loaded)
         return loaded
@@ -322,10 +322,10 @@ class DeviceTasks(DeviceFolder):
             DataError: It cannot be written there, texts are not kept, or ``user`` is no name.
         """
         name = name_of(user, "user")
-        if not self._installed.store.keeping.texts:
+        if not self._installed.store.texts.kept:
             raise DataError("there is no text to write: this device was made to keep none")
         task = self._learner(adapter).task
-        return write_rows(target, task.store.examples(), task.now.model.head.labels, name)
+        return write_rows(target, task.store.examples.all(), task.now.model.head.labels, name)
 
     def examples(
         self,
@@ -346,10 +346,10 @@ class DeviceTasks(DeviceFolder):
         """
         wanted = None if label is None else label_name(label)
         store = self._learner(adapter).task.store
-        kept = store.keeping.texts
+        kept = store.texts.kept
         return (
             row if kept else replace_fields(row, example=None)
-            for row in store.examples()
+            for row in store.examples.all()
             if (labelled is None or (row.label is not None) == labelled)
             and (wanted is None or row.label == wanted)
         )
@@ -362,7 +362,7 @@ class DeviceTasks(DeviceFolder):
         """
         name = "" if adapter is None else adapter_name(adapter)
         if name:
-            self._installed.store.of(name).version()  # says so
+            self._installed.store.of(name).slots.version()  # says so
         # Of two threads that come first together one wins, for both.
         return self._learners.setdefault(name, Learner(self._installed.task(name)))
 

@@ -119,21 +119,3 @@ class TestStore:
         there = {(name, kind) for _, name, kind, *_ in store.execute(f"PRAGMA table_info({table})")}
         told = rows(section(STORE, f"## `{table}`"))
         assert there == {(names(row[0])[0], row[1]) for row in told if len(row) == 3}
-
-    def test_the_settings_are_those_that_are_kept(self, tmp_path):
-        """Of a device that has learned, was replaced and rolled back."""
-        told = [
-            names(row[0]) for row in rows(section(STORE, "## `settings`")) if len(row) == 2
-        ]  # fmt: skip
-        patterns = [name.replace("DIGEST", "[0-9a-f]{64}").replace("SLOT", "[ab]")
-                    for each in told for name in each]  # fmt: skip
-        with fala.Device.create(tmp_path / "device", fala.sample_release("glove")) as device:
-            device.learn(["a soup", "a clown"], [0, 1])
-            device.replace(fala.sample_release("bert"), fala.Budget(0))
-            device.rollback()
-        database = sqlite3.connect(tmp_path / "device" / "store.sqlite3")
-        kept = [name for (name,) in database.execute("SELECT name FROM settings")]
-        database.close()
-        assert len(kept) >= 5
-        for name in kept:
-            assert any(re.fullmatch(pattern, name) for pattern in patterns), name

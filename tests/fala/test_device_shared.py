@@ -170,7 +170,7 @@ def test_a_creation_that_was_killed_is_called_again(tmp_path, releases, monkeypa
                 write_archive(path, files), stop()
             ))  # fmt: skip
         else:
-            patch.setattr("fala.store.store.Store.activate", stop)
+            patch.setattr("fala.store.slots.Slots.activate", stop)
         if left != "folder":
             with pytest.raises(KeyboardInterrupt):
                 Device.create(path, releases["old"])

@@ -173,9 +173,11 @@ def test_a_record_is_good_in_its_place_only(folder, releases, labels, table, col
         assert TEXTS[20].encode() not in data
 
 
-def test_a_header_that_is_gone(folder):
-    file = folder / "store.sqlite3"
-    file.write_bytes(bytes(4096) + file.read_bytes()[4096:])
+def test_a_mark_that_is_gone(folder):
+    sql(folder, "UPDATE device SET key_mark = NULL")
+    sql(folder, "PRAGMA user_version = 3")
+    with pytest.raises(DeviceError, match="is encrypted; open it with its key"):
+        Device.repair(folder)
     with pytest.raises(DeviceError, match="nothing in it can be read with this key"):
         Device.repair(folder, key=other)
     assert Device.repair(folder, key=key).whole
@@ -229,7 +231,7 @@ def test_a_rotation_that_fails_changes_nothing(folder, monkeypatch):
             raise DeviceError("the disk is full")
 
         with monkeypatch.context() as patch:
-            patch.setattr("fala.store.store.Store.mark", full)
+            patch.setattr("fala.store.store.Store.write_mark", full)
             with pytest.raises(DeviceError, match="full"):
                 device.rotate_key(other)
         assert len([*device.examples()]) == len(TEXTS)

@@ -12,7 +12,7 @@ from devices import loss, same, sql, state, vendor_of
 from fala.device import Device
 from fala.errors import DataError, DeviceError
 from fala.personal.budget import Budget
-from fala.store.keeping import NOT_KEPT
+from fala.store.texts import NOT_KEPT
 
 KEY = bytes(range(32))
 
@@ -208,7 +208,7 @@ def test_a_repair_keeps_it(tmp_path, releases, labels, keep_text, lost):
     with Device.create(path, releases["old"], keep_text=keep_text) as device:
         device.learn(TEXTS, labels)
     if lost:
-        sql(path, "DELETE FROM settings WHERE name = 'keep text'")
+        sql(path, "UPDATE device SET keep_text = 'lost'")
     else:
         sql(path, "UPDATE embeddings SET vector = x'00' WHERE text = 1")
     assert not Device.examine(path).whole
@@ -217,13 +217,12 @@ def test_a_repair_keeps_it(tmp_path, releases, labels, keep_text, lost):
         assert device.learn([TEXTS[0]], ["1"]).examples == len(TEXTS) + lost
         device.learn(["one more text"], ["1"])
     assert_no_text(path, [*TEXTS, "one more text"])
-    modes = sql(path, "SELECT value FROM settings WHERE name = 'keep text'")
-    assert modes[0][0].startswith(keep_text)
+    assert sql(path, "SELECT keep_text FROM device") == [(keep_text,)]
 
 
-@pytest.mark.parametrize("value", ["never", "ngrams " + "x" * 64])
-def test_a_damaged_setting_is_told(silent, value):
-    sql(folder_of(silent), "UPDATE settings SET value = ? WHERE name = 'keep text'", value)
+@pytest.mark.parametrize("change", ["text_key = NULL", "text_key = x'00'", "keep_text = 'lost'"])
+def test_a_damaged_setting_is_an_error(silent, change):
+    sql(folder_of(silent), f"UPDATE device SET {change}")
     with pytest.raises(DeviceError, match="settings are damaged"):
         silent.learn(["one more text"], ["1"])
     with pytest.raises(DeviceError, match="settings are damaged"):

@@ -9,7 +9,7 @@ from devices import sql
 from fala.device import Device
 from fala.personal import learn
 from fala.solver import fit as solver
-from fala.store.store import Store
+from fala.store.examples import Examples
 from spoken import OWN, TASTE
 
 _RANDOM = np.random.default_rng(11)
@@ -41,15 +41,15 @@ def path(tmp_path, releases, request, monkeypatch):
 def test_a_label_after_opening_moves_the_model_as_a_fit_of_all_would(path, monkeypatch):
     with Device.open(path) as device:
         before = device.predict(MANY)
-        everything = Store.examples
+        everything = Examples.all
 
         def some(self, ids=None):
             assert ids is not None, "all examples were read"
             return everything(self, ids)
 
-        monkeypatch.setattr(Store, "examples", some)
+        monkeypatch.setattr(Examples, "all", some)
         reports = [device.learn([MANY[at]], [LABELS[at]]) for at in FURTHER]
-        monkeypatch.setattr(Store, "examples", everything)
+        monkeypatch.setattr(Examples, "all", everything)
         assert [report.exact for report in reports] == [False] * len(FURTHER)
         assert reports[-1].fitted == 570
         after = device.predict(MANY)
@@ -79,8 +79,8 @@ def test_what_was_said_without_a_fit_is_fitted_first(path):
 
 
 def test_a_damaged_record_of_the_fit_costs_a_fit_and_nothing_else(path):
-    for value in ("{", "[]", '{"data": 1}', '{"data": -1, "fitted": 1e9, "scales": "x"}', "null"):
-        sql(path, "UPDATE settings SET value = ? WHERE name LIKE 'fit %'", value)
+    for change in ("data = -1", "trust = 2", "scales = 'x'", "scales = x'00'", "decision = NULL"):
+        sql(path, f"UPDATE slots SET fit_{change}")
         with Device.open(path) as device:
             assert device.learn([MANY[0]], [LABELS[0]]).exact
 

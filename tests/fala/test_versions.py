@@ -106,7 +106,7 @@ def test_releases_without_a_version(tmp_path, folder):
 def test_a_device_of_an_earlier_sdk(tmp_path, device, folder):
     """It noted no version; what is installed tells."""
     device.close()
-    sql(tmp_path / "device", "DELETE FROM settings WHERE name LIKE 'newest%'")
+    sql(tmp_path / "device", "DELETE FROM versions")
     with Device.open(tmp_path / "device") as device:
         refused(device, folder / "model-1.fala", "has had version 2")
         device.replace(folder / "plain.fala")

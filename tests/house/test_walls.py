@@ -34,7 +34,7 @@ EXTRAS = {
     "fala.playground.page.app": {"anyio", "starlette"},  # anyio is what starlette is made with
     "fala.playground.page.guard": {"starlette"},
     "fala.playground.page.server": {"socket", "uvicorn"},  # on this machine's own address
-    "fala.store.sealing": {"cryptography"},
+    "fala.store.encryption": {"cryptography"},
     "fala.release.sparse": {"scipy"},  # NumPy does the same where it is not installed
     "fala.updates.client": {"filelock", "tuf", "urllib"},
     "fala.updates.fetcher": {"http", "socket", "tuf", "urllib", "urllib3"},

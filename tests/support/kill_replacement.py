@@ -8,9 +8,17 @@ from fala.personal.encode import PROBES
 from fala.slots import bundles as slots
 from fala.slots import installed as module
 from fala.slots.edge_cases import ODD
+from fala.store.embeddings import Embeddings
+from fala.store.slots import Slots
 from fala.store.store import Store
 from fala.testing import PowerCuts, run_apart
 from fala.testing.processes import die
+
+#: Points in the transaction that installs a release.
+IN_TRANSACTION = {
+    "add_embeddings": (Embeddings, "add"), "put_slot": (Slots, "put"),
+    "activate": (Slots, "activate"), "prune": (Store, "prune"),
+}  # fmt: skip
 
 
 def after(function):
@@ -65,8 +73,9 @@ def kill_at(point, folder, bundle):
                 patch.setattr(slots, "write_archive", after(slots.write_archive))
             elif point == "install":
                 patch.setattr(module, "install", after(module.install))
-            elif point in ("add_embeddings", "put_slot", "activate", "prune"):
-                patch.setattr(Store, point, after(getattr(Store, point)))  # in the transaction
+            elif point in IN_TRANSACTION:
+                owner, name = IN_TRANSACTION[point]
+                patch.setattr(owner, name, after(getattr(owner, name)))
             elif point == "commit":
                 patch.setattr(module, "sweep", lambda *_: die())
             replace(folder, bundle, progress)

@@ -49,7 +49,7 @@ def open_new_adapters(
         BundleError: One cannot be trusted.
     """
     given = _by_name(paths, trust)
-    names = installed.store.adapters()
+    names = installed.store.slots.adapters()
     for name, (bundle, _) in given.items():
         if name not in names:
             raise UnknownAdapterError(
@@ -110,7 +110,7 @@ def load(
 
 
 def _texts(installed: Installed) -> list[str]:
-    return installed.store.newest_texts(PROBES)
+    return installed.store.texts.newest(PROBES)
 
 
 def loader_of(load: Callable[[], Backbone], bundle: Bundle) -> Callable[[], Backbone]:

@@ -60,8 +60,8 @@ def encode_missing(
     store: Store, digest: str, backbone: Backbone, texts: Sequence[str]
 ) -> dict[str, Vectors]:
     """Embeddings of the texts that have none of this backbone yet, by the store's names."""
-    named = dict(zip(store.keeping.names(texts), texts, strict=True))
-    stored = store.embeddings(digest, list(named))
+    named = dict(zip(store.texts.names(texts), texts, strict=True))
+    stored = store.embeddings.get(digest, list(named))
     missing = [name for name in named if name not in stored]
     if not missing:
         return {}

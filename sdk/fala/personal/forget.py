@@ -21,10 +21,9 @@ from fala.model.heads import Head
 from fala.personal.fitting import Fitted, fit_recalled
 from fala.personal.memory import Memory, Target, recall, taught_by
 from fala.slots.bundles import model_digest, slot_record
-from fala.slots.lineage import Replacement, replacements
-from fala.slots.mixed import TRIED, mixed_by
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Change, Task
+from fala.store.records import Replacement
 
 #: Gives the label, by head, whose F1 thresholds are for.
 Positive = Callable[[Head], int]
@@ -57,10 +56,10 @@ def forget(installed: Task, ids: Iterable[int], positive: Positive) -> int:
         How many there were.
     """
     store = installed.store
-    gone = {row.id for row in store.examples()} & set(ids)
+    gone = {row.id for row in store.examples.all()} & set(ids)
     if not gone:
         return 0
-    store.forget(gone)
+    store.examples.forget(gone)
     installed.drop_unusable()
     _unmix(installed, gone)
     slots = _by_age(installed)
@@ -85,27 +84,27 @@ def _unmix(installed: Task, gone: set[int]) -> None:
     for slot in (installed.now, installed.earlier()):
         if slot is None or not slot.record.prompt:
             continue
-        if not mixed_by(store, slot.record.backbone, gone):
+        if not store.slots.prompt_is_of(slot.record.backbone, gone):
             continue
         plain = slot.plain()
-        store.set_own(TRIED, "")
+        store.slots.set_tried_prompts(None, None)
         # A loss, whatever it is, says that the slot was fitted: it is fitted again.
         change = Change(slot.model.head.vendor_model(), loss=slot.record.loss or 0.0)
         if slot.record.name == installed.now.record.name:
             installed.keep(plain, change)
             continue
-        store.put_slot(
+        store.slots.put(
             slot_record(
                 slot.record.name, slot.bundle, change.model, slot.record.teacher,
                 slot.record.teacher_vendor, loss=change.loss,
             )
         )  # fmt: skip
-        store.set_fit(slot.record.name, None)
+        store.slots.set_fit(slot.record.name, None)
 
 
 def _by_age(installed: Task) -> _Slots:
     slots = {slot.record.name: slot for slot in (installed.now, installed.earlier()) if slot}
-    known = replacements(installed.store)
+    known = installed.store.slots.replacements()
     names = sorted(slots, key=lambda name: known[name].generation if name in known else -1)
     newest = names[-1]
     if newest not in known:  # a version that did not tell; if one slot was taught, the other did it
@@ -134,7 +133,7 @@ def _forget_teacher(
         if seen:
             _teach(installed, slots.older.record.name, slots, positive)
         return
-    made = replacements(installed.store).get(record.name, Replacement())
+    made = installed.store.slots.replacements().get(record.name, Replacement())
     if record.teacher is not None and min(gone) <= made.last:
         installed.rewrite(dataclasses.replace(record, teacher=None, teacher_vendor=None))
 
@@ -148,7 +147,7 @@ def _teach(installed: Task, older: str, slots: _Slots, positive: Positive) -> No
     then = slots.replacement
     rows = [
         row if (row.labelled or 0.0) <= then.time else dataclasses.replace(row, label=None)
-        for row in store.examples()
+        for row in store.examples.all()
         if row.id <= then.last
     ]
     memory = Memory(store, only=rows)
@@ -159,9 +158,9 @@ def _teach(installed: Task, older: str, slots: _Slots, positive: Positive) -> No
         spoken = taught_by(memory, slot.changed(slot.generation, slot.record, model))
         said_by = (model, model.head.vendor_model())
         digests = [model_digest(slot.bundle, one, slot.record.backbone) for one in said_by]
-        store.forget_logits(newer.record.teacher)
+        store.logits.forget(newer.record.teacher)
         for digest, logits in zip(digests, (spoken.logits, spoken.vendor), strict=True):
-            store.add_logits(digest, logits)
+            store.logits.add(digest, logits)
         teachers = digests[0], digests[1]
     teacher, vendor = teachers
     record = dataclasses.replace(newer.record, teacher=teacher, teacher_vendor=vendor)
@@ -207,7 +206,7 @@ def _write(installed: Task, slot: OpenSlot, fitted: Fitted | None) -> None:
         threshold=threshold, loss=loss, backbone=record.backbone, prompt=record.prompt,
     )  # fmt: skip
     installed.rewrite(written)
-    installed.store.set_fit(record.name, None)  # what was added to it is not known any more
+    installed.store.slots.set_fit(record.name, None)  # what was added to it is not known any more
 
 
 def _untouched(slot: OpenSlot) -> bool:

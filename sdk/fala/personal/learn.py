@@ -28,9 +28,8 @@ from fala.solver.fit import LARGEST, resume
 from fala.solver.judge import Decision
 from fala.solver.state import State
 from fala.solver.training import Inputs, TrainingSet
-from fala.store.active import Version
-from fala.store.keeping import NOT_KEPT
-from fala.store.records import FitRecord
+from fala.store.records import FitRecord, Version
+from fala.store.texts import NOT_KEPT
 from fala.text.lexicon import CachedRows
 
 _log = logging.getLogger("fala.learn")
@@ -107,22 +106,22 @@ class Learner:
     def remember(self, examples: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
         """Keep examples and labels; gives their ids. On the disk when it returns."""
         store = self._installed.store
-        ids = self._keep(store.named(examples), labels)
-        if not store.keeping.texts:  # nobody can do it later
+        ids = self._keep(store.texts.named(examples), labels)
+        if not store.texts.kept:  # nobody can do it later
             self._encode(examples)
         return ids
 
     def _keep(self, named: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
         with self._installed.store.transaction():
-            return self._installed.store.remember(named, labels)
+            return self._installed.store.examples.remember(named, labels)
 
     def learn(self, examples: Sequence[Example], labels: Sequence[str | None]) -> LearnReport:
         """Keep, encode, fit; see ``Device.learn``."""
         installed = self._installed
         with installed.work:
             now, last = installed.now, self._last
-            before = installed.store.version()
-            named = installed.store.named(examples)
+            before = installed.store.slots.version()
+            named = installed.store.texts.named(examples)
             if last is None or last.version != before:
                 try:
                     last = self._taken_up(now, before, named)
@@ -132,7 +131,7 @@ class Learner:
             ids = self._keep(named, labels)
             now = self._encode(examples)
             after = Version(before.generation, before.data + 1)
-            alone = installed.store.version() == after and installed.now is now
+            alone = installed.store.slots.version() == after and installed.now is now
             if last is not None and alone:
                 report = self._add(now, last, ids, named, labels)
                 if report is not None:
@@ -153,12 +152,12 @@ class Learner:
                 except DeviceChangedError:
                     continue
                 recalled = recall(memory, target)
-                count, labelled = installed.store.counts()
+                count, labelled = installed.store.examples.counts()
                 if not recalled.training.telling.any():
                     self._last = None
                     decision: Decision = "vendor" if now.model.is_vendor else "personal"
                     reason = "there is neither a label nor an old logit to fit to"
-                    if recalled.waiting and not installed.store.keeping.texts:
+                    if recalled.waiting and not installed.store.texts.kept:
                         reason = f"{NOT_KEPT}: this backbone has seen none that tells anything"
                     return LearnReport(count, labelled, 0, decision, reason)
                 fitted = fit_recalled(target, recalled, installed.positive(now.model.head))
@@ -222,11 +221,11 @@ class Learner:
         more label moves it.
         """
         store = self._installed.store
-        record = store.fit(now.record.name)
+        record = store.slots.fit(now.record.name)
         if record is None or record.data != before.data or record.fitted <= LARGEST:
             return None
         # What is known of the very examples is taken back, if they have another label now.
-        ids = sorted({*store.some_labelled(_SAMPLE), *store.known(examples)})
+        ids = sorted({*store.examples.some_labelled(_SAMPLE), *store.examples.ids(examples)})
         earlier = self._installed.earlier() if now.bundle.bridges() else None
         target = Target.of_model(now, earlier, record.scales)
         recalled = recall(Memory(store, ids=ids), target)
@@ -284,7 +283,7 @@ class Learner:
         start = last.state.count
         places = {**last.rows, **{row: start + at for at, row in enumerate(said)}}
         installed = self._installed
-        data = installed.store.version().data
+        data = installed.store.slots.version().data
         record = replace(record, data=data, further=state.further)
         if record.decision != "vendor":  # that answers until the next check
             full, calibrated = state.candidates()
@@ -297,7 +296,7 @@ class Learner:
         self._last = replace(
             last, version=Version(now.generation, data), state=state, rows=places, record=record
         )
-        count, labelled = installed.store.counts()
+        count, labelled = installed.store.examples.counts()
         return LearnReport(
             count, labelled, state.fitted + state.further, cast(Decision, record.decision),
             last.reason, False, record.scales, last.loss,
@@ -308,8 +307,8 @@ class Learner:
     ) -> TrainingSet:
         texts = unique_texts(examples)
         store = self._installed.store
-        inputs = head.inputs(examples, store.embeddings(now.record.backbone, texts))
+        inputs = head.inputs(examples, store.embeddings.get(now.record.backbone, texts))
         shares = head.label_shares(labels)
-        words = head.words(examples, CachedRows(store.ngrams))
+        words = head.words(examples, CachedRows(store.texts.ngrams))
         blocks = blocks_of(head, Inputs(inputs), words, None)
         return TrainingSet(blocks, head.bias, shares, np.full(shares.shape, np.nan))

@@ -15,7 +15,7 @@ from fala.model.prior import PopulationPrior
 from fala.slots.open_slot import OpenSlot
 from fala.solver.blocks import blocks_of
 from fala.solver.training import Inputs, TrainingSet
-from fala.store.made import as_stored
+from fala.store.embeddings import as_stored
 from fala.store.records import StoredExample
 from fala.store.store import Store
 from fala.text.lexicon import CachedRows
@@ -41,16 +41,16 @@ class Memory:
         only: list[StoredExample] | None = None,
     ) -> None:
         self.store = store
-        self.data = store.version().data
+        self.data = store.slots.version().data
         self._ids = ids
-        self.last = CachedRows(store.ngrams) if last is None else last
+        self.last = CachedRows(store.texts.ngrams) if last is None else last
         self._examples = only
         self._embeddings: dict[str, dict[str, Vectors]] = {}
 
     def examples(self) -> list[StoredExample]:
         """All examples."""
         if self._examples is None:
-            self._examples = self.store.examples(self._ids)
+            self._examples = self.store.examples.all(self._ids)
         return self._examples
 
     def embeddings(self, backbone: str) -> dict[str, Vectors]:
@@ -59,7 +59,7 @@ class Memory:
             texts = None
             if self._ids is not None:
                 texts = unique_texts(row.known for row in self.examples())
-            self._embeddings[backbone] = self.store.embeddings(backbone, texts)
+            self._embeddings[backbone] = self.store.embeddings.get(backbone, texts)
         return self._embeddings[backbone]
 
     def add(self, backbone: str, embeddings: Embeddings) -> None:
@@ -156,7 +156,7 @@ def recall(memory: Memory, target: Target) -> Recalled:
     sources = [(bridge, embeddings) for bridge, embeddings in sources if embeddings]
     known = set(real).union(*(embeddings for _, embeddings in sources))
     head = target.head
-    spoken = head.lexical is not None and memory.store.keeping.words
+    spoken = head.lexical is not None and memory.store.texts.ngrams_kept
     rows: list[StoredExample] = []
     waiting: list[StoredExample] = []
     for row in memory.examples():
@@ -230,11 +230,11 @@ def differences_of(store: Store, now: OpenSlot) -> dict[int, NDArray[np.float32]
     teacher, vendor = now.record.teacher, now.record.teacher_vendor
     if teacher is None or vendor is None:
         return {}
-    plain = store.logits(vendor)
+    plain = store.logits.get(vendor)
     size = len(now.model.bias)  # a release that added labels has other logits
     return {
         row: value - plain[row]
-        for row, value in store.logits(teacher).items()
+        for row, value in store.logits.get(teacher).items()
         if row in plain and len(value) == len(plain[row]) == size
     }
 

@@ -31,7 +31,7 @@ from fala.slots.open_slot import OpenSlot, lazy, prior_of
 from fala.slots.task import Task
 from fala.slots.validation import proven
 from fala.slots.versions import check_version
-from fala.store.keeping import NOT_KEPT
+from fala.store.texts import NOT_KEPT
 from fala.text.lexicon import CachedRows
 
 
@@ -147,7 +147,7 @@ def fitting(task: Task, now: OpenSlot, bundle: Bundle, head: Head) -> Release:
     bridges = [
         one
         for one in reached
-        if one.source == now.record.backbone or task.store.has_embeddings(one.source)
+        if one.source == now.record.backbone or task.store.embeddings.has(one.source)
     ]
     return Release(bundle, head.in_order([*labels, *added]), bridges)
 
@@ -225,7 +225,7 @@ class Preparation:
         self._follower.check("check")
         with self._stages.stage("check"):
             texts: list[str] = []
-            if self._installed.store.keeping.texts:
+            if self._installed.store.texts.kept:
                 texts = unique_texts(row.known for row in prepared.memory.examples()[-PROBES:])
             answering = ActiveModel(fitted.model, lazy(bundle, backbone), fitted.threshold)
             return backbone, probe(answering, bundle, texts)
@@ -250,7 +250,7 @@ class Preparation:
         All of it where that costs nothing; nothing over a bridge, or where words speak; else
         representatives.
         """
-        if not memory.store.keeping.texts:
+        if not memory.store.texts.kept:
             return Choice([])
         if self.release.static:
             choice = Choice(recalled.unseen())
@@ -279,7 +279,7 @@ class Preparation:
         training = recalled.training
         if not recalled.ids and not recalled.waiting:
             return vendor_alone(target, "the device has no examples yet")
-        if not recalled.ids and not self._installed.store.keeping.texts:
+        if not recalled.ids and not self._installed.store.texts.kept:
             count = len(recalled.waiting)
             return vendor_alone(
                 target,
@@ -332,6 +332,6 @@ def preparing(
         release = open_new(installed, path, now, trust, allow_older=allow_older)
     with ThreadPoolExecutor(max_workers=1) as loader:
         # What was installed before has proved itself.
-        again = release.bundle.digest in installed.store.bundles()
+        again = release.bundle.digest in installed.store.slots.bundles()
         loading = loader.submit(proven, release.bundle, known=again)
         yield Preparation(installed, release, budget, stages, follower, last, loading.result)

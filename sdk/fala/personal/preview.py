@@ -34,7 +34,8 @@ def preview(
     started = time.perf_counter()
     now, stages = installed.now, Stages()
     with preparing(
-        installed, path, budget, stages, Follower(None), now, CachedRows(installed.store.ngrams),
+        installed, path, budget, stages, Follower(None), now,
+        CachedRows(installed.store.texts.ngrams),
         trust=trust, allow_older=True,  # to look at one does no harm
     ) as preparation:  # fmt: skip
         prepared = preparation.fit(now)
@@ -71,14 +72,14 @@ def preview(
 
 def _further(release: Release, prepared: Prepared, budget: Budget) -> int:
     """Texts that a refinement would encode after the first answer, at most."""
-    if release.static or not release.instant or not prepared.memory.store.keeping.texts:
+    if release.static or not release.instant or not prepared.memory.store.texts.kept:
         return 0
     return min(budget.passes(bool(release.bridges)), len(prepared.recalled.unseen()))
 
 
 def _growth(installed: Installed, release: Release, size: int, texts: int) -> int:
     """Bytes by which the device's folder would grow."""
-    known = installed.store.bundles()
+    known = installed.store.slots.bundles()
     digest = release.bundle.digest
     # The slot that does not answer is overwritten, and what only it uses is deleted.
     idle = known - {installed.now.record.bundle, digest}

@@ -10,7 +10,6 @@ had no part in the prompt. Only forward passes, no gradient.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -46,10 +45,9 @@ from fala.personal.stages import Stages
 from fala.report import PromptReport
 from fala.selection.next_texts import most_undecided
 from fala.slots.installed import Installed, Move
-from fala.slots.mixed import TRIED, note_mixed
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Change, Task
-from fala.store.keeping import NOT_KEPT
+from fala.store.texts import NOT_KEPT
 from fala.text.lexicon import CachedRows
 
 _log = logging.getLogger("fala.prompts")
@@ -126,7 +124,7 @@ class _Prompting:
         self._installed, self._left = installed, max(0, left)
         self._stages, self._follower = stages, follower
         self._deadline = None if budget.seconds is None else stages.started + budget.seconds
-        self._last = CachedRows(installed.store.ngrams)
+        self._last = CachedRows(installed.store.texts.ngrams)
         self.passes = 0
 
     def run(self) -> Prompted:
@@ -139,7 +137,7 @@ class _Prompting:
             prompts, length = now.bundle.prompts(), hard_prompt_length(now.bundle.manifest)
             if prompts is None and not length:
                 raise NotMixedError(f"{now.bundle.manifest.name} brings no prompts")
-            if not installed.store.keeping.texts:
+            if not installed.store.texts.kept:
                 raise NotMixedError(NOT_KEPT)
             with self._stages.stage("read"):
                 memory = Memory(installed.store, self._last)
@@ -190,12 +188,11 @@ class _Prompting:
 
     def _check_tried(self, labelled: int) -> None:
         """Whether the labels are about as many as when the same prompts were tried."""
-        try:
-            digest, then = json.loads(self._installed.store.get_own(TRIED) or "")
-            again = digest == self._installed.now.bundle.digest and labelled < (1 + GROWTH) * then
-        except (TypeError, ValueError):  # never tried; or damaged
+        tried = self._installed.store.slots.tried_prompts()
+        if tried is None:
             return
-        if again:
+        digest, then = tried
+        if digest == self._installed.now.bundle.digest and labelled < (1 + GROWTH) * then:
             raise NotMixedError(
                 f"the prompts were tried on {then} labelled examples, and there are {labelled}; "
                 f"they are tried again at {int(np.ceil((1 + GROWTH) * then))}"
@@ -203,7 +200,7 @@ class _Prompting:
 
     def _note_tried(self, now: OpenSlot, labelled: int) -> None:
         with self._installed.store.transaction():
-            self._installed.store.set_own(TRIED, json.dumps([now.bundle.digest, labelled]))
+            self._installed.store.slots.set_tried_prompts(now.bundle.digest, labelled)
 
     def _weights(self, now: OpenSlot, prompts: NDArray[np.float16], plan: Plan) -> list[float]:
         """The posterior of the prompts under a flat prior: by the likelihood of the labels."""
@@ -289,7 +286,8 @@ class _Prompting:
         """
         installed, slot = self._installed, now.with_prompt(prompt)
         # Before it answers: that nobody finds it who does not know of what examples it is made.
-        note_mixed(installed.store, slot.record.backbone, by)
+        with installed.store.transaction():
+            installed.store.slots.note_prompt(slot.record.backbone, by)
         if installed.trials.running() is not None:
             # The release has still to prove itself: the way back is to the one before it.
             installed.keep(slot, fitted.change(memory.data, encoded))
@@ -333,6 +331,6 @@ def _same(task: Task) -> Move:
     if not now.model.is_vendor:
         taught = taught_by(Memory(task.store), now)
         logits = taught.logits, taught.vendor
-    fit = task.store.fit(now.record.name)
+    fit = task.store.slots.fit(now.record.name)
     change = Change(now.model, now.record.threshold, now.record.loss, {}, fit)
     return Move(task, now, now.bundle, change, logits)

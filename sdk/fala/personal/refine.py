@@ -21,7 +21,7 @@ from fala.personal.stages import Stages
 from fala.selection.next_texts import BATCH, LARGEST_BATCH, LEAST_MOVE, move
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Task
-from fala.store.keeping import NOT_KEPT
+from fala.store.texts import NOT_KEPT
 from fala.text.lexicon import CachedRows
 
 _log = logging.getLogger("fala.refine")
@@ -73,7 +73,7 @@ class Refinement:
         positive: int,
         last: CachedRows | None = None,
     ) -> None:
-        self._last = CachedRows(installed.store.ngrams) if last is None else last
+        self._last = CachedRows(installed.store.texts.ngrams) if last is None else last
         self._installed, self._stages = installed, stages
         self._follower, self._positive = follower, positive
         self._passes = self._solves = self._columns = self._clusters = self._queries = 0
@@ -121,7 +121,7 @@ class Refinement:
             else:
                 recalled, fitted = known
         stopped = "the budget is spent"
-        if recalled.unseen() and not self._installed.store.keeping.texts:
+        if recalled.unseen() and not self._installed.store.texts.kept:
             left, stopped = 0, NOT_KEPT
         telling = bool(recalled.training.telling.any())
         if not telling and (stopped == NOT_KEPT or not recalled.waiting):
@@ -258,7 +258,7 @@ _TAKEN = "another model answers now"
 def encode_free(installed: Task, now: OpenSlot, memory: Memory, follower: Follower) -> None:
     """Encode at once what costs no forward pass: word vectors."""
     backbone, digest = now.answering.backbone, now.record.backbone
-    if backbone.is_transformer or not installed.store.keeping.texts:
+    if backbone.is_transformer or not installed.store.texts.kept:
         return
     known = memory.embeddings(digest)
     texts = unique_texts(row.known for row in memory.examples())

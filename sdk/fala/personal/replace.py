@@ -99,7 +99,7 @@ def replace(
         adapters: The further tasks' adapters for it.
         prompts: Whether its writers' prompts are mixed for the user, at last.
     """
-    now, last = installed.now, CachedRows(installed.store.ngrams)
+    now, last = installed.now, CachedRows(installed.store.texts.ngrams)
     with preparing(
         installed, path, budget, stages, follower, now, last, trust=trust, allow_older=allow_older
     ) as preparation:
@@ -124,7 +124,7 @@ def replace(
                     if not same_release(found, part.now):
                         raise
                     part.now = found
-                if installed.store.adapters() != [task.store.adapter for task, *_ in further]:
+                if installed.store.slots.adapters() != [task.store.adapter for task, *_ in further]:
                     raise
     done = _refined(parts, replaced, budget, stages, follower, last)
     if not prompts:
@@ -206,7 +206,7 @@ def _refined(
         if release.static or budget.forward_passes == 0:
             continue
         # Without a bridge or words the budget has bought the first answer.
-        if not release.instant and part.task.store.keeping.texts:
+        if not release.instant and part.task.store.texts.kept:
             continue
         refinement = Refinement(part.task, stages, follower, part.task.positive(release.head), last)
         own = dataclasses.replace(budget, forward_passes=_share(passes - spent, len(parts) - place))

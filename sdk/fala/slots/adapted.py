@@ -8,15 +8,10 @@ from dataclasses import replace
 
 from fala.errors import BundleError, DeviceError
 from fala.examples import Example
-from fala.slots.lineage import note_rollback
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Task
-from fala.store.store import Store
 
 _log = logging.getLogger("fala.store")
-
-#: The setting of a task that tells what was known when the other slot was left.
-LEFT_AT = "left at"
 
 
 class Adapted(Task):
@@ -36,7 +31,7 @@ class Adapted(Task):
     def ready(self, examples: Sequence[Example] = ()) -> OpenSlot:
         """See ``Task``. It is on trial with the release."""
         while True:
-            self.store.version()
+            self.store.slots.version()
             base = self._base.ready()
             try:
                 return self.now
@@ -57,7 +52,7 @@ class Adapted(Task):
         base = self._base.earlier()
         if base is None:
             return None
-        return self._opened(self.store.active()[1], self.now.generation, base)
+        return self._opened(self.store.slots.active()[1], self.now.generation, base)
 
     def prune(self) -> None:
         """See ``Task``."""
@@ -77,7 +72,7 @@ class Adapted(Task):
             BundleError: The earlier adapter is damaged.
         """
         store = self.store
-        generation, (slot, previous) = store.version().generation, store.active()
+        generation, (slot, previous) = store.slots.version().generation, store.slots.active()
         if previous is None:
             raise DeviceError(
                 f"{self.path}: the adapter {store.adapter} was loaded after the last replacement, "
@@ -85,10 +80,12 @@ class Adapted(Task):
             )
         # Verified before it answers.
         OpenSlot.open(self.path, store, previous, generation + 1, base)
-        store.activate(previous, slot)
-        store.advance(generation)
-        note_rollback(store, generation + 1)
-        return said_since(store)
+        store.slots.activate(previous, slot)
+        store.slots.advance(generation)
+        store.slots.note_rollback(generation + 1)
+        changed = store.slots.data_changed()
+        store.slots.note_data()
+        return changed
 
     def fall_back(self, base: OpenSlot) -> bool:
         """Let the earlier adapter answer, or none, where it cannot. In a transaction.
@@ -102,30 +99,33 @@ class Adapted(Task):
             Whether anything was said or forgotten since the last replacement.
         """
         store = self.store
-        generation, (_, previous) = store.version().generation, store.active()
+        generation, (_, previous) = store.slots.version().generation, store.slots.active()
         if self._opened(previous, generation + 1, base) is None or previous is None:
             _log.warning("%s: no adapter %s answers any more", self.path, store.adapter)
-            store.deactivate()
-            for slot in store.slots():
-                store.drop_slot(slot)
+            store.slots.deactivate()
+            for slot in store.slots.names():
+                store.slots.drop(slot)
             return False
-        store.activate(previous, None)
-        store.advance(generation)
-        return said_since(store, note=False)
+        store.slots.activate(previous, None)
+        store.slots.advance(generation)
+        return store.slots.data_changed()
 
     def _open(self) -> OpenSlot:
         while True:
-            base, generation = self._base.now, self.store.version().generation
+            base, generation = self._base.now, self.store.slots.version().generation
             try:
-                active = self.store.active()[0]
+                active = self.store.slots.active()[0]
                 slot = OpenSlot.open(self.path, self.store, active, generation, base)
             except (BundleError, DeviceError):
                 # The release was replaced in between, and this with it.
-                if self.store.version().generation != generation or self._base.now is not base:
+                if (
+                    self.store.slots.version().generation != generation
+                    or self._base.now is not base
+                ):
                     continue
                 raise
-            if self.store.version().generation == generation:
-                self.store.task = slot.model.head.task
+            if self.store.slots.version().generation == generation:
+                self.store.examples.task = slot.model.head.task
                 return replace(slot, trial=base.trial)
 
     def gave_way(self, now: OpenSlot, error: BundleError) -> bool:
@@ -138,12 +138,3 @@ class Adapted(Task):
     def answered(self, now: OpenSlot, count: int) -> None:
         """See ``Task``."""
         self._base.answered(now, count)
-
-
-def said_since(store: Store, *, note: bool = True) -> bool:
-    """Whether anything was said or forgotten since the other slot was left. In a transaction."""
-    data = str(store.version().data)
-    said = store.get_own(LEFT_AT) != data
-    if note:
-        store.set_own(LEFT_AT, data)
-    return said

@@ -18,17 +18,9 @@ from fala.errors import BundleError, BundleMismatchError, BundleSignatureError, 
 from fala.files import keep_private, write_atomically
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.store.records import LexicalRecord, Prompt, SlotRecord
-from fala.store.settings import own_name
 
-#: The names of the device's own slots; those of a further task have its adapter's before them.
-SLOTS = ("a", "b")
 #: The folder of a device that holds its bundles.
 BUNDLES = "bundles"
-
-
-def slots_of(adapter: str) -> tuple[str, ...]:
-    """The names of a task's slots, by its adapter; empty for the device's own."""
-    return tuple(own_name(adapter, name) for name in SLOTS)
 
 
 def open_release(

@@ -25,22 +25,21 @@ from fala.errors import (
 )
 from fala.examples import Example
 from fala.model.heads import Head
-from fala.slots.adapted import LEFT_AT, Adapted, said_since
+from fala.slots.adapted import Adapted
 from fala.slots.bundles import (
     bundle_path,
     install,
     model_digest,
     slot_record,
-    slots_of,
     sweep,
 )
-from fala.slots.lineage import note_replacement, note_rollback
 from fala.slots.open_slot import OpenSlot
-from fala.slots.task import POSITIVE, Change, Task
+from fala.slots.task import Change, Task
 from fala.slots.trial import ODD, TRIES, Trials, answer_probes, is_proof
 from fala.slots.versions import note_version
 from fala.store.database import doctor
 from fala.store.records import SlotRecord
+from fala.store.slots import slots_of
 from fala.store.store import Store
 
 _log = logging.getLogger("fala.store")
@@ -86,7 +85,7 @@ class Installed(Task):
             self._now = self._open()
         except BundleError as error:
             raise type(error)(f"{error}; {doctor(path)}") from error
-        store.task = self._now.model.head.task
+        store.examples.task = self._now.model.head.task
 
     def close(self) -> None:
         """Close the store."""
@@ -104,7 +103,7 @@ class Installed(Task):
 
     def further(self) -> list[Adapted]:
         """The further tasks."""
-        return [self.adapted(name) for name in self.store.adapters()]
+        return [self.adapted(name) for name in self.store.slots.adapters()]
 
     def ready(self, examples: Sequence[Example] = ()) -> OpenSlot:
         """See ``Task``."""
@@ -133,7 +132,7 @@ class Installed(Task):
     def _kept(self, now: Bundle) -> set[str]:
         """Backbones whose embeddings are of use to what answers, or may answer again."""
         sources: set[str] = set()
-        for digest in self.store.bundles():
+        for digest in self.store.slots.bundles():
             with contextlib.suppress(BundleError):  # nobody can go back to a damaged one
                 path = bundle_path(self.path, digest)
                 bundle = now if digest == now.path.stem else Bundle.open(path)
@@ -142,7 +141,7 @@ class Installed(Task):
 
     def earlier(self) -> OpenSlot | None:
         """See ``Task``."""
-        return self._opened(self.store.active()[1], self.now.generation, None)
+        return self._opened(self.store.slots.active()[1], self.now.generation, None)
 
     def roll_back(self) -> list[Task]:
         """Let what answered before the last replacement answer again, for every task.
@@ -157,20 +156,21 @@ class Installed(Task):
         with self.work, self.swap:
             said: list[Task] = []
             with self.store.transaction():
-                generation = self.store.version().generation
-                slot, previous = self.store.active()
+                generation = self.store.slots.version().generation
+                slot, previous = self.store.slots.active()
                 if previous is None:
                     raise DeviceError(f"{self.path}: there is no earlier model to go back to")
                 # Verified before it answers.
                 earlier = OpenSlot.open(self.path, self.store, previous, generation + 1)
                 earlier = earlier.sharing(self._now)  # where only the prompt is another
                 said += [task for task in self.further() if task.go_back(earlier)]
-                self.store.activate(previous, slot)
-                self.store.advance(generation)
-                note_rollback(self.store, generation + 1)
+                self.store.slots.activate(previous, slot)
+                self.store.slots.advance(generation)
+                self.store.slots.note_rollback(generation + 1)
                 trial = self.trials.resume(previous, generation + 1)
-                if said_since(self.store):
+                if self.store.slots.data_changed():
                     said.insert(0, self)
+                self.store.slots.note_data()
             self._now = replace(earlier, trial=trial)
         return said
 
@@ -199,7 +199,7 @@ class Installed(Task):
         try:
             with self.swap, self.expecting(own.before):
                 with store.transaction():
-                    if store.adapters() != named:
+                    if store.slots.adapters() != named:
                         raise DeviceChangedError(f"{self.path}: its adapters are others meanwhile")
                     running = self.trials.running()
                     again = self._comes_again(moves, on_trial=running is not None)
@@ -253,17 +253,17 @@ class Installed(Task):
                     raise DeviceChangedError(
                         f"{self.path}: the device's model was changed meanwhile"
                     )
-                if name in self.store.adapters():
+                if name in self.store.slots.adapters():
                     raise DataError(
                         f"{self.path}: there is an adapter {name} already; delete it, or give "
                         "the new one to replace"
                     )
                 installed = install(bundle, self.path)
                 slot = slots_of(name)[0]
-                view.put_slot(slot_record(slot, installed, head.vendor_model()))
-                view.activate(slot, None)
+                view.slots.put(slot_record(slot, installed, head.vendor_model()))
+                view.slots.activate(slot, None)
                 if positive is not None:
-                    view.set_own(POSITIVE, positive)
+                    view.slots.set_positive(positive)
                 self.confirm()
         except OSError as error:
             raise DeviceError(f"{self.path}: {error.strerror or error}") from error
@@ -279,23 +279,23 @@ class Installed(Task):
         """
         view = self.adapted(name).store
         with self.work, self.swap, self.store.transaction():
-            if name not in self.store.adapters() and not view.counts()[0]:
-                view.version()  # says so
-            view.drop_adapter()
+            if name not in self.store.slots.adapters() and not view.examples.counts()[0]:
+                view.slots.version()  # says so
+            view.delete_task()
             self.prune()
         self.sweep()
 
     def sweep(self) -> None:
         """Delete the files of bundles that no slot uses, and what a failed installation left."""
         with contextlib.suppress(DeviceError), self.store.transaction():
-            sweep(self.path, self.store.bundles())
+            sweep(self.path, self.store.slots.bundles())
 
     def _comes_again(self, moves: Sequence[Move], *, on_trial: bool) -> bool:
         """Whether all that is to be installed answers already, and there is a way back from it.
 
         With another prompt it is something else; on trial the prompt is a part of what is tried.
         """
-        return self.store.active()[1] is not None and all(
+        return self.store.slots.active()[1] is not None and all(
             move.bundle == move.before.bundle
             and (on_trial or (move.prompt is None and not move.before.record.prompt))
             for move in moves
@@ -319,7 +319,7 @@ class Installed(Task):
         if move.taught is not None:
             vendor, backbone = before.model.head.vendor_model(), before.record.backbone
             teachers = before.record.model, model_digest(before.bundle, vendor, backbone)
-        generation = store.advance(before.generation)
+        generation = store.slots.advance(before.generation)
         installed = install(move.bundle, self.path)
         state = None if move.prompt is None else move.prompt.state
         kept = () if move.prompt is None else move.prompt.kept
@@ -327,33 +327,35 @@ class Installed(Task):
             slot, installed, change.model, *teachers, threshold=change.threshold, loss=change.loss,
             backbone=provenance(installed.backbone_digest, state), prompt=kept,
         )  # fmt: skip
-        store.add_embeddings(record.backbone, change.embeddings)
+        store.embeddings.add(record.backbone, change.embeddings)
         for name, values in zip(teachers, move.taught or (), strict=True):
-            store.add_logits(name, values)
-        store.put_slot(record)
-        store.set_fit(slot, change.fit)
+            store.logits.add(name, values)
+        store.slots.put(record)
+        store.slots.set_fit(slot, change.fit)
         if not again:
-            store.activate(slot, before.record.name)
-            store.set_own(LEFT_AT, str(store.version().data))
-            note_replacement(store, slot, generation)
+            store.slots.activate(slot, before.record.name)
+            store.slots.note_data()
+            store.slots.note_replacement(slot, generation, store.examples.last())
         return generation, record, installed
 
     def _open(self) -> OpenSlot:
         while True:
-            generation = self.store.version().generation
+            generation = self.store.slots.version().generation
             if self._given_up(generation):
                 continue
             try:
                 trial = self.trials.running()
-                slot = OpenSlot.open(self.path, self.store, self.store.active()[0], generation)
+                slot = OpenSlot.open(
+                    self.path, self.store, self.store.slots.active()[0], generation
+                )
             except (BundleError, DeviceError) as error:
                 # Another process may have swept its bundle away, having installed others.
-                if self.store.version().generation != generation:
+                if self.store.slots.version().generation != generation:
                     continue
                 if not is_proof(error) or not self._fall_back(generation, str(error)):
                     raise
                 continue
-            if self.store.version().generation == generation:
+            if self.store.slots.version().generation == generation:
                 # One session, whoever else learned something.
                 slot = slot.sharing(self._now)
                 return slot if trial is None else replace(slot, trial=trial.began)
@@ -389,7 +391,7 @@ class Installed(Task):
             if alone:
                 self.trials.count(began, trial.tries + 1)
             try:
-                own = self.store.newest_texts(len(ODD))
+                own = self.store.texts.newest(len(ODD))
                 answer_probes(now.answering, examples, own)
                 for task in self.further():
                     with contextlib.suppress(DeviceError):  # its row is damaged, or it is gone
@@ -413,18 +415,18 @@ class Installed(Task):
         try:
             with self.swap:
                 with self.store.transaction():
-                    if self.store.version().generation != generation:
+                    if self.store.slots.version().generation != generation:
                         return True  # somebody else was first
-                    _, previous = self.store.active()
+                    _, previous = self.store.slots.active()
                     if previous is None or self.trials.running() is None:
                         return False
                     earlier = OpenSlot.open(self.path, self.store, previous, generation + 1)
                     said += [task for task in self.further() if task.fall_back(earlier)]
                     # No way back to it: what cannot answer is nothing to go back to.
-                    self.store.activate(previous, None)
-                    self.store.advance(generation)
+                    self.store.slots.activate(previous, None)
+                    self.store.slots.advance(generation)
                     self.trials.end(reason)
-                    if said_since(self.store, note=False):
+                    if self.store.slots.data_changed():
                         said.append(self)
                 self._now = earlier
         except (BundleError, DeviceError) as error:

@@ -65,7 +65,7 @@ class OpenSlot:
             BundleError: A bundle is damaged, or an adapter's is for another base.
             DeviceError: A bundle is not the one installed, or the slot's row is damaged.
         """
-        return cls.read(device, store.path, store.slot(slot), generation, base)
+        return cls.read(device, store.path, store.slots.get(slot), generation, base)
 
     @classmethod
     def read(

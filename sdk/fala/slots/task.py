@@ -25,9 +25,6 @@ from fala.store.store import Store
 
 _log = logging.getLogger("fala.store")
 
-#: The setting of a task that names that label, where it is not the release's second.
-POSITIVE = "positive"
-
 Answer = TypeVar("Answer")
 
 
@@ -79,10 +76,10 @@ class Task(ABC):
     def now(self) -> OpenSlot:
         """What answers: in this folder, so also what another process has installed meanwhile."""
         now = self._now
-        if now is None or self.store.version().generation != now.generation:
+        if now is None or self.store.slots.version().generation != now.generation:
             with self.swap:
                 now = self._now
-                if now is None or self.store.version().generation != now.generation:
+                if now is None or self.store.slots.version().generation != now.generation:
                     self._now = now = self._open()
         return now
 
@@ -102,7 +99,7 @@ class Task(ABC):
             head: Whose labels; None takes what answers.
         """
         labels = self.now.model.head.labels if head is None else head.labels
-        named = self.store.get_own(POSITIVE)
+        named = self.store.slots.positive()
         return labels.index(named) if named in labels else len(labels) - 1
 
     @abstractmethod
@@ -159,7 +156,7 @@ class Task(ABC):
             yield
         except BundleError as error:
             gone = isinstance(error.__cause__, FileNotFoundError)
-            if not gone or self.store.version().generation == now.generation:
+            if not gone or self.store.slots.version().generation == now.generation:
                 raise
             raise DeviceChangedError(
                 f"{self.path}: the device's model was changed meanwhile"
@@ -176,7 +173,7 @@ class Task(ABC):
             before = self.now
             try:
                 with self.store.transaction():
-                    if self.store.version().generation != before.generation:
+                    if self.store.slots.version().generation != before.generation:
                         before = self._now = self._open()
                     yield
             except BaseException:
@@ -186,9 +183,9 @@ class Task(ABC):
     def rewrite(self, record: SlotRecord) -> None:
         """Write a slot's row; what answers stays as it is but for its teacher. In ``changing``."""
         now = self.now
-        self.store.put_slot(record)
+        self.store.slots.put(record)
         if record.name == now.record.name:
-            generation = self.store.advance(now.generation)
+            generation = self.store.slots.advance(now.generation)
             self._now = now.changed(generation, record, now.model)
 
     def drop_unusable(self) -> None:
@@ -196,9 +193,9 @@ class Task(ABC):
         active = self.now.record.name
         earlier = self.earlier()
         kept = None if earlier is None else earlier.record.name
-        self.store.activate(active, kept)
-        for name in self.store.slots() - {active, kept}:
-            self.store.drop_slot(name)
+        self.store.slots.activate(active, kept)
+        for name in self.store.slots.names() - {active, kept}:
+            self.store.slots.drop(name)
 
     def keep(self, base: OpenSlot, change: Change) -> OpenSlot:
         """Let another personal model of the same bundle answer.
@@ -217,10 +214,10 @@ class Task(ABC):
         )  # fmt: skip
         with self.swap:
             with self.store.transaction():
-                self.store.add_embeddings(base.record.backbone, change.embeddings)
-                self.store.put_slot(record)
-                self.store.set_fit(record.name, change.fit)
-                generation = self.store.advance(base.generation)
+                self.store.embeddings.add(base.record.backbone, change.embeddings)
+                self.store.slots.put(record)
+                self.store.slots.set_fit(record.name, change.fit)
+                generation = self.store.slots.advance(base.generation)
             now = base.changed(generation, record, change.model)
             self._now = now
         return now
@@ -228,7 +225,7 @@ class Task(ABC):
     def keep_embeddings(self, backbone: str, embeddings: Mapping[str, NDArray[np.float32]]) -> None:
         """Keep embeddings of a backbone, by text."""
         with self.store.transaction():
-            self.store.add_embeddings(backbone, embeddings)
+            self.store.embeddings.add(backbone, embeddings)
 
     @abstractmethod
     def _open(self) -> OpenSlot:

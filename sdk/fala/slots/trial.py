@@ -9,12 +9,11 @@ the app says so, or after ``ANSWERS`` answers.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 
@@ -23,6 +22,7 @@ import numpy as np
 from fala.errors import BundleFormatError, DeviceError
 from fala.examples import Example
 from fala.model.active import ActiveModel
+from fala.store.records import Trial
 from fala.store.store import Store
 
 _log = logging.getLogger("fala.store")
@@ -40,24 +40,6 @@ ASKED = 4
 
 #: Empty; held by the process that is trying. A process that dies lets go of it.
 _LOCK = "store.sqlite3.trial"
-_TRIAL, _FELL_BACK = "trial", "fell back"
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What is kept of a slot that has not proved itself.
-
-    Attributes:
-        slot: The slot. While the other one answers the trial rests.
-        began: The generation that it was installed at: tells this trial from any other.
-        tries: Of this trial, in a row, that did not end.
-        answered: Examples answered so far, but for what open devices still hold in memory.
-    """
-
-    slot: str
-    began: int
-    tries: int = 0
-    answered: int = 0
 
 
 class Trials:
@@ -78,26 +60,22 @@ class Trials:
 
     def current(self) -> Trial | None:
         """The trial, of whichever slot; None where both have proved themselves."""
-        try:
-            slot, began, tries, answered = json.loads(self._store.get(_TRIAL) or "")
-            return Trial(str(slot), int(began), int(tries), int(answered))
-        except (TypeError, ValueError):  # none; or damaged, and then nobody is sent back for it
-            return None
+        return self._store.settings.trial()
 
     def running(self) -> Trial | None:
         """The trial of the slot that answers."""
         trial = self.current()
-        return trial if trial is not None and trial.slot == self._store.active()[0] else None
+        return trial if trial is not None and trial.slot == self._store.slots.active()[0] else None
 
     @property
     def fell_back(self) -> str | None:
         """Why the device left its last release by itself."""
-        return self._store.get(_FELL_BACK) or None
+        return self._store.settings.fell_back()
 
     def begin(self, slot: str, generation: int) -> None:
         """Put a slot on trial that answered in this process. In a transaction."""
         self._put(Trial(slot, generation))
-        self._store.set(_FELL_BACK, "")
+        self._store.settings.set_fell_back(None)
         self.passed(generation, 0)
 
     def resume(self, slot: str, generation: int) -> int | None:
@@ -106,7 +84,7 @@ class Trials:
         Returns:
             What the trial is told by; None where the slot has proved itself.
         """
-        self._store.set(_FELL_BACK, "")
+        self._store.settings.set_fell_back(None)
         trial = self.current()
         if trial is None or trial.slot != slot:
             return None
@@ -115,9 +93,9 @@ class Trials:
 
     def end(self, reason: str | None = None) -> None:
         """End the trial: well, or with why the device fell back. In a transaction."""
-        self._store.set(_TRIAL, "")
+        self._store.settings.set_trial(None)
         if reason is not None:
-            self._store.set(_FELL_BACK, reason)
+            self._store.settings.set_fell_back(reason)
 
     def has_passed(self, began: int) -> bool:
         """Whether a trial's slot has answered in this process."""
@@ -201,8 +179,7 @@ class Trials:
             _log.info("%s: the release has proved itself: %d answers", self._path, told)
 
     def _put(self, trial: Trial) -> None:
-        told = [trial.slot, trial.began, trial.tries, trial.answered]
-        self._store.set(_TRIAL, json.dumps(told))
+        self._store.settings.set_trial(trial)
 
 
 def answer_probes(answering: ActiveModel, examples: Sequence[Example], own: Sequence[str]) -> None:

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import re
-
 from fala.bundle.manifest import Manifest
 from fala.errors import OlderReleaseError
 from fala.store.store import Store
 
-_VERSION = re.compile(r"[0-9]{1,16}")
-
 
 def newest_version(store: Store, product: str | None, now: Manifest | None = None) -> int | None:
-    """The newest version of a product that was ever installed, whatever answers now.
+    """The newest version of a product that was ever installed, whatever is active now.
 
     Args:
         store: The device's.
         product: The product; None for releases that name none.
-        now: What answers: a device of an earlier SDK has noted nothing yet.
+        now: The active release: a device of an earlier SDK has noted nothing yet.
 
     Returns:
         None where none with a version was.
     """
-    noted = store.get(_setting(product))
-    known = [] if noted is None or not _VERSION.fullmatch(noted) else [int(noted)]
-    if now is not None and now.product == product and now.version is not None:
-        known.append(now.version)
-    return max(known, default=None)
+    versions = [store.settings.newest_version(product)]
+    if now is not None and now.product == product:
+        versions.append(now.version)
+    return max((one for one in versions if one is not None), default=None)
 
 
 def note_version(store: Store, installed: Manifest, now: Manifest | None = None) -> None:
@@ -35,12 +30,12 @@ def note_version(store: Store, installed: Manifest, now: Manifest | None = None)
     Args:
         store: The device's.
         installed: The release.
-        now: What answered before.
+        now: The release that was active before.
     """
     for manifest in (installed, now):
         if manifest is not None and manifest.version is not None:
             newest = newest_version(store, manifest.product, manifest)
-            store.set(_setting(manifest.product), str(newest))
+            store.settings.set_newest_version(manifest.product, newest or manifest.version)
 
 
 def check_version(store: Store, now: Manifest, new: Manifest) -> None:
@@ -62,7 +57,3 @@ def check_version(store: Store, now: Manifest, new: Manifest) -> None:
             f"version {new.version}, and this device has had version {newest} already; rollback "
             f"goes back to the release before the last, and {word}"
         )
-
-
-def _setting(product: str | None) -> str:
-    return "newest version" if product is None else f"newest version of {product}"

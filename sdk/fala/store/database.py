@@ -11,8 +11,8 @@ from threading import RLock, get_ident
 
 from fala.errors import DeviceError
 from fala.files import keep_private
+from fala.store.encryption import PLAIN, Codec
 from fala.store.schema import migrate
-from fala.store.sealing import PLAIN, Plain
 
 #: Milliseconds that a writer waits for another process to finish; one may be copying a release.
 BUSY_TIMEOUT_MS = 30_000
@@ -28,21 +28,37 @@ class Database:
     Args:
         path: The file; its folder exists.
         create: Make the file if there is none.
-        seal: What seals its records.
+        codec: Reads and writes its records.
+        copy: A connection to a copy of the store in memory, which takes the file's place.
+
+    Attributes:
+        path: See above.
+        codec: See above; tables read it at every use, since ``Store.rotate`` changes it.
 
     Raises:
         DeviceError: If the file is missing, damaged, in use for too long, or from a newer SDK.
     """
 
-    def __init__(self, path: Path, *, create: bool = False, seal: Plain = PLAIN) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        create: bool = False,
+        codec: Codec = PLAIN,
+        copy: sqlite3.Connection | None = None,
+    ) -> None:
         self.path = path
-        self.seal = seal
-        if not create and not path.is_file():
-            raise DeviceError(f"{path}: no such store")
+        self.codec = codec
         self._lock = RLock()
         self._reading = RLock()
         self._depth = 0
         self._owner: int | None = None
+        if copy is not None:
+            self._writer = self._reader = copy
+            self._file = _identity(path)
+            return
+        if not create and not path.is_file():
+            raise DeviceError(f"{path}: no such store")
         with self.named_errors():
             if create:
                 _make(path)
@@ -204,7 +220,7 @@ def _make(path: Path) -> None:
 
 def _identity(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

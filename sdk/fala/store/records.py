@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -17,6 +18,53 @@ Prompt: TypeAlias = "tuple[float, ...] | bytes"
 
 #: What a row's weights are: omega, or the personal matrix theta of the first two versions.
 OMEGA, THETA = "omega", "theta"
+
+
+@dataclass(frozen=True)
+class Version:
+    """Identifies a snapshot of a task.
+
+    Attributes:
+        generation: Counts the changes of the active model.
+        data: Counts the changes of examples and labels.
+    """
+
+    generation: int
+    data: int
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """The replacement that installed a slot; by default nothing is known of it.
+
+    Attributes:
+        generation: The task's by then.
+        last: The largest id of an example by then.
+        time: When it was, in seconds since 1970 (UTC).
+        rolled_back: Whether the slot before it has been active again since.
+    """
+
+    generation: int = -1
+    last: float = math.inf
+    time: float = math.inf
+    rolled_back: bool = True
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The trial of a slot.
+
+    Attributes:
+        slot: The slot. While the other one is active the trial rests.
+        began: The generation that it was installed at, which identifies the trial.
+        tries: Of this trial, in a row, that did not end.
+        answered: Examples answered so far, but for what open devices still hold in memory.
+    """
+
+    slot: str
+    began: int
+    tries: int = 0
+    answered: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +126,7 @@ class FitRecord:
         data: The store's count of changes of examples and labels that it is up to.
         fitted: How many examples the last fit of all had.
         further: How many were added since.
-        decision: What answers: see ``fala.solver.judge``.
+        decision: Which of the compared models it is: see ``fala.solver.judge``.
         trust: How far it goes towards the full fit.
         scales: The blocks' scales.
     """

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 
 from fala.errors import DeviceError
+from fala.store.settings_of_8 import move_settings
 
-#: The setting of a file in which nothing was ever deleted without being overwritten.
-CLEAN = "overwrites"
+#: All tables, those that refer to others first.
+TABLES = (
+    "logits", "embeddings", "backbones", "examples", "texts", "active", "tasks", "slots",
+    "prompt_examples", "prompts", "versions", "device",
+)  # fmt: skip
 
-#: The setting that tells the key of an encrypted store.
-SEALED = "sealed"
-#: All tables, those that belong to others first.
-TABLES = ("logits", "embeddings", "examples", "texts", "active", "slots", "prompts", "settings")
+#: A step is statements, or a function.
+Step = str | Callable[[sqlite3.Connection], None]
 
-# Statements that lead from version i to version i + 1 of the schema; a released step never changes.
-MIGRATIONS: tuple[str, ...] = (
+# Steps from version i of the schema to version i + 1; a released step never changes.
+MIGRATIONS: tuple[Step, ...] = (
     """
     CREATE TABLE texts (
         id INTEGER PRIMARY KEY,
@@ -138,6 +141,7 @@ MIGRATIONS: tuple[str, ...] = (
         compiled BLOB NOT NULL
     ) WITHOUT ROWID;
     """,
+    move_settings,
 )
 
 
@@ -160,17 +164,25 @@ def migrate(database: sqlite3.Connection, name: str) -> None:
                 f"{len(MIGRATIONS)}); update fala"
             )
         for step in MIGRATIONS[version:]:
-            for statement in step.split(";"):
-                if statement.strip():
-                    database.execute(statement)
+            apply(step, database)
         if version == 0:
-            database.execute("INSERT INTO settings VALUES (?, '1')", (CLEAN,))
+            database.execute("UPDATE device SET overwrites = 1")
         database.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
         database.execute("COMMIT")
     except BaseException:
         if database.in_transaction:
             database.execute("ROLLBACK")
         raise
+
+
+def apply(step: Step, database: sqlite3.Connection) -> None:
+    """Apply one step. In a transaction."""
+    if not isinstance(step, str):
+        step(database)
+        return
+    for statement in step.split(";"):
+        if statement.strip():
+            database.execute(statement)
 
 
 def _version(database: sqlite3.Connection) -> int:

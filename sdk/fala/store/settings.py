@@ -1,56 +1,90 @@
-"""A store's settings: a name and a text each."""
+"""The device's row of settings, and the newest versions of products."""
 
 from __future__ import annotations
 
-from fala.store.columns import text
+from fala.store.columns import optional_text, text, whole
 from fala.store.database import Database
-from fala.store.sealing import Plain
+from fala.store.records import Trial
 
 
 class Settings:
-    """A store's settings.
+    """What concerns the device as a whole.
 
     Args:
-        database: Its file.
-
-    Attributes:
-        adapter: The task that the store is seen for, by its adapter; empty for the device's own.
+        database: The store's.
     """
 
     def __init__(self, database: Database) -> None:
         self._db = database
-        self.adapter = ""
 
-    @property
-    def _seal(self) -> Plain:
-        """What seals the store's records, for every task alike."""
-        return self._db.seal
+    def key_mark(self) -> object:
+        """Identifies the key of an encrypted store without revealing it; else None."""
+        return self._get("key_mark")
 
-    def set(self, name: str, value: str) -> None:
-        """Keep a setting. In a transaction."""
+    def set_key_mark(self, mark: bytes | None) -> None:
+        """Write the key's mark. In a transaction."""
+        self._set(key_mark=mark)
+
+    def overwrites(self) -> bool:
+        """Whether all that was ever deleted in the file was overwritten."""
+        return bool(self._get("overwrites"))
+
+    def set_overwrites(self) -> None:
+        """Note that all that was deleted is overwritten. In a transaction."""
+        self._set(overwrites=1)
+
+    def trial(self) -> Trial | None:
+        """The trial of a release, of whichever slot; None without one, or where it is damaged."""
+        columns = "trial_slot, trial_began, trial_tries, trial_answered"
         with self._db.writer() as db:
-            db.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))
+            row = db.execute(f"SELECT {columns} FROM device").fetchone()
+        try:
+            slot, *counts = row or (None,)
+            return Trial(text(slot), *(whole(count) for count in counts))
+        except ValueError:
+            return None
 
-    def get(self, name: str) -> str | None:
-        """A setting, or None."""
-        with self._db.rows("its settings are damaged") as db:
-            row = db.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
-            return None if row is None else text(row[0])
+    def set_trial(self, trial: Trial | None) -> None:
+        """Write the trial; None ends it. In a transaction."""
+        if trial is None:
+            self._set(trial_slot=None, trial_began=None, trial_tries=None, trial_answered=None)
+            return
+        self._set(
+            trial_slot=trial.slot, trial_began=trial.began, trial_tries=trial.tries,
+            trial_answered=trial.answered,
+        )  # fmt: skip
 
-    def set_own(self, name: str, value: str) -> None:
-        """Keep a setting of the task. In a transaction."""
-        self.set(own_name(self.adapter, name), value)
+    def fell_back(self) -> str | None:
+        """Why the device left its last release by itself."""
+        with self._db.rows("its settings are damaged"):
+            return optional_text(self._get("fell_back"))
 
-    def get_own(self, name: str) -> str | None:
-        """A setting of the task, or None."""
-        return self.get(own_name(self.adapter, name))
+    def set_fell_back(self, reason: str | None) -> None:
+        """Write why the device left its last release. In a transaction."""
+        self._set(fell_back=reason)
 
+    def newest_version(self, product: str | None) -> int | None:
+        """The newest version of a product that was ever installed; None where none was.
 
-def own_name(adapter: str, name: str) -> str:
-    """What a task's own slot or setting is called: the device's own task's have no prefix."""
-    return f"{adapter}/{name}" if adapter else name
+        Args:
+            product: The product; None for releases that name none.
+        """
+        with self._db.writer() as db:
+            query = "SELECT newest FROM versions WHERE product = ?"
+            row = db.execute(query, (product or "",)).fetchone()
+        return row[0] if row is not None and isinstance(row[0], int) else None
 
+    def set_newest_version(self, product: str | None, version: int) -> None:
+        """Write the newest version of a product that was ever installed. In a transaction."""
+        with self._db.writer() as db:
+            db.execute("INSERT OR REPLACE INTO versions VALUES (?, ?)", (product or "", version))
 
-def adapter_of(name: str) -> str:
-    """Whose a slot is, by its name."""
-    return name.rpartition("/")[0]
+    def _get(self, column: str) -> object:
+        with self._db.writer() as db:
+            row = db.execute(f"SELECT {column} FROM device").fetchone()
+        return None if row is None else row[0]
+
+    def _set(self, **values: object) -> None:
+        changes = ", ".join(f"{name} = ?" for name in values)
+        with self._db.writer() as db:
+            db.execute(f"UPDATE device SET {changes}", tuple(values.values()))

@@ -1,83 +1,98 @@
-"""What a device knows: one SQLite file.
+"""A device's store: one SQLite file, and a class for each of its tables.
 
-Texts, examples and labels are the user's and are never dropped by a replacement. Embeddings and
-logits carry the digest of what made them. Which slot answers, and each slot's personal model, are
-rows of the same file, so that a change of model is one transaction: a device killed at any instant
-comes back with the old model or the new one, whole.
+Texts, examples and labels are the user's, and no replacement drops them. Embeddings and logits
+carry the digest of what made them. Each slot's personal model, and which slot is active, are rows
+of the same file, so a change of model is one transaction: a device killed at any instant comes back
+with the old model or the new one, whole.
 """
 
 from __future__ import annotations
 
-import copy
-import random
-import sqlite3
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from fala.examples import Example, texts_of, unique_texts
-from fala.store.active import Active
-from fala.store.columns import EXAMPLE_COLUMNS, example_of, history_of, kept_as, whole
 from fala.store.database import Database
-from fala.store.made import of_ids
-from fala.store.records import StoredExample
-from fala.store.rotation import rotate
-from fala.store.schema import CLEAN, SEALED, TABLES
-from fala.store.sealing import (
-    PLAIN,
-    Plain,
-    check_mark,
-    column_of_label,
-    columns_of_text,
-    label_of,
-)
-from fala.store.settings import own_name
-
-_IDS = "SELECT id FROM examples WHERE adapter = ?"
-_KNOWN = f"{_IDS} AND document = ? AND history = ?"
+from fala.store.embeddings import Embeddings, Logits
+from fala.store.encryption import PLAIN, Codec, check_mark, rotate
+from fala.store.examples import Examples
+from fala.store.schema import TABLES
+from fala.store.settings import Settings
+from fala.store.slots import Slots
+from fala.store.texts import Texts
 
 
-class Store(Active):
-    """The device's SQLite file; see ``Database`` for threads, processes and errors.
+class Store:
+    """The tables of a device's SQLite file, for one task; see ``Database`` for threads and errors.
 
-    Every object sees it for one task: the device's own, or that of an adapter (``of``). Examples,
-    labels and logits are the task's; texts and embeddings are shared by all.
+    Examples, logits and slots are the task's; texts, embeddings and settings are shared by all.
 
     Args:
-        path: The file; its folder exists.
-        create: Make the file if there is none.
-        seal: What seals its records.
+        database: The file, open.
+        adapter: The task's adapter; empty for the device's own task.
 
-    Raises:
-        DeviceError: It was written under another key, or none.
+    Attributes:
+        adapter: See above.
+        settings: The device's settings.
+        texts: Its texts.
+        examples: The task's examples and labels.
+        embeddings: Its embeddings.
+        logits: Old logits of the task's examples.
+        slots: The task's slots, which of them is active, and its counts of changes.
     """
 
-    def __init__(self, path: Path, *, create: bool = False, seal: Plain = PLAIN) -> None:
-        super().__init__(Database(path, create=create, seal=seal))
+    def __init__(self, database: Database, adapter: str = "") -> None:
+        self._db, self.adapter = database, adapter
+        self.settings = Settings(database)
+        self.texts = Texts(database)
+        self.examples = Examples(database, self.texts, adapter)
+        self.embeddings = Embeddings(database, self.texts)
+        self.logits = Logits(database, adapter)
+        self.slots = Slots(database, adapter)
+
+    @classmethod
+    def open(cls, path: Path, *, create: bool = False, codec: Codec = PLAIN) -> Store:
+        """Open a store, for the device's own task.
+
+        Args:
+            path: The file; its folder exists.
+            create: Make the file if there is none.
+            codec: Reads and writes its records.
+
+        Raises:
+            DeviceError: It is missing, damaged, from a newer SDK, or has another key.
+        """
+        store = cls(Database(path, create=create, codec=codec))
         try:
-            if self.finished:
-                check_mark(path, self.get(SEALED), seal)
+            if store.is_complete:
+                check_mark(path, store.settings.key_mark(), codec)
         except BaseException:
-            self._db.close()
+            store.close()
             raise
-        #: What the task's examples are of; None until its model is opened.
-        self.task: str | None = None
+        return store
 
     def of(self, adapter: str) -> Store:
-        """The same store, seen for another task.
+        """The same store for another task.
 
         Args:
             adapter: The task's adapter; empty for the device's own.
         """
-        view = copy.copy(self)
-        view.adapter, view.task = adapter, None
-        return view
+        return Store(self._db, adapter)
 
     @property
     def path(self) -> Path:
         """The file."""
         return self._db.path
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether a model was ever installed: else the device's creation was never finished."""
+        with self._db.writer() as db:
+            return db.execute("SELECT 1 FROM active").fetchone() is not None
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """All that is written inside is kept, or none of it."""
+        return self._db.transaction()
 
     def close(self) -> None:
         """Close the file."""
@@ -88,183 +103,62 @@ class Store(Active):
         with self.transaction(), self._db.writer() as db:
             for table in TABLES:
                 db.execute(f"DELETE FROM {table}")
+            db.execute("INSERT INTO device (one, overwrites) VALUES (1, 1)")
         self._db.checkpoint()
         self.close()
 
     def scrub(self) -> None:
-        """Let nothing of what was deleted be left in the file, or in the log beside it."""
-        if self.get(CLEAN) is None:  # what earlier versions deleted lies in it still
+        """Leave nothing of what was deleted in the file, or in the log beside it."""
+        if not self.settings.overwrites():  # what earlier versions deleted is still in it
             self._db.vacuum()
             with self.transaction():
-                self.set(CLEAN, "1")
+                self.settings.set_overwrites()
         self._db.checkpoint()
 
-    def mark(self) -> None:
-        """Note under what key the store is written. In a transaction."""
-        if self._seal.sealed:
-            self.set(SEALED, self._seal.mark())
+    def write_mark(self) -> None:
+        """Write the mark of the store's key. In a transaction."""
+        self.settings.set_key_mark(self._db.codec.mark())
 
-    def rotate(self, seal: Plain) -> None:
+    def rotate(self, codec: Codec) -> None:
         """Write all records anew under another key."""
-        before = self._seal
+        before = self._db.codec
         try:
             with self.transaction(), self._db.rows("a record is damaged") as db:
-                rotate(db, before, seal)
-                self._db.seal = seal
-                self.mark()
+                rotate(db, before, codec)
+                self._db.codec = codec
+                self.write_mark()
         except BaseException:
-            self._db.seal = before
+            self._db.codec = before
             raise
         self.scrub()
 
-    def transaction(self) -> AbstractContextManager[None]:
-        """All that is written inside is kept, or none of it."""
-        return self._db.transaction()
-
-    def remember(self, examples: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
-        """Keep examples; a label replaces an earlier one, None leaves it. In a transaction.
-
-        Returns:
-            The examples' ids.
-        """
-        now = time.time()
-        texts = unique_texts(examples)
-        found: list[int] = []
-        with self._db.writer() as db:
-            ids = self._text_ids(texts)
-            free = int(db.execute("SELECT coalesce(max(id), 0) FROM texts").fetchone()[0]) + 1
-            fresh = {text: free + at for at, text in enumerate(t for t in texts if t not in ids)}
-            ids |= fresh
-            db.executemany(
-                "INSERT INTO texts (id, text, sealed) VALUES (?, ?, ?)",
-                (columns_of_text(self._seal, row, text) for text, row in fresh.items()),
-            )
-            for example, label in zip(examples, labels, strict=True):
-                document, kind = kept_as(example, ids)
-                db.execute(
-                    "INSERT INTO examples (document, history, added, adapter)"
-                    " VALUES (?, ?, ?, ?) ON CONFLICT (adapter, document, history) DO NOTHING",
-                    (document, kind, now, self.adapter),
-                )
-                (row,) = db.execute(_KNOWN, (self.adapter, document, kind)).fetchone()
-                found.append(row)
-                if label is not None:
-                    sealed = column_of_label(self._seal, row, label)
-                    db.execute(
-                        "UPDATE examples SET label = ?, labelled = ? WHERE id = ?",
-                        (sealed, now, row),
-                    )
-            self._count_data(db)
-        return found
-
-    def forget(self, ids: Iterable[int]) -> int:
-        """Delete examples of the task with all that was made of them. In a transaction.
-
-        A text goes where no task has an example of it any more.
-
-        Returns:
-            How many there were.
-        """
-        with self._db.rows("its examples are damaged") as db:
-            # Others are no ids of SQLite's.
-            wanted = {row for row in ids if -(2**63) <= row < 2**63}
-            known = {row for (row,) in db.execute(_IDS, (self.adapter,))}
-            rows = [(row,) for row in wanted & known]
-            db.executemany("DELETE FROM logits WHERE example = ?", rows)
-            db.executemany("DELETE FROM examples WHERE id = ?", rows)
-            used = {row for (row,) in db.execute("SELECT document FROM examples")}
-            for (history,) in db.execute("SELECT history FROM examples WHERE history <> ''"):
-                used.update(history_of(history))
-            gone = [(row,) for (row,) in db.execute("SELECT id FROM texts") if row not in used]
-            db.executemany("DELETE FROM embeddings WHERE text = ?", gone)
-            db.executemany("DELETE FROM texts WHERE id = ?", gone)
-            self._count_data(db)
-        return len(rows)
-
-    def drop_adapter(self) -> None:
+    def delete_task(self) -> None:
         """Delete the task: its examples, slots and settings. In a transaction."""
         with self._db.writer() as db:
-            self.forget(row for (row,) in db.execute(_IDS, (self.adapter,)).fetchall())
-            self.deactivate()
-            for slot in self.slots():
-                self.drop_slot(slot)
-            prefix = own_name(self.adapter, "")
-            for (name,) in db.execute("SELECT name FROM settings").fetchall():
-                # Its own, and those that are told of its slots.
-                if str(name).startswith(prefix) or f" {prefix}" in str(name):
-                    db.execute("DELETE FROM settings WHERE name = ?", (name,))
+            query = "SELECT id FROM examples WHERE adapter = ?"
+            self.examples.forget(row for (row,) in db.execute(query, (self.adapter,)).fetchall())
+            for table in ("active", "slots", "tasks", "prompt_examples"):
+                db.execute(f"DELETE FROM {table} WHERE adapter = ?", (self.adapter,))
 
-    def examples(self, ids: Iterable[int] | None = None) -> list[StoredExample]:
-        """Examples, in the order in which they came.
+    def prune(self, sources: Iterable[str] = ()) -> None:
+        """Delete embeddings and logits that no task's slot can use any more. In a transaction.
 
         Args:
-            ids: Those that are wanted; None for all.
+            sources: Digests of further backbones whose embeddings are of use: those from which
+                a bridge of a slot's bundle starts.
         """
-        with self._db.rows("its examples are damaged") as db:
-            if ids is None:
-                texts = self._texts(db)
-                # By the plus the rows are read as they lie, not by way of an index.
-                query = f"SELECT {EXAMPLE_COLUMNS} FROM examples WHERE +adapter = ? ORDER BY id"
-                rows = db.execute(query, (self.adapter,)).fetchall()
-            else:
-                found = of_ids(db, EXAMPLE_COLUMNS, "examples", sorted(set(ids)))
-                rows = [row for row in found if row[-1] == self.adapter]
-                used = {document for _, document, *_ in rows}
-                used.update(one for row in rows for one in history_of(row[2]))
-                texts = self._texts(db, list(used))
-            if self._seal.sealed:
-                rows = [(*row[:3], label_of(self._seal, row[0], row[3]), *row[4:]) for row in rows]
-            return [example_of(row, texts, self.task) for row in rows]
-
-    def last(self) -> int:
-        """The largest id of an example; 0 without any."""
+        kept = list(sources)
+        marks = ",".join("?" * len(kept))
         with self._db.writer() as db:
-            query = "SELECT max(id) FROM examples WHERE adapter = ?"
-            found = db.execute(query, (self.adapter,)).fetchone()[0]
-        return int(found or 0)
-
-    def known(self, examples: Sequence[Example]) -> list[int]:
-        """Ids of those of some examples that are kept already."""
-        ids = self._text_ids(unique_texts(examples))
-        found: list[int] = []
-        with self._db.rows("its examples are damaged") as db:
-            for example in examples:
-                if all(text in ids for text in texts_of(example)):
-                    columns = (self.adapter, *kept_as(example, ids))
-                    found += [row for (row,) in db.execute(_KNOWN, columns)]
-        return found
-
-    def some_labelled(self, count: int) -> list[int]:
-        """Ids of about so many labelled examples, drawn from all; the same ones each time."""
-        with self._db.rows("its examples are damaged") as db:
-            own = (self.adapter,)
-            query = "SELECT count(label), max(id) FROM examples WHERE +adapter = ?"
-            total, last = db.execute(query, own).fetchone()
-            if total <= count:
-                chosen = db.execute(f"{_IDS} AND label IS NOT NULL", own)
-                return [whole(row) for (row,) in chosen]
-            drawn = random.Random(0).sample(range(1, last + 1), min(last, last * count // total))
-            rows = of_ids(db, "id, label, adapter", "examples", drawn)
-            return [
-                whole(row)
-                for row, label, adapter in rows
-                if label is not None and adapter == self.adapter
-            ]
-
-    def newest_texts(self, count: int) -> list[str]:
-        """The texts that came last, of all tasks; none where texts are not kept."""
-        if not self.keeping.texts:
-            return []
-        with self._db.writer() as db:
-            rows = db.execute("SELECT text FROM texts ORDER BY id DESC LIMIT ?", (count,))
-            return [text for (text,) in rows]
-
-    def counts(self) -> tuple[int, int]:
-        """How many examples there are, and how many of them have a label."""
-        with self._db.writer() as db:
-            query = "SELECT count(*), count(label) FROM examples WHERE +adapter = ?"
-            row = db.execute(query, (self.adapter,)).fetchone()
-        return int(row[0]), int(row[1])
-
-    def _count_data(self, db: sqlite3.Connection) -> None:
-        db.execute("UPDATE active SET data = data + 1 WHERE adapter = ?", (self.adapter,))
+            db.execute(
+                "DELETE FROM embeddings WHERE backbone NOT IN"
+                " (SELECT backbone FROM slots)"
+                f" AND backbone NOT IN ({marks})",
+                kept,
+            )
+            db.execute("DELETE FROM prompts WHERE backbone NOT IN (SELECT backbone FROM slots)")
+            db.execute(
+                "DELETE FROM logits WHERE model NOT IN"
+                " (SELECT teacher FROM slots WHERE teacher IS NOT NULL"
+                " UNION SELECT teacher_vendor FROM slots WHERE teacher_vendor IS NOT NULL)"
+            )

@@ -8,9 +8,9 @@ import pytest
 from adaptable import PROBES, answers, equal, learned_device, write_ages
 from fala import Device
 from fala.slots import installed as module
-from fala.store.store import Store
 from fala.testing import PowerCuts, run_apart
 from fala.testing.processes import die
+from kill_replacement import IN_TRANSACTION
 
 FURTHER = ("one", "two")
 
@@ -74,8 +74,8 @@ def test_at_every_tasks_part_of_the_commit(prepared, releases, tmp_path, point, 
             return wrapped
 
         with pytest.MonkeyPatch.context() as patch:
-            holder = module if point == "install" else Store
-            patch.setattr(holder, point, dying(getattr(holder, point)))
+            holder, name = IN_TRANSACTION.get(point, (module, point))
+            patch.setattr(holder, name, dying(getattr(holder, name)))
             replace(folder, releases)
 
     assert run_apart(work).killed

@@ -1,6 +1,7 @@
 """A damaged task costs no other task anything, and its own examples stay."""
 
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 from click.testing import CliRunner
@@ -53,14 +54,12 @@ def test_examples_wait_for_an_adapter_that_is_gone(folder, releases):
         np.testing.assert_allclose(device.predict(PROBES, adapter="one"), before["one"], atol=1e-5)
 
 
-def test_a_damaged_file_gives_every_task_what_can_be_read(folder):
+def test_a_store_that_is_written_anew_keeps_every_task(folder):
     with Device.open(folder) as device:
         before = answers(device)
         kept = {name: [row.id for row in device.examples(adapter=name or None)] for name in before}
-    file = folder / "store.sqlite3"
-    data = bytearray(file.read_bytes())
-    data[20:2000] = bytes(1980)  # the header and the schema
-    file.write_bytes(data)
+    with closing(sqlite3.connect(folder / "store.sqlite3")) as db:
+        db.execute("PRAGMA user_version = 3")
     report, device = repaired(folder)
     with device:
         assert report.aside and report.examples == 160

@@ -238,7 +238,7 @@ def test_what_fails_on_its_way_forgets_nothing(device, path, monkeypatch):
         raise DeviceError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr("fala.store.store.Store.put_slot", full)
+        patch.setattr("fala.store.slots.Slots.put", full)
         with pytest.raises(DeviceError, match="full"):
             device.forget([1, 2, 3])
     for one in (device, Device.open(path)):
@@ -251,13 +251,13 @@ def test_what_fails_on_its_way_forgets_nothing(device, path, monkeypatch):
 KILLED = """
 import os, signal, sys
 from fala.device import Device
-from fala.store import store
+from fala.store import slots, store
 
 def killed(*arguments, **further):
     os.kill(os.getpid(), signal.SIGKILL)
 
 device = Device.open(sys.argv[1])
-owner, name = {"written": (store.Store, "put_slot"), "kept": (store.Store, "scrub")}[sys.argv[2]]
+owner, name = {"written": (slots.Slots, "put"), "kept": (store.Store, "scrub")}[sys.argv[2]]
 setattr(owner, name, killed)
 device.forget([1, 2, 3])
 """
@@ -304,7 +304,7 @@ def test_no_byte_of_a_text_is_left_on_the_disk(tmp_path, releases, closed):
 def test_nor_of_what_an_earlier_version_deleted(path):
     db = sqlite3.connect(path / "store.sqlite3")
     db.execute("PRAGMA secure_delete = OFF")
-    db.execute("DELETE FROM settings WHERE name = 'overwrites'")
+    db.execute("UPDATE device SET overwrites = 0")
     db.execute("CREATE TABLE other (text)")
     db.executemany("INSERT INTO other VALUES (?)", [["an old secret " * 20]] * 50)
     db.execute("DROP TABLE other")

@@ -28,12 +28,11 @@ COLUMNS = {
         "threshold", "form", "labels",
     ],
     "active": ["1", "slot", "previous", "generation", "data"],  # the first was always 1
-    "settings": ["name", "value"],
 }  # fmt: skip
 #: The first columns of them that the first and the second version had.
 COUNTS = {
-    1: {"examples": 4, "slots": 8, "active": 3, "settings": 0},
-    2: {"examples": 4, "slots": 9, "active": 3, "settings": 0},
+    1: {"examples": 4, "slots": 8, "active": 3},
+    2: {"examples": 4, "slots": 9, "active": 3},
     3: {},
 }
 

@@ -34,7 +34,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def store(folder):
-    store = Store(folder / "store.sqlite3", create=True)
+    store = Store.open(folder / "store.sqlite3", create=True)
     yield store
     store.close()
 
@@ -51,8 +51,8 @@ def kept(folder, store, bundle, model, **fields):
     """The model as it comes back from a slot."""
     install(bundle, folder)
     with store.transaction():
-        store.put_slot(slot_record("a", bundle, model, **fields))
-        store.activate("a", None)
+        store.slots.put(slot_record("a", bundle, model, **fields))
+        store.slots.activate("a", None)
     return OpenSlot.open(folder, store, "a", 0)
 
 

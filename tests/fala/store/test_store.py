@@ -9,8 +9,7 @@ import pytest
 
 from fala.errors import DataError, DeviceChangedError, DeviceError
 from fala.examples import Match
-from fala.store.active import Version
-from fala.store.records import OMEGA, THETA, SlotRecord
+from fala.store.records import OMEGA, THETA, SlotRecord, Version
 from fala.store.schema import MIGRATIONS
 from fala.store.store import Store
 
@@ -32,7 +31,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def store(path):
-    store = Store(path, create=True)
+    store = Store.open(path, create=True)
     yield store
     store.close()
 
@@ -45,9 +44,9 @@ def rows(path, query):
         db.close()
 
 
-def test_a_fresh_file_is_of_version_8_in_wal(path, store):
-    assert len(MIGRATIONS) == 8
-    assert rows(path, "PRAGMA user_version") == [(8,)]
+def test_a_fresh_file_is_of_version_9_in_wal(path, store):
+    assert len(MIGRATIONS) == 9
+    assert rows(path, "PRAGMA user_version") == [(9,)]
     assert rows(path, "PRAGMA journal_mode") == [("wal",)]
 
 
@@ -57,30 +56,30 @@ def test_a_newer_schema_is_left_alone(path, store):
     db.execute("PRAGMA user_version = 99")
     db.close()
     with pytest.raises(DeviceError, match=r"newer fala \(schema 99.*update fala"):
-        Store(path)
+        Store.open(path)
     assert rows(path, "PRAGMA user_version") == [(99,)]
 
 
 def test_what_is_no_store(path, tmp_path):
     with pytest.raises(DeviceError, match="no such store"):
-        Store(path)
+        Store.open(path)
     assert not path.exists()
     path.write_bytes(b"not a database at all" * 400)
     with pytest.raises(DeviceError, match="not a database"):
-        Store(path)
+        Store.open(path)
     with pytest.raises(DeviceError):
-        Store(tmp_path / "missing" / "store.sqlite3", create=True)
+        Store.open(tmp_path / "missing" / "store.sqlite3", create=True)
 
 
 def test_examples_come_back_in_order_and_labels_are_kept(path, store):
     history = Match(("b", "a\0b", "b"), "a")
     with store.transaction():
-        store.remember(["a", history, Match((), "a"), "é"], ["1", None, "0", None])
+        store.examples.remember(["a", history, Match((), "a"), "é"], ["1", None, "0", None])
     with store.transaction():
-        store.remember(["é", "a", history], ["2", None, "1"])
+        store.examples.remember(["é", "a", history], ["2", None, "1"])
     store.close()
-    again = Store(path)
-    assert [(row.example, row.label) for row in again.examples()] == [
+    again = Store.open(path)
+    assert [(row.example, row.label) for row in again.examples.all()] == [
         ("a", "1"), (history, "1"), (Match((), "a"), "0"), ("é", "2"),
     ]  # fmt: skip
     again.close()
@@ -90,16 +89,16 @@ def test_embeddings_are_float16_with_their_provenance(path, store):
     vectors = np.random.default_rng(0).normal(size=(2000, 4)).astype(np.float32)
     texts = [f"text {i}" for i in range(len(vectors))]
     with store.transaction():
-        store.remember(texts, [None] * len(texts))
-        store.add_embeddings("one", dict(zip(texts, vectors, strict=True)))
-        store.add_embeddings("two", {texts[0]: vectors[1]})
-    kept = store.embeddings("one")
+        store.examples.remember(texts, [None] * len(texts))
+        store.embeddings.add("one", dict(zip(texts, vectors, strict=True)))
+        store.embeddings.add("two", {texts[0]: vectors[1]})
+    kept = store.embeddings.get("one")
     assert list(kept) == texts
     np.testing.assert_array_equal(
         np.stack(list(kept.values())), vectors.astype(np.float16).astype(np.float32)
     )
-    assert list(store.embeddings("two")) == texts[:1]
-    assert store.embeddings("three") == {}
+    assert list(store.embeddings.get("two")) == texts[:1]
+    assert store.embeddings.get("three") == {}
     assert rows(path, "SELECT DISTINCT backbone FROM embeddings ORDER BY 1") == [("one",), ("two",)]
     assert rows(path, "SELECT DISTINCT length(vector) FROM embeddings") == [(8,)]
 
@@ -107,39 +106,39 @@ def test_embeddings_are_float16_with_their_provenance(path, store):
 @pytest.mark.parametrize("value", [70_000, -1e30, np.nan, np.inf])
 def test_an_embedding_that_float16_cannot_hold_rolls_everything_back(store, value):
     with pytest.raises(DataError, match="float16"), store.transaction():
-        store.remember(["a"], ["1"])
-        store.add_embeddings("one", {"a": np.array([1, value], dtype=np.float32)})
-    assert store.examples() == []
-    assert store.embeddings("one") == {}
+        store.examples.remember(["a"], ["1"])
+        store.embeddings.add("one", {"a": np.array([1, value], dtype=np.float32)})
+    assert store.examples.all() == []
+    assert store.embeddings.get("one") == {}
 
 
 def test_a_failed_transaction_keeps_nothing_and_the_next_one_works(store):
     with pytest.raises(KeyboardInterrupt), store.transaction():
-        store.remember(["a"], [None])
+        store.examples.remember(["a"], [None])
         raise KeyboardInterrupt
     with pytest.raises(DeviceError, match="FOREIGN KEY"), store.transaction():
-        store.put_slot(slot("a"))
-        store.activate("a", "never written")
+        store.slots.put(slot("a"))
+        store.slots.activate("a", "never written")
     with pytest.raises(DeviceError, match="is empty"):
-        store.slot("a")
+        store.slots.get("a")
     with pytest.raises(DeviceError, match="no model was ever installed"):
-        store.active()
+        store.slots.active()
     with store.transaction():
-        store.remember(["b"], [None])
-    assert [row.example for row in store.examples()] == ["b"]
+        store.examples.remember(["b"], [None])
+    assert [row.example for row in store.examples.all()] == ["b"]
 
 
 def test_slots_come_back_bit_for_bit(path, store):
     with store.transaction():
-        store.put_slot(slot("a"))
-        store.put_slot(slot("b", seed=1, teacher="model a", teacher_vendor="vendor a"))
-        store.activate("b", "a")
-        store.put_slot(slot("a", seed=2))  # rewritten while ``active`` points to it
+        store.slots.put(slot("a"))
+        store.slots.put(slot("b", seed=1, teacher="model a", teacher_vendor="vendor a"))
+        store.slots.activate("b", "a")
+        store.slots.put(slot("a", seed=2))  # rewritten while ``active`` points to it
     store.close()
-    again = Store(path)
-    assert again.active() == ("b", "a")
+    again = Store.open(path)
+    assert again.slots.active() == ("b", "a")
     for record in (slot("a", 2), slot("b", 1, teacher="model a", teacher_vendor="vendor a")):
-        read = again.slot(record.name)
+        read = again.slots.get(record.name)
         np.testing.assert_array_equal(read.weight, record.weight)
         np.testing.assert_array_equal(read.bias, record.bias)
         assert (read.bundle, read.backbone, read.model, read.teacher, read.teacher_vendor) == (
@@ -150,35 +149,35 @@ def test_slots_come_back_bit_for_bit(path, store):
 
 def test_a_damaged_slot_is_named(path, store):
     with store.transaction():
-        store.put_slot(slot("a"))
-        store.activate("a", None)
+        store.slots.put(slot("a"))
+        store.slots.activate("a", None)
     db = sqlite3.connect(path)
     db.execute("UPDATE slots SET weight = x'010203'")
     db.commit()
     db.close()
     with pytest.raises(DeviceError, match="slot a is damaged"):
-        store.slot("a")
+        store.slots.get("a")
 
 
 def test_prune_keeps_what_slots_need(store):
     with store.transaction():
-        store.remember(["a"], [None])
-        store.put_slot(slot("a"))
-        store.put_slot(slot("b", teacher="teacher", teacher_vendor="plain"))
+        store.examples.remember(["a"], [None])
+        store.slots.put(slot("a"))
+        store.slots.put(slot("b", teacher="teacher", teacher_vendor="plain"))
         for backbone in ("backbone a", "backbone b", "gone"):
-            store.add_embeddings(backbone, {"a": np.ones(2, np.float32)})
+            store.embeddings.add(backbone, {"a": np.ones(2, np.float32)})
         for model in ("teacher", "plain", "gone"):
-            store.add_logits(model, {1: np.array([0.1, 2], np.float32)})
+            store.logits.add(model, {1: np.array([0.1, 2], np.float32)})
         store.prune()
-    assert [len(store.embeddings(b)) for b in ("backbone a", "backbone b", "gone")] == [1, 1, 0]
-    assert [len(store.logits(m)) for m in ("teacher", "plain", "gone")] == [1, 1, 0]
-    np.testing.assert_array_equal(store.logits("plain")[1], np.array([0.1, 2], np.float32))
+    assert [len(store.embeddings.get(b)) for b in ("backbone a", "backbone b", "gone")] == [1, 1, 0]
+    assert [len(store.logits.get(m)) for m in ("teacher", "plain", "gone")] == [1, 1, 0]
+    np.testing.assert_array_equal(store.logits.get("plain")[1], np.array([0.1, 2], np.float32))
 
 
 def test_a_closed_store_says_so(store):
     store.close()
     with pytest.raises(DeviceError, match="closed"):
-        store.examples()
+        store.examples.all()
     with pytest.raises(DeviceError, match="closed"), store.transaction():
         pass
 
@@ -188,16 +187,16 @@ def test_a_closed_store_says_so(store):
 
 def test_a_slot_keeps_its_threshold_and_the_order_of_its_labels(store):
     with store.transaction():
-        store.put_slot(slot("a", threshold=-0.75, labels=("x", "y", "z")))
-    read = store.slot("a")
+        store.slots.put(slot("a", threshold=-0.75, labels=("x", "y", "z")))
+    read = store.slots.get("a")
     assert (read.form, read.threshold, read.labels) == (OMEGA, -0.75, ("x", "y", "z"))
-    assert store.bundles() == {"bundle a"}
+    assert store.slots.bundles() == {"bundle a"}
 
 
 def test_a_matrix_of_an_earlier_version_is_told_by_its_form(store):
     with store.transaction():
-        store.put_slot(slot("a", form=THETA))
-    assert store.slot("a").form == THETA
+        store.slots.put(slot("a", form=THETA))
+    assert store.slots.get("a").form == THETA
 
 
 # Examples with times, and without what was forgotten
@@ -205,48 +204,50 @@ def test_a_matrix_of_an_earlier_version_is_told_by_its_form(store):
 
 def test_examples_keep_the_times_at_which_they_and_their_labels_came(store, monkeypatch):
     clock = iter((100.0, 200.0, 300.0))
-    monkeypatch.setattr("fala.store.store.time.time", lambda: next(clock))
+    monkeypatch.setattr("fala.store.examples.time.time", lambda: next(clock))
     for given in ([None, "1"], ["0", None], ["1", None]):
         with store.transaction():
-            store.remember(["a", "b"], given)
-    a, b = store.examples()
+            store.examples.remember(["a", "b"], given)
+    a, b = store.examples.all()
     assert (a.label, a.added, a.labelled) == ("1", 100.0, 300.0)
     assert (b.label, b.added, b.labelled) == ("1", 100.0, 100.0)
-    assert store.counts() == (2, 2)
+    assert store.examples.counts() == (2, 2)
 
 
 def test_ids_are_those_of_the_examples_also_of_known_ones(store):
     with store.transaction():
-        first = store.remember(["a", "b"], [None, None])
-        again = store.remember(["b", "c", "a", "b"], [None] * 4)
-    assert [row.id for row in store.examples()] == [*first, again[1]]
+        first = store.examples.remember(["a", "b"], [None, None])
+        again = store.examples.remember(["b", "c", "a", "b"], [None] * 4)
+    assert [row.id for row in store.examples.all()] == [*first, again[1]]
     assert again == [first[1], again[1], first[0], first[1]]
 
 
 def test_what_is_forgotten_leaves_nothing_but_what_others_share(path, store):
     shared = Match(("b",), "a")
     with store.transaction():
-        ids = store.remember(["a", "b", shared, Match((), "lonely")], ["1", None, "0", "1"])
+        ids = store.examples.remember(
+            ["a", "b", shared, Match((), "lonely")], ["1", None, "0", "1"]
+        )
         texts = ["a", "b", "lonely"]
-        store.add_embeddings("one", {text: np.ones(2, np.float32) for text in texts})
-        store.add_logits("model", {row: np.ones(1, np.float32) for row in ids})
+        store.embeddings.add("one", {text: np.ones(2, np.float32) for text in texts})
+        store.logits.add("model", {row: np.ones(1, np.float32) for row in ids})
     with store.transaction():
-        assert store.forget([ids[0], ids[1], ids[3], 999]) == 3
-    assert [row.example for row in store.examples()] == [shared]
+        assert store.examples.forget([ids[0], ids[1], ids[3], 999]) == 3
+    assert [row.example for row in store.examples.all()] == [shared]
     # The history's and the candidate's texts are the match's, too.
-    assert set(store.embeddings("one")) == {"a", "b"}
-    assert list(store.logits("model")) == [ids[2]]
+    assert set(store.embeddings.get("one")) == {"a", "b"}
+    assert list(store.logits.get("model")) == [ids[2]]
     with store.transaction():
-        assert store.forget([ids[2]]) == 1
+        assert store.examples.forget([ids[2]]) == 1
     for table in ("examples", "texts", "embeddings", "logits"):
         assert rows(path, f"SELECT count(*) FROM {table}") == [(0,)]
 
 
 def test_an_embedding_of_a_forgotten_text_is_not_kept(store):
     with store.transaction():
-        store.add_embeddings("one", {"gone": np.ones(2, np.float32)})
-        store.add_logits("model", {7: np.ones(1, np.float32)})
-    assert store.embeddings("one") == {} == store.logits("model")
+        store.embeddings.add("one", {"gone": np.ones(2, np.float32)})
+        store.logits.add("model", {7: np.ones(1, np.float32)})
+    assert store.embeddings.get("one") == {} == store.logits.get("model")
 
 
 # Versions: what was changed meanwhile is found out
@@ -254,39 +255,39 @@ def test_an_embedding_of_a_forgotten_text_is_not_kept(store):
 
 def installed(store):
     with store.transaction():
-        store.put_slot(slot("a"))
-        store.activate("a", None)
+        store.slots.put(slot("a"))
+        store.slots.activate("a", None)
 
 
 def test_changes_are_counted_and_a_change_of_something_else_is_refused(path, store):
-    assert not store.finished
+    assert not store.is_complete
     with pytest.raises(DeviceError, match="no model was ever installed"):
-        store.version()
+        store.slots.version()
     installed(store)
-    assert store.finished and store.version() == Version(0, 0)
+    assert store.is_complete and store.slots.version() == Version(0, 0)
     with store.transaction():
-        store.remember(["a"], [None])
-    assert store.version() == Version(0, 1)
-    other = Store(path)
+        store.examples.remember(["a"], [None])
+    assert store.slots.version() == Version(0, 1)
+    other = Store.open(path)
     with other.transaction():
-        assert other.advance(0) == 1
+        assert other.slots.advance(0) == 1
     with pytest.raises(DeviceChangedError, match="changed meanwhile"), store.transaction():
-        store.remember(["b"], [None])
-        store.advance(0)
-    assert store.version() == other.version() == Version(1, 1)
-    assert len(store.examples()) == 1
+        store.examples.remember(["b"], [None])
+        store.slots.advance(0)
+    assert store.slots.version() == other.slots.version() == Version(1, 1)
+    assert len(store.examples.all()) == 1
     other.close()
 
 
 def test_reading_the_version_waits_for_no_writer(path, store):
     installed(store)
-    other = Store(path)
+    other = Store.open(path)
     with other.transaction():
-        other.advance(0)
+        other.slots.advance(0)
         started = time.perf_counter()
-        assert store.version().generation == 0
+        assert store.slots.version().generation == 0
         assert time.perf_counter() - started < 1
-    assert store.version().generation == 1
+    assert store.slots.version().generation == 1
     other.close()
 
 
@@ -296,23 +297,15 @@ def test_threads_take_turns_with_whole_transactions(store):
     def write(name):
         for number in range(20):
             with store.transaction():
-                store.remember([f"{name} {number} one"], [None])
-                store.remember([f"{name} {number} two"], [None])
+                store.examples.remember([f"{name} {number} one"], [None])
+                store.examples.remember([f"{name} {number} two"], [None])
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(write, "abcd"))
-    texts = [row.example for row in store.examples()]
-    assert len(texts) == 160 and store.version().data == 160
+    texts = [row.example for row in store.examples.all()]
+    assert len(texts) == 160 and store.slots.version().data == 160
     # No thread's pair was cut in two.
     assert all(one[:-3] == two[:-3] for one, two in zip(texts[::2], texts[1::2], strict=True))
-
-
-def test_settings(store):
-    assert store.get("positive") is None
-    with store.transaction():
-        store.set("positive", "1")
-        store.set("positive", "0")
-    assert store.get("positive") == "0"
 
 
 # Files of earlier versions
@@ -344,18 +337,18 @@ def test_an_earlier_schema_is_brought_up(path, version):
     db.execute(f"PRAGMA user_version = {version}")
     db.commit()
     db.close()
-    store = Store(path)
+    store = Store.open(path)
     assert rows(path, "PRAGMA user_version") == [(len(MIGRATIONS),)]
-    read = store.slot("a")
+    read = store.slots.get("a")
     np.testing.assert_array_equal(read.weight, matrix)
     assert (read.form, read.labels, read.threshold) == (form, (), 0.0)
     assert read.lexical is None
     # What the views of earlier versions were has no say any more.
     assert rows(path, "SELECT name FROM sqlite_master WHERE name = 'views'") == []
-    assert store.bundles() == {"bundle"}
-    (row,) = store.examples()
+    assert store.slots.bundles() == {"bundle"}
+    (row,) = store.examples.all()
     assert (row.example, row.label, row.added, row.labelled) == ("a", "1", None, None)
-    assert store.version() == Version(0, 0) and store.active() == ("a", None)
+    assert store.slots.version() == Version(0, 0) and store.slots.active() == ("a", None)
     store.close()
 
 
@@ -368,8 +361,8 @@ def test_a_migration_that_fails_changes_nothing(path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("fala.store.schema.MIGRATIONS", broken)
         with pytest.raises(DeviceError, match="already exists"):
-            Store(path)
+            Store.open(path)
     assert rows(path, "PRAGMA user_version") == [(1,)]
     assert rows(path, "SELECT name FROM sqlite_master WHERE name IN ('one', 'views')") == []
-    Store(path).close()
-    assert rows(path, "PRAGMA user_version") == [(8,)]
+    Store.open(path).close()
+    assert rows(path, "PRAGMA user_version") == [(9,)]

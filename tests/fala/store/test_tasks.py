@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from fala.errors import DeviceChangedError, UnknownAdapterError
-from fala.store.active import Version
-from fala.store.records import SlotRecord
+from fala.store.records import SlotRecord, Version
 from fala.store.schema import MIGRATIONS
 from fala.store.store import Store
 from fala.testing import PowerCuts
@@ -22,13 +21,13 @@ def slot(name, teacher=None):
 
 @pytest.fixture
 def store(tmp_path):
-    store = Store(tmp_path / STORE, create=True)
+    store = Store.open(tmp_path / STORE, create=True)
     with store.transaction():
         for name in ("", "one"):
             view = store.of(name)
             record = slot(f"{name}/a" if name else "a", "teacher")
-            view.put_slot(record)
-            view.activate(record.name, None)
+            view.slots.put(record)
+            view.slots.activate(record.name, None)
     yield store
     store.close()
 
@@ -48,59 +47,62 @@ def vector(value):
 def test_a_text_is_shared_and_its_examples_are_each_tasks_own(store):
     one = store.of("one")
     with store.transaction():
-        (first, _) = store.remember(["shared", "own"], ["0", None])
-        (second,) = one.remember(["shared"], ["1"])
-        one.add_embeddings("space", {"shared": vector(1)})
-        store.add_logits("teacher", {first: vector(1), second: vector(2)})  # one is not its own
-        one.add_logits("teacher", {second: vector(3)})
+        (first, _) = store.examples.remember(["shared", "own"], ["0", None])
+        (second,) = one.examples.remember(["shared"], ["1"])
+        one.embeddings.add("space", {"shared": vector(1)})
+        store.logits.add("teacher", {first: vector(1), second: vector(2)})  # one is not its own
+        one.logits.add("teacher", {second: vector(3)})
     assert len(rows(store, "SELECT * FROM texts")) == 2
-    assert [(row.example, row.label, row.adapter) for row in store.examples()] == [
+    assert [(row.example, row.label, row.adapter) for row in store.examples.all()] == [
         ("shared", "0", ""), ("own", None, ""),
     ]  # fmt: skip
-    assert [(row.example, row.label, row.adapter) for row in one.examples()] == [
+    assert [(row.example, row.label, row.adapter) for row in one.examples.all()] == [
         ("shared", "1", "one")
     ]
-    assert store.examples([second]) == [] and one.examples([first, second])[0].id == second
-    assert (store.counts(), one.counts()) == ((2, 1), (1, 1))
-    assert (store.known(["shared"]), one.known(["shared", "own"])) == ([first], [second])
-    assert (store.some_labelled(5), one.some_labelled(5)) == ([first], [second])
-    assert store.last() == first + 1 and one.last() == second
-    assert [*store.embeddings("space")] == [*one.embeddings("space")] == ["shared"]
-    assert {row: list(z) for row, z in store.logits("teacher").items()} == {first: [1, 1]}
-    assert {row: list(z) for row, z in one.logits("teacher").items()} == {second: [3, 3]}
+    assert store.examples.all([second]) == [] and one.examples.all([first, second])[0].id == second
+    assert (store.examples.counts(), one.examples.counts()) == ((2, 1), (1, 1))
+    assert (store.examples.ids(["shared"]), one.examples.ids(["shared", "own"])) == (
+        [first],
+        [second],
+    )
+    assert (store.examples.some_labelled(5), one.examples.some_labelled(5)) == ([first], [second])
+    assert store.examples.last() == first + 1 and one.examples.last() == second
+    assert [*store.embeddings.get("space")] == [*one.embeddings.get("space")] == ["shared"]
+    assert {row: list(z) for row, z in store.logits.get("teacher").items()} == {first: [1, 1]}
+    assert {row: list(z) for row, z in one.logits.get("teacher").items()} == {second: [3, 3]}
     with store.transaction():
-        one.forget_logits("teacher")
-    assert store.logits("teacher") and not one.logits("teacher")
+        one.logits.forget("teacher")
+    assert store.logits.get("teacher") and not one.logits.get("teacher")
 
 
 def test_changes_are_counted_by_task(store):
-    one, before = store.of("one"), store.version()
-    begun = one.version().generation
+    one, before = store.of("one"), store.slots.version()
+    begun = one.slots.version().generation
     with store.transaction():
-        one.remember(["a"], ["1"])
-        assert one.advance(begun) == begun + 1
-    assert store.version() == before and one.version() == Version(begun + 1, 1)
+        one.examples.remember(["a"], ["1"])
+        assert one.slots.advance(begun) == begun + 1
+    assert store.slots.version() == before and one.slots.version() == Version(begun + 1, 1)
     with pytest.raises(DeviceChangedError), store.transaction():
-        one.advance(begun)
-    assert store.adapters() == ["one"]
-    assert (store.slots(), one.slots()) == ({"a"}, {"one/a"})
-    assert store.bundles() == one.bundles() == {"bundle of a", "bundle of one/a"}
+        one.slots.advance(begun)
+    assert store.slots.adapters() == ["one"]
+    assert (store.slots.names(), one.slots.names()) == ({"a"}, {"one/a"})
+    assert store.slots.bundles() == one.slots.bundles() == {"bundle of a", "bundle of one/a"}
     with pytest.raises(UnknownAdapterError, match="no adapter two is installed"):
-        store.of("two").version()
+        store.of("two").slots.version()
 
 
 def test_a_text_goes_with_the_last_task_that_has_it(store):
     one = store.of("one")
     with store.transaction():
-        (first,) = store.remember(["shared"], ["0"])
-        (second,) = one.remember(["shared"], ["1"])
-        store.add_embeddings("space", {"shared": vector(1)})
-        assert one.forget([first]) == 0  # another task's
-        assert store.forget([first, first]) == 1
-    assert store.examples() == [] and [row.id for row in one.examples()] == [second]
-    assert [*one.embeddings("space")] == ["shared"]
+        (first,) = store.examples.remember(["shared"], ["0"])
+        (second,) = one.examples.remember(["shared"], ["1"])
+        store.embeddings.add("space", {"shared": vector(1)})
+        assert one.examples.forget([first]) == 0  # another task's
+        assert store.examples.forget([first, first]) == 1
+    assert store.examples.all() == [] and [row.id for row in one.examples.all()] == [second]
+    assert [*one.embeddings.get("space")] == ["shared"]
     with store.transaction():
-        assert one.forget([second]) == 1
+        assert one.examples.forget([second]) == 1
     for table in ("texts", "examples", "embeddings"):
         assert rows(store, f"SELECT * FROM {table}") == []
 
@@ -108,23 +110,21 @@ def test_a_text_goes_with_the_last_task_that_has_it(store):
 def test_a_task_is_deleted_with_all_that_is_its_own(store):
     one = store.of("one")
     with store.transaction():
-        store.remember(["shared"], ["0"])
-        one.remember(["shared", "its own"], ["1", "0"])
-        one.add_logits("teacher", {one.last(): vector(1)})
-        store.set_own("positive", "0")
-        one.set_own("positive", "1")
-        one.set("replacement one/a", "1 2 3")
-        store.set("replacement a", "1 2 3")
-    kept = store.version()
+        store.examples.remember(["shared"], ["0"])
+        one.examples.remember(["shared", "its own"], ["1", "0"])
+        one.logits.add("teacher", {one.examples.last(): vector(1)})
+        for view in (store, one):
+            view.slots.set_positive("0")
+            view.slots.note_prompt("space", [1, 2])
+    kept = store.slots.version()
     with store.transaction():
-        one.drop_adapter()
-    assert store.adapters() == [] and store.version() == kept
-    assert [row.example for row in store.examples()] == ["shared"] and one.examples() == []
+        one.delete_task()
+    assert store.slots.adapters() == [] and store.slots.version() == kept
+    assert [row.example for row in store.examples.all()] == ["shared"] and one.examples.all() == []
     assert rows(store, "SELECT name FROM slots") == [("a",)]
     assert rows(store, "SELECT text FROM texts") == [("shared",)]
-    names = {name for (name,) in rows(store, "SELECT name FROM settings")}
-    assert {"positive", "replacement a"} <= names
-    assert not any("one/" in name for name in names)
+    for table in ("tasks", "prompt_examples", "active", "slots"):
+        assert {adapter for (adapter,) in rows(store, f"SELECT adapter FROM {table}")} == {""}
 
 
 def fifth_version(folder):
@@ -156,17 +156,17 @@ def fifth_version(folder):
 
 def told(folder):
     """All that a store tells of the device's own task."""
-    store = Store(folder / STORE)
+    store = Store.open(folder / STORE)
     try:
         examples = [
             (row.id, row.example, row.label, row.added, row.labelled, row.adapter)
-            for row in store.examples()
+            for row in store.examples.all()
         ]
-        logits = {row: z.tolist() for row, z in store.logits("teacher").items()}
-        vectors = {text: z.tolist() for text, z in store.embeddings("space").items()}
+        logits = {row: z.tolist() for row, z in store.logits.get("teacher").items()}
+        vectors = {text: z.tolist() for text, z in store.embeddings.get("space").items()}
         return (
-            examples, logits, vectors, store.active(), store.version(), store.adapters(),
-            store.get_own("positive"), sorted(store.slots()),
+            examples, logits, vectors, store.slots.active(), store.slots.version(),
+            store.slots.adapters(), store.slots.positive(), sorted(store.slots.names()),
         )  # fmt: skip
     finally:
         store.close()
@@ -182,13 +182,13 @@ def test_a_store_of_one_task_keeps_everything(tmp_path):
     assert logits[4] == [0.0] and vectors["text 40"] == [1.0, 2.0]
     assert (active, version, adapters) == (("b", "a"), Version(7, 9), [])
     assert (positive, slots) == ("0", ["a", "b"])
-    store = Store(tmp_path / "old" / STORE)
+    store = Store.open(tmp_path / "old" / STORE)
     db = sqlite3.connect(store.path)
     assert db.execute("PRAGMA foreign_key_check").fetchall() == []
     assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     db.close()
     with store.transaction():
-        assert store.forget([4]) == 1
+        assert store.examples.forget([4]) == 1
     store.close()
 
 
@@ -197,7 +197,7 @@ def test_a_migration_that_is_killed_changes_nothing_or_all(tmp_path, unsynced):
     fifth_version(tmp_path / "old")
 
     def work(folder, _):
-        Store(folder / STORE).close()
+        Store.open(folder / STORE).close()
 
     expected = None
     cuts = PowerCuts(work, tmp_path / "old", scratch=tmp_path)

@@ -1,0 +1,179 @@
+"""The tables of embeddings and of old logits: what models made of texts and examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.errors import DataError
+from fala.examples import as_text
+from fala.store.columns import blob, floats, parts_of, text, whole
+from fala.store.database import Database
+from fala.store.texts import Texts
+
+_EMBEDDINGS = (
+    "SELECT text.id, text.text, vector FROM embeddings JOIN texts AS text"
+    " ON text.id = embeddings.text WHERE backbone = ?"
+)
+_EXAMPLES = "SELECT id FROM examples WHERE adapter = ?"
+
+
+class Embeddings:
+    """Embeddings of texts in float16, by the digest of their backbone; all tasks share them.
+
+    Args:
+        database: The store's.
+        texts: Its texts.
+    """
+
+    def __init__(self, database: Database, texts: Texts) -> None:
+        self._db, self._texts = database, texts
+
+    def add(self, backbone: str, embeddings: Mapping[str, NDArray[np.float32]]) -> None:
+        """Keep embeddings, by text; only those of texts in the store. In a transaction.
+
+        Raises:
+            DataError: If a number does not fit float16.
+        """
+        with self._db.writer() as db:
+            ids, codec = self._texts.ids(list(embeddings)), self._db.codec
+            rows = []
+            for name, vector in embeddings.items():
+                half = _half(vector)
+                # A text that was forgotten while it was encoded leaves nothing behind.
+                if name in ids:
+                    row, size = ids[name], len(half)
+                    data = codec.encode(half.tobytes(), "embeddings", row, backbone)
+                    rows.append((row, backbone, data))
+            db.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?)", rows)
+            if rows:
+                db.execute("INSERT OR REPLACE INTO backbones VALUES (?, ?)", (backbone, size))
+
+    def get(
+        self, backbone: str, texts: Sequence[str] | None = None
+    ) -> dict[str, NDArray[np.float32]]:
+        """Embeddings that a backbone made, by text.
+
+        Args:
+            backbone: Its digest.
+            texts: Those that are wanted; None for all.
+        """
+        with self._db.rows("its embeddings are damaged") as db:
+            codec, rows = self._db.codec, []
+            named = {codec.lookup(one): one for one in texts or ()}
+            if texts is None:
+                rows = db.execute(_EMBEDDINGS, (backbone,)).fetchall()
+            for part in parts_of(list(named)):
+                marks = ",".join("?" * len(part))
+                rows += db.execute(f"{_EMBEDDINGS} AND text.text IN ({marks})", (backbone, *part))
+            found = db.execute("SELECT dimension FROM backbones WHERE digest = ?", (backbone,))
+            size = found.fetchone()
+            vectors = [codec.decode(value, "embeddings", row, backbone) for row, _, value in rows]
+            if texts is None and codec.encrypted:
+                every = self._texts.by_id()
+                names = [as_text(text(every[row])) for row, *_ in rows]
+            elif codec.encrypted:
+                names = [named[name] for _, name, _ in rows]
+            else:
+                names = [as_text(text(name)) for _, name, _ in rows]
+            dimension = None if size is None else whole(size[0])
+            return dict(zip(names, vectors_of(vectors, dimension), strict=True))
+
+    def has(self, backbone: str) -> bool:
+        """Whether there is an embedding that a backbone made."""
+        with self._db.writer() as db:
+            query = "SELECT 1 FROM embeddings WHERE backbone = ? LIMIT 1"
+            return db.execute(query, (backbone,)).fetchone() is not None
+
+
+class Logits:
+    """Old logits of a task's examples, by the digest of their model.
+
+    Args:
+        database: The store's.
+        adapter: The task's; empty for the device's own.
+    """
+
+    def __init__(self, database: Database, adapter: str) -> None:
+        self._db, self._adapter = database, adapter
+
+    def add(self, model: str, logits: Mapping[int, NDArray[np.float32]]) -> None:
+        """Keep a model's logits (C,), by example. In a transaction."""
+        with self._db.writer() as db:
+            ids = {row for (row,) in db.execute(_EXAMPLES, (self._adapter,))}
+            db.executemany(
+                "INSERT OR REPLACE INTO logits VALUES (?, ?, ?)",
+                (
+                    (row, model, self._db.codec.encode(_bytes(value), "logits", row, model))
+                    for row, value in logits.items()
+                    if row in ids
+                ),
+            )
+
+    def get(self, model: str) -> dict[int, NDArray[np.float32]]:
+        """A model's logits (C,), by example."""
+        with self._db.rows("its logits are damaged") as db:
+            rows = db.execute(
+                f"SELECT example, value FROM logits WHERE example IN ({_EXAMPLES}) AND model = ?",
+                (self._adapter, model),
+            )
+            decode = self._db.codec.decode
+            logits = {
+                whole(row): floats(decode(value, "logits", row, model)) for row, value in rows
+            }
+            if len({len(value) for value in logits.values()}) > 1:
+                raise ValueError("logits of several lengths")
+            return logits
+
+    def forget(self, model: str) -> None:
+        """Delete a model's logits. In a transaction."""
+        query = f"DELETE FROM logits WHERE example IN ({_EXAMPLES}) AND model = ?"
+        with self._db.writer() as db:
+            db.execute(query, (self._adapter, model))
+
+
+def vectors_of(blobs: Sequence[object], dimension: int | None) -> NDArray[np.float32]:
+    """Embeddings of their columns, shape (n, d).
+
+    Args:
+        blobs: n embeddings in float16.
+        dimension: d; None takes that of the first.
+
+    Raises:
+        ValueError: One is damaged.
+    """
+    if not blobs:
+        return np.empty((0, dimension or 0), dtype=np.float32)
+    # All at once: an array for each would cost more than reading them.
+    parts = [blob(value) for value in blobs]
+    length = len(parts[0]) if dimension is None else 2 * dimension
+    if not length or any(len(part) != length for part in parts):
+        raise ValueError("an embedding of another length")
+    half = np.frombuffer(b"".join(parts), "<f2").reshape(len(parts), -1)
+    vectors = half.astype(np.float32)
+    if not np.isfinite(vectors).all():
+        raise ValueError("an embedding that is not finite")
+    return vectors
+
+
+def as_stored(embeddings: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+    """Embeddings as they come back from a store.
+
+    Raises:
+        DataError: If a number does not fit float16.
+    """
+    return {text: _half(vector).astype(np.float32) for text, vector in embeddings.items()}
+
+
+def _half(vector: NDArray[np.float32]) -> NDArray[np.float16]:
+    with np.errstate(over="ignore"):
+        half = vector.astype("<f2")
+    if not np.isfinite(half).all():
+        raise DataError("an embedding is not finite in float16")
+    return half
+
+
+def _bytes(array: NDArray[np.float32]) -> bytes:
+    return array.astype("<f4").tobytes()

@@ -1,0 +1,230 @@
+"""The table of a task's examples."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from fala.examples import MATCHING, Example, Match, as_text, texts_of, unique_texts
+from fala.store.columns import (
+    adapter_named,
+    optional_number,
+    optional_text,
+    rows_of_ids,
+    text,
+    whole,
+)
+from fala.store.database import Database
+from fala.store.encryption import Codec
+from fala.store.records import StoredExample
+from fala.store.texts import Texts
+
+#: The columns that ``example_of`` takes, in this order.
+EXAMPLE_COLUMNS = "id, document, history, label, added, labelled, adapter"
+
+_IDS = "SELECT id FROM examples WHERE adapter = ?"
+_ID = f"{_IDS} AND document = ? AND history = ?"
+
+
+class Examples:
+    """A task's examples and labels.
+
+    Args:
+        database: The store's.
+        texts: Its texts.
+        adapter: The task's; empty for the device's own.
+
+    Attributes:
+        task: What the examples are of, ``"classification"`` or ``"matching"``; None until the
+            task's model is opened. Rows of the other kind are damaged.
+    """
+
+    def __init__(self, database: Database, texts: Texts, adapter: str) -> None:
+        self._db, self._texts, self._adapter = database, texts, adapter
+        self.task: str | None = None
+
+    def remember(self, examples: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
+        """Keep examples; a label replaces an earlier one, None leaves it. In a transaction.
+
+        Returns:
+            The examples' ids.
+        """
+        now = time.time()
+        rows: list[int] = []
+        with self._db.writer() as db:
+            ids = self._texts.add(unique_texts(examples))
+            for example, label in zip(examples, labels, strict=True):
+                document, history = columns_of_example(example, ids)
+                db.execute(
+                    "INSERT INTO examples (document, history, added, adapter)"
+                    " VALUES (?, ?, ?, ?) ON CONFLICT (adapter, document, history) DO NOTHING",
+                    (document, history, now, self._adapter),
+                )
+                (row,) = db.execute(_ID, (self._adapter, document, history)).fetchone()
+                rows.append(row)
+                if label is not None:
+                    written = self._db.codec.encode_text(label, "examples", row, "label")
+                    db.execute(
+                        "UPDATE examples SET label = ?, labelled = ? WHERE id = ?",
+                        (written, now, row),
+                    )
+            self._count_change(db)
+        return rows
+
+    def forget(self, ids: Iterable[int]) -> int:
+        """Delete examples of the task with all that was made of them. In a transaction.
+
+        A text goes where no task has an example of it any more.
+
+        Returns:
+            How many there were.
+        """
+        with self._db.rows("its examples are damaged") as db:
+            # Others are no ids of SQLite's.
+            wanted = {row for row in ids if -(2**63) <= row < 2**63}
+            stored = {row for (row,) in db.execute(_IDS, (self._adapter,))}
+            rows = [(row,) for row in wanted & stored]
+            db.executemany("DELETE FROM logits WHERE example = ?", rows)
+            db.executemany("DELETE FROM examples WHERE id = ?", rows)
+            used = {row for (row,) in db.execute("SELECT document FROM examples")}
+            for (history,) in db.execute("SELECT history FROM examples WHERE history <> ''"):
+                used.update(history_of(history))
+            gone = [(row,) for (row,) in db.execute("SELECT id FROM texts") if row not in used]
+            db.executemany("DELETE FROM embeddings WHERE text = ?", gone)
+            db.executemany("DELETE FROM texts WHERE id = ?", gone)
+            self._count_change(db)
+        return len(rows)
+
+    def all(self, ids: Iterable[int] | None = None) -> list[StoredExample]:
+        """Examples, in the order in which they came.
+
+        Args:
+            ids: Those that are wanted; None for all.
+        """
+        with self._db.rows("its examples are damaged") as db:
+            if ids is None:
+                texts = self._texts.by_id()
+                # By the plus the rows are read as they lie, not by way of an index.
+                query = f"SELECT {EXAMPLE_COLUMNS} FROM examples WHERE +adapter = ? ORDER BY id"
+                rows = db.execute(query, (self._adapter,)).fetchall()
+            else:
+                wanted = rows_of_ids(db, EXAMPLE_COLUMNS, "examples", sorted(set(ids)))
+                rows = [row for row in wanted if row[-1] == self._adapter]
+                used = {document for _, document, *_ in rows}
+                used.update(one for row in rows for one in history_of(row[2]))
+                texts = self._texts.by_id(list(used))
+            codec = self._db.codec
+            if codec.encrypted:
+                rows = [(*row[:3], label_of(codec, row[0], row[3]), *row[4:]) for row in rows]
+            return [example_of(row, texts, self.task) for row in rows]
+
+    def last(self) -> int:
+        """The largest id of an example; 0 without any."""
+        with self._db.writer() as db:
+            query = "SELECT max(id) FROM examples WHERE adapter = ?"
+            (largest,) = db.execute(query, (self._adapter,)).fetchone()
+        return int(largest or 0)
+
+    def ids(self, examples: Sequence[Example]) -> list[int]:
+        """The ids of those examples that the table has."""
+        ids = self._texts.ids(unique_texts(examples))
+        rows: list[int] = []
+        with self._db.rows("its examples are damaged") as db:
+            for example in examples:
+                if all(text in ids for text in texts_of(example)):
+                    columns = (self._adapter, *columns_of_example(example, ids))
+                    rows += [row for (row,) in db.execute(_ID, columns)]
+        return rows
+
+    def some_labelled(self, count: int) -> list[int]:
+        """Ids of about so many labelled examples, drawn from all; the same ones each time."""
+        with self._db.rows("its examples are damaged") as db:
+            query = "SELECT count(label), max(id) FROM examples WHERE +adapter = ?"
+            total, last = db.execute(query, (self._adapter,)).fetchone()
+            if total <= count:
+                labelled = db.execute(f"{_IDS} AND label IS NOT NULL", (self._adapter,))
+                return [whole(row) for (row,) in labelled]
+            drawn = random.Random(0).sample(range(1, last + 1), min(last, last * count // total))
+            rows = rows_of_ids(db, "id, label, adapter", "examples", drawn)
+            return [
+                whole(row)
+                for row, label, adapter in rows
+                if label is not None and adapter == self._adapter
+            ]
+
+    def counts(self) -> tuple[int, int]:
+        """How many examples there are, and how many of them have a label."""
+        with self._db.writer() as db:
+            query = "SELECT count(*), count(label) FROM examples WHERE +adapter = ?"
+            row = db.execute(query, (self._adapter,)).fetchone()
+        return int(row[0]), int(row[1])
+
+    def _count_change(self, db: sqlite3.Connection) -> None:
+        db.execute("UPDATE active SET data = data + 1 WHERE adapter = ?", (self._adapter,))
+
+
+def example_of(
+    row: tuple[object, ...], texts: Mapping[int, object], task: str | None = None
+) -> StoredExample:
+    """An example of its row, whose label is decrypted; see ``EXAMPLE_COLUMNS``.
+
+    Args:
+        row: The columns.
+        texts: All texts, by id.
+        task: The device's; None takes an example of either kind.
+
+    Raises:
+        ValueError: It is damaged.
+    """
+    identity, document, history, label, added, labelled, adapter = row
+    written = text(history)
+    if task is not None and bool(written) != (task == MATCHING):
+        raise ValueError("an example of another task")
+    candidate = _text_of(texts, document)
+    example: Example = candidate
+    if written:
+        example = Match(tuple(_text_of(texts, one) for one in history_of(written)), candidate)
+    return StoredExample(
+        whole(identity),
+        example,
+        optional_text(label),
+        optional_number(added),
+        optional_number(labelled),
+        adapter_named(adapter),
+    )
+
+
+def columns_of_example(example: Example, ids: Mapping[str, int]) -> tuple[int, str]:
+    """An example's document and history, as columns, by the ids of its texts."""
+    document, *history = (ids[one] for one in texts_of(example))
+    return document, json.dumps(history) if isinstance(example, Match) else ""
+
+
+def history_of(value: object) -> list[int]:
+    """The texts' ids of a match's history; none of a document's.
+
+    Raises:
+        ValueError: It is damaged.
+    """
+    listed = json.loads(text(value)) if value != "" else []
+    if not isinstance(listed, list) or any(type(one) is not int for one in listed):
+        raise ValueError("a history that is no list of texts")
+    return listed
+
+
+def label_of(codec: Codec, identity: object, value: object) -> str | None:
+    """A label of its column.
+
+    Raises:
+        ValueError: It is damaged.
+    """
+    return None if value is None else codec.decode_text(value, "examples", identity, "label")
+
+
+def _text_of(texts: Mapping[int, object], identity: object) -> str:
+    if identity not in texts:
+        raise ValueError("an example whose text is missing")
+    return as_text(text(texts[whole(identity)]))

@@ -1,0 +1,467 @@
+"""A copy in memory of all that SQLite can read of a store, without what is damaged in it.
+
+SQLite stops at the first damaged page of a table. So a table is read on behind it, by its key, and
+from its other end; texts and examples are read from their indexes, too, which lie in other pages.
+Then each value of the copy is checked: what is damaged is deleted, and what refers to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fala.errors import DeviceError
+from fala.store.columns import (
+    adapter_named,
+    floats,
+    optional_number,
+    text,
+    whole,
+)
+from fala.store.database import Database
+from fala.store.embeddings import vectors_of
+from fala.store.encryption import Codec, check_mark, text_columns, text_of
+from fala.store.examples import EXAMPLE_COLUMNS, example_of, label_of
+from fala.store.schema import MIGRATIONS, apply
+from fala.store.slots import slots_of
+from fala.store.store import Store
+from fala.store.texts import TextNames, guessed_names
+
+#: Problems of one kind that are listed.
+_MOST = 3
+#: The whole numbers by which a table is read on behind a damaged page.
+_KEYS = {"texts": "id", "examples": "id", "embeddings": "text", "logits": "example"}
+_LARGEST = 2**63 - 1
+#: The types of columns that hold them as SQLite knows them; other values are damaged.
+_TYPES = {
+    ("device", "fell_back"): "text",
+    ("tasks", "positive"): "text",
+    ("tasks", "rolled_back"): "integer",
+    ("tasks", "left_at"): "integer",
+    ("tasks", "tried_release"): "text",
+    ("tasks", "tried_labels"): "integer",
+}
+_NAME = re.compile(rb"hmac:[0-9a-f]{64}(:[A-Za-z0-9+/=]*)?")
+
+Row = tuple[object, ...]
+
+
+@dataclass
+class Rescue:
+    """What could be read of a store.
+
+    Attributes:
+        store: A copy of it in memory.
+        copy: Its connection.
+        problems: What is wrong with the store, in words; without any it is whole.
+        lost: Examples of which something can be read, and that cannot be kept.
+    """
+
+    store: Store
+    copy: sqlite3.Connection
+    problems: list[str] = field(default_factory=list)
+    lost: int = 0
+
+    def adapters(self) -> list[str]:
+        """The further tasks of which anything was read, by their adapters' names."""
+        tables = ("active", "slots", "examples")
+        query = " UNION ".join(f"SELECT adapter FROM {table}" for table in tables)
+        return sorted(name for (name,) in self.copy.execute(query) if name)
+
+    def drop_strangers(self, adapter: str, *, matching: bool) -> int:
+        """Delete a task's examples of another kind than its model takes.
+
+        Args:
+            adapter: The task's; empty for the device's own.
+            matching: Whether the model takes matches.
+
+        Returns:
+            How many there were.
+        """
+        query = "SELECT id FROM examples WHERE adapter = ? AND (history <> '') <> ?"
+        strange = [row for (row,) in self.copy.execute(query, (adapter, matching))]
+        self.lost += self.store.of(adapter).examples.forget(strange) if strange else 0
+        return len(strange)
+
+    def write(self, file: Path) -> None:
+        """Write the copy to a file."""
+        with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as target:
+            self.copy.backup(target)
+
+
+def rescue(path: Path, source: sqlite3.Connection | None, codec: Codec) -> Rescue:
+    """Copy all that can be read; the store does not change.
+
+    Args:
+        path: The store's file.
+        source: A connection to it; None where there is no file.
+        codec: Reads its records.
+
+    Raises:
+        DeviceError: A newer version of FaLA wrote it, or it has another key.
+    """
+    copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    rescued = Rescue(Store(Database(path, codec=codec, copy=copy)), copy)
+    try:
+        source = sqlite3.connect(":memory:") if source is None else source
+        _Copying(path, source, copy, rescued.problems).run()
+        _Cleaning(path, codec, rescued).run()
+    except BaseException:
+        copy.close()
+        raise
+    return rescued
+
+
+class _Copying:
+    """Copies the rows of all tables, and brings the copy to this version of the schema."""
+
+    def __init__(
+        self, path: Path, source: sqlite3.Connection, copy: sqlite3.Connection, problems: list[str]
+    ) -> None:
+        self._path, self._source, self._copy, self._problems = path, source, copy, problems
+        source.text_factory = self._decoded
+
+    def run(self) -> None:
+        columns: dict[str, list[str]] = {}
+        version = -1
+        with self._noted("the file"):
+            version = int(self._source.execute("PRAGMA user_version").fetchone()[0])
+            if version > len(MIGRATIONS):
+                raise DeviceError(
+                    f"{self._path}: written by a newer fala (schema {version}, this one knows "
+                    f"{len(MIGRATIONS)}); update fala"
+                )
+            self._source.execute("PRAGMA cell_size_check = ON")
+            columns = _columns(self._source)
+            checked = self._source.execute(f"PRAGMA integrity_check({_MOST})").fetchall()
+            self._problems += [line for (line,) in checked if line != "ok"]
+            torn = self._source.execute("PRAGMA foreign_key_check").fetchmany(_MOST)
+            self._problems += [f"{row[0]}: a row that belongs to none" for row in torn]
+        likely = _likely_version(columns, version)
+        if likely != version and version >= 0:
+            self._problems.append(f"a schema of version {version}, not complete")
+        self._copy.execute("BEGIN")
+        for step in MIGRATIONS[:likely]:
+            apply(step, self._copy)
+        for table, names in _columns(self._copy).items():
+            self._copy.execute(f"DELETE FROM {table}")  # a migration writes the device's row
+            shared = [name for name in names if name in columns.get(table, ())]
+            if shared:
+                self._copy_table(table, shared)
+            elif columns:
+                self._problem(f"{table}: the table is missing")
+        for step in MIGRATIONS[likely:]:
+            apply(step, self._copy)
+        self._copy.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        self._copy.execute("COMMIT")
+
+    def _copy_table(self, table: str, columns: list[str]) -> None:
+        before = len(self._problems)
+        key = _KEYS.get(table)
+        if key is None:
+            self._insert(table, columns, self._read(f"SELECT {', '.join(columns)} FROM {table}"))
+        else:
+            columns = [key, *(name for name in columns if name != key)]
+            self._insert(table, columns, self._read_on(table, columns))
+        if len(self._problems) == before:
+            return
+        order = ", ".join(f"{name} DESC" for name in self._primary(table))
+        query = f"SELECT {', '.join(columns)} FROM {table} ORDER BY {order}"
+        self._insert(table, columns, self._read(query))
+        with self._noted(table):
+            for _, index, _, origin, _ in self._source.execute(f"PRAGMA index_list({table})"):
+                if origin == "u" and key is not None:
+                    listed = self._source.execute(f"PRAGMA index_info({index})").fetchall()
+                    names = [key, *(name for _, _, name in listed)]
+                    query = f"SELECT {', '.join(names)} FROM {table} INDEXED BY {index}"
+                    self._insert(table, names, self._read(query))
+                    order = ", ".join(f"{name} DESC" for name in names[1:])
+                    self._insert(table, names, self._read(f"{query} ORDER BY {order}"))
+
+    def _insert(self, table: str, columns: list[str], rows: Iterator[Row]) -> None:
+        marks = ", ".join("?" * len(columns))
+        query = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({marks})"
+        self._copy.executemany(query, rows)
+
+    def _read(self, query: str) -> Iterator[Row]:
+        """The rows of a query, up to a damaged page."""
+        with self._noted(query.partition(" FROM ")[2].partition(" ")[0]):
+            yield from self._source.execute(query)
+
+    def _read_on(self, table: str, columns: list[str]) -> Iterator[Row]:
+        """The rows of a table by its key, also those behind damaged pages."""
+        key = columns[0]
+        query = f"SELECT {', '.join(columns)} FROM {table} WHERE {key} >= ? ORDER BY {key}"
+        start: int | None = -_LARGEST - 1
+        while start is not None:
+            last = max(start, 0)
+            with self._noted(table):
+                for row in self._source.execute(query, (start,)):
+                    last = row[0] if isinstance(row[0], int) else last
+                    yield row
+                return
+            start = self._next_readable(query, last)
+
+    def _next_readable(self, query: str, last: int) -> int | None:
+        """The smallest key behind a damaged page at which a table can be read; None without one."""
+
+        def readable(start: int) -> bool:
+            with contextlib.suppress(sqlite3.Error, UnicodeDecodeError):
+                self._source.execute(f"{query} LIMIT 1", (start,)).fetchone()
+                return True
+            return False
+
+        damaged, step = last, 1
+        while damaged + step <= _LARGEST and not readable(damaged + step):
+            damaged, step = damaged + step, 2 * step
+        if damaged + step > _LARGEST:
+            return None
+        start = damaged + step
+        while start - damaged > 1:
+            middle = (start + damaged) // 2
+            if readable(middle):
+                start = middle
+            else:
+                damaged = middle
+        return start
+
+    def _primary(self, table: str) -> list[str]:
+        rows = self._copy.execute(f"PRAGMA table_info({table})").fetchall()
+        return [name for _, name, *_, key in sorted(rows, key=lambda row: row[5]) if key]
+
+    def _decoded(self, data: bytes) -> str:
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            self._problem("a text: not UTF-8")
+            return data.decode(errors="replace")  # with a damaged byte it is nearly the user's
+
+    @contextlib.contextmanager
+    def _noted(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            self._problem(f"{what}: {_reason(error)}")
+
+    def _problem(self, what: str) -> None:
+        if what not in self._problems:
+            self._problems.append(what)
+
+
+class _Cleaning:
+    """Deletes what is damaged in a copy, and what refers to it."""
+
+    def __init__(self, path: Path, codec: Codec, rescued: Rescue) -> None:
+        self._path, self._codec, self._rescued = path, codec, rescued
+        self._db = rescued.copy
+
+    def run(self) -> None:
+        self._check_key()
+        self._db.execute("BEGIN")
+        self._clean_types()
+        self._clean_texts(self._text_names())
+        self._clean_examples()
+        dimensions = self._clean_vectors("embeddings", ("text", "backbone"), "vector", _vector)
+        self._clean_vectors("logits", ("example", "model"), "value", floats)
+        self._clean_backbones(dimensions)
+        self._clean_slots()
+        if self._rescued.problems:
+            # Whoever compares counts of changes reads anew.
+            self._db.execute("UPDATE active SET data = data + 1")
+            self._db.execute("UPDATE device SET key_mark = ?", (self._codec.mark(),))
+        self._db.execute("COMMIT")
+
+    def _check_key(self) -> None:
+        mark = self._rescued.store.settings.key_mark()
+        complete = self._rescued.store.is_complete
+        if complete and (mark is not None or not self._rescued.problems):
+            check_mark(self._path, mark, self._codec)
+        elif not self._codec.encrypted and self._rows("SELECT 1 FROM texts WHERE sealed NOTNULL"):
+            check_mark(self._path, b"", self._codec)
+
+    def _clean_types(self) -> None:
+        if not self._rows("SELECT 1 FROM device"):
+            self._db.execute("INSERT INTO device (one, keep_text) VALUES (1, 'lost')")
+            self._problem("device", "its row is missing")
+        for (table, column), kind in _TYPES.items():
+            where = f"{column} IS NOT NULL AND typeof({column}) <> '{kind}'"
+            if self._db.execute(f"UPDATE {table} SET {column} = NULL WHERE {where}").rowcount:
+                self._problem(table, f"{column} is damaged")
+        self._db.execute("DELETE FROM versions WHERE typeof(newest) <> 'integer'")
+        for (adapter,) in self._rows("SELECT adapter FROM tasks"):
+            with self._deleting("tasks", adapter=adapter):
+                adapter_named(adapter)
+
+    def _text_names(self) -> TextNames:
+        """How texts are kept; where that is lost, as those that can be read are."""
+        try:
+            return TextNames.read(*self._rows("SELECT keep_text, text_key FROM device")[0])
+        except ValueError as error:
+            self._problem("device", str(error))
+        texts: list[str] = []
+        for row in self._rows("SELECT id, text, sealed FROM texts"):
+            with contextlib.suppress(ValueError):
+                texts.append(text_of(self._codec, *row))
+        if not texts:  # a device that keeps no texts must not begin to
+            with contextlib.suppress(OSError):
+                texts = [match[0].decode() for match in _NAME.finditer(self._path.read_bytes())]
+        names = guessed_names(texts)
+        self._rescued.store.texts.set_names(names)
+        return names
+
+    def _clean_texts(self, names: TextNames) -> None:
+        texts = self._rows("SELECT id, text, sealed FROM texts")
+        for identity, name, sealed in texts:
+            with self._deleting("texts", id=identity):
+                read = text_of(self._codec, whole(identity), name, sealed)
+                try:
+                    if names.mode == "ngrams":
+                        names.ngrams([read])
+                except ValueError as error:  # it does without its n-grams
+                    self._problem("texts", str(error))
+                    short = text_columns(self._codec, identity, read.rpartition(":")[0] + ":")
+                    query = "UPDATE OR IGNORE texts SET text = ?, sealed = ? WHERE id = ?"
+                    self._db.execute(query, (*short[1:], identity))
+        if self._codec.encrypted and texts and not self._rows("SELECT 1 FROM texts"):
+            raise DeviceError(f"{self._path}: nothing in it can be read with this key")
+
+    def _clean_examples(self) -> None:
+        """Delete damaged examples; one whose label or time is damaged does without it."""
+        texts = self._rescued.store.texts.by_id()
+        rows = self._rows(f"SELECT {EXAMPLE_COLUMNS} FROM examples")
+        for identity, document, history, label, added, labelled, adapter in rows:
+            with self._emptying("label", identity):
+                label_of(self._codec, identity, label)
+            with self._emptying("added", identity):
+                optional_number(added)
+            with self._emptying("labelled", identity):
+                optional_number(labelled)
+            with self._deleting("examples", id=identity):
+                example_of((identity, document, history, None, None, None, adapter), texts)
+        self._rescued.lost = len(rows) - len(self._rows("SELECT id FROM examples"))
+        matches = self._rows("SELECT 1 FROM examples WHERE history <> '' LIMIT 1")
+        if self._rescued.problems and not matches:  # of a match's text nobody knows what it was of
+            self._db.execute(
+                "INSERT INTO examples (document, history) SELECT id, '' FROM texts"
+                " WHERE id NOT IN (SELECT document FROM examples)"
+            )
+
+    def _clean_vectors(
+        self, table: str, keys: tuple[str, str], column: str, check: Callable[[bytes], object]
+    ) -> dict[str, int]:
+        """Delete damaged embeddings, or logits: they can be made again, or are done without.
+
+        Returns:
+            By what made them, how many bytes those are that stay.
+        """
+        owner = {"embeddings": "texts", "logits": "examples"}[table]
+        self._db.execute(f"DELETE FROM {table} WHERE {keys[0]} NOT IN (SELECT id FROM {owner})")
+        sizes: dict[tuple[int, str], int] = {}
+        for row, name, value in self._rows(f"SELECT {', '.join(keys)}, {column} FROM {table}"):
+            with self._deleting(table, **dict(zip(keys, (row, name), strict=True))):
+                data = self._codec.decode(value, table, whole(row), text(name))
+                check(data)
+                sizes[row, name] = len(data)
+        counts: dict[str, Counter[int]] = {}
+        for (_, name), size in sizes.items():
+            counts.setdefault(name, Counter())[size] += 1
+        usual = {name: counter.most_common(1)[0][0] for name, counter in counts.items()}
+        for (row, name), size in sizes.items():
+            if size != usual[name]:
+                with self._deleting(table, **dict(zip(keys, (row, name), strict=True))):
+                    raise ValueError("of another length")
+        return usual
+
+    def _clean_backbones(self, sizes: dict[str, int]) -> None:
+        before = dict(self._rows("SELECT digest, dimension FROM backbones"))
+        for name, size in sizes.items():
+            if before.get(name, size // 2) != size // 2:
+                self._problem("backbones", "a dimension that no embedding has")
+        self._db.execute("DELETE FROM backbones")
+        rows = [(name, size // 2) for name, size in sizes.items()]
+        self._db.executemany("INSERT INTO backbones VALUES (?, ?)", rows)
+
+    def _clean_slots(self) -> None:
+        for name, adapter in self._rows("SELECT name, adapter FROM slots"):
+            with self._deleting("slots", name=name):
+                _check_slots(adapter, name)
+        for backbone, value in self._rows("SELECT backbone, compiled FROM prompts"):
+            with self._deleting("prompts", backbone=backbone):
+                self._codec.decode(value, "prompts", text(backbone))
+        query = "SELECT adapter, slot, previous, generation, data FROM active"
+        for adapter, slot, previous, generation, data in self._rows(query):
+            with self._deleting("active", adapter=adapter):
+                _check_slots(adapter, slot, slot if previous is None else previous)
+                whole(generation)
+                whole(data)
+
+    def _rows(self, query: str) -> list[Any]:
+        return self._db.execute(query).fetchall()
+
+    @contextlib.contextmanager
+    def _deleting(self, table: str, **key: object) -> Iterator[None]:
+        """Delete a row that turns out to be damaged."""
+        try:
+            yield
+        except (ValueError, RecursionError) as error:
+            self._problem(table, str(error) if type(error) is ValueError else type(error).__name__)
+            where = " AND ".join(f"{name} IS ?" for name in key)
+            self._db.execute(f"DELETE FROM {table} WHERE {where}", tuple(key.values()))
+
+    @contextlib.contextmanager
+    def _emptying(self, column: str, identity: int) -> Iterator[None]:
+        """Empty a column of an example that turns out to be damaged."""
+        try:
+            yield
+        except ValueError as error:
+            self._problem("examples", f"a {column} is damaged: {error}")
+            self._db.execute(f"UPDATE examples SET {column} = NULL WHERE id = ?", (identity,))
+
+    def _problem(self, table: str, why: str) -> None:
+        line = f"{table}: {why}"
+        if line not in self._rescued.problems:
+            self._rescued.problems.append(line)
+
+
+def _vector(data: bytes) -> None:
+    vectors_of([data], None)
+
+
+def _check_slots(adapter: object, *names: object) -> None:
+    if not set(names) <= {*slots_of(adapter_named(adapter))}:
+        raise ValueError("a name that no slot has")
+
+
+def _columns(database: sqlite3.Connection) -> dict[str, list[str]]:
+    """The columns of all tables, by name."""
+    tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    return {
+        table: [name for _, name, *_ in database.execute(f"PRAGMA table_info('{table}')")]
+        for (table,) in database.execute(tables).fetchall()
+    }
+
+
+def _likely_version(columns: dict[str, list[str]], stated: int) -> int:
+    """The version of the schema whose columns are most like those of a file."""
+    if not columns:
+        return len(MIGRATIONS)
+    present = {(table, name) for table, names in columns.items() for name in names}
+    different: dict[int, int] = {}
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
+        for version, step in enumerate(MIGRATIONS, start=1):
+            apply(step, database)
+            listed = {
+                (table, name) for table, names in _columns(database).items() for name in names
+            }
+            different[version] = len(present ^ listed)
+    return min(different, key=lambda version: (different[version], version != stated, -version))
+
+
+def _reason(error: Exception) -> str:
+    return str(error).partition(" with text ")[0]  # what follows is the user's

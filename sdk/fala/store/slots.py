@@ -1,0 +1,439 @@
+"""The tables of slots: each task's personal models, and which of them is active."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.bundle.prompts import check_weights
+from fala.errors import DataError, DeviceChangedError, DeviceError, UnknownAdapterError
+from fala.store.columns import (
+    blob,
+    floats,
+    number,
+    optional_number,
+    optional_text,
+    text,
+    whole,
+)
+from fala.store.database import Database, damaged
+from fala.store.encryption import Codec
+from fala.store.records import (
+    OMEGA,
+    THETA,
+    FitRecord,
+    LexicalRecord,
+    Replacement,
+    SlotRecord,
+    Version,
+)
+
+#: The names of the device's own slots; those of a further task have its adapter's before them.
+SLOTS = ("a", "b")
+#: The columns that ``slot_of`` takes, in this order.
+SLOT_COLUMNS = (
+    "name", "bundle", "backbone", "weight", "bias", "model", "teacher", "teacher_vendor",
+    "threshold", "labels", "form", "buckets", "lexical", "loss", "prompt",
+)  # fmt: skip
+_ENCRYPTED = ("weight", "bias", "buckets", "lexical", "prompt")
+_FIT_COLUMNS = "fit_data, fit_examples, fit_further, fit_decision, fit_trust, fit_scales"
+
+
+class Slots:
+    """A task's slots, which of them is active, and the task's counts of changes.
+
+    Args:
+        database: The store's.
+        adapter: The task's; empty for the device's own.
+    """
+
+    def __init__(self, database: Database, adapter: str) -> None:
+        self._db, self._adapter = database, adapter
+
+    # Which slot is active
+
+    def version(self) -> Version:
+        """What is committed.
+
+        Raises:
+            DeviceError: If no model was ever installed.
+            UnknownAdapterError: No adapter of the task's name is installed.
+        """
+        with self._db.reader() as db:
+            query = "SELECT generation, data FROM active WHERE adapter = ?"
+            row = db.execute(query, (self._adapter,)).fetchone()
+        if row is None:
+            raise self._not_installed()
+        generation, data = row
+        if not isinstance(generation, int) or not isinstance(data, int):
+            raise DeviceError(damaged(self._db.path, "its counts of changes are damaged"))
+        return Version(generation, data)
+
+    def advance(self, expected: int) -> int:
+        """Count a change of the active model. In a transaction.
+
+        Returns:
+            The new generation.
+
+        Raises:
+            DeviceChangedError: The generation is not the one expected: somebody else was first.
+        """
+        with self._db.writer() as db:
+            changed = db.execute(
+                "UPDATE active SET generation = generation + 1"
+                " WHERE adapter = ? AND generation = ?",
+                (self._adapter, expected),
+            )
+        if changed.rowcount != 1:
+            raise DeviceChangedError(f"{self._db.path}: the device's model was changed meanwhile")
+        return expected + 1
+
+    def active(self) -> tuple[str, str | None]:
+        """The active slot, and the one to roll back to.
+
+        Raises:
+            DeviceError: If no model was ever installed.
+            UnknownAdapterError: No adapter of the task's name is installed.
+        """
+        with self._db.rows("its active slot is damaged") as db:
+            query = "SELECT slot, previous FROM active WHERE adapter = ?"
+            row = db.execute(query, (self._adapter,)).fetchone()
+            if row is None:
+                raise self._not_installed()
+            return text(row[0]), optional_text(row[1])
+
+    def activate(self, slot: str, previous: str | None) -> None:
+        """Make a slot active; ``previous`` is the one to roll back to. In a transaction."""
+        # By chance, so that an adapter that was deleted and loaded again is another one.
+        first = secrets.randbits(40) if self._adapter else 0
+        with self._db.writer() as db:
+            db.execute(
+                "INSERT INTO active (adapter, slot, previous, generation) VALUES (?, ?, ?, ?)"
+                " ON CONFLICT (adapter)"
+                " DO UPDATE SET slot = excluded.slot, previous = excluded.previous",
+                (self._adapter, slot, previous, first),
+            )
+
+    def deactivate(self) -> None:
+        """Leave the task, whose examples stay, without an active slot. In a transaction."""
+        with self._db.writer() as db:
+            db.execute("DELETE FROM active WHERE adapter = ?", (self._adapter,))
+
+    def adapters(self) -> list[str]:
+        """The device's further tasks, by their adapters' names."""
+        with self._db.rows("its adapters are damaged") as db:
+            rows = db.execute("SELECT adapter FROM active WHERE adapter <> '' ORDER BY adapter")
+            return [text(name) for (name,) in rows]
+
+    # Their personal models
+
+    def put(self, record: SlotRecord) -> None:
+        """Write a slot's personal model. In a transaction."""
+        codec = self._db.codec
+        row = {
+            name: codec.encode(value, "slots", record.name, name)
+            if isinstance(value, bytes)
+            else value
+            for name, value in _columns_of_slot(record).items()
+        } | {"adapter": self._adapter}
+        marks = ", ".join(f":{name}" for name in row)
+        changes = ", ".join(f"{name} = excluded.{name}" for name in row)
+        with self._db.writer() as db:
+            db.execute(
+                f"INSERT INTO slots ({', '.join(row)}) VALUES ({marks})"
+                f" ON CONFLICT (name) DO UPDATE SET {changes}", row
+            )  # fmt: skip
+            written = db.execute("SELECT 1 FROM prompts WHERE backbone = ?", (record.backbone,))
+            if isinstance(record.prompt, bytes) and written.fetchone() is None:
+                compiled = codec.encode(record.prompt, "prompts", record.backbone)
+                db.execute("INSERT INTO prompts VALUES (?, ?)", (record.backbone, compiled))
+
+    def get(self, name: str) -> SlotRecord:
+        """Read a slot's personal model.
+
+        Raises:
+            DeviceError: If the slot was never written, or is damaged.
+        """
+        codec = self._db.codec
+        with self._db.rows(f"slot {name} is damaged") as db:
+            query = f"SELECT {', '.join(SLOT_COLUMNS)} FROM slots WHERE name = ?"
+            row = db.execute(query, (name,)).fetchone()
+            if row is None:
+                raise DeviceError(f"{self._db.path}: slot {name} is empty")
+            record = slot_of(row, codec)
+            query = "SELECT compiled FROM prompts WHERE backbone = ?"
+            prompt = db.execute(query, (record.backbone,)).fetchone()
+            if prompt is None:
+                return record
+            return replace(record, prompt=codec.decode(prompt[0], "prompts", record.backbone))
+
+    def bundle(self, name: str) -> str:
+        """The digest of a slot's bundle, even where its personal model is damaged."""
+        with self._db.rows(f"slot {name} is damaged") as db:
+            return text(
+                db.execute("SELECT bundle FROM slots WHERE name = ?", (name,)).fetchone()[0]
+            )
+
+    def drop(self, name: str) -> None:
+        """Delete a slot that is not active, nor the one to roll back to. In a transaction."""
+        with self._db.writer() as db:
+            db.execute("DELETE FROM slots WHERE name = ?", (name,))
+
+    def names(self) -> set[str]:
+        """The names of the task's slots."""
+        with self._db.rows("its slots are damaged") as db:
+            rows = db.execute("SELECT name FROM slots WHERE adapter = ?", (self._adapter,))
+            return {text(name) for (name,) in rows}
+
+    def bundles(self) -> set[str]:
+        """Digests of the bundles of all tasks' slots."""
+        with self._db.rows("its slots are damaged") as db:
+            return {text(digest) for (digest,) in db.execute("SELECT bundle FROM slots")}
+
+    def fit(self, name: str) -> FitRecord | None:
+        """What a slot's model was fitted to; None where that is not known, or damaged."""
+        with self._db.writer() as db:
+            query = f"SELECT {_FIT_COLUMNS} FROM slots WHERE name = ?"
+            row = db.execute(query, (name,)).fetchone()
+        try:
+            return None if row is None else _fit_of(row)
+        except ValueError:
+            return None
+
+    def set_fit(self, name: str, record: FitRecord | None) -> None:
+        """Write what a slot's model was fitted to; None deletes it. In a transaction."""
+        values: list[object] = [None] * 6
+        if record is not None:
+            scales = np.array(record.scales, "<f8").tobytes()
+            values = [
+                record.data, record.fitted, record.further, record.decision, record.trust, scales,
+            ]  # fmt: skip
+        marks = ", ".join("?" * len(values))
+        with self._db.writer() as db:
+            query = f"UPDATE slots SET ({_FIT_COLUMNS}) = ({marks}) WHERE name = ?"
+            db.execute(query, (*values, name))
+
+    # How they came to be active
+
+    def note_replacement(self, name: str, generation: int, last: int) -> None:
+        """Note that a replacement installed a slot. In a transaction.
+
+        Args:
+            name: The slot.
+            generation: The task's by then.
+            last: The largest id of an example by then.
+        """
+        query = "UPDATE slots SET replaced_at = ?, replaced_after = ?, replaced = ? WHERE name = ?"
+        with self._db.writer() as db:
+            db.execute(query, (generation, last, time.time(), name))
+
+    def replacements(self) -> dict[str, Replacement]:
+        """The replacements that installed the task's slots, by name, where they are known."""
+        with self._db.writer() as db:
+            rows = db.execute(
+                "SELECT name, replaced_at, replaced_after, replaced,"
+                " coalesce((SELECT rolled_back FROM tasks WHERE adapter = ?), -1)"
+                " FROM slots WHERE adapter = ?",
+                (self._adapter, self._adapter),
+            ).fetchall()
+        replacements: dict[str, Replacement] = {}
+        for name, generation, last, moment, rolled_back in rows:
+            with contextlib.suppress(ValueError):  # unknown, of an earlier version; or damaged
+                rolled_back_since = whole(rolled_back) > whole(generation)
+                replacements[text(name)] = Replacement(
+                    generation, whole(last), number(moment), rolled_back_since
+                )
+        return replacements
+
+    def note_rollback(self, generation: int) -> None:
+        """Note that the slot before the last replacement is active again. In a transaction."""
+        self._set_task(rolled_back=generation)
+
+    def note_data(self) -> None:
+        """Note the count of changes of data at which the other slot is left. In a transaction."""
+        self._set_task(left_at=self.version().data)
+
+    def data_changed(self) -> bool:
+        """Whether an example or label changed since the other slot was left."""
+        return self._task("left_at") != (self.version().data,)
+
+    # What belongs to the task
+
+    def positive(self) -> str | None:
+        """The label, of two, whose F1 thresholds are for; None is the release's second."""
+        with self._db.rows("its settings are damaged"):
+            return optional_text(self._task("positive")[0])
+
+    def set_positive(self, label: str) -> None:
+        """Write the label whose F1 thresholds are for. In a transaction."""
+        self._set_task(positive=label)
+
+    def tried_prompts(self) -> tuple[str, int] | None:
+        """Digest of the release whose prompts were tried last, and on how many labels."""
+        release, labels = self._task("tried_release, tried_labels")
+        if isinstance(release, str) and isinstance(labels, int):
+            return release, labels
+        return None
+
+    def set_tried_prompts(self, release: str | None, labels: int | None) -> None:
+        """Write which prompts were tried; None forgets it. In a transaction."""
+        self._set_task(tried_release=release, tried_labels=labels)
+
+    def note_prompt(self, backbone: str, examples: Iterable[int]) -> None:
+        """Write what examples a prompt is made of, before it is in use. In a transaction.
+
+        Where one of them is forgotten, the prompt goes, too. Its keys and values are a function of
+        their texts, and reveal as much of them as embeddings of each token would.
+
+        Args:
+            backbone: The provenance of the embeddings that are made with it.
+            examples: Their ids.
+        """
+        with self._db.writer() as db:
+            db.execute(
+                "DELETE FROM prompt_examples WHERE adapter = ? AND (backbone = ?"
+                " OR backbone NOT IN (SELECT backbone FROM slots WHERE adapter = ?))",
+                (self._adapter, backbone, self._adapter),
+            )
+            rows = [(self._adapter, backbone, example) for example in examples]
+            db.executemany("INSERT OR IGNORE INTO prompt_examples VALUES (?, ?, ?)", rows)
+
+    def prompt_is_of(self, backbone: str, examples: Collection[int]) -> bool:
+        """Whether a prompt is made of one of some examples, or that is not known."""
+        with self._db.writer() as db:
+            query = "SELECT example FROM prompt_examples WHERE adapter = ? AND backbone = ?"
+            ids = {row for (row,) in db.execute(query, (self._adapter, backbone))}
+        return not ids or not ids.isdisjoint(examples)
+
+    def _task(self, columns: str) -> tuple[object, ...]:
+        with self._db.writer() as db:
+            query = f"SELECT {columns} FROM tasks WHERE adapter = ?"
+            row = db.execute(query, (self._adapter,)).fetchone()
+        return (None,) * len(columns.split(", ")) if row is None else tuple(row)
+
+    def _set_task(self, **values: object) -> None:
+        changes = ", ".join(f"{name} = ?" for name in values)
+        with self._db.writer() as db:
+            db.execute("INSERT OR IGNORE INTO tasks (adapter) VALUES (?)", (self._adapter,))
+            query = f"UPDATE tasks SET {changes} WHERE adapter = ?"
+            db.execute(query, (*values.values(), self._adapter))
+
+    def _not_installed(self) -> DeviceError:
+        if not self._adapter:
+            return DeviceError(f"{self._db.path}: no model was ever installed")
+        return UnknownAdapterError(
+            f"{self._db.path.parent}: no adapter {self._adapter} is installed; load one with "
+            "Device.load_adapter"
+        )
+
+
+def slots_of(adapter: str) -> tuple[str, ...]:
+    """The names of a task's slots, by its adapter; empty for the device's own."""
+    return tuple(f"{adapter}/{name}" if adapter else name for name in SLOTS)
+
+
+def slot_of(row: tuple[object, ...], codec: Codec) -> SlotRecord:
+    """A slot of its row; see ``SLOT_COLUMNS``.
+
+    Raises:
+        ValueError: It is damaged.
+    """
+    cells = dict(zip(SLOT_COLUMNS, row, strict=True))
+    name = text(cells["name"])
+    weights = {
+        column: codec.decode(cells[column], "slots", name, column)
+        for column in _ENCRYPTED
+        if cells[column] is not None
+    }
+    labels, form = json.loads(text(cells["labels"])), text(cells["form"])
+    if not isinstance(labels, list) or not all(isinstance(one, str) for one in labels):
+        raise ValueError("labels that are no list of names")
+    # Whoever keeps the order of the labels keeps omega, too.
+    if form not in (OMEGA, THETA) or (form == THETA and labels):
+        raise ValueError("a form of weights that is not known")
+    bias = floats(weights.get("bias"))
+    return SlotRecord(
+        name=name,
+        bundle=text(cells["bundle"]),
+        backbone=text(cells["backbone"]),
+        weight=floats(weights.get("weight")).reshape(len(bias), -1),
+        bias=bias,
+        model=text(cells["model"]),
+        teacher=optional_text(cells["teacher"]),
+        teacher_vendor=optional_text(cells["teacher_vendor"]),
+        threshold=number(cells["threshold"]),
+        labels=tuple(labels),
+        form=form,
+        lexical=_lexical(weights.get("buckets"), weights.get("lexical"), len(bias)),
+        loss=optional_number(cells["loss"]),
+        prompt=_prompt_weights(weights["prompt"]) if "prompt" in weights else (),
+    )
+
+
+def _columns_of_slot(record: SlotRecord) -> dict[str, object]:
+    """A slot's row, by column."""
+    lexical, prompt = record.lexical, record.prompt
+    # The compiled prompt of a user's texts is in a table of its own.
+    mixture = prompt if prompt and not isinstance(prompt, bytes) else None
+    return {
+        "name": record.name,
+        "bundle": record.bundle,
+        "backbone": record.backbone,
+        "weight": _bytes(record.weight),
+        "bias": _bytes(record.bias),
+        "model": record.model,
+        "teacher": record.teacher,
+        "teacher_vendor": record.teacher_vendor,
+        "threshold": record.threshold,
+        "labels": json.dumps(record.labels),
+        "form": record.form,
+        "buckets": None if lexical is None else lexical.buckets.astype("<u2").tobytes(),
+        "lexical": None if lexical is None else _bytes(lexical.weight),
+        "loss": record.loss,
+        "prompt": None if mixture is None else np.array(mixture, "<f8").tobytes(),
+    }
+
+
+def _lexical(buckets: bytes | None, weight: bytes | None, logits: int) -> LexicalRecord | None:
+    if buckets is None and weight is None:
+        return None
+    touched = np.frombuffer(blob(buckets), "<u2")
+    if (np.diff(touched.astype(np.int64)) <= 0).any():
+        raise ValueError("n-grams that are not in order")
+    values = np.frombuffer(blob(weight), "<f4").reshape(logits, len(touched))
+    return LexicalRecord(touched, values)
+
+
+def _prompt_weights(value: bytes) -> tuple[float, ...]:
+    """The weights of a mixture of a release's prompts."""
+    weights = tuple(np.frombuffer(value, "<f8").tolist())
+    try:
+        check_weights(weights)
+    except DataError as error:
+        raise ValueError(str(error)) from error
+    return weights
+
+
+def _fit_of(row: tuple[object, ...]) -> FitRecord:
+    """What a slot's model was fitted to, of its columns.
+
+    Raises:
+        ValueError: It is damaged, or not there.
+    """
+    data, fitted, further, decision, trust, scales = row
+    counts = whole(data), whole(fitted), whole(further)
+    values = tuple(number(scale) for scale in np.frombuffer(blob(scales), "<f8").tolist())
+    if min(counts) < 0 or not 0 <= number(trust) <= 1:
+        raise ValueError("a fit that cannot be")
+    return FitRecord(*counts, text(decision), number(trust), values)
+
+
+def _bytes(array: NDArray[np.float32]) -> bytes:
+    return array.astype("<f4").tobytes()

@@ -1,0 +1,254 @@
+"""The table of texts, and what is written in place of a text where texts are not kept.
+
+A digest is HMAC-SHA256 (RFC 2104) under a random key of the device's own. Below the device's door a
+text is known by its name: the text itself, or the digest, with the text's hashed n-grams behind it
+where they are kept. So everything made of a text is looked up by either alike, and only two things
+differ: a name cannot be encoded, and its n-grams are read, not hashed.
+
+The key lies beside the digests. Whoever has the device can compute the digest of a text that he
+guesses, whole, and see whether it was learned; with n-grams he can try single words. Embeddings
+reveal something of a text, too. An encrypted store (``fala.store.encryption``) hides all of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, cast, get_args
+
+import numpy as np
+
+from fala.errors import DataError, DeviceError, shown
+from fala.examples import Example, Match, as_text, unique_texts
+from fala.store.columns import parts_of, rows_of_ids
+from fala.store.database import Database, damaged
+from fala.store.encryption import text_columns, text_of
+from fala.text.ngrams import Ngrams, ngrams
+
+#: What is kept of a text: all, a digest with the hashed n-grams, or the digest alone.
+KeepText: TypeAlias = Literal["always", "ngrams", "never"]
+
+#: Why a text is not encoded, in a report's words.
+NOT_KEPT = "texts are not kept, and cannot be encoded again"
+
+_KEY = 32
+_NAME = re.compile(r"hmac:[0-9a-f]{64}(:[A-Za-z0-9+/=]*)?")
+
+
+@dataclass(frozen=True)
+class TextNames:
+    """The names of texts in a store.
+
+    Attributes:
+        mode: See ``KeepText``.
+        key: The digests' key.
+    """
+
+    mode: KeepText = "always"
+    key: bytes = b""
+
+    @classmethod
+    def read(cls, mode: object, key: object) -> TextNames:
+        """The names of a store, by its columns.
+
+        Raises:
+            ValueError: They are damaged.
+        """
+        if mode == "always":
+            return cls()
+        if mode not in get_args(KeepText) or not isinstance(key, bytes) or len(key) != _KEY:
+            raise ValueError("how texts are kept is damaged")
+        return cls(cast(KeepText, mode), key)
+
+    @classmethod
+    def new(cls, mode: KeepText) -> TextNames:
+        """The names of a new store, or of one that has lost its key."""
+        return cls() if mode == "always" else cls(mode, secrets.token_bytes(_KEY))
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether texts are kept: whether they can be encoded again."""
+        return self.mode == "always"
+
+    @property
+    def has_ngrams(self) -> bool:
+        """Whether the n-grams of texts can be read."""
+        return self.mode != "never"
+
+    def of(self, texts: Sequence[str]) -> list[str]:
+        """The names of some texts."""
+        if self.has_texts:
+            return list(texts)
+        names = [
+            f"hmac:{hmac.new(self.key, text.encode(), hashlib.sha256).hexdigest()}"
+            for text in texts
+        ]
+        if not self.has_ngrams:
+            return names
+        starts, buckets = ngrams(texts)
+        parts = np.split(buckets.astype("<u2"), starts[1:-1])
+        return [
+            f"{name}:{base64.b64encode(part.tobytes()).decode()}"
+            for name, part in zip(names, parts, strict=False)
+        ]
+
+    def ngrams(self, names: Sequence[str]) -> Ngrams:
+        """The n-grams of named texts; none where they are not kept.
+
+        Raises:
+            ValueError: A name is damaged.
+        """
+        if self.has_texts:
+            return ngrams(names)
+        parts = [np.empty(0, dtype="<u2")]
+        for name in names:
+            encoded = name.rpartition(":")[2] if self.has_ngrams else ""
+            part = np.frombuffer(base64.b64decode(encoded, validate=True), "<u2")
+            if (np.diff(part.astype(np.int64)) <= 0).any():
+                raise ValueError("n-grams that are not in order")
+            parts.append(part)
+        starts = np.cumsum([len(part) for part in parts], dtype=np.int64)
+        return starts, np.concatenate(parts).astype(np.int32)
+
+
+def keep_text_of(value: str) -> KeepText:
+    """An app's choice of what is kept of a text, checked.
+
+    Raises:
+        DataError: It is none of the words.
+    """
+    if not isinstance(value, str) or value not in get_args(KeepText):
+        words = ", ".join(f'"{word}"' for word in get_args(KeepText))
+        raise DataError(f"keep_text is one of {words}, not {shown(value)}")
+    return cast(KeepText, value)
+
+
+def guessed_names(texts: Iterable[str]) -> TextNames:
+    """The names of a store that has lost how its texts are kept, by most of them.
+
+    What was kept under the lost key stays; a text of it that is learned again is a new one.
+    """
+    matches = [_NAME.fullmatch(text) for text in texts]
+    digests = [match for match in matches if match]
+    if 2 * len(digests) <= len(matches):
+        return TextNames()
+    return TextNames.new("ngrams" if all(match[1] for match in digests) else "never")
+
+
+class Texts:
+    """The table of texts, which all tasks share.
+
+    Args:
+        database: The store's.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    @property
+    def stored_names(self) -> TextNames:
+        """How texts are kept."""
+        with self._db.rows("its settings are damaged") as db:
+            row = db.execute("SELECT keep_text, text_key FROM device").fetchone()
+            if row is None:
+                raise ValueError("the row of the device is missing")
+            return TextNames.read(*row)
+
+    @property
+    def kept(self) -> bool:
+        """Whether texts are kept: whether they can be encoded again."""
+        return self.stored_names.has_texts
+
+    @property
+    def ngrams_kept(self) -> bool:
+        """Whether the n-grams of texts are kept, with or without the texts."""
+        return self.stored_names.has_ngrams
+
+    def set_names(self, names: TextNames) -> None:
+        """Write how texts are kept, before the first text. In a transaction."""
+        with self._db.writer() as db:
+            key = None if names.has_texts else names.key
+            db.execute("UPDATE device SET keep_text = ?, text_key = ?", (names.mode, key))
+
+    def names(self, texts: Sequence[str]) -> list[str]:
+        """The names of some texts in the store."""
+        return self.stored_names.of(texts)
+
+    def named(self, examples: Sequence[Example]) -> list[Example]:
+        """Examples with names in place of their texts."""
+        stored = self.stored_names
+        if stored.has_texts:
+            return list(examples)
+        texts = unique_texts(examples)
+        names = dict(zip(texts, stored.of(texts), strict=True))
+        return [
+            Match(tuple(names[text] for text in one.history), names[one.candidate])
+            if isinstance(one, Match)
+            else names[one]
+            for one in examples
+        ]
+
+    def ngrams(self, names: Sequence[str]) -> Ngrams:
+        """The n-grams of texts, by their names.
+
+        Raises:
+            DeviceError: They are damaged.
+        """
+        try:
+            return self.stored_names.ngrams(names)
+        except ValueError as error:
+            raise DeviceError(damaged(self._db.path, f"a text is damaged: {error}")) from error
+
+    def newest(self, count: int) -> list[str]:
+        """The texts that were added last, of all tasks; none where texts are not kept."""
+        if not self.kept:
+            return []
+        with self._db.rows("its texts are damaged") as db:
+            query = "SELECT id, text, sealed FROM texts ORDER BY id DESC LIMIT ?"
+            codec = self._db.codec
+            return [as_text(text_of(codec, *row)) for row in db.execute(query, (count,))]
+
+    def ids(self, texts: Sequence[str]) -> dict[str, int]:
+        """The ids of those texts that the table has."""
+        ids: dict[str, int] = {}
+        with self._db.writer() as db:
+            named = {self._db.codec.lookup(text): text for text in texts}
+            for part in parts_of(list(named)):
+                marks = ",".join("?" * len(part))
+                rows = db.execute(f"SELECT text, id FROM texts WHERE text IN ({marks})", part)
+                ids.update((named[name], row) for name, row in rows)
+        return ids
+
+    def add(self, texts: Sequence[str]) -> dict[str, int]:
+        """The ids of texts; those that the table lacks are written. In a transaction."""
+        with self._db.writer() as db:
+            ids = self.ids(texts)
+            free = int(db.execute("SELECT coalesce(max(id), 0) FROM texts").fetchone()[0]) + 1
+            missing = [text for text in texts if text not in ids]
+            new = {text: free + at for at, text in enumerate(missing)}
+            db.executemany(
+                "INSERT INTO texts (id, text, sealed) VALUES (?, ?, ?)",
+                (text_columns(self._db.codec, row, text) for text, row in new.items()),
+            )
+        return ids | new
+
+    def by_id(self, ids: Sequence[int] | None = None) -> dict[int, object]:
+        """Texts by id, as they were written; None for all.
+
+        Raises:
+            ValueError: One cannot be decrypted.
+        """
+        columns, codec = "id, text, sealed", self._db.codec
+        with self._db.writer() as db:
+            if ids is None:
+                rows = db.execute(f"SELECT {columns} FROM texts").fetchall()
+            else:
+                rows = rows_of_ids(db, columns, "texts", ids)
+        if not codec.encrypted:
+            return {row: name for row, name, _ in rows}
+        return {row: text_of(codec, row, name, sealed) for row, name, sealed in rows}
