@@ -93,29 +93,29 @@ class Film:
 @click.option("--speed", default=3.0, show_default=True, help="Times faster than it happened.")
 @click.option("--quality", default=60, show_default=True)
 def main(out: Path, width: int, height: int, speed: float, quality: int) -> None:
-    """Record the walk."""
+    """Record a visit."""
     with tempfile.TemporaryDirectory() as folder:
         process = subprocess.Popen(
-            [sys.executable, "-m", "fala.playground.page", "--no-browser", "--json",
+            [sys.executable, "-m", "fala", "demo", "--no-browser", "--json",
              "--device-dir", f"{folder}/walk"],
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         try:
-            told = process.stdout.readline() if process.stdout else ""
+            address = process.stdout.readline() if process.stdout else ""
             with open_browser(f"{folder}/profile") as page:
                 page.look(width, height)
                 page.send("Emulation.setScrollbarsHidden", hidden=True)
-                page.go(json.loads(told)["url"])
+                page.go(json.loads(address)["url"])
                 page.until(f"{STAGE} === 'labelling'", 300)
                 film = Film(page, speed)
-                _walk(page, film)
+                _visit(page, film)
                 film.write(out, quality)
         finally:
             process.terminate()
             process.wait()
 
 
-def _walk(page: Any, film: Film) -> None:  # noqa: ANN401
+def _visit(page: Any, film: Film) -> None:  # noqa: ANN401
     """What the film shows."""
 
     def press(name: str) -> None:

@@ -31,9 +31,9 @@ PUBLIC = {"release", "playground", "testing", "cli"}
 EXTRAS = {
     "fala.__main__": {"fala_command"},  # not an extra: the command that loads all others
     "fala.bundle.signature": {"cryptography"},
-    "fala.playground.page.app": {"anyio", "starlette"},  # anyio is what starlette is made with
     "fala.playground.page.guard": {"starlette"},
-    "fala.playground.page.server": {"socket", "uvicorn"},  # on this machine's own address
+    # On this machine's own address; anyio is what starlette is made with.
+    "fala.playground.page.server": {"anyio", "socket", "starlette", "uvicorn"},
     "fala.store.encryption": {"cryptography"},
     "fala.release.sparse": {"scipy"},  # NumPy does the same where it is not installed
     "fala.updates.client": {"filelock", "tuf", "urllib"},

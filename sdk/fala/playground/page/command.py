@@ -29,13 +29,13 @@ from fala.playground.page.notes import NAME
     type=int,
     default=0,
     show_default=True,
-    help="Seed of the sample's posts; a kept folder has its own.",
+    help="Seed of the sample's posts; a kept folder keeps its seed.",
 )
 @click.option(
     "--device-dir",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Keep the devices in this folder, and go on there. By default they go at the end.",
+    help="Keep the devices in this folder, and continue there. By default they are deleted.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the address as one JSON object.")
 @click.version_option(package_name="fala-sdk")
@@ -54,35 +54,30 @@ def command(port: int, no_browser: bool, seed: int, device_dir: Path | None, as_
         raise MissingExtraError(
             f"the page needs an extra: pip install 'fala-sdk[demo]' ({error})"
         ) from error
-    from fala.playground.page.visit import Walk
+    from fala.playground.page.visit import Visit
 
     resume = (
         None if device_dir is None else f"fala demo --device-dir {shlex.quote(str(device_dir))}"
     )
 
-    def tell(address: str) -> None:
+    def show(address: str) -> None:
         click.echo(json.dumps({"url": address}) if as_json else f"The page: {address}")
         if not as_json:
             click.echo("Ctrl-C ends it.", err=True)
 
     with temporary_folder() if device_dir is None else nullcontext(_folder(device_dir)) as folder:
-        walk = Walk(folder, seed, resume)
+        visit = Visit(folder, seed, resume)
         try:
-            serve(walk, port, tell, browser=not no_browser)
+            serve(visit, port, show, browser=not no_browser)
         finally:
-            walk.close()
-
-
-def main() -> None:
-    """Run the command."""
-    command()
+            visit.close()
 
 
 def _folder(path: Path) -> Path:
-    """A folder of ours, or a new one.
+    """A folder of this command, or a new one.
 
     Raises:
-        DataError: It is somebody else's.
+        DataError: It has other content.
     """
     if path.is_dir() and any(path.iterdir()) and not (path / NAME).is_file():
         raise DataError(f"--device-dir {path}: not a folder of this command, and not empty")

@@ -1,8 +1,8 @@
-"""The real devices behind the page: the user's own, and three that show what else could be.
+"""The real devices behind the page: the user's, and three to compare it with.
 
-``mine`` is the user's. When the vendor ships, a copy of its folder goes on with the old backbone
-(``old``); another, made just after the replacement, is never refined (``instant``); ``vendor`` has
-the new release and knows nothing of the user.
+``mine`` is the user's. When the vendor ships, a copy of its folder keeps the old backbone
+(``old``). Another copy, made just after the replacement, is never refined (``instant``). ``vendor``
+has the new release and no label of the user.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COLUMNS = ("old", "vendor", "instant", "mine")
 
 
 class Devices:
-    """The walk's device folders. Whoever calls sees to it that nobody else does meanwhile.
+    """The device folders of a visit, for one caller at a time.
 
     Args:
         folder: Where they lie.
@@ -34,10 +34,10 @@ class Devices:
     def __init__(self, folder: Path, documents: Sequence[str]) -> None:
         self._folder = folder
         self.old_release, self.new_release = sample_release("glove"), sample_release("bert")
-        self.devices: dict[str, Device] = {"mine": self._made("mine", self.old_release)}
-        known = {stored.example for stored in self.mine.examples()}
+        self.devices: dict[str, Device] = {"mine": self._opened("mine", self.old_release)}
+        stored = {each.example for each in self.mine.examples()}
         # All at first; after a kill those that were not kept.
-        if missing := [text for text in documents if text not in known]:
+        if missing := [text for text in documents if text not in stored]:
             self.mine.remember(missing)
 
     @property
@@ -47,7 +47,7 @@ class Devices:
 
     @property
     def replaced(self) -> bool:
-        """Whether all columns are there."""
+        """Whether all devices are there."""
         return len(self.devices) == len(COLUMNS)
 
     @property
@@ -56,35 +56,35 @@ class Devices:
         return self.replaced and self.mine.name == self.devices["old"].name
 
     def labelled(self) -> dict[str, int]:
-        """The posts that were labelled, as the device keeps them."""
+        """The labels that the user's device keeps, by post."""
         return {
             str(stored.example): int(stored.label or 0)
             for stored in self.mine.examples(labelled=True)
         }
 
     def ship(self) -> tuple[Report | None, float]:
-        """Bring the new release, as far as that was not done before.
+        """Install the new release, as far as that was not done before.
 
         Returns:
-            What the replacement did, None where it was done before; and the seconds that the
-            vendor's model took to be installed.
+            The report of the replacement, None where it was done before; and the seconds that the
+            installation of the vendor's model took.
         """
         self._copied("old")
         start = time.perf_counter()
-        self.devices["vendor"] = self._made("vendor", self.new_release)
-        installed = time.perf_counter() - start
+        self.devices["vendor"] = self._opened("vendor", self.new_release)
+        install_seconds = time.perf_counter() - start
         report = None
         if not self.mine.can_roll_back:
             report = self.mine.replace(self.new_release, Budget(0))
         self._copied("instant")
-        return report, installed
+        return report, install_seconds
 
     def passes(self) -> int:
-        """How many of the user's posts the new backbone has seen; on it alone."""
+        """How many of the user's posts the new backbone has encoded; only after a replacement."""
         return self.mine.refine(Budget(0)).representatives
 
     def sizes(self) -> dict[str, int]:
-        """What every folder takes on the disk, in bytes."""
+        """The size of every folder, in bytes."""
         return {name: size_of(self._folder / name) for name in self.devices}
 
     def close(self) -> None:
@@ -93,21 +93,21 @@ class Devices:
             device.close()
 
     def erase(self) -> None:
-        """Delete all devices that are open, and overwrite what they knew."""
+        """Delete all open devices, and overwrite their contents."""
         for device in self.devices.values():
             device.erase()
         self.devices.clear()
 
-    def _made(self, name: str, release: Path) -> Device:
-        """Open a device, or create it: a creation that was killed is finished by another."""
+    def _opened(self, name: str, release: Path) -> Device:
+        """Open a device, or create it, also where an earlier creation was killed."""
         path = self._folder / name
         try:
             return Device.open(path)
-        except DeviceError as closed:
+        except DeviceError as unreadable:
             try:
                 return Device.create(path, release)
             except DeviceError:
-                raise closed from None  # it is a device, and says why it does not open
+                raise unreadable from None  # it is a device: its error says why it does not open
 
     def _copied(self, name: str) -> None:
         """Copy the user's folder under another name, whole or not at all, and open the copy."""
@@ -125,7 +125,7 @@ class Devices:
 
 
 def remove_devices(folder: Path) -> None:
-    """Delete what is left of a walk's devices, open in no process."""
+    """Delete what is left of a visit's devices, which are open in no process."""
     for name in COLUMNS:
         for path in (folder / name, (folder / name).with_suffix(".part")):
             if path.is_dir():

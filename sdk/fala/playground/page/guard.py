@@ -1,11 +1,11 @@
-"""Who may ask the page's server: this page, in a browser on this machine, with its token.
+"""Who may use the page's server: this page, in a browser on this machine, with its token.
 
-A page of another site can send requests to this machine's ports, and by a name of its own that it
-lets point here (DNS rebinding) even read the answers; other users of the machine can reach the
-port as well. So the name that was asked for must be this machine's, what acts or tells anything
-needs a token that only the address printed at the start has, and no answer may be framed, cached or
-taken for another type. The token travels in the address's fragment, which no browser sends, and
-then in a header, which no other page can: there is no cookie that another port could get.
+A page of another site can send requests to this machine's ports. With a name that points here (DNS
+rebinding) it can also read the answers. Other users of the machine can reach the port as well. So
+the host of a request must be this machine, everything below ``/api/`` needs a token that only the
+printed address has, and no answer may be framed, cached or read as another type. The token is in
+the address's fragment, which no browser sends, and then in a header, which no other page can set.
+There is no cookie that another port could receive.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ GUARDED = "/api/"
 
 
 class Guard:
-    """Lets pass what may; every answer gets ``HEADERS``.
+    """Checks every request, and adds ``HEADERS`` to every answer.
 
     Args:
-        app: What is guarded.
-        token: What requests below ``/api/`` must have as ``Authorization: Bearer``.
+        app: The application behind it.
+        token: The token that requests below ``/api/`` have as ``Authorization: Bearer``.
         port: The server's.
     """
 
@@ -48,7 +48,7 @@ class Guard:
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or refuse."""
+        """Answer a request, or reject it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -76,13 +76,13 @@ class Guard:
             return 403, "only the page of this server may ask"
         if not scope["path"].startswith(GUARDED):
             return None
-        given = headers.get("authorization", "").encode()
-        if not hmac.compare_digest(given, self._expected):
-            return 403, "the token is missing or of another start: open the address anew"
+        token = headers.get("authorization", "").encode()
+        if not hmac.compare_digest(token, self._expected):
+            return 403, "the token is missing, or of an earlier start: open the address again"
         if scope["method"] == "POST":
             length = headers.get("content-length", "")
             if not (length.isascii() and length.isdigit()):
-                return 411, "say how long the body is"
+                return 411, "Content-Length is missing"
             if len(length) > 9 or int(length) > LARGEST_BODY:
                 return 413, f"a body has {LARGEST_BODY} bytes at most"
             if headers.get("content-type", "").partition(";")[0] != "application/json":

@@ -1,4 +1,4 @@
-"""What a walk knows beside its devices, in one file; it holds the walk's folder for one server."""
+"""What a visit keeps beside its devices, in one file that locks the folder for one server."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Notes:
     killed one frees it.
 
     Args:
-        folder: The walk's folder, which exists.
+        folder: The visit's folder, which exists.
 
     Raises:
-        DataError: Another server has the folder, or the file is none of ours.
+        DataError: Another server has the folder, or the file is not one of this command.
     """
 
     def __init__(self, folder: Path) -> None:
-        # Whoever calls holds the walk's lock, from whichever thread.
+        # The caller holds the visit's lock, in any thread.
         self._database = sqlite3.connect(
             folder / NAME, timeout=0, isolation_level=None, check_same_thread=False
         )
@@ -42,7 +42,7 @@ class Notes:
             self._database.close()
             if "locked" in str(error):
                 raise DataError(
-                    f"{folder}: another server shows this walk; end it, or choose another folder"
+                    f"{folder}: another server uses this folder; end it, or choose another folder"
                 ) from error
             raise DataError(f"{folder / NAME}: cannot be read ({error})") from error
 
@@ -52,19 +52,19 @@ class Notes:
         return default if row is None else json.loads(row[0])
 
     def set(self, **values: Any) -> None:  # noqa: ANN401
-        """Write values, all or none; they are on the disk afterwards."""
+        """Write values to the disk, all or none."""
         rows = [(name, json.dumps(value, allow_nan=False)) for name, value in values.items()]
         self._database.execute("BEGIN")
         self._database.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?)", rows)
         self._database.execute("COMMIT")
 
-    def begin_anew(self, **values: Any) -> None:  # noqa: ANN401
-        """Forget all but what does not change from one walk to the next, and write values."""
+    def clear(self, **values: Any) -> None:  # noqa: ANN401
+        """Delete all but the seed, and write values."""
         self._database.execute("BEGIN")
         self._database.execute("DELETE FROM notes WHERE name <> 'seed'")
         self._database.execute("COMMIT")
         self.set(**values)
 
     def close(self) -> None:
-        """Close the file, and let others have the folder."""
+        """Close the file, and unlock the folder."""
         self._database.close()

@@ -1,8 +1,9 @@
-"""The walk's posts: those to label, and those that no model learns from."""
+"""The posts of a visit: those to label, and those that no model learns from."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Container
 from dataclasses import dataclass
 
 from fala.playground.sample import sample_rows
@@ -14,25 +15,29 @@ AVERAGE = range(3, READERS + 1, 5)
 
 WANTED = 20  # labels that a visitor is asked for
 DOCUMENTS = 200  # posts that the user's app has shown, all of which a reader labels
-UNSEEN = 100  # posts that nothing is learned from
+UNSEEN = 100  # posts that no model learns from
 SHOWN = 12  # of them on the page
 
 
 @dataclass(frozen=True)
 class Posts:
-    """The posts of one walk.
+    """The posts of one visit.
 
     Attributes:
         documents: Posts that the device keeps, to be labelled in this order.
-        labels: What the synthetic reader says of them: 1 is unwelcome.
-        unseen: Posts that nothing is learned from. The first ``SHOWN`` are on the page.
-        truth: What the synthetic reader says of those.
+        labels: The synthetic reader's labels of them: 1 is unwelcome.
+        unseen: Posts that no model learns from. The first ``SHOWN`` are on the page.
+        truth: The synthetic reader's labels of those.
     """
 
     documents: tuple[str, ...]
     labels: tuple[int, ...]
     unseen: tuple[str, ...]
     truth: tuple[int, ...]
+
+    def pending(self, labelled: Container[str]) -> list[int]:
+        """The positions of documents that have no label yet."""
+        return [post for post, text in enumerate(self.documents) if text not in labelled]
 
 
 @functools.cache

@@ -1,31 +1,52 @@
-"""Runs the page's server on this machine, and opens it in a browser."""
+"""The page's server on this machine: its files, and the acts of a visit as JSON."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 import signal
 import socket
 import threading
+import time
 import webbrowser
 from collections.abc import Callable
+from importlib import resources
+from typing import Any
 
+import anyio
 import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
-from fala.errors import DataError
-from fala.playground.page.app import make_app
-from fala.playground.page.visit import Walk
+from fala.errors import DataError, FalaError
+from fala.playground.page.guard import Guard
+from fala.playground.page.visit import Visit
 
 ADDRESS = "127.0.0.1"
 
+#: Seconds that a request for a newer view waits, and between two checks for one.
+LONGEST_WAIT, LOOK = 20.0, 0.03
 
-def serve(walk: Walk, port: int, tell: Callable[[str], None], *, browser: bool) -> None:
-    """Serve a walk until Ctrl-C.
+_TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
+
+
+def serve(visit: Visit, port: int, show: Callable[[str], None], *, browser: bool) -> None:
+    """Serve a visit until Ctrl-C.
 
     Args:
-        walk: What is shown; it is begun once the page can be opened.
+        visit: What is shown; it starts once the page can be opened.
         port: The port; 0 takes a free one.
-        tell: Told the page's address, with its token, once.
+        show: Called once, with the page's address and its token.
         browser: Open it.
 
     Raises:
@@ -41,21 +62,111 @@ def serve(walk: Walk, port: int, tell: Callable[[str], None], *, browser: bool) 
             ) from error
         port = listening.getsockname()[1]
         token = secrets.token_urlsafe(24)
-        app = make_app(walk, token=token, port=port, ending=lambda: server.should_exit)
+        app = make_app(visit, token=token, port=port, ending=lambda: server.should_exit)
         config = uvicorn.Config(
             app, log_level="error", access_log=False, server_header=False, lifespan="off",
             ws="none", http="h11", loop="asyncio", timeout_graceful_shutdown=2,
         )  # fmt: skip
         server = uvicorn.Server(config)
         listening.listen()
-        walk.start()
+        visit.start()
         address = f"http://{ADDRESS}:{port}/#token={token}"
-        tell(address)
+        show(address)
         if browser:
-            # A browser that starts here may take seconds, or stay in the terminal.
+            # A browser that starts here may take seconds, or run in the terminal.
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-        # The server ends by itself and sends the signal once more, which would end us too soon.
+        # The server handles the signal and raises it again, which would end this process too early.
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.default_int_handler)
         with contextlib.suppress(KeyboardInterrupt):
             server.run(sockets=[listening])
+
+
+def make_app(
+    visit: Visit, *, token: str, port: int, ending: Callable[[], bool] = lambda: False
+) -> Starlette:
+    """The application.
+
+    Args:
+        visit: What it shows.
+        token: See ``Guard``.
+        port: See ``Guard``.
+        ending: Whether the server is about to end.
+    """
+    acts: dict[str, Callable[[dict[str, Any]], object]] = {
+        "label": lambda body: visit.label(_whole(body, "post"), _whole(body, "label")),
+        "watch": lambda body: visit.watch(_whole(body, "reader")),
+        "ship": lambda body: visit.ship(),
+        "refine": lambda body: visit.refine(),
+        "stop": lambda body: visit.stop(),
+        "rollback": lambda body: visit.roll_back(),
+        "check": lambda body: visit.check(
+            _whole(body, "post"), None if body.get("label") is None else _whole(body, "label")
+        ),
+        "ask": lambda body: visit.ask(_text(body, "text")),
+        "again": lambda body: visit.again(),
+    }
+
+    async def state(request: Request) -> Response:
+        """The view, as soon as it is newer than the page's."""
+        version, end = request.query_params.get("after"), time.monotonic() + LONGEST_WAIT
+        while str(visit.view["version"]) == version and time.monotonic() < end:
+            if ending() or await request.is_disconnected():
+                break
+            await anyio.sleep(LOOK)
+        return JSONResponse(visit.view)
+
+    async def act(request: Request) -> Response:
+        """Do what the visitor asks for; the visit's errors are answers."""
+        name = request.path_params["act"]
+        if name not in acts:
+            return JSONResponse({"error": f"there is no {name!r}"}, status_code=404)
+        try:
+            body = json.loads(await request.body() or b"{}")
+            if not isinstance(body, dict):
+                raise DataError("send a JSON object")
+            answer = await run_in_threadpool(acts[name], body)
+        except (ValueError, RecursionError):
+            return JSONResponse({"error": "that is not JSON"}, status_code=400)
+        except FalaError as error:
+            return JSONResponse({"error": str(error)}, status_code=409)
+        return JSONResponse({"answer": answer, "version": visit.view["version"]})
+
+    routes = [
+        Route("/api/state", state, methods=["GET"]),
+        Route("/api/{act:str}", act, methods=["POST"]),
+        *(Route(path, _file(content, kind)) for path, content, kind in page_files()),
+    ]
+    return Starlette(routes=routes, middleware=[Middleware(Guard, token=token, port=port)])
+
+
+def page_files() -> list[tuple[str, bytes, str]]:
+    """The page's files: path, content and type. The page itself is at ``/``."""
+    files = []
+    for file in (resources.files("fala.playground.page") / "static").iterdir():
+        suffix = file.name[file.name.rfind(".") :]
+        path = "/" if file.name == "index.html" else f"/{file.name}"
+        if suffix in _TYPES:
+            files.append((path, file.read_bytes(), _TYPES[suffix]))
+    return files
+
+
+def _file(content: bytes, kind: str) -> Callable[[Request], Response]:
+    def answer(request: Request) -> Response:
+        return Response(content, media_type=kind)
+
+    return answer
+
+
+def _whole(body: dict[str, Any], name: str) -> int:
+    value = body.get(name)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise DataError(f"{name} must be a whole number")
+    return value
+
+
+def _text(body: dict[str, Any], name: str) -> str:
+    value = body.get(name)
+    if not isinstance(value, str):
+        raise DataError(f"{name} must be a text")
+    return value

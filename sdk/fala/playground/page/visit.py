@@ -1,43 +1,45 @@
-"""The walk: one visitor's devices from the first label to the last forward pass.
+"""One visit: real devices, from the first label to the last forward pass.
 
-Every act takes the walk's lock; what takes long runs in one thread of its own and gives the lock
-back between its steps. The page sees ``view``, which is made anew after every step and read without
-a wait. What was done is in the devices and in the notes before the view tells of it: a server that
-is killed goes on from there.
+Every act takes the visit's lock. A long job runs in a thread of its own and releases the lock
+between its steps. The page reads ``view``, which is made anew after every step, without waiting.
+The devices and the notes are written before the view shows a step: a server that was killed
+continues from there.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fala.errors import DataError
+from fala.errors import DataError, FalaError
 from fala.personal.budget import Budget
-from fala.playground.page.columns import Column, column_of
 from fala.playground.page.devices import COLUMNS, Devices, remove_devices
 from fala.playground.page.notes import Notes
 from fala.playground.page.posts import READERS, SHOWN, Posts, posts_of, sample
-from fala.playground.page.view import view_of
-from fala.playground.page.worker import Worker
+from fala.playground.page.view import Column, column_of, view_of
 from fala.release.user_rows import Rows
 
-#: Forward passes that a press of the button buys, and that are made between two looks.
+_log = logging.getLogger("fala.playground.page")
+
+#: Forward passes of one press of the button, and of one step.
 PASSES, BATCH = 60, 5
-#: So many labels a synthetic reader gives one by one; then so many at a time.
+#: Labels that a synthetic reader gives one by one; then labels at a time.
 SLOWLY, AT_ONCE = 10, 19
-LONGEST_TEXT = 2000  # characters of a visitor's own text
-READER = 1  # the synthetic reader that is proposed: the first, whatever becomes of it
+LONGEST_TEXT = 2000  # characters of a text that the visitor writes
+READER = 1  # the synthetic reader that is proposed
 
 
-class Walk:
+class Visit:
     """What the page shows and does; see the module.
 
     Args:
         folder: Where devices and notes lie; it exists.
-        seed: The sample's; a folder that was begun with one keeps it.
-        resume: The command that goes on with this folder; None where it does not stay.
+        seed: The sample's; a folder that was started with one keeps it.
+        resume: The command that continues with this folder; None where the folder is temporary.
 
     Attributes:
         view: What the page shows; ``version`` counts its changes.
@@ -55,26 +57,26 @@ class Walk:
         self._rows: Rows | None = None
         self._opened: tuple[Devices, Posts] | None = None
         self._columns: dict[str, Column] = {}
-        self._worker = Worker(self._told)
+        self._worker = Worker(self._show_job)
         self.view: dict[str, Any] = {
             "version": 0, "seed": self._seed, "stage": "preparing",
             "busy": None, "failed": None, "resume": resume,
         }  # fmt: skip
 
     def start(self) -> None:
-        """Begin, or go on; the page can be shown at once."""
+        """Start, or continue; the page can be shown at once."""
         self._worker.begin("prepare", self._prepare)
 
     def close(self) -> None:
-        """End what is under way after its present step, and close all files."""
-        self._worker.pause()
+        """End the running job after its present step, and close all files."""
+        self._worker.stop_and_wait()
         with self._lock:
             if self._opened is not None:
                 self._opened[0].close()
             self._notes.close()
 
     def label(self, post: int, label: int) -> None:
-        """The visitor says what a post is.
+        """The visitor labels a post.
 
         Args:
             post: The position of one of the device's posts.
@@ -90,7 +92,7 @@ class Walk:
             self._learn(devices, posts, [post], [label])
 
     def watch(self, reader: int) -> None:
-        """Let a synthetic reader label all posts, before the visitor's eyes."""
+        """Let a synthetic reader label all posts while the visitor watches."""
         with self._lock:
             devices, _ = self._labelling()
             if not 1 <= reader <= READERS:
@@ -100,7 +102,7 @@ class Walk:
             if reader != self._reader():
                 if devices.labelled():
                     raise DataError("another reader has labelled posts; start again to change")
-                self._begin_anew(reader)
+                self._start_again(reader)
             self._notes.set(who="reader")
             self._worker.begin("watch", self._watch)
 
@@ -114,45 +116,45 @@ class Walk:
             self._worker.begin("ship", self._ship)
 
     def refine(self) -> None:
-        """Run the user's texts through the new backbone, a batch at a time."""
+        """Encode the user's texts with the new backbone, a batch at a time."""
         with self._lock:
             devices, _ = self._ready()
             if not devices.replaced or devices.rolled_back:
                 raise DataError("there is no new backbone to refine")
-            self._worker.idle()
+            self._worker.check_idle()
             self._notes.set(target=int(self._notes.get("passes", 0)) + PASSES)
             self._worker.begin("refine", self._refine)
 
     def stop(self) -> None:
-        """End what is under way after its present step."""
+        """End the running job after its present step."""
         self._worker.stop()
 
     def roll_back(self) -> None:
-        """Go back to the old model, or come back to the new one."""
-        self._worker.pause()
+        """Return to the old model, or from it to the new one."""
+        self._worker.stop_and_wait()
         with self._lock:
             devices, _ = self._ready()
-            self._worker.idle()
+            self._worker.check_idle()
             if not devices.replaced:
-                raise DataError("there is nothing to go back to")
+                raise DataError("there is no previous model to roll back to")
             start = time.perf_counter()
             devices.mine.rollback()
             self._notes.set(rollback_seconds=time.perf_counter() - start)
             self._show("mine")
 
     def check(self, post: int, label: int | None) -> None:
-        """The visitor says what an unseen post is; no model learns it."""
+        """The visitor labels an unseen post, for the figures; no model learns it."""
         with self._lock:
             _, posts = self._ready()
             if not 0 <= post < len(posts.unseen) or label not in (0, 1, None):
-                raise DataError("say 0, 1 or nothing of one of the unseen posts")
+                raise DataError("label one of the unseen posts with 0, 1 or nothing")
             checks = {**self._notes.get("checks", {}), str(post): label}
-            known = {at: said for at, said in checks.items() if said is not None}
-            self._notes.set(checks=known)
+            given = {key: value for key, value in checks.items() if value is not None}
+            self._notes.set(checks=given)
             self._show()
 
     def ask(self, text: str) -> dict[str, Any]:
-        """All models' answers to a text of the visitor's own, which none of them keeps."""
+        """All models' answers to a text that the visitor writes; none of them keeps it."""
         if not text.strip() or len(text) > LONGEST_TEXT:
             raise DataError(f"a text has 1 to {LONGEST_TEXT} characters")
         with self._lock:
@@ -173,12 +175,12 @@ class Walk:
             return {"text": text, "answers": answers}
 
     def again(self) -> None:
-        """Delete the devices, with all that was learned, and begin anew."""
-        self._worker.pause()
+        """Delete the devices, with all that was learned, and start again."""
+        self._worker.stop_and_wait()
         with self._lock:
             self._ready()
-            self._worker.idle()
-            self._begin_anew(self._reader())
+            self._worker.check_idle()
+            self._start_again(self._reader())
             self._show()
 
     def _ready(self) -> tuple[Devices, Posts]:
@@ -187,11 +189,11 @@ class Walk:
         return self._opened
 
     def _labelling(self) -> tuple[Devices, Posts]:
-        opened = self._ready()
-        self._worker.idle()
+        ready = self._ready()
+        self._worker.check_idle()
         if self._notes.get("shipped", False):
             raise DataError("the vendor has shipped; start again to label more")
-        return opened
+        return ready
 
     def _reader(self) -> int:
         return int(self._notes.get("reader", READER))
@@ -200,13 +202,13 @@ class Walk:
         self._rows = sample(self._seed)
         with self._lock:
             if (reader := self._notes.get("erasing")) is not None:
-                self._begin_anew(reader)
+                self._start_again(reader)
             else:
                 self._open_devices(self._rows, self._reader())
             if self._notes.get("shipped", False):
                 self._ship()
                 devices, _ = self._ready()
-                if not devices.rolled_back:  # a kill may have kept a batch from the notes
+                if not devices.rolled_back:  # a killed server may have missed a batch
                     self._notes.set(passes=devices.passes())
             self._show()
 
@@ -215,46 +217,47 @@ class Walk:
         devices = Devices(self._folder, posts.documents)
         self._opened = devices, posts
         self._columns.clear()
-        if self._notes.get("first") is None:  # nothing is learned yet
+        if self._notes.get("first") is None:  # no label yet
             first = column_of(devices.mine, posts.unseen[:SHOWN]).unwelcome
             self._notes.set(first=first.tolist(), reader=reader)
 
-    def _begin_anew(self, reader: int) -> None:
-        self._notes.set(erasing=reader)  # a server that is killed from here on finishes it
+    def _start_again(self, reader: int) -> None:
+        self._notes.set(erasing=reader)  # the next start finishes what a kill interrupts
         if self._opened is not None:
             self._opened[0].erase()
             self._opened = None
         remove_devices(self._folder)
-        self._notes.begin_anew(reader=reader)
+        self._notes.clear(reader=reader)
         if self._rows is not None:
             self._open_devices(self._rows, reader)
 
-    def _learn(self, devices: Devices, posts: Posts, places: list[int], labels: list[int]) -> None:
+    def _learn(
+        self, devices: Devices, posts: Posts, positions: list[int], labels: list[int]
+    ) -> None:
         start = time.perf_counter()
-        devices.mine.learn([posts.documents[place] for place in places], labels)
-        spent = time.perf_counter() - start
-        self._notes.set(learn_seconds=self._notes.get("learn_seconds", 0.0) + spent)
+        devices.mine.learn([posts.documents[position] for position in positions], labels)
+        seconds = self._notes.get("learn_seconds", 0.0) + time.perf_counter() - start
+        self._notes.set(learn_seconds=seconds)
         self._show("mine")
 
     def _watch(self) -> None:
         while not self._worker.stopping:
             with self._lock:
                 devices, posts = self._ready()
-                known = devices.labelled()
-                left = [at for at, text in enumerate(posts.documents) if text not in known]
-                if not left:
+                labelled = devices.labelled()
+                pending = posts.pending(labelled)[: 1 if len(labelled) < SLOWLY else AT_ONCE]
+                if not pending:
                     break
-                places = left[: 1 if len(known) < SLOWLY else AT_ONCE]
-                self._learn(devices, posts, places, [posts.labels[place] for place in places])
+                self._learn(devices, posts, pending, [posts.labels[post] for post in pending])
 
     def _ship(self) -> None:
         with self._lock:
             devices, _ = self._ready()
-            report, installed = devices.ship()
+            report, install_seconds = devices.ship()
             if report is not None:
                 self._notes.set(
                     replace_seconds=report.seconds["total"],
-                    install_seconds=installed,
+                    install_seconds=install_seconds,
                     sentence=report.sentence,
                 )
             self._show(*COLUMNS)
@@ -267,10 +270,10 @@ class Walk:
                 if left <= 0:
                     break
                 report = devices.mine.refine(Budget(min(BATCH, left)))
-                spent = self._notes.get("refine_seconds", 0.0) + report.seconds["total"]
+                seconds = self._notes.get("refine_seconds", 0.0) + report.seconds["total"]
                 self._notes.set(
                     passes=report.representatives,
-                    refine_seconds=spent,
+                    refine_seconds=seconds,
                     stopped="" if report.forward_passes else report.stopped,
                 )
                 self._show("mine")
@@ -278,7 +281,7 @@ class Walk:
                     break
 
     def _show(self, *changed: str) -> None:
-        """Ask the devices that changed, and tell the page. In the lock."""
+        """Ask the devices that changed, and show the page their answers. In the lock."""
         devices, posts = self._ready()
         for name in changed:
             self._columns.pop(name, None)
@@ -287,9 +290,74 @@ class Walk:
                 self._columns[name] = column_of(device, posts.unseen)
         self._publish(view_of(self._notes, devices, posts, self._columns))
 
-    def _told(self, job: str | None, failed: str | None) -> None:
+    def _show_job(self, job: str | None, failed: str | None) -> None:
         self._publish({"busy": job, "failed": failed})
 
     def _publish(self, parts: dict[str, Any]) -> None:
         with self._publishing:
             self.view = {**self.view, **parts, "version": self.view["version"] + 1}
+
+
+class Worker:
+    """Runs one long job at a time, in a thread of its own.
+
+    Args:
+        show: Called when a job starts, with its name, and when it has ended, with None and the
+            error's message, if any.
+    """
+
+    def __init__(self, show: Callable[[str | None, str | None], None]) -> None:
+        self._show = show
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the job is to end after its present step."""
+        return self._stop.is_set()
+
+    def begin(self, name: str, work: Callable[[], None]) -> None:
+        """Start a job.
+
+        Raises:
+            DataError: One is running.
+        """
+        with self._lock:
+            self.check_idle()
+            self._stop.clear()
+            self._thread = threading.Thread(target=self._run, args=(name, work), daemon=True)
+            self._show(name, None)
+            self._thread.start()
+
+    def check_idle(self) -> None:
+        """Check that no job is running.
+
+        Raises:
+            DataError: One is.
+        """
+        if self._thread is not None:
+            raise DataError("a job is running: wait for it, or stop it")
+
+    def stop(self) -> None:
+        """Ask the job to end."""
+        self._stop.set()
+
+    def stop_and_wait(self) -> None:
+        """Ask the job to end, and wait for it."""
+        self._stop.set()
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _run(self, name: str, work: Callable[[], None]) -> None:
+        failed = None
+        try:
+            work()
+        except FalaError as error:
+            failed = str(error)
+        except Exception:
+            _log.exception("%s failed", name)
+            failed = f"this failed ({name}); see the terminal of the command"
+        self._thread = None
+        self._show(None, failed)

@@ -1,10 +1,10 @@
-"""The whole walk in a real browser: by keyboard, on a phone's width, in dark mode; and a kill."""
+"""The whole visit in a real browser: by keyboard, on a phone's width, in dark mode; and a kill."""
 
 import pytest
 
 from browser import open_browser
 from fala import Device
-from walks import served
+from visits import served
 
 WIDTH = 360
 

@@ -1,4 +1,4 @@
-// The page: shows what the server tells, and tells it what the visitor does.
+// The page: shows the server's view, and sends the visitor's acts.
 
 import { act, follow } from "./api.js";
 import { cell, fillCell, showTable, title, turn } from "./table.js";
@@ -6,7 +6,7 @@ import { element, number, share } from "./text.js";
 
 const at = (id) => document.getElementById(id);
 let view = null;
-let before = null; // the probabilities that were shown last, by which one sees what moved
+let before = null; // the probabilities that were shown last, to show what moved
 
 const enable = (button, on) => at(button).setAttribute("aria-disabled", String(!on));
 
@@ -24,7 +24,7 @@ async function attempt(name, body) {
     complain("");
     return await act(name, body);
   } catch (error) {
-    if (error.status) complain(error.message); // a server that is gone is told of by `absent`
+    if (error.status) complain(error.message); // `absent` shows that a server is gone
     return undefined;
   }
 }
@@ -48,7 +48,7 @@ on("differing", () => {
   changed(view);
 });
 on("again", () => attempt("again"));
-// Only from within the card: a single letter must not act while one writes elsewhere.
+// Only from within the card: a single letter must not act while the visitor writes elsewhere.
 at("card").addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
   if (event.key === "1") at("fine").click();
@@ -56,8 +56,8 @@ at("card").addEventListener("keydown", (event) => {
 });
 at("ask").addEventListener("submit", async (event) => {
   event.preventDefault();
-  const said = await attempt("ask", { text: at("text").value });
-  if (said) showAnswers(said.answers);
+  const answer = await attempt("ask", { text: at("text").value });
+  if (answer) showAnswers(answer.answers);
 });
 
 function showAnswers(answers) {
@@ -112,7 +112,7 @@ function showRelease() {
   const enough = view.labelled >= view.wanted;
   at("ship-why").hidden = here || (view.labelled > 0 && !enough);
   at("ship-why").textContent = enough
-    ? "Enough labels to see something: press it."
+    ? "Enough labels: press it."
     : "Label a post first: nothing is personal yet.";
   at("shipped").hidden = !here;
   enable("ship", !here && view.labelled > 0 && !view.busy);
@@ -123,7 +123,7 @@ function showRelease() {
   const back = view.stage === "rolled back";
   const costs = view.costs;
   at("sentence").textContent = back
-    ? `Your device answers with its old model again; that took ${number(costs.rollback_seconds ?? 0, 2)} s.`
+    ? `The old model is active again; that took ${number(costs.rollback_seconds ?? 0, 2)} s.`
     : `${view.sentence} That took ${number(costs.replace_seconds ?? 0, 2)} s and no forward pass of your posts.`;
   const most = Math.max(view.target, 60);
   at("passes-text").textContent = `${view.passes} of your ${view.documents} posts passed through the new backbone, none backward`;
@@ -131,12 +131,12 @@ function showRelease() {
   at("passes").value = view.passes;
   at("stopped").textContent = view.stopped;
   enable("refine", !view.busy && !back && view.passes < view.documents);
-  at("rollback").textContent = back ? "Come back to the new one" : "Roll back";
+  at("rollback").textContent = back ? "Return to the new model" : "Roll back";
   enable("rollback", view.busy !== "ship");
   if (focused) at("refine").focus();
   if (view.busy === "refine") say(`${view.passes} forward passes`);
   else if (back) say("Rolled back to the old model.");
-  else say(`The new backbone answers, after ${view.passes} forward passes.`);
+  else say(`The new backbone is active, after ${view.passes} forward passes.`);
 }
 
 function showVerdict() {
@@ -156,7 +156,7 @@ function showVerdict() {
   };
   const lines = [element("p", lost ? { class: "lost" } : {},
     `On ${lost} of ${of} posts the old model was right and the new one is wrong; on ${gained} it is the other way round.`)];
-  const names = { old: "The old model was better here, all told", vendor: "The vendor's own new model is better here, all told" };
+  const names = { old: "The old model was better on these posts", vendor: "The vendor's new model is better on these posts" };
   for (const key of better) {
     const advice = key === "old" ? " One press rolls back." : "";
     lines.push(element("p", { class: "lost" }, `${names[key]}: ${auc(key)} against ${auc("mine")}.${advice}`));
@@ -205,7 +205,7 @@ function absent(error) {
   const parts = error.status
     ? ["This page is of an earlier start of the server. Open the address that the command printed last."]
     : view?.resume
-      ? ["The server has ended. Nothing is lost: start it again with ", command, ", open the address that it prints, and go on where you were."]
+      ? ["The server has ended. Nothing is lost: start it again with ", command, ", open the address that it prints, and continue where you were."]
       : ["The server has ended, and its devices with it. Start anew with ", command, "; with --device-dir it keeps them."];
   const wanted = parts.map((part) => part.textContent ?? part).join("");
   if (at("gone").textContent !== wanted) at("gone").replaceChildren(...parts);

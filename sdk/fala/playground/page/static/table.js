@@ -15,7 +15,7 @@ let heads = {};
 /** Show other posts: only those on which the models differ, or the first ones again. */
 export const turn = () => (differing = !differing);
 
-/** Show the posts of a view. `check` is called with a post and what the visitor says of it. */
+/** Show the posts of a view. `check` is called with a post and the visitor's label. */
 export function showTable(table, view, check) {
   const keys = view.columns.map((column) => column.key);
   if (keys.length === 1) differing = false;
@@ -110,7 +110,7 @@ function fill(row, post, view, own) {
 function head(place, column, view, alone) {
   const back = view.stage === "rolled back";
   const about = {
-    old: "goes on",
+    old: "before",
     vendor: "not yours",
     instant: "0 passes",
     mine: alone ? "" : back ? "back again" : `${column.passes} passes`,

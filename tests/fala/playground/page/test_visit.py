@@ -1,4 +1,4 @@
-"""The walk behind the page: real devices, from the first label to the last pass."""
+"""The visit behind the page: real devices, from the first label to the last pass."""
 
 import shutil
 import threading
@@ -10,8 +10,8 @@ from fala import Budget, DataError, Device, sample_release
 from fala.playground.page.devices import COLUMNS
 from fala.playground.page.notes import Notes
 from fala.playground.page.posts import DOCUMENTS, SHOWN, posts_of, sample
-from fala.playground.page.visit import READER, Walk
-from walks import opened, settle
+from fala.playground.page.visit import READER, Visit
+from visits import opened, settle
 
 POSTS = posts_of(sample(0), READER)
 
@@ -28,48 +28,48 @@ def lasting(view):
     return {**kept, "columns": columns}
 
 
-def test_every_label_moves_the_model_and_no_unseen_post_is_learned(walk):
-    assert walk.view["stage"] == "labelling"
-    assert walk.view["next"] == {"post": 0, "text": POSTS.documents[0]}
-    seen = [answers(walk.view)]
+def test_every_label_moves_the_model_and_no_unseen_post_is_learned(visit):
+    assert visit.view["stage"] == "labelling"
+    assert visit.view["next"] == {"post": 0, "text": POSTS.documents[0]}
+    seen = [answers(visit.view)]
     for post in range(3):
-        walk.label(post, 1)
-        seen.append(answers(walk.view))
+        visit.label(post, 1)
+        seen.append(answers(visit.view))
     assert all(earlier != later for earlier, later in pairwise(seen))
-    assert walk.view["labelled"] == 3
-    assert [post["first"] for post in walk.view["posts"]] == seen[0]
-    known = {stored.example for stored in walk._opened[0].mine.examples()}
+    assert visit.view["labelled"] == 3
+    assert [post["first"] for post in visit.view["posts"]] == seen[0]
+    known = {stored.example for stored in visit._opened[0].mine.examples()}
     assert known == set(POSTS.documents)
     assert known.isdisjoint(POSTS.unseen)
 
 
-def test_a_reader_labels_all_and_says_what_the_unseen_posts_are(walk):
-    walk.watch(READER)
-    settle(walk)
-    assert walk.view["labelled"] == DOCUMENTS
-    assert walk.view["unwelcome"] == sum(POSTS.labels)
-    assert [post["label"] for post in walk.view["posts"]] == list(POSTS.truth[:SHOWN])
-    assert walk.view["columns"][0]["of"] == len(POSTS.unseen)
-    assert walk.view["columns"][0]["auc"] > 0.6
+def test_a_reader_labels_all_and_says_what_the_unseen_posts_are(visit):
+    visit.watch(READER)
+    settle(visit)
+    assert visit.view["labelled"] == DOCUMENTS
+    assert visit.view["unwelcome"] == sum(POSTS.labels)
+    assert [post["label"] for post in visit.view["posts"]] == list(POSTS.truth[:SHOWN])
+    assert visit.view["columns"][0]["of"] == len(POSTS.unseen)
+    assert visit.view["columns"][0]["auc"] > 0.6
     with pytest.raises(DataError, match="a synthetic reader labels"):
-        walk.label(0, 1)
+        visit.label(0, 1)
     with pytest.raises(DataError, match="another reader"):
-        walk.watch(2)
+        visit.watch(2)
 
 
-def test_a_visitor_is_compared_by_what_he_says_of_unseen_posts(walk):
-    walk.label(0, 1)
+def test_a_visitor_is_compared_by_what_he_says_of_unseen_posts(visit):
+    visit.label(0, 1)
     with pytest.raises(DataError, match="yourself"):
-        walk.watch(READER)
-    before = answers(walk.view)
-    decided = [post["decided"]["mine"] for post in walk.view["posts"]]
-    walk.check(0, int(decided[0]))
-    walk.check(1, int(not decided[1]))
-    walk.check(2, 1)
-    walk.check(2, None)
-    (column,) = walk.view["columns"]
+        visit.watch(READER)
+    before = answers(visit.view)
+    decided = [post["decided"]["mine"] for post in visit.view["posts"]]
+    visit.check(0, int(decided[0]))
+    visit.check(1, int(not decided[1]))
+    visit.check(2, 1)
+    visit.check(2, None)
+    (column,) = visit.view["columns"]
     assert (column["right"], column["of"]) == (1, 2)
-    assert answers(walk.view) == before
+    assert answers(visit.view) == before
 
 
 def test_four_devices_answer_after_the_release(shipped, replaced):
@@ -118,7 +118,7 @@ def test_all_models_answer_a_text_of_the_visitors_own(replaced):
 
 def test_passes_tick_and_can_be_stopped_and_gone_on_with(replaced):
     replaced.refine()
-    with pytest.raises(DataError, match="under way"):
+    with pytest.raises(DataError, match="a job is running"):
         replaced.refine()
     while replaced.view["passes"] < 10:
         threading.Event().wait(0.01)
@@ -152,41 +152,41 @@ def test_a_restart_goes_on_where_it_was(replaced):
 def test_a_release_that_was_broken_off_is_finished(shipped, tmp_path, left):
     """Each is a folder as a kill leaves it on the way."""
     source, _, after = shipped
-    folder = shutil.copytree(source, tmp_path / "walk")
+    folder = shutil.copytree(source, tmp_path / "visit")
     shutil.rmtree(folder / "instant")
     if left == "half a copy":
         shutil.rmtree(folder / "mine")
         (folder / "old").rename(folder / "mine")
         shutil.rmtree(folder / "vendor")
         (folder / "old.part" / "bundles").mkdir(parents=True)
-    walk = opened(folder)
+    visit = opened(folder)
     try:
-        assert walk.view["stage"] == "shipped"
+        assert visit.view["stage"] == "shipped"
         for name in COLUMNS:
-            assert answers(walk.view, name) == pytest.approx(answers(after, name), abs=1e-9)
+            assert answers(visit.view, name) == pytest.approx(answers(after, name), abs=1e-9)
     finally:
-        walk.close()
+        visit.close()
 
 
 def test_an_end_that_was_broken_off_is_finished(shipped, tmp_path):
-    folder = shutil.copytree(shipped[0], tmp_path / "walk")
+    folder = shutil.copytree(shipped[0], tmp_path / "visit")
     notes = Notes(folder)
     notes.set(erasing=2)
     notes.close()
     shutil.rmtree(folder / "mine")
-    walk = opened(folder)
+    visit = opened(folder)
     try:
-        assert (walk.view["stage"], walk.view["labelled"]) == ("labelling", 0)
-        assert walk.view["reader"] == 2
+        assert (visit.view["stage"], visit.view["labelled"]) == ("labelling", 0)
+        assert visit.view["reader"] == 2
         assert not (folder / "old").exists()
     finally:
-        walk.close()
+        visit.close()
 
 
-def test_one_server_has_a_folder(walk, tmp_path):
+def test_one_server_has_a_folder(visit, tmp_path):
     with pytest.raises(DataError, match="another server"):
-        Walk(tmp_path)
+        Visit(tmp_path)
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "walk.sqlite").write_text("not a database, though it has its name")
     with pytest.raises(DataError, match="cannot be read"):
-        Walk(tmp_path / "foreign")
+        Visit(tmp_path / "foreign")

@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 from starlette.testclient import TestClient
 
-from fala.playground.page.app import make_app, page_files
 from fala.playground.page.command import command
 from fala.playground.page.guard import HEADERS, LARGEST_BODY
-from walks import opened
+from fala.playground.page.server import make_app, page_files
+from visits import opened
 
 TOKEN, PORT = "a-token-of-the-tests", 8123
 OWN = f"http://127.0.0.1:{PORT}"
@@ -20,9 +20,9 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):
-    walk = opened(tmp_path_factory.mktemp("app"))
-    yield TestClient(make_app(walk, token=TOKEN, port=PORT), base_url=OWN)
-    walk.close()
+    visit = opened(tmp_path_factory.mktemp("app"))
+    yield TestClient(make_app(visit, token=TOKEN, port=PORT), base_url=OWN)
+    visit.close()
 
 
 def test_the_page_brings_all_that_it_uses_and_asks_nobody_else(client):
@@ -118,7 +118,7 @@ def test_a_body_says_how_long_it_is(client):
         ("watch", {"reader": 9}, "readers are"),
         ("ship", {}, "label a post first"),
         ("refine", {}, "no new backbone"),
-        ("rollback", {}, "nothing to go back to"),
+        ("rollback", {}, "no previous model"),
         ("check", {"post": 100, "label": 1}, "unseen posts"),
         ("ask", {"text": "x" * 2001}, "characters"),
     ],

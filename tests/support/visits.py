@@ -6,31 +6,31 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
-from fala.playground.page.visit import Walk
+from fala.playground.page.visit import Visit
 
 
 def opened(folder):
-    """A walk on a folder, ready."""
-    walk = Walk(folder)
-    walk.start()
-    settle(walk)
-    return walk
+    """A visit on a folder, ready."""
+    visit = Visit(folder)
+    visit.start()
+    settle(visit)
+    return visit
 
 
-def settle(walk):
-    """Wait for what is under way."""
-    thread = walk._worker._thread
+def settle(visit):
+    """Wait for the running job."""
+    thread = visit._worker._thread
     if thread is not None:
         thread.join()
-    assert walk.view["failed"] is None
-    assert walk.view["busy"] is None
+    assert visit.view["failed"] is None
+    assert visit.view["busy"] is None
 
 
 @contextmanager
 def served(folder, *options):
     """A server in a process of its own; the process and the address of its page."""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "fala.playground.page", "--no-browser", "--json"]
+    command = [sys.executable, "-m", "fala", "demo", "--no-browser", "--json"]
     process = subprocess.Popen(
         [*command, "--device-dir", str(folder), *options],
         stdout=subprocess.PIPE,
