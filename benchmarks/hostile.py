@@ -34,11 +34,11 @@ from typing import Any
 
 import click
 import numpy as np
+from support.changed_bundles import write_changed
 
 import fala
 from fala.playground.releases import built_in
 from fala.release.layout import ONNX, ONNX_MODEL, ORT, ORT_MODEL, TOKENIZER
-from fala.testing.mutations import write_changed
 
 SLOW, LARGE, STUCK = 5.0, 1 << 30, 60.0  # seconds, bytes, seconds
 _ROOM = 6 << 30  # of address space

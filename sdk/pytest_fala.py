@@ -28,7 +28,7 @@ class MakeFolder(Protocol):
         examples: Iterable[fala.Example] = (),
         labels: Iterable[str | int | None] | None = None,
     ) -> Path:
-        """Give the folder of a device with a release (a name of ``fala_releases``, or a file)."""
+        """The folder of a device with a release (a name of ``fala_releases``, or a file)."""
 
 
 class MakeDevice(Protocol):
@@ -40,7 +40,7 @@ class MakeDevice(Protocol):
         examples: Iterable[fala.Example] = (),
         labels: Iterable[str | int | None] | None = None,
     ) -> fala.Device:
-        """Give a device with a release that has learned the examples."""
+        """A device with a release that has learned the examples."""
 
 
 @pytest.fixture(scope="session")
@@ -62,15 +62,15 @@ def fala_folder(request: pytest.FixtureRequest, tmp_path: Path) -> MakeFolder:
     ) -> Path:
         import fala
 
-        # The session's releases are made for a test that asks for one by name, and for no other.
+        # The session's releases are made only for tests that ask for one by name.
         named: dict[str, Path] = {}
         if isinstance(release, str) and not Path(release).exists():
             named = request.getfixturevalue("fala_releases")
         folder = tmp_path / f"fala-device-{len(list(tmp_path.glob('fala-device-*')))}"
-        known = list(examples)
+        to_learn = list(examples)
         with fala.Device.create(folder, named.get(os.fspath(release), release)) as device:
-            if known:
-                device.learn(known, labels)
+            if to_learn:
+                device.learn(to_learn, labels)
         return folder
 
     return make
@@ -96,7 +96,7 @@ def fala_device(fala_folder: MakeFolder) -> Iterator[MakeDevice]:
 
 @pytest.fixture
 def fala_power_cuts(tmp_path: Path) -> Callable[..., PowerCuts]:
-    """``fala.testing.PowerCuts`` whose folders lie in the test's own."""
+    """``fala.testing.PowerCuts``, in the test's temporary folder."""
     if not hasattr(os, "fork"):
         pytest.skip("power cuts need os.fork, which Windows lacks")
 
@@ -147,7 +147,7 @@ def fala_hostile(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[...
             for each in (release, earlier)
         )
         path = tmp_path / f"{kind.replace(' ', '-')}.fala"
-        made: Path = hostile.write_hostile(kind, sound, path, earlier=before)
-        return made
+        written: Path = hostile.write_hostile(kind, sound, path, earlier=before)
+        return written
 
     return make

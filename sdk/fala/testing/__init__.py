@@ -1,28 +1,29 @@
-"""What an app needs to test how it treats its user: power cuts, failing disks, a clock, releases.
+"""Fixtures for an app's tests: power cuts, failing disks, a clock, releases, hostile bundles.
 
-With pytest installed beside fala, these fixtures are there; nothing has to be imported or switched
-on, and an app that is not under test never loads any of it:
+With pytest installed beside fala, these fixtures exist without an import. An app that is not under
+test never loads any of this module:
 
 ``fala_releases``
     Releases of two real small models by name, made once a session: ``"glove"``, word vectors;
     ``"bert"``, a transformer with a bridge from them; ``"bert without a bridge"``; ``"glove 2"``.
-    Their labels are ``fine`` and ``rude``; ``texts()`` are texts for them, ``labels_of(texts)`` the
-    labels of a user with a taste of their own.
+    Their labels are ``fine`` and ``rude``. ``texts()`` returns texts for them, and
+    ``labels_of(texts)`` the labels of a user with a taste of their own.
 ``fala_device``
-    Makes devices: ``fala_device("glove", examples, labels)`` is one that is open, and is closed
-    when the test ends. ``fala_folder`` takes the same and gives the folder of one that is closed:
-    what the two below start from.
+    Makes devices: ``fala_device("glove", examples, labels)`` returns an open one, which is closed
+    when the test ends. ``fala_folder`` takes the same arguments and returns the folder of a closed
+    device, from which the two fixtures below start.
 ``fala_power_cuts``
     ``fala_power_cuts(work, folder)`` runs ``work(folder, say)`` in a process of its own, on a copy
     of the folder, and ends that process with SIGKILL just before an operation on the disk, one a
-    run: a file is made, written, synced, cut, renamed or deleted, by Python or by SQLite (whose
-    commit is a write and a sync of its log). ``at_operations()`` goes through all of them, or
+    run: a file is created, written, synced, truncated, renamed or deleted, by Python or by SQLite
+    (whose commit is a write and a sync of its log). ``at_operations()`` goes through all of them,
     through ``kinds={"sync", "rename"}``, or through ``count=50`` drawn at random; ``at_instants``
     kills at any instant. After each the test gets a ``Cut``: the folder as the app's next start
-    finds it, and what the code had ``say``-d by then: say what is acknowledged to the user, and
-    check that it is there. With ``unsynced="lost"`` the bytes that no sync followed are gone, as
-    when a battery is pulled; with ``"some"`` only some are, and a write may be torn in two. Names
-    of files stay in order, as file systems with a journal keep them.
+    finds it, and the values that the code had passed to ``say`` by then. Pass what the app
+    acknowledges to the user, and check that it is in the folder. With ``unsynced="lost"`` the bytes
+    that no sync followed are lost, as when a battery is pulled; with ``"some"`` only some are, and
+    a write may be torn in two. Names of files stay in order, as file systems with a journal keep
+    them.
 
         def test_nothing_is_lost(fala_folder, fala_power_cuts):
             def work(folder, say):
@@ -36,38 +37,36 @@ on, and an app that is not under test never loads any of it:
 
 ``fala_failing_disk``
     ``with fala_failing_disk(folder, at=7, error=errno.ENOSPC) as fault:`` lets the seventh
-    operation on the folder fail in this very process, and all later ones that need room;
-    ``errno.EIO`` fails once. ``fault.count`` tells how many there were: go on with ``at`` until
-    ``fault.failed`` stays empty. Every error that a device then raises is a ``fala.DeviceError``,
-    it answers as before, and it keeps every example. Open the device inside.
+    operation on the folder fail in this process, and all later ones that need room; ``errno.EIO``
+    fails once. ``fault.count`` is the number of operations: raise ``at`` until ``fault.failed``
+    stays empty. Every error that a device then raises is a ``fala.DeviceError``, its active model
+    is unchanged, and it keeps every example. Open the device inside.
 ``fala_clock``
     Time that stands still until ``fala_clock.forward(days=30)``: when examples were kept and
     labelled, and the seconds of budgets.
 ``fala_hostile``
-    ``fala_hostile("loop")`` is the file of a hostile release, signed as it should be, that a device
-    must refuse; the kinds are ``fala.testing.hostile.KINDS``. Most need the ``onnx`` package.
+    ``fala_hostile("loop")`` is the file of a hostile release, with right digests, that a device
+    must reject; the kinds are ``fala.testing.hostile.KINDS``. Most need the ``onnx`` package.
 
-The functions behind the fixtures are importable from here, for scripts and other test runners.
+The functions behind the fixtures can be imported from here, for scripts and other test runners.
 
-How it is done, and what it does not do. Code is run in a fork of the test's process: it may be any
-closure, but must open its own devices, and on Windows, which has no fork, ``fala_power_cuts`` skips
-the test. The layer between the code and the disk is in the process, not below it: an audit hook,
-wrapped ``open`` and ``os`` functions, and a shim over SQLite's default virtual file system, through
-which all of a device's changes go; a program that writes by other ways (its own C code) is not
-watched. Two more honest ways were weighed: a small file system of its own fills up for real, but
-needs root and fails where it likes, not at a chosen write; a limit on a file's size
-(``RLIMIT_FSIZE``) gives another error than a full disk. FaLA's tests hold the layer to a disk that
-is really full. A process is really killed; that the disk's own cache loses what was flushed is
-beyond any of this.
+Limits. Code runs in a fork of the test's process: it may be any closure, but must open its own
+devices. Windows has no fork: there ``fala_power_cuts`` skips the test. The layer between the code
+and the disk is in the process, not below it: an audit hook, wrapped ``open`` and ``os`` functions,
+and a shim over SQLite's default virtual file system. All of a device's changes go through these; a
+program that writes in other ways (its own C code) is not watched. There are two alternatives. A
+small file system fills up for real, but needs root and does not fail at a chosen write. A limit on
+a file's size (``RLIMIT_FSIZE``) causes another error than a full disk. FaLA's tests compare the
+layer with a disk that is really full. A process is really killed; a disk whose own cache loses what
+was flushed is not simulated.
 """
 
 from fala.testing.clock import Clock
 from fala.testing.cuts import Course, Cut, PowerCuts, Work
-from fala.testing.faults import Fault, counted, failing_disk
+from fala.testing.disks import Fault, counted, failing_disk, watching
 from fala.testing.layer import Kind, Operation, Unsynced
 from fala.testing.processes import Ended, Say, run_apart
 from fala.testing.releases import LABELS, labels_of, texts, write_releases
-from fala.testing.watching import watching
 
 __all__ = [
     "LABELS",

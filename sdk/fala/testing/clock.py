@@ -11,7 +11,7 @@ from fala.errors import DataError
 
 
 class Clock:
-    """Time that stands still until it is told to go on.
+    """Time that stands still until a test moves it.
 
     The device takes two times: when an example was kept and labelled (``time.time``), and how long
     a piece of work has lasted, for a budget's seconds (``time.perf_counter``). Both are this
@@ -44,7 +44,7 @@ class Clock:
 
     @contextmanager
     def ticking(self) -> Iterator[Clock]:
-        """Be the process's clock."""
+        """Replace the process's clock."""
         with (
             mock.patch("time.time", lambda: self.now),
             mock.patch("time.time_ns", lambda: int(1e9 * self.now)),

@@ -8,16 +8,16 @@ import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fala.errors import DataError
+from fala.testing.disks import counted, watching
 from fala.testing.layer import Kind, Operation, Unsynced
 from fala.testing.processes import Ended, Say, die, run_apart
-from fala.testing.watching import watching
 
-#: An app's code: it is given a folder of its own, a copy of the prepared one, and ``say``.
+#: An app's code: its arguments are a copy of the prepared folder, and ``say``.
 Work = Callable[[Path, Say], object]
 
 
@@ -28,7 +28,7 @@ class Cut:
     Attributes:
         folder: The folder, as the next start of the app finds it.
         where: ``"12: sync store.sqlite3-wal"``, or ``"after 0.120 s"``.
-        said: What the code had said by then.
+        said: The values that the code had given to ``say`` by then.
         killed: Whether it was killed; an instant may come after its end.
     """
 
@@ -44,7 +44,7 @@ class Course:
 
     Attributes:
         operations: Its operations on the disk, in order.
-        said: What it said.
+        said: The values that it gave to ``say``.
         seconds: How long it took.
     """
 
@@ -60,8 +60,9 @@ class PowerCuts:
         work: The code; it runs in a process of its own (see ``run_apart``).
         start: The folder that it starts from, copied for every run; None starts with one that
             does not exist yet.
-        scratch: Where copies lie; None makes a temporary folder. A copy goes when the next comes.
-        limit: Seconds after which a run hangs.
+        scratch: The folder of the copies; None makes a temporary one. A copy is deleted before the
+            next is made.
+        limit: Seconds after which a run counts as hanging.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class PowerCuts:
         self._course: Course | None = None
 
     def course(self) -> Course:
-        """What the code does when the power stays; it is run once."""
+        """What the code does without a power cut; it is run once."""
         if self._course is None:
             with self.copy() as folder:
                 self._course = self._whole(folder)
@@ -97,13 +98,13 @@ class PowerCuts:
 
         Args:
             kinds: Of these kinds; None for all.
-            count: So many, drawn without the same twice; None for every one.
-            unsynced: What becomes of bytes that no sync followed: they are ``"kept"`` (a killed
+            count: How many, drawn without replacement; None for all.
+            unsynced: What happens to bytes that no sync followed: they are ``"kept"`` (a killed
                 process), ``"lost"``, or lost by chance, ``"some"``, with writes torn in two.
-            seed: Of what is drawn.
+            seed: Of the draws.
 
         Yields:
-            What each left. Its folder is gone at the next.
+            What each cut left. Its folder is deleted before the next.
 
         Raises:
             DataError: ``kinds`` names none of the operations that the code does.
@@ -133,7 +134,7 @@ class PowerCuts:
         def dying(say: Say) -> None:
             def decide(operation: Operation) -> None:
                 if operation.number == number:
-                    # Where it was goes on the pipe first: nothing can be said afterwards.
+                    # The operation is sent first: nothing can be sent afterwards.
                     say(str(operation))
                     layer.cut(operation, unsynced, seed)
                     die()
@@ -142,7 +143,7 @@ class PowerCuts:
                 self._work(folder, say)
 
         ended = run_apart(dying, limit=self._limit)
-        if not ended.killed:  # it had fewer operations this time
+        if not ended.killed:  # this run had fewer operations
             return Cut(folder, "at its end", ended.said, killed=False)
         return Cut(folder, ended.said[-1], ended.said[:-1], killed=True)
 
@@ -154,23 +155,19 @@ class PowerCuts:
         return Cut(folder, f"after {seconds:.3f} s", ended.said, ended.killed)
 
     def _whole(self, folder: Path) -> Course:
-        def counted(say: Say) -> None:
-            def decide(operation: Operation) -> None:
-                operations.append(replace(operation, half=None))
-
-            operations: list[Operation] = []
-            with watching(folder, decide):
+        def count(say: Say) -> None:
+            with counted(folder) as operations:
                 self._work(folder, say)
             say([[each.number, each.kind, str(each.path)] for each in operations])
 
-        ended: Ended = run_apart(counted, limit=self._limit)
+        ended: Ended = run_apart(count, limit=self._limit)
         *said, listed = ended.said
         operations = tuple(Operation(number, kind, Path(path)) for number, kind, path in listed)
         return Course(operations, tuple(said), ended.seconds)
 
     @contextmanager
     def copy(self) -> Iterator[Path]:
-        """A folder to run in, gone afterwards: a copy of the one to start from, or none yet."""
+        """A folder to run in, deleted afterwards: a copy of the start, or not created yet."""
         holder = Path(tempfile.mkdtemp(prefix="fala-", dir=self._scratch))
         try:
             folder = holder / "device"

@@ -4,8 +4,8 @@
     for kind in KINDS:
         write_hostile(kind, "release.fala", f"{kind}.fala", earlier="old.fala")
 
-Every one has the right digests, so that what is wrong meets the part that must refuse it. Graphs
-are made with the ``onnx`` package.
+Every one has right digests, so that the defect reaches the part that must reject it. Graphs are
+made with the ``onnx`` package.
 """
 
 from __future__ import annotations

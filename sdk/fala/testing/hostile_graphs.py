@@ -13,6 +13,9 @@ from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
 from fala.errors import DataError
 
+#: Stands for the name of a graph's output in the nodes that are added to it.
+_EMBEDDING = "embedding"
+
 
 @dataclass(frozen=True)
 class Changes:
@@ -45,21 +48,30 @@ def _model(bundle: Bundle) -> Any:  # noqa: ANN401
 
 
 def _grafted(bundle: Bundle, nodes: list[Any], constants: Mapping[str, Any], last: str) -> Changes:
-    """Let a graph add nought times the largest number of a tensor to its embedding."""
-    helper, model = hostile_onnx().helper, _model(bundle)
+    """Let a graph add zero times the largest number of a tensor to its embedding."""
+    make = hostile_onnx().helper.make_node
+    added = [
+        *nodes,
+        make("Cast", [last], ["hostile_float"], to=1),
+        make("ReduceMax", ["hostile_float"], ["hostile_most"], keepdims=0),
+        make("Mul", ["hostile_most", "zero"], ["hostile_zero"]),
+        make("Add", ["sound", "hostile_zero"], [_EMBEDDING]),
+    ]
+    return _after_embedding(bundle, added, {**constants, "zero": np.zeros(1, np.float32)})
+
+
+def _after_embedding(bundle: Bundle, nodes: list[Any], constants: Mapping[str, Any]) -> Changes:
+    """Add nodes that turn a graph's output, ``sound``, into another, ``_EMBEDDING``."""
+    model = _model(bundle)
     graph = model.graph
     output = graph.output[0].name
     for node in graph.node:
         node.output[:] = ["sound" if name == output else name for name in node.output]
-    for name, value in {**constants, "nought": np.zeros(1, np.float32)}.items():
+    for node in nodes:
+        node.output[:] = [output if name == _EMBEDDING else name for name in node.output]
+    for name, value in constants.items():
         graph.initializer.append(hostile_onnx().numpy_helper.from_array(np.asarray(value), name))
-    graph.node.extend([
-        *nodes,
-        helper.make_node("Cast", [last], ["hostile_float"], to=1),
-        helper.make_node("ReduceMax", ["hostile_float"], ["hostile_most"], keepdims=0),
-        helper.make_node("Mul", ["hostile_most", "nought"], ["hostile_nought"]),
-        helper.make_node("Add", ["sound", "hostile_nought"], [output]),
-    ])  # fmt: skip
+    graph.node.extend(nodes)
     return Changes({layout.ONNX_MODEL: model.SerializeToString()})
 
 
@@ -217,34 +229,23 @@ def _huge_constant(bundle: Bundle, _: Bundle) -> Changes:
 
 
 def _not_a_number(bundle: Bundle, _: Bundle) -> Changes:
-    helper, model = hostile_onnx().helper, _model(bundle)
-    output = model.graph.output[0].name
-    for node in model.graph.node:
-        node.output[:] = ["sound" if name == output else name for name in node.output]
-    model.graph.node.extend([
-        helper.make_node("Sub", ["sound", "sound"], ["h"]),
-        helper.make_node("Div", ["h", "h"], [output]),
-    ])  # fmt: skip
-    return Changes({layout.ONNX_MODEL: model.SerializeToString()})
+    make = hostile_onnx().helper.make_node
+    nodes = [make("Sub", ["sound", "sound"], ["h"]), make("Div", ["h", "h"], [_EMBEDDING])]
+    return _after_embedding(bundle, nodes, {})
 
 
 def _silent_on_blanks(bundle: Bundle, _: Bundle) -> Changes:
     """NaN for a text of special tokens alone: the mean of nothing."""
-    helper, model = hostile_onnx().helper, _model(bundle)
-    output = model.graph.output[0].name
-    for node in model.graph.node:
-        node.output[:] = ["sound" if name == output else name for name in node.output]
+    make = hostile_onnx().helper.make_node
+    nodes = [
+        make("Cast", ["attention_mask"], ["h_mask"], to=1),
+        make("ReduceSum", ["h_mask", "h_tokens"], ["h_count"], keepdims=1),
+        make("Sub", ["h_count", "h_two"], ["h_rest"]),
+        make("Div", ["h_rest", "h_rest"], ["h_whole"]),
+        make("Mul", ["sound", "h_whole"], [_EMBEDDING]),
+    ]
     constants = {"h_two": np.array(2.0, np.float32), "h_tokens": np.array([1])}
-    for name, value in constants.items():
-        model.graph.initializer.append(hostile_onnx().numpy_helper.from_array(value, name))
-    model.graph.node.extend([
-        helper.make_node("Cast", ["attention_mask"], ["h_mask"], to=1),
-        helper.make_node("ReduceSum", ["h_mask", "h_tokens"], ["h_count"], keepdims=1),
-        helper.make_node("Sub", ["h_count", "h_two"], ["h_rest"]),
-        helper.make_node("Div", ["h_rest", "h_rest"], ["h_whole"]),
-        helper.make_node("Mul", ["sound", "h_whole"], [output]),
-    ])  # fmt: skip
-    return Changes({layout.ONNX_MODEL: model.SerializeToString()})
+    return _after_embedding(bundle, nodes, constants)
 
 
 def _short_table(bundle: Bundle, _: Bundle) -> Changes:

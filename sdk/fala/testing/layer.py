@@ -1,7 +1,7 @@
 """Every operation by which a process changes a folder, in order, before it happens.
 
-Two paths lead to the disk: Python's own files (``python_files``), and SQLite's (``sqlite_files``).
-Both ask the layer that is active.
+Two ways lead to the disk: Python's files (``python_files``), and SQLite's (``sqlite_files``). Both
+ask the active layer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Operation:
         number: Counted from 1.
         kind: What it does.
         path: To which file or folder; of a rename, the new name.
-        half: Does half of a write, for one that is torn; None for what is done at once or not.
+        half: Does half of a write, for one that is torn; None where the operation is atomic.
     """
 
     number: int
@@ -41,17 +41,17 @@ class Operation:
         return f"{self.number}: {self.kind} {self.path.name}"
 
 
-#: Told of every operation before it happens: gives the number of an error (``errno.ENOSPC``) with
-#: which it is to fail, or None to let it happen. It may also end the process.
+#: Called before every operation: returns the number of the error (``errno.ENOSPC``) with which it
+#: fails, or None to let it happen. It may also end the process.
 Decide = Callable[[Operation], int | None]
 
 
 class Layer:
-    """What is between a folder and the processes' files while ``watching``.
+    """Lies between a process and a folder while ``watching``.
 
     Args:
-        root: Operations elsewhere are not counted.
-        decide: Told of every operation.
+        root: The folder; operations elsewhere are not counted.
+        decide: Called before every operation.
         remember: Whether ``cut`` can take back what was not synced: each file's content is then
             read before it changes.
     """
@@ -80,7 +80,7 @@ class Layer:
         half: Callable[[], object] | None = None,
         source: str | None = None,
     ) -> int | None:
-        """Count an operation that is about to happen; gives the error's number if it is to fail."""
+        """Count an operation that is about to happen; returns the error's number if it fails."""
         with self._lock:
             if self._busy or not self.watches(path):
                 return None
@@ -103,17 +103,17 @@ class Layer:
         half: Callable[[], object] | None = None,
     ) -> _Result:
         """Do an operation of Python's files, or raise its error."""
-        with self._lock:  # what is cut is cut for all threads
+        with self._lock:  # a power cut stops all threads
             failed = self.failure(kind, path, half=half)
             if failed is not None:
                 raise OSError(failed, os.strerror(failed), os.fspath(path))
             return act()
 
     def cut(self, operation: Operation, unsynced: Unsynced, seed: int = 0) -> None:
-        """Leave on the disk what a power cut at an operation would; the process must end then.
+        """Leave on the disk what a power cut at an operation would; then the process must end.
 
-        Names stay as they are: file systems keep them in a journal, in order. Of the bytes that no
-        sync has followed nothing is promised.
+        Names stay as they are: file systems keep them in a journal, in order. Bytes that no sync
+        followed may be lost.
         """
         draw = random.Random(f"{seed} {operation.number}")
         if unsynced == "some" and operation.half is not None and draw.random() < 0.5:
@@ -124,8 +124,8 @@ class Layer:
         for name, content in self._synced.items():
             if (unsynced == "lost" or draw.random() < 0.5) and Path(name).is_file():
                 Path(name).write_bytes(content)
-        for memory in Path(self.root).rglob("*-shm"):  # shared memory of processes that are gone
-            memory.unlink()
+        for shared in Path(self.root).rglob("*-shm"):  # shared memory of processes that have ended
+            shared.unlink()
 
     def _note(self, kind: Kind, name: str, source: str | None) -> None:
         if kind == "sync" or kind == "delete":
@@ -144,11 +144,11 @@ _active: Layer | None = None
 
 
 def active() -> Layer | None:
-    """The layer that watches now."""
+    """The active layer."""
     return _active
 
 
 def activate(layer: Layer | None) -> None:
-    """Let a layer be asked from now on, or none."""
+    """Make a layer the active one; None for no layer."""
     global _active
     _active = layer

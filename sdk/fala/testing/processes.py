@@ -18,11 +18,10 @@ from typing import Any, NoReturn
 
 from fala.errors import DataError, FalaError
 
-# Of the time after which a process hangs: when it prints where it is.
+# Share of the time limit after which a process prints its stack.
 _SHARE = 0.9
 
-#: Tells the parent something that counts although the process dies the next moment: any value
-#: that JSON holds.
+#: Sends the parent a value that JSON can hold. It arrives even if the process dies at once.
 Say = Callable[[Any], None]
 
 
@@ -31,7 +30,7 @@ class Ended:
     """How a process ended.
 
     Attributes:
-        said: What it said, in order.
+        said: The values that it gave to ``say``, in order.
         killed: Whether SIGKILL ended it.
         seconds: How long it lived.
     """
@@ -52,16 +51,16 @@ def run_apart(
     Args:
         work: What to run.
         kill_after: Seconds after which it is killed; None lets it end.
-        limit: Seconds after which it hangs.
+        limit: Seconds after which it counts as hanging.
 
     Raises:
         DataError: This system has no ``fork``.
-        FalaError: The function failed (the message has its traceback), died, or hangs.
+        FalaError: The function failed (the message has its traceback), died, or hung.
     """
     if not hasattr(os, "fork"):
         raise DataError("this system cannot fork a process (Windows cannot): skip the test there")
     receive, send = os.pipe()
-    # Written out here, once, not by the child a second time.
+    # Written here, so that the child does not write it a second time.
     sys.stdout.flush()
     sys.stderr.flush()
     with warnings.catch_warnings():
@@ -85,7 +84,7 @@ def run_apart(
     finally:
         os.close(receive)
     seconds = time.monotonic() - started
-    # A line that the kill cut in two was not said.
+    # A line that the kill cut in two was not sent.
     lines = [json.loads(line) for line in received.split(b"\n")[:-1]]
     code = os.waitstatus_to_exitcode(status)
     for line in lines:
@@ -93,7 +92,7 @@ def run_apart(
             raise FalaError(f"the code in the process failed:\n{line['error']}")
     if hanging and kill_after is None:
         raise FalaError(
-            f"the code in the process did not end within {limit:g} s; standard error says where"
+            f"the code in the process did not end within {limit:g} s; standard error has its stack"
         )
     if code not in (0, -signal.SIGKILL):
         raise FalaError(f"the process died with exit code {code}")
@@ -105,8 +104,8 @@ def _receive(handle: int, deadline: float) -> tuple[bytes, bool]:
     """What comes through a pipe until its other end closes, and whether that took too long."""
     received = b""
     while True:
-        left = deadline - time.monotonic()
-        if left <= 0 or not select.select([handle], [], [], left)[0]:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0 or not select.select([handle], [], [], remaining)[0]:
             return received + _ready(handle), True
         part = os.read(handle, 65_536)
         if not part:
@@ -122,22 +121,22 @@ def _ready(handle: int) -> bytes:
 
 
 def _work(work: Callable[[Say], object], send: int, limit: float) -> NoReturn:
-    """The child's part: nothing of the parent's ends, flushes or cleans up here."""
+    """The child's part: nothing of the parent is closed, flushed or cleaned up here."""
 
-    def tell(message: dict[str, Any]) -> None:
+    def send_line(message: dict[str, Any]) -> None:
         line = json.dumps(message).encode() + b"\n"
         while line:
             line = line[os.write(send, line) :]
 
     try:
-        # What the parent was about to throw away is not thrown away here: an open session's end may
-        # wait for threads that a fork does not have.
+        # The parent's garbage is not collected here: the end of an open session may wait for
+        # threads that a fork does not have.
         gc.freeze()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
         faulthandler.dump_traceback_later(_SHARE * limit, file=2)
-        work(lambda value: tell({"said": value}))
+        work(lambda value: send_line({"said": value}))
     except BaseException:
-        tell({"error": traceback.format_exc()})
+        send_line({"error": traceback.format_exc()})
     finally:
         os._exit(0)
 

@@ -1,7 +1,7 @@
 """Python's own files, watched.
 
-Opens, renames and deletions are seen by an audit hook, however they were called; writes and flushes
-by wrapping ``open`` and functions of ``os``.
+An audit hook sees opens, renames and deletions, however they are called. Wrapped ``open`` and
+functions of ``os`` see writes and flushes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _hooked = False
 
 
 def hook() -> None:
-    """Hear of opens, renames and deletions, however they were called; a hook stays for good."""
+    """Watch opens, renames and deletions, however they are called; a hook cannot be removed."""
     global _hooked
     if not _hooked:
         sys.addaudithook(_audited)
@@ -43,7 +43,7 @@ def _audited(event: str, arguments: tuple[Any, ...]) -> None:
         kinds: dict[str, Kind] = {
             "os.remove": "delete", "os.mkdir": "mkdir", "os.rmdir": "rmdir",
         }  # fmt: skip
-        # What fails by itself is no operation.
+        # An operation that fails anyway does not count.
         if os.path.lexists(path) == (event == "os.mkdir"):
             return
         kind = kinds[event]
@@ -68,7 +68,7 @@ def _resolved(path: Any, folder: int) -> str:  # noqa: ANN401 - any path that os
 
 
 def _path_of(handle: int) -> str:
-    """The path of an open file; the null device's for what has none, as a pipe."""
+    """The path of an open file; that of the null device where it has none, as a pipe."""
     try:
         if sys.platform == "darwin":
             import fcntl
@@ -102,7 +102,7 @@ class _Raw(io.FileIO):
 
 
 def wrap() -> Callable[[], None]:
-    """Wrap what writes and flushes; gives what unwraps it."""
+    """Wrap the functions that write and flush; returns the function that unwraps them."""
     real_open = builtins.open
     real = {name: getattr(os, name) for name in _HANDLES if hasattr(os, name)}
 
@@ -114,7 +114,7 @@ def wrap() -> Callable[[], None]:
         return _buffered(file, mode, *rest, **named)
 
     def handled(name: str, kind: Kind) -> Callable[..., Any]:
-        changed = 1 if name == "copy_file_range" else 0  # it names what it reads from first
+        changed = 1 if name == "copy_file_range" else 0  # its first argument is the source
 
         def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
             layer = active()
@@ -125,14 +125,14 @@ def wrap() -> Callable[[], None]:
 
         return call
 
-    places: list[tuple[Any, str, Any]] = [(builtins, "open", opened), (io, "open", opened)]
-    places += [(os, name, handled(name, _HANDLES[name])) for name in real]
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in places]
-    for owner, name, function in places:
+    wrapped: list[tuple[Any, str, Any]] = [(builtins, "open", opened), (io, "open", opened)]
+    wrapped += [(os, name, handled(name, _HANDLES[name])) for name in real]
+    originals = [(owner, name, getattr(owner, name)) for owner, name, _ in wrapped]
+    for owner, name, function in wrapped:
         setattr(owner, name, function)
 
     def undo() -> None:
-        for owner, name, function in before:
+        for owner, name, function in originals:
             setattr(owner, name, function)
 
     return undo
@@ -155,7 +155,7 @@ def _buffered(
     closefd: bool = True,
     opener: Any = None,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401
-    """What ``open`` gives, with writes that count."""
+    """What ``open`` returns, with writes that count."""
     raw = _Raw(file, mode.replace("t", "").replace("b", ""), closefd, opener)
     if buffering == 0:
         return raw

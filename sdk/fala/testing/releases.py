@@ -19,8 +19,8 @@ _THINGS = (
     "at the station",
 )  # fmt: skip
 _ENDS = (".", ", they say.", ", once again.", ", as we all know.")
-#: What this user finds rude, which the vendor does not.
-_OWN = ("neighbour", "match", "once again")
+#: What this user finds rude, and the vendor does not.
+_RUDE_TO_USER = ("neighbour", "match", "once again")
 
 
 def texts() -> list[str]:
@@ -33,8 +33,8 @@ def texts() -> list[str]:
 
 
 def labels_of(chosen: list[str]) -> list[str]:
-    """What a user with a taste of their own says of texts."""
-    return [LABELS[any(word in text for word in _OWN)] for text in chosen]
+    """The labels of a user with a taste of their own."""
+    return [LABELS[any(word in text for word in _RUDE_TO_USER)] for text in chosen]
 
 
 def write_releases(folder: str | os.PathLike[str]) -> dict[str, Path]:
@@ -51,18 +51,18 @@ def write_releases(folder: str | os.PathLike[str]) -> dict[str, Path]:
     Raises:
         OSError: A file cannot be written.
     """
-    everything = texts()
-    kinds = [LABELS[number % 2] for number in range(len(everything))]
+    public = texts()
+    labels = [LABELS[number % 2] for number in range(len(public))]
     opened = {name: built_in(name) for name in BUILT_IN}
-    made: dict[str, Path] = {}
-    for name, source, seen in (
+    paths: dict[str, Path] = {}
+    for name, source, rows in (
         ("glove", "glove", slice(0, 96)), ("glove 2", "glove", slice(96, None)),
         ("bert without a bridge", "bert", slice(0, 96)), ("bert", "bert", slice(0, 96)),
     ):  # fmt: skip
-        made[name] = Path(folder, f"{name.replace(' ', '-')}.fala")
-        head = fala.fit_head(opened[source].backbone(), everything[seen], kinds[seen])
-        fala.write_release(made[name], opened[source], head, {})
-    old, new = (opened[name].backbone().encode(everything) for name in ("glove", "bert"))
+        paths[name] = Path(folder, f"{name.replace(' ', '-')}.fala")
+        head = fala.fit_head(opened[source].backbone(), public[rows], labels[rows])
+        fala.write_release(paths[name], opened[source], head, {})
+    old, new = (opened[name].backbone().encode(public) for name in ("glove", "bert"))
     bridge = fala.fit_bridge(opened["glove"].backbone_digest, old, new)
-    fala.add_bridge(made["bert"], fala.Bundle.open(made["bert"]), bridge, {})
-    return made
+    fala.add_bridge(paths["bert"], fala.Bundle.open(paths["bert"]), bridge, {})
+    return paths

@@ -1,10 +1,9 @@
 """SQLite's own files, watched: a shim over its default virtual file system.
 
-SQLite reads and writes in C, past Python. What it calls to open, write, truncate, flush and delete
-is a table of functions that a program may replace (https://www.sqlite.org/vfs.html); here a copy of
-the system's table asks the layer first. It answers with the codes that SQLite's own functions give
-for the same error of the operating system, so that the code above meets nothing that a disk would
-not give it.
+SQLite reads and writes in C. It calls a table of functions to open, write, truncate, flush and
+delete, and a program may replace that table (https://www.sqlite.org/vfs.html). Here a copy of the
+system's table asks the layer first. It returns the codes that SQLite's functions return for the
+same error of the operating system, so that no error occurs that a disk could not cause.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _TRUNCATION = CFUNCTYPE(c_int, c_void_p, c_int64)
 _SYNCING = CFUNCTYPE(c_int, c_void_p, c_int)
 _MAPPING = CFUNCTYPE(c_int, c_void_p, c_int, c_int, c_int, c_void_p)
 
-#: What C holds a pointer to must stay.
+#: Objects that C has pointers to must not be collected.
 _kept: list[Any] = []
 #: Paths of open files, by their addresses.
 _paths: dict[int, str] = {}
@@ -61,7 +60,7 @@ _tables: dict[int, _Methods] = {}
 
 
 def watch_sqlite() -> None:
-    """Let files that SQLite opens from now on ask the layer that watches, if one does.
+    """Let files that SQLite opens from now on ask the active layer, if there is one.
 
     Raises:
         FalaError: The SQLite that this Python uses cannot be reached.

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fala.bundle import format as layout
-from fala.bundle.arrays import array_bytes
-from fala.bundle.reading import Bundle
+from fala import Bundle
+from fala.release import array_bytes, layout
 from fala.testing.hostile import KINDS, Changes, repack, write_hostile
 from fala.testing.hostile_graphs import hostile_onnx
 
@@ -149,8 +148,8 @@ def write_changed(seed: str, releases: Mapping[str, str | os.PathLike[str]], pat
     names = sorted(bundle.manifest.files)
     name = chance.choice([*names, *[one for one in names if "backbone" in one] * 4, "manifest"])
     if name == "manifest":
-        told = json.loads(bundle.manifest.to_json())
-        fields = json.loads(_json(chance, json.dumps(told).encode()))
+        manifest = json.loads(bundle.manifest.to_json())
+        fields = json.loads(_json(chance, json.dumps(manifest).encode()))
         repack(releases[base], path, Changes(manifest=fields if isinstance(fields, dict) else {}))
         return f"{base}: manifest"
     data = bundle.read(name)
