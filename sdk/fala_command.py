@@ -1,7 +1,6 @@
-"""The command ``fala``: all of the project's commands under one name, each loaded when called.
+"""The command ``fala``: all commands of the project under one name, each imported when called.
 
-It lies beside the package, so that a list of what there is, and a shell that completes a word, wait
-for none of what the commands import.
+The module lies beside the package, so that help and completion import none of the commands.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from click.shell_completion import get_completion_class
 
 
 class Part(NamedTuple):
-    """A command that has a place under ``fala``.
+    """A command under ``fala``.
 
     Attributes:
         where: Its module and its name there.
-        about: What it is for, in one line.
-        extra: The extra of the installation that it needs; "" is the base install.
-        program: The command of its own that it is, too; "" where there is none.
+        about: Its purpose in one line.
+        extra: The extra that it needs; "" is the base install.
+        program: Its name as a program of its own; "" if it is none.
     """
 
     where: str
@@ -56,13 +55,13 @@ PARTS = {
 
 
 class _Failure(click.ClickException):
-    exit_code = 1  # as in fala.cli.commands, like the one below
+    exit_code = 1  # as in fala.cli.commands; _Interruption, too
 
     def __init__(self, message: str) -> None:
         super().__init__(f"fala: {message}")
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print it."""
+        """Print the message."""
         click.echo(self.message, file=file, err=True)
 
 
@@ -74,10 +73,10 @@ class _Interruption(_Failure):
 
 
 class _Umbrella(click.Group):
-    """Lists its commands without importing one, and imports the one that is called."""
+    """Lists the commands without an import, and imports the one that is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All of them, in the order of the help."""
+        """All commands, in the order of the help."""
         return [*PARTS, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -88,36 +87,40 @@ class _Umbrella(click.Group):
         try:
             return _load(part)
         except ImportError as error:
-            if ctx.resilient_parsing:  # a shell completes a word: there is nothing to offer
+            if ctx.resilient_parsing:  # completion: nothing to offer
                 return None
             if isinstance(error.__cause__, KeyboardInterrupt):
                 raise _Interruption() from error
-            how = f"pip install 'fala-sdk[{part.extra}]'" if part.extra else "install fala-sdk anew"
+            how = f"pip install 'fala-sdk[{part.extra}]'" if part.extra else "reinstall fala-sdk"
             raise _Failure(f"'fala {cmd_name}' is not installed: {how} ({error})") from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Every command with its line."""
-        own = {name: command.get_short_help_str(200) for name, command in self.commands.items()}
+        """Write every command with its line."""
         with formatter.section("Commands"):
-            formatter.write_dl(
-                [*((name, part.about) for name, part in PARTS.items()), *own.items()]
-            )
+            formatter.write_dl(list(self._descriptions().items()))
 
     def shell_complete(
         self, ctx: click.Context, incomplete: str
     ) -> list[click.shell_completion.CompletionItem]:
-        """The commands that begin so, and the options."""
+        """The commands and options that begin with the incomplete word."""
         item = click.shell_completion.CompletionItem
-        about = {name: part.about for name, part in PARTS.items()}
-        about |= {name: command.get_short_help_str() for name, command in self.commands.items()}
-        found = [item(name, help=line) for name, line in about.items()]
         return [
-            *(one for one in found if one.value.startswith(incomplete)),
+            *(
+                item(name, help=line)
+                for name, line in self._descriptions().items()
+                if name.startswith(incomplete)
+            ),
             *click.Command.shell_complete(self, ctx, incomplete),
         ]
 
+    def _descriptions(self) -> dict[str, str]:
+        return {
+            **{name: part.about for name, part in PARTS.items()},
+            **{name: command.get_short_help_str(200) for name, command in self.commands.items()},
+        }
+
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command that was asked for."""
+        """Run the command."""
         try:
             return super().invoke(ctx)
         except (KeyboardInterrupt, click.Abort) as error:  # while a command was imported
@@ -132,9 +135,9 @@ def command() -> None:
 
 _SHELLS = ("bash", "zsh", "fish")
 
-# The mark at the start keeps click from filling the lines.
+# \b keeps click from rewrapping the lines.
 _SHELL_LINES = """\b
-For good:
+To install it:
   bash  eval "$(fala completion bash)"   in ~/.bashrc
   zsh   eval "$(fala completion zsh)"    in ~/.zshrc
   fish  fala completion fish | source    in ~/.config/fish/config.fish
@@ -144,13 +147,13 @@ For good:
 @command.command("completion", epilog=_SHELL_LINES)
 @click.argument("shell", type=click.Choice(_SHELLS))
 def completion(shell: str) -> None:
-    """Print what makes a shell complete commands and names."""
-    found = get_completion_class(shell)
-    if found is None:
+    """Print the code that makes a shell complete commands and names."""
+    shell_class = get_completion_class(shell)
+    if shell_class is None:
         raise _Failure(f"no completion for {shell}; one of {', '.join(_SHELLS)}")
     for program in ("fala", *(part.program for part in PARTS.values() if part.program)):
         variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
-        click.echo(found(command, {}, program, variable).source())
+        click.echo(shell_class(command, {}, program, variable).source())
 
 
 def main() -> None:

@@ -1,1 +1,1 @@
-"""What the command ``fala-device`` does to a device's folder."""
+"""The command ``fala-device``, and what all commands of the project share."""

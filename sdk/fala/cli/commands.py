@@ -1,11 +1,11 @@
-"""What all of the project's commands have alike.
+"""What all commands of the project share.
 
-``-h`` and ``--help``, with every name that an option takes; a mistake told in one line; and how a
-command ends:
+``-h`` and ``--help`` list every name that an option takes. An error is printed in one line. The
+exit status is:
 
-    0    it did what was asked
-    1    a user's mistake, a missing extra, or what `fala-device doctor` found
-    2    the command line itself is wrong, as click says
+    0    success
+    1    an error, a missing extra, or damage that `fala-device doctor` reports
+    2    a wrong command line, reported by click
     130  Ctrl-C
 """
 
@@ -30,7 +30,7 @@ SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 class Command(click.Command):
-    """A command that ends FaLA's errors, the operating system's and Ctrl-C in one line."""
+    """A command that prints FaLA's errors, the operating system's and Ctrl-C in one line."""
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command."""
@@ -38,7 +38,7 @@ class Command(click.Command):
             return super().invoke(ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Names that options take, and what else the command says at its end."""
+        """Write the names that options take, then the command's own epilog."""
         for title, rows in listed(self.params):
             with formatter.section(f"{title} is one of"):
                 formatter.write_dl(rows)
@@ -46,17 +46,17 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A group whose commands end so.
+    """A group of such commands.
 
     Attributes:
-        extra: The extra of the installation that its commands need; None is the base install.
+        extra: The extra that its commands need; None is the base install.
     """
 
     command_class = Command
     extra: ClassVar[str | None] = None
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command that was asked for."""
+        """Run the command."""
         with _one_line(ctx, self.extra):
             return super().invoke(ctx)
 
@@ -64,21 +64,21 @@ class Group(click.Group):
 Group.group_class = Group
 
 
-#: The variable of the environment by which a program asks its command to end when it does.
+#: The environment variable by which a program asks its command to end when the program ends.
 ENDS_WITH_INPUT = "FALA_ENDS_WITH_INPUT"
 
 
 def end_with_input() -> None:
-    """End this process when standard input does, where the environment asks for that.
+    """End this process when standard input closes, if ``ENDS_WITH_INPUT`` is set.
 
-    A program that is killed cannot end the commands that it runs; but the pipe to them closes.
+    A program that is killed cannot end the commands that it runs, but the pipe to them closes.
     """
     if os.environ.get(ENDS_WITH_INPUT):
         Thread(target=_end_with_input, daemon=True).start()
 
 
 def _end_with_input() -> None:
-    # Not through sys.stdin, whose lock an ending interpreter would wait for.
+    # Not through sys.stdin: an ending interpreter would wait for its lock.
     while os.read(0, 1024):
         pass
     os._exit(1)
@@ -107,26 +107,26 @@ def _one_line(ctx: click.Context, extra: str | None) -> Iterator[None]:
     try:
         yield
     except FalaError as error:
-        # One that says how to go on after Ctrl-C is still Ctrl-C.
+        # An error that Ctrl-C caused, with advice on how to resume.
         kind = _Interruption if isinstance(error.__cause__, KeyboardInterrupt) else _Failure
         raise kind(program, str(error)) from error
     except (KeyboardInterrupt, click.Abort) as error:
         raise _Interruption(program) from error
     except ImportError as error:
-        # What an extension module makes of Ctrl-C in the middle of its import.
+        # Extension modules raise ImportError when Ctrl-C interrupts their import.
         if isinstance(error.__cause__, KeyboardInterrupt):
             raise _Interruption(program) from error
-        # A module of our own that is not there is no missing extra, but a broken installation.
-        if extra is None or (error.name or "").partition(".")[0] in _OURS:
+        # A missing module of the project is a broken installation, not a missing extra.
+        if extra is None or (error.name or "").partition(".")[0] in _PROJECT:
             raise
         raise _Failure(
             program, f"this needs an extra: pip install 'fala-sdk[{extra}]' ({error})"
         ) from error
     except OSError as error:
         if error.errno == errno.EPIPE:
-            raise  # The reader of our output has gone: click ends quietly.
+            raise  # the reader of the output is gone: click ends quietly
         name = "" if error.filename is None else f"{error.filename}: "
         raise _Failure(program, f"{name}{error.strerror or error}") from error
 
 
-_OURS = {"fala", "fala_export", "fala_sim"}
+_PROJECT = {"fala", "fala_export", "fala_sim"}

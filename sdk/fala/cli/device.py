@@ -1,15 +1,33 @@
-"""The command ``fala-device``: one subcommand a module, listed here."""
+"""The command ``fala-device`` and its subcommands."""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 import click
 
 from fala.cli.commands import SETTINGS, Group
-from fala.cli.doctor import doctor
-from fala.cli.slots import confirm, preview, rollback
-from fala.cli.update import update
+from fala.cli.names import PROMPTS, Described
+from fala.cli.progress import device_progress
+from fala.device import Device
+from fala.errors import DataError
+from fala.personal.budget import BRIDGED_PASSES, PASSES, Budget
+from fala.personal.prompts import Prompts
+from fala.report import Preview, Report
+from fala.slots.repair import RepairReport
 
-COMMANDS: tuple[click.Command, ...] = (doctor, update, preview, confirm, rollback)
+_FOLDER = click.argument("folder", type=click.Path(path_type=Path))
+_BUDGET = click.option(
+    "--budget",
+    type=click.IntRange(0),
+    default=None,
+    show_default=f"{PASSES}, or {BRIDGED_PASSES} over a bridge",
+    help="Forward passes through the new backbone.",
+)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON value.")
 
 
 @click.group(name="fala-device", cls=Group, context_settings=SETTINGS)
@@ -18,10 +36,192 @@ def command() -> None:
     """Look after a device's folder."""
 
 
-for _one in COMMANDS:
-    command.add_command(_one)
+@command.command()
+@_FOLDER
+@click.option("--repair", is_flag=True, help="Repair it; a damaged file is kept aside.")
+@click.option(
+    "--bundle", type=click.Path(), help="With --repair: a release, where no installed one is whole."
+)
+@click.option(
+    "--key-file", type=click.Path(path_type=Path), help="The 32-byte key of an encrypted device."
+)
+@_JSON
+@click.pass_context
+def doctor(
+    context: click.Context,
+    folder: Path,
+    repair: bool,
+    bundle: str | None,
+    key_file: Path | None,
+    as_json: bool,
+) -> None:
+    """Check a device's FOLDER: its store, slots, bundles and examples.
+
+    With --repair a damaged slot is replaced by the other one, and all that can be read of a damaged
+    store is copied to a new one; the damaged file stays in the folder under another name. Without
+    --repair nothing is repaired. Close the app first. The exit status is 1 while something is
+    damaged.
+    """
+    if bundle is not None and not repair:
+        raise DataError("--bundle goes with --repair")
+    key = None if key_file is None else key_file.read_bytes
+    report = Device.repair(folder, bundle, key=key) if repair else Device.examine(folder, key=key)
+    _print(as_json, report.to_dict(), _repair_lines(report))
+    if not report.whole:
+        context.exit(1)
+
+
+@command.command()
+@_FOLDER
+@click.argument("url")
+@click.option(
+    "--root", required=True, type=click.Path(),
+    help="The trusted root: the vendor's metadata/1.root.json, from a source other than URL.",
+)  # fmt: skip
+@click.option("--product", help="Whose releases (default: the installed release's product).")
+@_BUDGET
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0),
+    default=None,
+    help="Wall time after which no more texts are encoded.",
+)
+@click.option(
+    "--prompts",
+    type=Described(PROMPTS),
+    default="off",
+    show_default=True,
+    help="Whether to try a prompt for the user.",
+)
+@_JSON
+def update(
+    folder: Path,
+    url: str,
+    root: str,
+    product: str | None,
+    budget: int | None,
+    seconds: float | None,
+    prompts: Prompts,
+    as_json: bool,
+) -> None:
+    """Install the newest release of the repository at URL on the device in FOLDER.
+
+    The repository follows The Update Framework, as 'fala-export publish' keeps it. A release is
+    rejected if the keys of the trusted root did not sign it, if its metadata have expired, or if it
+    is older than a release that this device has had. An interrupted download resumes when the
+    command is run again.
+    """
+    with Device.open(folder) as device, device_progress("look") as progress:
+        previous = device.name
+        try:
+            report = device.update(
+                url, root=root, product=product, budget=Budget(budget, seconds), progress=progress,
+                prompts=prompts,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            click.echo(
+                f"{folder}: {_printable(device.name)} is active; run the command again to resume",
+                err=True,
+            )
+            raise
+    values = None if report is None else report.to_dict()
+    _print(as_json, values, [_update_line(previous, report)])
+
+
+@command.command()
+@_FOLDER
+@click.argument("bundle", type=click.Path(path_type=Path))
+@_BUDGET
+@_JSON
+def preview(folder: Path, bundle: Path, budget: int | None, as_json: bool) -> None:
+    """Report what the release BUNDLE would do for the user of the device in FOLDER.
+
+    Nothing is installed.
+    """
+    with Device.open(folder) as device:
+        result = device.preview(bundle, Budget(budget))
+    _print(as_json, result.to_dict(), _preview_lines(result))
+
+
+@command.command()
+@_FOLDER
+@_JSON
+def confirm(folder: Path, as_json: bool) -> None:
+    """End the trial of the active release on the device in FOLDER."""
+    with Device.open(folder) as device:
+        on_trial = device.on_trial
+        device.confirm()
+        name = device.name
+    line = f"{name} {'is confirmed' if on_trial else 'was not on trial'}"
+    _print(as_json, {"name": name, "was_on_trial": on_trial}, [line])
+
+
+@command.command()
+@_FOLDER
+@_JSON
+def rollback(folder: Path, as_json: bool) -> None:
+    """Make the previous model active again on the device in FOLDER."""
+    with Device.open(folder) as device:
+        old = device.name
+        device.rollback()
+        new = device.name
+    _print(as_json, {"old": old, "new": new}, [f"{old} -> {new}"])
 
 
 def main() -> None:
     """Run the command."""
     command()
+
+
+def _print(as_json: bool, values: Mapping[str, Any] | None, lines: Iterable[str]) -> None:
+    if as_json:
+        click.echo(json.dumps(values, allow_nan=False))
+    else:
+        click.echo("\n".join(map(_printable, lines)))
+
+
+def _printable(line: str) -> str:
+    """A line without control characters: names come from bundles, and a terminal would obey."""
+    return "".join(character if character.isprintable() else "?" for character in line)
+
+
+def _repair_lines(report: RepairReport) -> list[str]:
+    lost = f", {report.lost} lost" if report.lost else ""
+    lines = [f"examples: {report.examples}, {report.labelled} with a label{lost}"]
+    active = {report.answers, *report.adapters.values()}
+    for name, state in report.slots.items():
+        lines.append(f"slot {name}{' (active)' if name in active else ''}: {state}")
+    lines += [
+        f"adapter {name}: load it again; its examples are kept"
+        for name, slot in report.adapters.items()
+        if slot is None
+    ]
+    lines += [f"bundle {name}: {state}" for name, state in report.bundles.items()]
+    lines += [f"problem: {problem}" for problem in report.problems]
+    done = "done" if report.whole and report.problems else "to do"
+    lines += [f"{done}: {action}" for action in report.actions]
+    if report.aside is not None:
+        lines.append(f"kept aside: {report.aside}")
+    return [*lines, "whole" if report.whole else "not whole"]
+
+
+def _update_line(previous: str, report: Report | None) -> str:
+    if report is None:
+        return f"{previous}: nothing newer"
+    prompt = "" if report.prompt is None else f"; prompts: {report.prompt.reason}"
+    return f"{report.old} -> {report.new}: {report.reason}{prompt}"
+
+
+def _preview_lines(preview: Preview) -> list[str]:
+    """What a release would be worth to a user, and cost."""
+    losses = (
+        (f"{preview.old}, personal", preview.old_loss),
+        (f"{preview.new}, the vendor's model", preview.vendor_loss),
+        (f"{preview.new}, personal", preview.carried_loss),
+    )
+    return [
+        preview.sentence,
+        *(f"  {loss:.3f}  {title}" for title, loss in losses if loss is not None),
+        f"forward passes {preview.forward_passes}; about {preview.seconds:.1f} s; download "
+        f"{preview.megabytes:.1f} MB, disk {preview.disk_megabytes:+.1f} MB",
+    ]

@@ -1,4 +1,4 @@
-"""Options and arguments that take names: each name with its one line, in help and completion."""
+"""Options and arguments that take names, which help and completion describe in a line each."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-#: Names with a line on each.
+#: Names, with a line that describes each.
 About = Mapping[str, str]
 
-#: What a replacement may do about writers' prompts.
+#: The choices of ``--prompts`` in a replacement.
 PROMPTS: About = {
     "off": "leave them as they are",
     "auto": "make one by the user's labels, and take it if it is better",
@@ -19,27 +19,27 @@ PROMPTS: About = {
 
 
 class Described(click.Choice[str]):
-    """A choice among a few names, each with its line."""
+    """A choice among a few names, each with a description."""
 
     def __init__(self, about: About) -> None:
         super().__init__(tuple(about))
         self._about = about
 
     def about(self) -> About:
-        """Every name with its line."""
+        """Every name with its description."""
         return self._about
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[Any]]:
-        """The names that begin so."""
+        """The names that begin with the incomplete word."""
         return _items(self._about, incomplete)
 
 
 class Named(click.types.StringParamType):
-    """Text that is, or may be, a name of a registry, which is asked only when it is needed.
+    """Text that may be a name of a registry, which is loaded only when it is needed.
 
-    What is no such name is left to the command: it may be a file or a folder.
+    Any other text is left to the command: it may be a file or a folder.
     """
 
     def __init__(
@@ -48,23 +48,23 @@ class Named(click.types.StringParamType):
         """Take names.
 
         Args:
-            about: Every name with its line.
-            several: Whether several may stand there, with commas between them.
+            about: Returns every name with its description.
+            several: Whether it may be several names, with commas between them.
             files: Whether it may be a file or a folder instead.
         """
-        self._ask = about
+        self._names = about
         self._several, self._files = several, files
 
     def about(self) -> About:
-        """Every name with its line."""
-        return self._ask()
+        """Every name with its description."""
+        return self._names()
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[Any]]:
-        """The names that begin so; the last one's, where several stand there."""
+        """The names that begin with the incomplete word, or with the last one of several."""
         try:
-            about = self._ask()
+            about = self._names()
         except ImportError:  # an extra that is not installed: nothing can be offered
             about = {}
         before, comma, last = incomplete.rpartition(",") if self._several else ("", "", incomplete)
@@ -73,7 +73,7 @@ class Named(click.types.StringParamType):
 
 
 def listed(params: Sequence[click.Parameter]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """A help's further sections: a title and rows, for the parameters that take the same names."""
+    """Sections of a help text, a title and rows each: one for the parameters of the same names."""
     sections: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for param in params:
         if not isinstance(param.type, (Described, Named)):
@@ -82,10 +82,10 @@ def listed(params: Sequence[click.Parameter]) -> Iterator[tuple[str, list[tuple[
             rows = tuple(param.type.about().items())
         except ImportError as error:
             rows = (("...", f"cannot be listed: {error}"),)
-        spelled = param.opts[0] if isinstance(param, click.Option) else param.human_readable_name
-        sections.setdefault(rows, []).append(spelled)
-    for rows, spelled_all in sections.items():
-        yield " and ".join(spelled_all), list(rows)
+        option = param.opts[0] if isinstance(param, click.Option) else param.human_readable_name
+        sections.setdefault(rows, []).append(option)
+    for rows, options in sections.items():
+        yield " and ".join(options), list(rows)
 
 
 def _items(about: About, incomplete: str, before: str = "") -> list[CompletionItem[Any]]:

@@ -1,4 +1,4 @@
-"""How far a long step is: a bar where somebody watches, and a line now and then elsewhere."""
+"""Progress of long steps: a bar on a terminal, and a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from typing import Protocol
 
 import click
 
-_FIRST = 2.0  # seconds after which a step is worth a line
+_FIRST = 2.0  # seconds until a step's first line
 _NEXT = 30.0  # seconds from one line to the next
 
 
 class Bar(Protocol):
-    """What a progress bar does."""
+    """A progress bar."""
 
     def update(self, n_steps: int) -> None:
-        """Note that more is done."""
+        """Count further steps."""
 
 
 @contextmanager
 def progress(label: str, length: int = 0, log: logging.Logger | None = None) -> Iterator[Bar]:
-    """Show on standard error how far a step is.
+    """Show the progress of a step on standard error.
 
     Args:
-        label: What is being done.
-        length: Of the whole, in any unit; 0 where it cannot be told how far it is.
-        log: Told, at level INFO, of a step that took two seconds or more, when it is over.
+        label: The step's name.
+        length: Of the whole step, in any unit; 0 if it is unknown.
+        log: Gets a line, at level INFO, after a step of two seconds or more.
 
     Yields:
-        A bar on a terminal; elsewhere, as in the log of a build, what prints a line when the step
-        has taken two seconds, and another every half a minute, whether or not it is told of more.
+        A bar. Elsewhere than on a terminal, as in the log of a build, it prints a line after two
+        seconds and then one every 30 seconds, whether or not it is updated.
     """
     began = time.monotonic()
     if sys.stderr.isatty():
@@ -50,7 +50,7 @@ def progress(label: str, length: int = 0, log: logging.Logger | None = None) -> 
 
 @contextmanager
 def device_progress(label: str) -> Iterator[Callable[[str, int, int], None]]:
-    """The same as a device's ``progress`` function, whose stages follow each other.
+    """The same, as the ``progress`` function of a device, which names its stages.
 
     Args:
         label: Of the first stage.
@@ -66,15 +66,15 @@ def device_progress(label: str) -> Iterator[Callable[[str, int, int], None]]:
         return
     with _Lines(label, 0) as lines:
 
-        def tell(stage: str, done: int, total: int) -> None:
+        def write(stage: str, done: int, total: int) -> None:
             lines.label, lines.length = stage, total
             lines.update(done - lines.done)
 
-        yield tell
+        yield write
 
 
 class _Lines:
-    """A line when it is due: at an update, or else by a thread that waits for nothing else."""
+    """Prints a line when it is due: at an update, or from a thread."""
 
     def __init__(self, label: str, length: int) -> None:
         self.label, self.length = label, length
@@ -93,18 +93,18 @@ class _Lines:
 
     def update(self, n_steps: int) -> None:
         self.done += n_steps
-        if not 0 < self.length <= self.done:  # over when it could be told of
-            self._tell()
+        if not 0 < self.length <= self.done:  # the end needs no line
+            self._print()
 
     def _wait(self) -> None:
         while not self._over.wait(max(self._due - time.monotonic(), _FIRST)):
-            self._tell()
+            self._print()
 
-    def _tell(self) -> None:
+    def _print(self) -> None:
         with self._lock:
             now = time.monotonic()
             if now < self._due or self._over.is_set():
                 return
             self._due = now + _NEXT
-            far = f": {self.done / self.length:.0%}" if self.length else " ..."
-            click.echo(f"{self.label}{far}", err=True)
+            share = f": {self.done / self.length:.0%}" if self.length else " ..."
+            click.echo(f"{self.label}{share}", err=True)

@@ -44,8 +44,8 @@ def test_examples_wait_for_an_adapter_that_is_gone(folder, releases):
         assert equal(after, {name: before[name] for name in after})
     report, device = repaired(folder)
     told = CliRunner().invoke(command, ["doctor", str(folder)]).output
-    assert "adapter one: is to be loaded again; its examples are kept" in told
-    assert "slot three/a (answers): whole" in told
+    assert "adapter one: load it again; its examples are kept" in told
+    assert "slot three/a (active): whole" in told
     with device:
         assert report.adapters["one"] is None and device.adapters == ("three", "two")
         assert equal(answers(device), {n: before[n] for n in before if n != "one"})

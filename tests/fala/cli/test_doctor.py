@@ -17,7 +17,7 @@ def run(*arguments):
 def test_a_doctor_looks_and_repairs(path):
     done = run("doctor", path)
     assert (done.exit_code, done.output.splitlines()[0]) == (0, "examples: 90, 90 with a label")
-    assert done.output.endswith("\nwhole\n") and "slot a (answers): whole" in done.output
+    assert done.output.endswith("\nwhole\n") and "slot a (active): whole" in done.output
     sql(path, "UPDATE examples SET label = x'ff' WHERE id = 1")
     done = run("doctor", path)
     assert done.exit_code == 1 and "to do: write store.sqlite3 anew" in done.output

@@ -107,7 +107,7 @@ def test_mistakes(path, vendor, server, tmp_path):
 
 @pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is sent otherwise there")
 def test_ctrl_c_in_a_download(path, vendor, server):
-    """It ends in a line, the device answers as before, and what came is gone on from."""
+    """It ends in one line, the active model stays, and the download resumes."""
     name = target_in(server.files)
     data = server.files[name]
     begun = []
@@ -134,7 +134,7 @@ def test_ctrl_c_in_a_download(path, vendor, server):
     child.send_signal(signal.SIGINT)
     printed, told = child.communicate(timeout=30)
     assert (child.returncode, printed) == (130, "")
-    assert "old answers; the same command goes on" in told
+    assert "old is active; run the command again to resume" in told
     assert "Traceback" not in told
     server.special.clear()
     server.requests.clear()

@@ -215,7 +215,7 @@ def test_the_commands(device, path, releases, tmp_path):
     done = run("preview", [path, releases["mid"], "--budget", "5", "--json"])
     assert json.loads(done.output)["forward_passes"] == 5
     done = run("preview", [path, releases["mid"]])
-    assert done.exit_code == 0 and "mid, the vendor's own" in done.output
+    assert done.exit_code == 0 and "mid, the vendor's model" in done.output
     device.replace(releases["mid"], Budget(5))
     assert run("confirm", [path]).output == "mid is confirmed\n"
     assert run("confirm", [path]).output == "mid was not on trial\n"
