@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from fala.backbones.state import Coded, EncoderState
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, read_array
-from fala.bundle.checks import digest_over
 from fala.bundle.manifest import Manifest
 from fala.errors import BundleFormatError, BundleMismatchError
 
@@ -27,7 +26,7 @@ PLACES = ("attention", "output")
 
 _MOST_SITES = len(PLACES) * layout.MAX_LAYERS
 _CODES = 127  # the largest code of a weight
-# What of the configuration decides how an adapter is run, and the values that this SDK runs.
+# The settings that decide how an adapter is run, and the values that this SDK runs.
 _FORM: Mapping[str, tuple[object, ...]] = {
     "mh_adapter": (True,),
     "output_adapter": (True,),
@@ -46,11 +45,11 @@ _FORM: Mapping[str, tuple[object, ...]] = {
 
 
 def read_state(manifest: Manifest, read: Callable[[str], bytes]) -> EncoderState:
-    """What an adapter's bundle feeds to its backbone.
+    """The weights of an adapter's bundle, as a backbone takes them.
 
     Args:
         manifest: The bundle's manifest.
-        read: Gives a file's verified bytes.
+        read: Returns a file's verified bytes.
 
     Raises:
         BundleMismatchError: The bundle is no adapter.
@@ -72,27 +71,7 @@ def read_state(manifest: Manifest, read: Callable[[str], bytes]) -> EncoderState
 
 def state_digest(manifest: Manifest) -> str:
     """SHA-256 over the files of an adapter's weights."""
-    return digest_over([], manifest.files, layout.ADAPTER_WEIGHTS)
-
-
-def check_base(base: str | None, digest: str, name: str) -> None:
-    """Check that an adapter was made for a backbone.
-
-    Args:
-        base: The digest of the adapter's own; None of a bundle that is no adapter.
-        digest: The backbone's.
-        name: The backbone's name.
-
-    Raises:
-        BundleMismatchError: It was not.
-    """
-    if base is None:
-        raise BundleMismatchError("no adapter, but a backbone of its own")
-    if base != digest:
-        raise BundleMismatchError(
-            f"an adapter for the backbone {base[:12]}, and that of {name} is {digest[:12]}; ask "
-            "the vendor for the task's adapter to this one"
-        )
+    return manifest.digest_over([], layout.ADAPTER_WEIGHTS)
 
 
 def adapter_files(inputs: Mapping[str, NDArray[Any]]) -> dict[str, bytes]:
@@ -128,7 +107,7 @@ def adapter_files(inputs: Mapping[str, NDArray[Any]]) -> dict[str, bytes]:
 
 
 def read_inputs(arrays: Mapping[str, NDArray[Any]], dimension: int) -> Coded:
-    """What is fed to a backbone, from the arrays in an adapter's files.
+    """The inputs of a backbone, from the arrays in an adapter's files.
 
     Args:
         arrays: By the files' names.
@@ -195,11 +174,11 @@ def check_config(data: bytes) -> dict[str, Any]:
     config = read.get("config") if isinstance(read, dict) else None
     if not isinstance(config, dict):
         raise BundleFormatError("the adapter's configuration has no config")
-    for key, known in _FORM.items():
+    for key, supported in _FORM.items():
         value = config.get(key)
-        if not any(type(value) is type(one) and value == one for one in known):
+        if not any(type(value) is type(one) and value == one for one in supported):
             raise BundleFormatError(
-                f"an adapter whose {key} is {value!r:.40}; this SDK runs {known[0]!r}"
+                f"an adapter whose {key} is {value!r:.40}; this SDK runs {supported[0]!r}"
             )
     return dict(read)
 

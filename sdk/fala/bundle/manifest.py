@@ -1,7 +1,8 @@
-"""The manifest: what a bundle says of itself."""
+"""The manifest: a bundle's description of itself."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -11,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NoReturn
 
 from fala.bundle import format as layout
-from fala.errors import BundleFormatError, BundleVersionError
+from fala.errors import BundleFilesError, BundleFormatError, BundleVersionError
 from fala.examples import CLASSIFICATION, MATCHING
 
 #: A product's name: a folder's and a file's on any vendor's server.
@@ -23,14 +24,14 @@ MAX_VERSION = 10**15
 #: Characters of the longest name and label that a manifest may have.
 _LONGEST_NAME, _LONGEST_LABEL = 256, 1_024
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-# Control characters, lines and paragraphs that end, and what turns the direction of writing.
+# Control characters, line and paragraph separators; characters that turn the writing's direction.
 _HIDDEN = {"Cc", "Zl", "Zp"}
 _TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a bundle says of itself.
+    """A bundle's description of itself.
 
     Attributes:
         name: The vendor's name of the backbone, for people.
@@ -47,7 +48,7 @@ class Manifest:
             release's ``"product"`` and ``"version"``; an adapter's ``"base"``, the digest of its
             backbone).
         files: SHA-256 of every file but the manifest, by name.
-        format_version: Version of the layout, see ``fala.bundle_format``.
+        format_version: Version of the layout, see ``fala.bundle.format``.
     """
 
     name: str
@@ -74,24 +75,53 @@ class Manifest:
 
     @classmethod
     def from_json(cls, data: bytes) -> Manifest:
-        """Read and check a manifest; fields that this version does not know are ignored.
+        """Read and check a manifest; fields of later versions are ignored.
 
         Raises:
             BundleFormatError: Not JSON, or a field is missing or not what it should be.
-            BundleVersionError: A format version that this SDK does not know.
+            BundleVersionError: A format version that this SDK does not read.
         """
         raw = _parse(data)
         version = raw.get("format_version")
-        known_versions = range(layout.FIRST_VERSION, layout.FORMAT_VERSION + 1)
-        if type(version) is not int or version not in known_versions:
+        versions = range(layout.FIRST_VERSION, layout.FORMAT_VERSION + 1)
+        if type(version) is not int or version not in versions:
             raise BundleVersionError(
                 f"format version {version!r:.40}; this SDK reads versions {layout.FIRST_VERSION} "
                 f"to {layout.FORMAT_VERSION}: update fala, or export the bundle for one of these"
             )
         if problems := _problems(raw):
             raise BundleFormatError(f"the manifest cannot be read: {'; '.join(problems)}")
-        known = {entry.name: raw[entry.name] for entry in fields(cls) if entry.name in raw}
-        return cls(**{**known, "labels": tuple(raw["labels"])})
+        values = {entry.name: raw[entry.name] for entry in fields(cls) if entry.name in raw}
+        return cls(**{**values, "labels": tuple(raw["labels"])})
+
+    def check_files(self, present: set[str]) -> None:
+        """Check that an archive has the manifest's files, and a kind's files are among them.
+
+        Args:
+            present: The archive's files, without the manifest.
+
+        Raises:
+            BundleFilesError: One is missing or too many.
+            BundleFormatError: There are files that the manifest's version does not have.
+        """
+        required = set(self.files) | set(layout.BACKBONE_FILES[self.kind])
+        if self.task is not None:
+            required |= {layout.HEAD_WEIGHT, layout.HEAD_BIAS}
+        if any(name.startswith(layout.LEXICAL) for name in self.files):
+            if self.format_version < layout.FORMAT_VERSION:  # an older SDK would ignore them
+                raise BundleFormatError(
+                    f"a lexical view in a bundle of format version {self.format_version}"
+                )
+            required |= set(layout.LEXICAL_FILES)
+        if missing := required - present:
+            raise BundleFilesError(f"missing from the archive: {', '.join(sorted(missing))}")
+        if extra := present - set(self.files):
+            raise BundleFilesError(f"not in the manifest: {', '.join(sorted(extra))}")
+
+    def digest_over(self, parts: list[str], *folders: str) -> str:
+        """SHA-256 over some texts and the digests of the files of some folders."""
+        chosen = {name: digest for name, digest in self.files.items() if name.startswith(folders)}
+        return hashlib.sha256(json.dumps([parts, chosen], sort_keys=True).encode()).hexdigest()
 
     @property
     def pad_id(self) -> int:
@@ -100,15 +130,15 @@ class Manifest:
 
     @property
     def product(self) -> str | None:
-        """Whose releases' versions this one's is compared with; None where the vendor says none."""
-        named = self.details.get("product")
-        return None if named is None else str(named)
+        """The product whose releases the version counts; None where the vendor names none."""
+        product = self.details.get("product")
+        return None if product is None else str(product)
 
     @property
     def version(self) -> int | None:
-        """Counts a product's releases; None where the vendor counts none."""
-        counted = self.details.get("version")
-        return None if counted is None else int(counted)
+        """The release's number among the product's; None where the vendor does not count."""
+        version = self.details.get("version")
+        return None if version is None else int(version)
 
 
 def _parse(data: bytes) -> dict[str, Any]:
@@ -155,8 +185,8 @@ def _small(text: str) -> int:
 def _problems(raw: Mapping[str, Any]) -> list[str]:
     task, labels, files, details = (raw.get(key) for key in ("task", "labels", "files", "details"))
     max_length = raw.get("max_length")
-    told = details if isinstance(details, dict) else {}
-    pad_id, product, counted = told.get("pad_id", 0), told.get("product"), told.get("version")
+    noted = details if isinstance(details, dict) else {}
+    pad_id, product, version = noted.get("pad_id", 0), noted.get("product"), noted.get("version")
     checks = [
         (f"name is not a text of up to {_LONGEST_NAME} printable characters",
          _printable(raw.get("name"))),
@@ -177,14 +207,14 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
          not isinstance(labels, list) or len(labels) <= layout.MAX_LABELS),
         ("labels and task do not go together", bool(labels) == (task is not None)),
         ("details are not an object", isinstance(details, dict)),
-        ("the scales are not a list of numbers from 0 to 10000", _scales(details)),
+        ("the scales are not a list of numbers from 0 to 10000", _scales(noted.get("scales", []))),
         ("the padding token's id is not a whole number", _whole(pad_id, 0, 2**31 - 1)),
         ("the product is not a name of a-z, 0-9, - and _",
          product is None or (isinstance(product, str) and bool(PRODUCT.fullmatch(product)))),
         (f"the release's version is not a whole number from 1 to {MAX_VERSION}",
-         counted is None or _whole(counted, 1, MAX_VERSION)),
+         version is None or _whole(version, 1, MAX_VERSION)),
         ("an adapter's base is no digest, or it has no head",
-         raw.get("kind") != layout.ADAPTER or (task is not None and _digest(told.get("base")))),
+         raw.get("kind") != layout.ADAPTER or (task is not None and _digest(noted.get("base")))),
         ("files are not an object of texts",
          isinstance(files, dict) and _texts(list(files.values()))
          and all(_printable(name) for name in files)),
@@ -210,11 +240,10 @@ def _digest(value: object) -> bool:
     return isinstance(value, str) and bool(_DIGEST.fullmatch(value))
 
 
-def _scales(details: object) -> bool:
-    told = details.get("scales", []) if isinstance(details, dict) else []
-    return isinstance(told, list) and all(
+def _scales(scales: object) -> bool:
+    return isinstance(scales, list) and all(
         isinstance(one, int | float) and not isinstance(one, bool) and 0 <= one <= 10_000
-        for one in told
+        for one in scales
     )
 
 

@@ -12,37 +12,33 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.audit.model import check_onnx
-from fala.backbones import Backbone
+from fala.audit.model import Model, audit_model, check_onnx
+from fala.audit.tokenizer import audit_tokenizer
+from fala.backbones import Backbone, OnnxEncoder, WordVectors
 from fala.backbones.allocator import give_back
 from fala.backbones.state import EncoderState, provenance
 from fala.bundle import format as layout
-from fala.bundle.adapter import check_base, read_state, state_digest
-from fala.bundle.archive import read_file, read_index
-from fala.bundle.checks import check_digest, check_file_list, digest_of, digest_over, read_verified
-from fala.bundle.encoder import examine
+from fala.bundle.adapter import read_state, state_digest
+from fala.bundle.archive import Entry, digest_of, read_entry, read_file, read_index
+from fala.bundle.arrays import read_array
+from fala.bundle.lexical import read_lexical
 from fala.bundle.manifest import Manifest
-from fala.bundle.parts import (
-    base_of,
-    check_scales,
-    load_backbone,
-    load_bridges,
-    load_head,
-    load_prior,
-    load_prompts,
-    scales_of,
-)
+from fala.bundle.prompts import prompt_state, read_prompts
 from fala.errors import (
     BundleDigestError,
     BundleError,
     BundleFilesError,
     BundleFormatError,
+    BundleMismatchError,
+    DimensionError,
     safe_line,
 )
+from fala.examples import MATCHING
 from fala.files import path_of
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
@@ -53,12 +49,12 @@ class Bundle:
     """An opened and verified bundle.
 
     Use ``Bundle.open``. The object holds no file open and no weights; ``backbone`` and ``head``
-    read theirs, verified again, when called. One that was opened to be held has all of its
+    read theirs, verified again, when called. A bundle that is opened with ``hold`` has all of its
     verified bytes in memory, and reads nothing again.
 
     Attributes:
         path: The bundle's file.
-        manifest: What it says of itself.
+        manifest: Its manifest.
     """
 
     def __init__(
@@ -67,6 +63,7 @@ class Bundle:
         self.path = path
         self.manifest = manifest
         self._held: Mapping[str, bytes] = {} if held is None else held
+        self._audited: Model | None = None
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, hold: bool = False) -> Bundle:
@@ -75,12 +72,12 @@ class Bundle:
         Args:
             path: The bundle's file.
             hold: Keep the verified bytes in memory, for a bundle that is loaded and installed at
-                once: it is read and hashed one time, and what happens to the file afterwards does
-                not matter.
+                once: it is read and hashed one time, and later changes of the file do not matter.
 
         Raises:
-            BundleFormatError: Not a bundle, or a manifest that cannot be read.
-            BundleVersionError: A format version that this SDK does not know.
+            BundleFormatError: Not a bundle, a manifest that cannot be read, or an ONNX model that
+                cannot, or that holds what no encoder needs.
+            BundleVersionError: A format version that this SDK does not read.
             BundleFilesError: A missing, extra or duplicate file, or an unsafe path.
             BundleDigestError: A file's bytes are not those that the vendor packed.
             ExternalDataError: The ONNX model keeps weights outside its file.
@@ -89,44 +86,54 @@ class Bundle:
             DataError: ``path`` is none.
         """
         file = path_of(path, "path")
-        with blaming(file):
+        with named_errors(file):
             return cls.verified(file, hold=hold)
 
     @classmethod
     def verified(cls, path: Path, *, hold: bool = False) -> Bundle:
-        """A bundle whose errors do not name it yet; see ``open``."""
+        """As ``open``, but errors do not name the bundle."""
         mode = path.stat().st_mode
         if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode):
             raise BundleFormatError("not a bundle: not a file")  # opening it might wait for ever
         with path.open("rb") as stream:
             index = read_index(stream)
-            if layout.MANIFEST not in index:
-                raise BundleFormatError(f"not a bundle: it has no {layout.MANIFEST}")
-            if index[layout.MANIFEST].size > layout.MAX_MANIFEST_BYTES:
-                raise BundleFormatError("the manifest is larger than any real one")
-            packed = read_file(stream, layout.MANIFEST, index[layout.MANIFEST])
+            packed = read_manifest(stream, index)
             manifest = Manifest.from_json(packed)
-            check_file_list(set(index) - {layout.MANIFEST}, manifest)
-            # What is looked into is the bytes whose digest was taken. A backbone that nobody
-            # looks into yet is too large to be kept for nothing.
-            kept: dict[str, bytes] = {}
+            manifest.check_files(set(index) - {layout.MANIFEST})
+            # A file is parsed from the bytes that were hashed. A backbone that is not parsed now
+            # is too large to be kept.
+            kept: dict[str, bytes] = {}  # in the archive's order, in which it may be written again
             for name, entry in index.items():
                 if name == layout.MANIFEST:
                     kept[name] = packed
-                elif hold or name == layout.ONNX_MODEL or not name.startswith(layout.BACKBONE):
-                    kept[name] = read_verified(stream, name, entry, manifest)
+                    continue
+                if hold or name == layout.ONNX_MODEL or not name.startswith(layout.BACKBONE):
+                    kept[name] = read_entry(stream, entry)
+                    digest = hashlib.sha256(kept[name]).hexdigest()
                 else:
-                    check_digest(name, digest_of(stream, entry), manifest)
+                    digest = digest_of(stream, entry)
+                _check_digest(name, digest, manifest)
         bundle = cls(path, manifest, kept)
-        if manifest.kind == layout.ONNX:
-            check_onnx(kept[layout.ONNX_MODEL])
-        check_scales(manifest, load_head(manifest, bundle._read))
-        if bundle.base is not None:
-            read_state(manifest, bundle._read)
-        load_bridges(manifest, bundle._read)
-        load_prior(manifest, bundle._read)
-        load_prompts(manifest, bundle._read)
+        bundle._check_parts()
         return bundle if hold else cls(path, manifest)
+
+    def _check_parts(self) -> None:
+        """Load everything but the backbone, whose ONNX file is only read."""
+        if self.manifest.kind == layout.ONNX:
+            check_onnx(self._read(layout.ONNX_MODEL))
+        head = self._head()
+        if head is not None and self.scales is not None:
+            expected = len(head.parts) + (head.lexical is not None) + 1
+            if len(self.scales) != expected:
+                raise BundleFormatError(
+                    f"{len(self.scales)} scales for a head whose fit has {expected}; choose them "
+                    "anew with fala-export prior"
+                )
+        if self.base is not None:
+            read_state(self.manifest, self._read)
+        self._bridges()
+        self._prior()
+        self._prompts()
 
     def read(self, name: str) -> bytes:
         """Read one file of the bundle.
@@ -139,11 +146,11 @@ class Bundle:
             BundleFilesError: The bundle has no such file.
             BundleError: The bundle changed otherwise, or is gone.
         """
-        with blaming(self.path):
+        with named_errors(self.path):
             return self._read(name)
 
     def contents(self) -> Mapping[str, bytes]:
-        """The bytes of all files, the manifest among them, as they were verified.
+        """The verified bytes of all files, the manifest included.
 
         Raises:
             BundleDigestError: The file changed since the bundle was opened; never of one held.
@@ -151,7 +158,7 @@ class Bundle:
         """
         if self._held:
             return self._held
-        with blaming(self.path):
+        with named_errors(self.path):
             again = self.verified(self.path, hold=True)
             if again != self:
                 raise BundleDigestError("the file changed since it was opened")
@@ -166,20 +173,25 @@ class Bundle:
             BundleMismatchError: It is an adapter, and has none.
             BundleError: The bundle changed since it was opened, or is gone.
         """
-        with blaming(self.path):
-            backbone = load_backbone(self.manifest, self._read)
+        with named_errors(self.path):
+            backbone = self._backbone()
+            if backbone.dimension != self.manifest.dimension:
+                raise DimensionError(
+                    f"the backbone's embeddings have {backbone.dimension} dimensions, "
+                    f"the manifest says {self.manifest.dimension}"
+                )
         give_back()
         return backbone
 
     def state(self) -> EncoderState:
-        """What an adapter feeds to its backbone.
+        """The adapter's weights, as a backbone takes them.
 
         Raises:
             BundleMismatchError: The bundle is no adapter.
             BundleFormatError: A file cannot be read, or does not fit the others.
             BundleError: The bundle changed since it was opened, or is gone.
         """
-        with blaming(self.path):
+        with named_errors(self.path):
             state = read_state(self.manifest, self._read)
         give_back()
         return state
@@ -190,11 +202,19 @@ class Bundle:
         Raises:
             BundleMismatchError: It was made for another one, or the bundle is no adapter.
         """
-        with blaming(self.path):
-            check_base(self.base, backbone.backbone_digest, backbone.manifest.name)
+        with named_errors(self.path):
+            if self.base is None:
+                raise BundleMismatchError("no adapter, but a backbone of its own")
+            digest = backbone.backbone_digest
+            if self.base != digest:
+                raise BundleMismatchError(
+                    f"an adapter for the backbone {self.base[:12]}, and that of "
+                    f"{backbone.manifest.name} is {digest[:12]}; ask the vendor for the task's "
+                    "adapter to this one"
+                )
 
     def examine(self) -> None:
-        """Look at the backbone's files without loading them.
+        """Audit the backbone's files without loading them.
 
         Raises:
             BundleFormatError: They are not what they should be, or would cost more than any
@@ -202,8 +222,8 @@ class Bundle:
             BundleError: The bundle changed since it was opened, or is gone.
         """
         if self.manifest.kind in (layout.ONNX, layout.ORT):
-            with blaming(self.path):
-                examine(self.manifest, self._read)
+            with named_errors(self.path):
+                self._audit()
 
     def head(self) -> Head | None:
         """Load the vendor's head, or None where the bundle is a backbone only.
@@ -213,8 +233,8 @@ class Bundle:
             BundleFormatError: An array cannot be read, or does not fit the labels.
             BundleError: The bundle changed since it was opened, or is gone.
         """
-        with blaming(self.path):
-            return load_head(self.manifest, self._read)
+        with named_errors(self.path):
+            return self._head()
 
     def bridges(self) -> dict[str, Bridge]:
         """The bridges from earlier backbones, by those backbones' digests.
@@ -224,19 +244,19 @@ class Bundle:
             DimensionError: A bridge does not lead to embeddings of this backbone's dimension.
             BundleError: The bundle changed since it was opened, or is gone.
         """
-        with blaming(self.path):
-            return load_bridges(self.manifest, self._read)
+        with named_errors(self.path):
+            return self._bridges()
 
     def prior(self) -> PopulationPrior | None:
-        """The population prior of the head, or None where the vendor gave none.
+        """The population prior of the head, or None where the release has none.
 
         Raises:
             BundleFormatError: An array cannot be read, or does not fit the others.
             DimensionError: It is made for embeddings of another dimension.
             BundleError: The bundle changed since it was opened, or is gone.
         """
-        with blaming(self.path):
-            return load_prior(self.manifest, self._read)
+        with named_errors(self.path):
+            return self._prior()
 
     def prompts(self) -> NDArray[np.float16] | None:
         """The vendor's writers' prompts, or None where the release has none.
@@ -250,13 +270,43 @@ class Bundle:
             DimensionError: They are made for a backbone of another dimension.
             BundleError: The bundle changed since it was opened, or is gone.
         """
-        with blaming(self.path):
-            return load_prompts(self.manifest, self._read)
+        with named_errors(self.path):
+            return self._prompts()
 
     @property
     def digest(self) -> str:
         """SHA-256 of the manifest, and so of all that it lists."""
         return hashlib.sha256(self.manifest.to_json()).hexdigest()
+
+    @property
+    def base(self) -> str | None:
+        """The digest of the backbone that an adapter was made for; None of other bundles."""
+        adapter = self.manifest.kind == layout.ADAPTER
+        return str(self.manifest.details["base"]) if adapter else None
+
+    @property
+    def scales(self) -> tuple[float, ...] | None:
+        """The scales of the fit's blocks, as public annotators chose them; None without any."""
+        scales = self.manifest.details.get("scales")
+        return tuple(map(float, scales)) if isinstance(scales, list) and scales else None
+
+    @property
+    def backbone_digest(self) -> str:
+        """SHA-256 over the backbone's files and how they are read; the embeddings' provenance.
+
+        Of an adapter it is that of its base when the adapter is fed to it.
+        """
+        manifest = self.manifest
+        if self.base is not None:
+            return provenance(self.base, EncoderState({}, state_digest(manifest)))
+        parts = [manifest.kind, str(manifest.max_length), str(manifest.details.get("pad_id"))]
+        return manifest.digest_over(parts, layout.BACKBONE)
+
+    @property
+    def head_digest(self) -> str:
+        """SHA-256 over the files of the head and its lexical view, its task and labels."""
+        parts = [str(self.manifest.task), *self.manifest.labels]
+        return self.manifest.digest_over(parts, "head/", layout.LEXICAL)
 
     def __eq__(self, other: object) -> bool:
         """Whether it is the same release, wherever it lies."""
@@ -271,33 +321,7 @@ class Bundle:
         kind = kind if self.base is None else f"adapter for {self.base[:12]}"
         return f"<Bundle {manifest.name}: {kind}, {manifest.dimension} dimensions, {self.path}>"
 
-    @property
-    def scales(self) -> tuple[float, ...] | None:
-        """The scales of the fit's blocks that public annotators chose; None where none are told."""
-        return scales_of(self.manifest)
-
-    @property
-    def base(self) -> str | None:
-        """The digest of the backbone that an adapter was made for; None of other bundles."""
-        return base_of(self.manifest)
-
-    @property
-    def backbone_digest(self) -> str:
-        """SHA-256 over the backbone's files and how they are read; the embeddings' provenance.
-
-        Of an adapter it is that of its base when the adapter is fed to it.
-        """
-        manifest = self.manifest
-        if self.base is not None:
-            return provenance(self.base, EncoderState({}, state_digest(manifest)))
-        parts = [manifest.kind, str(manifest.max_length), str(manifest.details.get("pad_id"))]
-        return digest_over(parts, manifest.files, "backbone/")
-
-    @property
-    def head_digest(self) -> str:
-        """SHA-256 over the files of the head and its lexical view, its task and labels."""
-        parts = [str(self.manifest.task), *self.manifest.labels]
-        return digest_over(parts, self.manifest.files, "head/", layout.LEXICAL)
+    # What follows raises errors that do not name the bundle.
 
     def _read(self, name: str) -> bytes:
         if not isinstance(name, str) or name not in self.manifest.files:
@@ -308,11 +332,141 @@ class Bundle:
             index = read_index(stream)
             if name not in index:
                 raise BundleDigestError(f"{name} is not in the archive any more")
-            return read_verified(stream, name, index[name], self.manifest)
+            data = read_entry(stream, index[name])
+        _check_digest(name, hashlib.sha256(data).hexdigest(), self.manifest)
+        return data
+
+    def _array(self, name: str) -> NDArray[Any]:
+        try:
+            return read_array(self._read(name))
+        except BundleFormatError as error:
+            raise BundleFormatError(f"{name}: {error}") from error
+
+    def _floats(self, name: str) -> NDArray[np.float32]:
+        # What does not fit float32 becomes infinite, which bridge and prior refuse.
+        with np.errstate(over="ignore"):
+            return self._array(name).astype(np.float32)
+
+    def _audit(self) -> Model:
+        """Audit the model and the tokenizer, once for each object."""
+        if self._audited is None:
+            manifest = self.manifest
+            ort = manifest.kind == layout.ORT
+            model = self._read(layout.ORT_MODEL if ort else layout.ONNX_MODEL)
+            audited = audit_model(model, manifest.max_length, ort_format=ort)
+            audit_tokenizer(self._read(layout.TOKENIZER), audited.rows, manifest.pad_id)
+            self._audited = audited
+        return self._audited
+
+    def _backbone(self) -> Backbone:
+        manifest = self.manifest
+        if self.base is not None:
+            raise BundleMismatchError(
+                f"an adapter, which has no backbone of its own; it is for {self.base[:12]}"
+            )
+        if manifest.kind in (layout.ONNX, layout.ORT):
+            ort = manifest.kind == layout.ORT
+            encoder = OnnxEncoder(
+                self._read(layout.ORT_MODEL if ort else layout.ONNX_MODEL),
+                self._read(layout.TOKENIZER),
+                ort_format=ort,
+                max_length=self._audit().tokens,
+                pad_id=manifest.pad_id,
+            )
+            if (prompts := self._prompts()) is not None:
+                encoder.check_state(prompt_state(prompts[0]))
+            return encoder
+        words = self._read(layout.VOCABULARY)
+        if words.count(b"\n") > layout.MAX_WORDS:
+            raise BundleFormatError(f"a vocabulary of more than {layout.MAX_WORDS} words")
+        try:
+            vocabulary = words.decode().removesuffix("\n").split("\n")
+        except UnicodeDecodeError as error:
+            raise BundleFormatError("the vocabulary is not UTF-8") from error
+        scales = self._array(layout.SCALES) if layout.SCALES in manifest.files else None
+        return WordVectors(vocabulary, self._array(layout.VECTORS), scales)
+
+    def _head(self) -> Head | None:
+        manifest = self.manifest
+        if manifest.task is None:
+            return None
+        weight, lexical = self._array(layout.HEAD_WEIGHT), None
+        if layout.LEXICAL_WEIGHT in manifest.files:
+            lexical = read_lexical(*(self._array(name) for name in layout.LEXICAL_FILES))
+        wide = weight.ndim == 2 and weight.shape[1] == 2 * manifest.dimension
+        head = Head(
+            task=manifest.task,
+            labels=manifest.labels,
+            weight=weight,
+            bias=self._array(layout.HEAD_BIAS),
+            query=self._array(layout.HEAD_QUERY) if layout.HEAD_QUERY in manifest.files else None,
+            lexical=lexical,
+            dimension=manifest.dimension if wide and manifest.task == MATCHING else None,
+        )
+        if head.dimension != manifest.dimension:
+            raise DimensionError(
+                f"the head takes embeddings of {head.dimension} dimensions, the backbone's have "
+                f"{manifest.dimension}"
+            )
+        return head
+
+    def _bridges(self) -> dict[str, Bridge]:
+        bridges: dict[str, Bridge] = {}
+        for name in self.manifest.files:
+            folder, _, file = name.rpartition("/")
+            if name.startswith(layout.BRIDGES) and file == layout.BRIDGE_FILES[0]:
+                source = folder.removeprefix(layout.BRIDGES)
+                arrays = [self._floats(f"{folder}/{part}") for part in layout.BRIDGE_FILES]
+                bridges[source] = bridge = Bridge(source, *arrays)
+                if len(bridge.offset) != self.manifest.dimension:
+                    raise DimensionError(
+                        f"the bridge {source[:12]} leads to {len(bridge.offset)} dimensions, "
+                        f"the backbone has {self.manifest.dimension}"
+                    )
+        return bridges
+
+    def _prior(self) -> PopulationPrior | None:
+        manifest = self.manifest
+        if layout.PRIOR_MEAN not in manifest.files:
+            return None
+        names = (layout.PRIOR_MEAN, layout.PRIOR_VARIANCE, layout.PRIOR_FACTORS)
+        prior = PopulationPrior(*(self._floats(name) for name in names))
+        if prior.dimension != manifest.dimension or len(manifest.labels) != 2:
+            raise DimensionError(
+                f"the prior is for a head of two labels on {prior.dimension} dimensions; the "
+                f"bundle has {len(manifest.labels)} labels on {manifest.dimension}"
+            )
+        return prior
+
+    def _prompts(self) -> NDArray[np.float16] | None:
+        if layout.PROMPT_PREFIXES not in self.manifest.files:
+            return None
+        try:
+            return read_prompts(self._read(layout.PROMPT_PREFIXES), self.manifest)
+        except BundleFormatError as error:
+            raise BundleFormatError(f"{layout.PROMPT_PREFIXES}: {error}") from error
+
+
+def read_manifest(stream: BinaryIO, index: Mapping[str, Entry]) -> bytes:
+    """The manifest's bytes as they were packed.
+
+    Args:
+        stream: The bundle's archive.
+        index: Its entries.
+
+    Raises:
+        BundleFormatError: There is none, or it is larger than any real one.
+        BundleDigestError: Its content is not what was packed, by the zip's own checksum.
+    """
+    if layout.MANIFEST not in index:
+        raise BundleFormatError(f"not a bundle: it has no {layout.MANIFEST}")
+    if index[layout.MANIFEST].size > layout.MAX_MANIFEST_BYTES:
+        raise BundleFormatError("the manifest is larger than any real one")
+    return read_file(stream, layout.MANIFEST, index[layout.MANIFEST])
 
 
 @contextmanager
-def blaming(path: str | os.PathLike[str]) -> Iterator[None]:
+def named_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Name the bundle in every error that reading it raises."""
     try:
         yield
@@ -324,3 +478,10 @@ def blaming(path: str | os.PathLike[str]) -> Iterator[None]:
         raise BundleError(
             f"{os.fspath(path)}: cannot be read: {error.strerror or error}"
         ) from error
+
+
+def _check_digest(name: str, digest: str, manifest: Manifest) -> None:
+    if digest != manifest.files[name]:
+        raise BundleDigestError(
+            f"{name} is not what the vendor packed (SHA-256 differs); download the bundle again"
+        )

@@ -13,11 +13,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fala.bundle import format as layout
-from fala.bundle.archive import read_file, read_index
-from fala.bundle.reading import blaming
+from fala.bundle.archive import read_index
+from fala.bundle.reading import named_errors, read_manifest
 from fala.errors import (
-    BundleFormatError,
     BundleSignatureError,
     DataError,
     MissingExtraError,
@@ -39,23 +37,18 @@ _SIGNATURE_BYTES = 64
 # A key or a signature is a few hundred bytes.
 _MAX_FILE_BYTES = 1 << 14
 _PEM = b"-----BEGIN"
-# A signature of a release can be taken for one of nothing else that the same key ever signs.
+# No signature of anything else by the same key can be taken for one of a release.
 _CONTEXT = b"fala release, signed manifest, format 1\n"
 
 
 def packed_manifest(path: str | os.PathLike[str]) -> bytes:
-    """A bundle's manifest as it was packed; nothing else of the bundle is looked into.
+    """A bundle's manifest as it was packed; nothing else of the bundle is parsed.
 
     Raises:
         BundleError: The file is missing, or its archive cannot be read.
     """
-    with blaming(path), Path(path).open("rb") as stream:
-        index = read_index(stream)
-        if layout.MANIFEST not in index:
-            raise BundleFormatError(f"not a bundle: it has no {layout.MANIFEST}")
-        if index[layout.MANIFEST].size > layout.MAX_MANIFEST_BYTES:
-            raise BundleFormatError("the manifest is larger than any real one")
-        return read_file(stream, layout.MANIFEST, index[layout.MANIFEST])
+    with named_errors(path), Path(path).open("rb") as stream:
+        return read_manifest(stream, read_index(stream))
 
 
 def message_of(manifest: bytes) -> bytes:
@@ -94,11 +87,11 @@ def check_signature(path: str | os.PathLike[str], trust: Trust) -> bytes:
     manifest = packed_manifest(path)
     from cryptography.exceptions import InvalidSignature
 
-    with blaming(path):
-        by, signature = _read_signature(Path(f"{os.fspath(path)}{SUFFIX}"))
-        if by != key.public_bytes_raw():
+    with named_errors(path):
+        signer, signature = _read_signature(Path(f"{os.fspath(path)}{SUFFIX}"))
+        if signer != key.public_bytes_raw():
             raise BundleSignatureError(
-                f"signed by another key ({by.hex()[:16]}...), not by the one that this app trusts "
+                f"signed by another key ({signer.hex()[:16]}...), not by the app's trusted one "
                 f"({key.public_bytes_raw().hex()[:16]}...)"
             )
         try:
@@ -174,9 +167,9 @@ def _read_signature(path: Path) -> tuple[bytes, bytes]:
                 f"{path.name} is of format {content['format']!r:.40}; this SDK reads {_FORMAT}: "
                 "update fala"
             )
-        by, signature = bytes.fromhex(content["key"]), bytes.fromhex(content["signature"])
+        signer, signature = bytes.fromhex(content["key"]), bytes.fromhex(content["signature"])
     except (TypeError, KeyError, ValueError) as error:
         raise BundleSignatureError(f"{path.name} is no signature: {error!r:.80}") from error
-    if len(by) != _KEY_BYTES or len(signature) != _SIGNATURE_BYTES:
+    if len(signer) != _KEY_BYTES or len(signature) != _SIGNATURE_BYTES:
         raise BundleSignatureError(f"{path.name} is no signature: its parts have other lengths")
-    return by, signature
+    return signer, signature

@@ -18,7 +18,7 @@ from fala.bundle.arrays import array_bytes, read_array
 from fala.bundle.lexical import lexical_files
 from fala.bundle.manifest import Manifest
 from fala.bundle.prompts import prompt_bytes
-from fala.bundle.reading import Bundle, blaming
+from fala.bundle.reading import Bundle, named_errors
 from fala.errors import DataError, shown
 from fala.files import path_of, write_atomically
 from fala.model.bridge import Bridge
@@ -39,7 +39,7 @@ def write_bundle(
     Args:
         path: Where to write; replaced if it exists.
         manifest: What the bundle is; its ``files`` and ``format_version`` are filled in.
-        files: Content by name (names in ``fala.bundle_format``), without the manifest.
+        files: Content by name (names in ``fala.bundle.format``), without the manifest.
         head: The global head that makes it a release; its task, labels and files are filled in.
 
     Returns:
@@ -57,7 +57,7 @@ def write_bundle(
     for name, data in files.items():
         if not isinstance(name, str) or not isinstance(data, bytes):
             raise DataError(f"files are bytes by name, not {shown(data)} by {shown(name)}")
-        with blaming(target):
+        with named_errors(target):
             check_name(name)
     if head is not None:
         _check(head, Head, "head")
@@ -65,7 +65,7 @@ def write_bundle(
         files = {**files, **_head_files(head)}
     files = dict(sorted(files.items()))
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    with blaming(path):
+    with named_errors(path):
         version = _version(files, manifest.dimension)
         manifest = replace(manifest, files=digests, format_version=version)
         written = manifest.to_json()
@@ -73,7 +73,7 @@ def write_bundle(
 
     def write(temporary: Path) -> None:
         write_archive(temporary, {**files, layout.MANIFEST: written})
-        with blaming(path):
+        with named_errors(path):
             Bundle.verified(temporary)
 
     write_atomically(target, write)
