@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -47,6 +48,12 @@ _TYPES = {
     ("tasks", "tried_release"): "text",
     ("tasks", "tried_labels"): "integer",
 }
+#: The header of a store's file: what of it is the same in all of them, by position. See
+#: https://www.sqlite.org/fileformat2.html, section 1.3.
+_HEADER = {0: b"SQLite format 3\0\x10\0\2\2\0\x40\x20\x20", 44: b"\0\0\0\4", 56: b"\0\0\0\1"}
+_PAGE = 4096
+#: Pages that a short file may lack in any case; many more are a damaged count.
+_SHORT = 1000
 _NAME = re.compile(rb"hmac:[0-9a-f]{64}(:[A-Za-z0-9+/=]*)?")
 
 Row = tuple[object, ...]
@@ -109,13 +116,67 @@ def rescue(path: Path, source: sqlite3.Connection | None, codec: Codec) -> Rescu
     copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     rescued = Rescue(Store(Database(path, codec=codec, copy=copy)), copy)
     try:
-        source = sqlite3.connect(":memory:") if source is None else source
-        _Copying(path, source, copy, rescued.problems).run()
+        with _readable(path, source) as readable:
+            _Copying(path, readable, copy, rescued.problems).run()
         _Cleaning(path, codec, rescued).run()
     except BaseException:
         copy.close()
         raise
     return rescued
+
+
+@contextlib.contextmanager
+def _readable(path: Path, source: sqlite3.Connection | None) -> Iterator[sqlite3.Connection]:
+    """A connection to a store; to a copy of the file with its header mended, where that is damaged.
+
+    SQLite reads nothing of a file whose header is damaged, or that is shorter than its header says.
+    """
+    if source is None:
+        with contextlib.closing(sqlite3.connect(":memory:")) as empty:
+            yield empty
+        return
+    mended = path.with_name(f"rebuilt-{path.name}.mended")
+    try:
+        if not _unreadable(source) or not _mend(path, mended):
+            yield source
+            return
+        with contextlib.closing(sqlite3.connect(mended, isolation_level=None)) as copy:
+            yield source if _unreadable(copy) else copy
+    finally:
+        for file in path.parent.glob(f"{mended.name}*"):
+            file.unlink()
+
+
+def _unreadable(source: sqlite3.Connection) -> bool:
+    """Whether SQLite reads nothing of a file, not even its schema."""
+    try:
+        source.execute("SELECT name FROM sqlite_master").fetchall()
+    except sqlite3.OperationalError:  # in use
+        return False
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
+        return True
+    return False
+
+
+def _mend(path: Path, mended: Path) -> bool:
+    """Copy a store's file with a header that fits, and its log; False where that fails."""
+    try:
+        data = bytearray(path.read_bytes())
+        here = -(-len(data) // _PAGE)
+        stated = int.from_bytes(data[28:32], "big")
+        pages = stated if here <= stated <= 2 * here + _SHORT else here
+        data += bytes(pages * _PAGE - len(data))
+        for position, value in _HEADER.items():
+            data[position : position + len(value)] = value
+        data[28:32] = pages.to_bytes(4, "big")
+        mended.touch(mode=0o600)
+        mended.write_bytes(data)
+        log = path.with_name(f"{path.name}-wal")
+        if log.is_file():
+            shutil.copy(log, mended.with_name(f"{mended.name}-wal"))
+    except OSError:
+        return False
+    return True
 
 
 class _Copying:
@@ -278,12 +339,32 @@ class _Cleaning:
         self._db.execute("COMMIT")
 
     def _check_key(self) -> None:
+        """Refuse a key that is not the store's; where its mark is damaged, the texts decide.
+
+        Raises:
+            DeviceError: The key is not the store's.
+        """
         mark = self._rescued.store.settings.key_mark()
-        complete = self._rescued.store.is_complete
-        if complete and (mark is not None or not self._rescued.problems):
-            check_mark(self._path, mark, self._codec)
-        elif not self._codec.encrypted and self._rows("SELECT 1 FROM texts WHERE sealed NOTNULL"):
-            check_mark(self._path, b"", self._codec)
+        if mark is None and self._rescued.problems:
+            (encrypted,) = self._rows("SELECT 2 * count(sealed) > count(*) FROM texts")[0]
+            if encrypted and not self._codec.encrypted:
+                check_mark(self._path, b"", self._codec)
+        elif self._rescued.store.is_complete:
+            try:
+                check_mark(self._path, mark, self._codec)
+            except DeviceError:
+                if mark is None or not self._reads_texts():
+                    raise
+                self._problem("device", "the mark of its key is damaged")
+
+    def _reads_texts(self) -> bool:
+        """Whether some text was written with the codec."""
+        for identity, name, sealed in self._rows("SELECT id, text, sealed FROM texts LIMIT 100"):
+            with contextlib.suppress(ValueError):
+                text_of(self._codec, identity, name, sealed)
+                if (sealed is not None) == self._codec.encrypted:
+                    return True
+        return False
 
     def _clean_types(self) -> None:
         if not self._rows("SELECT 1 FROM device"):
