@@ -21,7 +21,8 @@ import click
 import numpy as np
 
 import fala
-from fala.release import VECTORS, VOCABULARY, WORD_VECTORS, array_bytes
+from fala.release import array_bytes
+from fala.release.layout import VECTORS, VOCABULARY, WORD_VECTORS
 
 _WORDS = 2_000
 _LENGTH = 12

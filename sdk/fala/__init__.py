@@ -49,7 +49,6 @@ from fala.personal.budget import Budget, Progress
 from fala.report import (
     AdapterInfo,
     Correlation,
-    Counts,
     Difference,
     InstantReport,
     LearnReport,
@@ -59,7 +58,7 @@ from fala.report import (
 )
 from fala.selection.representatives import Selection, select
 from fala.slots.repair import RepairReport
-from fala.solver.personal import fit_personal
+from fala.solver.fit import fit_personal
 from fala.store.records import StoredExample
 from fala.updates.limits import UpdateLimits
 
@@ -86,7 +85,6 @@ __all__ = [
     "BundleVersionError",
     "CancelledError",
     "Correlation",
-    "Counts",
     "DataError",
     "Device",
     "DeviceChangedError",

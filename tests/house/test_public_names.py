@@ -19,7 +19,6 @@ def test_the_public_door():
         "BundleVersionError",
         "CancelledError",
         "Correlation",
-        "Counts",
         "DataError",
         "Device",
         "DeviceChangedError",

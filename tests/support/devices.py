@@ -7,10 +7,9 @@ import numpy as np
 from bridged import PROBES
 from fala.bundle.reading import Bundle
 from fala.personal.budget import Budget
-from fala.solver.blocks import blocks_of, personal_of
 from fala.solver.fit import fit
 from fala.solver.judge import judge
-from fala.solver.training import Inputs, TrainingSet
+from fala.solver.training import Inputs, TrainingSet, blocks_of, personal_of
 
 
 def sql(path, statement, *values):

@@ -6,10 +6,8 @@ import scipy.optimize
 from bundles import make_head
 from fala.model.losses import cross_entropy
 from fala.model.prior import PopulationPrior
-from fala.solver.fit import SLOPE_DEVIATION
-from fala.solver.gaussian import LOGIT_WEIGHT
+from fala.solver.gaussian import BIAS_DEVIATION, LOGIT_WEIGHT, SLOPE_DEVIATION
 from fala.solver.training import Block, Inputs, TrainingSet
-from fala.solver.whitened import BIAS_DEVIATION
 from fala.text.sparse_rows import SparseRows
 
 D = 5

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Bundle, BundleFormatError, ExportError, Manifest, write_bundle
-from fala.release import SCALES, VECTORS, VOCABULARY, WORD_VECTORS, array_bytes, read_array
+from fala.release import array_bytes, read_array
+from fala.release.layout import SCALES, VECTORS, VOCABULARY, WORD_VECTORS
 
 PRECISIONS = ("int8", "float16")
 

@@ -354,16 +354,16 @@ def _fit_several(
             for fold, others in parts:
                 if len(others):
                     found = _minimum(rows[others], evidence.take(others))
-                    tried[fold] = rows[fold] @ found.delta.T
-                    steps += found.steps
+                    tried[fold] = rows[fold] @ found.point[:, :-1].T
+                    steps += found.work.steps
             loss = evidence.loss(tried) / n
             if loss < least * (1 - 1e-9):
                 best, least, left_out = lambda_, loss, tried
             elif loss > _ENOUGH * least:
                 break
         found = _minimum(_whitened(inputs, grid[best]), evidence)
-    theta, bias = grid[best] * found.delta[:, :-1], _FREE * found.delta[:, -1]
-    return Fit(theta, bias, best, left_out, least, steps + found.steps)
+    theta, bias = grid[best] * found.point[:, :-2], _FREE * found.point[:, -2]
+    return Fit(theta, bias, best, left_out, least, steps + found.work.steps)
 
 
 def _whitened(inputs: NDArray[np.float64], deviation: float) -> NDArray[np.float64]:

@@ -1,19 +1,17 @@
 """The one fit of the device, as a vendor runs it for public people; see ``fala.solver.fit``."""
 
-from fala.solver.blocks import blocks_of
 from fala.solver.fit import (
     DENSE_SCALE,
     LEXICAL_SCALE,
-    SLOPE_DEVIATION,
     SLOPE_SCALE,
     Fit,
     default_scales,
     fit,
 )
+from fala.solver.gaussian import SLOPE_DEVIATION, whiten
 from fala.solver.judge import Verdict, judge
 from fala.solver.threads import one_blas_thread
-from fala.solver.training import Block, Inputs, TrainingSet
-from fala.solver.whitened import whiten
+from fala.solver.training import Block, Inputs, TrainingSet, blocks_of
 from fala.text.sparse_rows import SparseRows
 
 __all__ = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,8 +24,8 @@ def product(left: Floats, right: Floats) -> Floats:
         return np.asarray(left @ right)
 
 
-class Rows(Protocol):
-    """Rows r_i of p numbers, of n examples."""
+class Products(Protocol):
+    """Products with rows r_i of p numbers, of n examples."""
 
     @property
     def size(self) -> int:
@@ -40,19 +39,20 @@ class Rows(Protocol):
     def gather(self, numbers: Floats) -> Floats:
         """(R' numbers)' for numbers (n, C), shape (C, p)."""
 
+
+class Rows(Products, Protocol):
+    """Rows that have a Gram matrix, and of which some can be taken."""
+
     def gram(self, *, single: bool = False) -> Floats:
         """R R', shape (n, n); in float32 where that is precise enough."""
 
-    def squares(self) -> Floats:
-        """Squared length of every column, shape (p,)."""
+    @property
+    def numbers(self) -> int:
+        """How many stored numbers a product with a vector reads."""
 
     @property
-    def product_flops(self) -> float:
-        """Operations of a product with one vector."""
-
-    @property
-    def gram_flops(self) -> float:
-        """Operations of ``gram``."""
+    def gram_products(self) -> int:
+        """How many products of two numbers ``gram`` adds up."""
 
     def stack(self, other: Self) -> Self:
         """These rows and others of the same columns."""
@@ -94,23 +94,15 @@ class DenseRows:
             return np.asarray(matrix @ matrix.T)
         return product(self.matrix, self.matrix.T)
 
-    def inner(self) -> Floats:
-        """R'R, shape (p, p)."""
-        return product(self.matrix.T, self.matrix)
-
-    def squares(self) -> Floats:
-        """Squared length of every column, shape (p,)."""
-        return np.asarray(np.einsum("np,np->p", self.matrix, self.matrix))
+    @property
+    def numbers(self) -> int:
+        """How many stored numbers a product with a vector reads."""
+        return int(self.matrix.size)
 
     @property
-    def product_flops(self) -> float:
-        """Operations of a product with one vector."""
-        return 2.0 * self.matrix.size
-
-    @property
-    def gram_flops(self) -> float:
-        """Operations of ``gram``."""
-        return 2.0 * len(self) * self.matrix.size
+    def gram_products(self) -> int:
+        """How many products of two numbers ``gram`` adds up."""
+        return len(self) * int(self.matrix.size)
 
     def stack(self, other: DenseRows) -> DenseRows:
         """These rows and others of the same columns."""
@@ -161,24 +153,16 @@ class CentredRows:
         gram *= self.root**2
         return gram
 
-    def squares(self) -> Floats:
-        """Squared length of every column, shape (p,)."""
-        n, rows = len(self), self.rows
-        squared = SparseRows(rows.starts, rows.buckets, rows.values**2, rows.width)
-        ones = np.ones((n, 1))
-        raw = squared.gather(ones)[0] - 2 * self.centre * rows.gather(ones)[0]
-        return np.asarray(np.maximum(raw + n * self.centre**2, 0.0) * self.root**2)
+    @property
+    def numbers(self) -> int:
+        """How many stored numbers a product with a vector reads."""
+        return len(self.rows.values)
 
     @property
-    def product_flops(self) -> float:
-        """Operations of a product with one vector."""
-        return 2.0 * len(self.rows.values)
-
-    @property
-    def gram_flops(self) -> float:
-        """Operations of ``gram``: a number of one row meets those of its own column."""
-        uses = np.bincount(self.rows.buckets, minlength=self.rows.width).astype(np.float64)
-        return float(uses @ uses)
+    def gram_products(self) -> int:
+        """How many products of two numbers ``gram`` adds up: a number meets those of its column."""
+        uses = np.bincount(self.rows.buckets, minlength=self.rows.width)
+        return int(uses @ uses)
 
     def stack(self, other: CentredRows) -> CentredRows:
         """These rows and others of the same columns."""
@@ -251,22 +235,15 @@ class JointRows:
             return None
         return DenseRows(np.hstack([*columns, np.full((len(self), 1), self.bias)]))
 
-    def squares(self) -> Floats:
-        """Squared length of every column, shape (p,)."""
-        parts = [
-            root**2 * part.squares() for part, root in zip(self.parts, self.roots, strict=True)
-        ]
-        return np.concatenate([*parts, [len(self) * self.bias**2]])
+    @property
+    def numbers(self) -> int:
+        """How many stored numbers a product with a vector reads."""
+        return sum(part.numbers for part in self.parts)
 
     @property
-    def product_flops(self) -> float:
-        """Operations of a product with one vector."""
-        return sum(part.product_flops for part in self.parts)
-
-    @property
-    def gram_flops(self) -> float:
-        """Operations of ``gram``."""
-        return sum(part.gram_flops for part in self.parts)
+    def gram_products(self) -> int:
+        """How many products of two numbers ``gram`` adds up."""
+        return sum(part.gram_products for part in self.parts)
 
     def stack(self, other: JointRows) -> JointRows:
         """These rows and others of the same blocks."""
@@ -279,6 +256,29 @@ class JointRows:
         return JointRows(parts, self.roots, self.bias)
 
 
-def scaled(parts: Sequence[Rows], scales: Sequence[float], deviation: float) -> JointRows:
-    """All blocks' rows at some scales, with a bias of some standard deviation."""
-    return JointRows(tuple(parts), tuple(float(np.sqrt(scale)) for scale in scales), deviation)
+@dataclass(frozen=True, eq=False)
+class GramRows:
+    """Rows by their Gram matrix K: delta = R'a, and a point is a, shape (C, n).
+
+    Attributes:
+        gram: K, shape (n, n).
+    """
+
+    gram: Floats
+
+    @property
+    def size(self) -> int:
+        """How many numbers a point has."""
+        return len(self.gram)
+
+    def __len__(self) -> int:
+        return len(self.gram)
+
+    def times(self, point: Floats) -> Floats:
+        """K a', shape (n, C), in the precision of K."""
+        columns = np.ascontiguousarray(point.T).astype(self.gram.dtype, copy=False)
+        return np.asarray(self.gram @ columns, dtype=np.float64)
+
+    def gather(self, numbers: Floats) -> Floats:
+        """The point whose R'a is R' numbers: the numbers, shape (C, n)."""
+        return numbers.T

@@ -3,50 +3,53 @@
     z = sum_k omega_k . x_k + b + a (z_vendor - mean z_vendor),
     (omega, b, a) ~ Normal((w, the vendor's b, 0), S)                                       (1)
 
-Labels count as cross-entropy, old logits as squares where no label speaks. Every block's Gaussian
-is multiplied by a scale of its own, which the vendor's public annotators chose. It is solved over
-as many numbers as there are features or examples, whichever are fewer (primal or dual); where both
-are too many, by conjugate gradients, and a sample of the examples stands in for all where each is
-left out.
+Labels count as cross-entropy, old logits as squares where there is no label. Every block's Gaussian
+is multiplied by a scale, which the vendor's public annotators chose.
 
 Two minima come of it: all of (1), and (1) with omega = w, which asks of the labels no more than how
-far to trust the vendor's logit and where its zero lies (Platt, 1999). What answers lies on the way
-between them (``fala.solver.judge``).
+far to trust the vendor's logit and where its zero lies (Platt, 1999). The active model lies on the
+way between them (``fala.solver.judge``).
 
 With theta = omega / w an isotropic Gaussian is the paper's ridge (equation 1) with a multiple of
 the penalty P = diag(w^2), around theta = 1 instead of 0.
+
+Further examples are added to a fit by Newton's method from its minimum (``State``). Of more than
+``LARGEST`` examples a sample stands for the others: it is fitted alone for the leave-one-out
+logits, and its curvature preconditions the fit to all, and whatever is added later (``resume``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from fala.model.losses import Floats
-from fala.solver.design import JointRows
-from fala.solver.dual import SINGLE, minimize_dual
-from fala.solver.gaussian import Candidate, Gaussian, calibrate, calibration, evidence_of
+from fala.errors import DataError
+from fala.model.heads import Head, PersonalModel, Vectors
+from fala.model.losses import Floats, probabilities
+from fala.model.prior import PopulationPrior
+from fala.solver.design import Rows
+from fala.solver.gaussian import Candidate, Gaussian, calibrate, evidence_of, gaussian_around
 from fala.solver.newton import (
-    Minimum,
+    Evidence,
     Problem,
+    Solve,
+    Work,
+    curvature_of,
     minimize,
-    minimize_iteratively,
-    minimize_several,
-    sketch,
+    minimize_many,
+    over_columns,
+    update,
 )
-from fala.solver.state import ExactState, QuadraticState, State
 from fala.solver.threads import one_blas_thread
-from fala.solver.training import Block, TrainingSet
-from fala.solver.whitened import whiten
+from fala.solver.training import Block, Inputs, TrainingSet, blocks_of, personal_of
 from fala.text.sparse_rows import SparseRows
 
-#: Standard deviation of the slope a before any evidence.
-SLOPE_DEVIATION = 0.5
-#: Scales where a release tells none: of a dense block, of n-grams, and of the slope.
+#: Scales where a release has none: of a dense block, of n-grams, and of the slope.
 DENSE_SCALE, LEXICAL_SCALE, SLOPE_SCALE = 1.0, 3.0, 1.0
-#: Examples that a fit over examples may have.
+#: Examples of which a matrix over the examples may be made.
 LARGEST = 2000
 
 
@@ -56,173 +59,244 @@ class Fit:
 
     Attributes:
         full: The minimum of all of (1).
-        calibrated: The vendor's direction with the user's own slope and bias.
-        vendor: The vendor's own logits on the same examples, shape (n, C).
+        calibrated: The vendor's direction with the user's slope and bias.
+        vendor: The vendor's logits on the same examples, shape (n, C).
+        count: Examples with a label or a target.
         scales: Every block's scale, and the slope's; empty where there was nothing to fit to.
-        steps: Least squares problems that were solved.
-        columns: Columns of each at most.
-        flops: Floating-point operations of the products and factors that it took.
-        state: What one more example is added to; None where it cannot be.
-        point: The minimum in whitened coordinates, shape (C (p + 1),); None where there was nothing
-            to fit to.
+        work: What the full fit took; None where there was nothing to fit to.
+        state: What further examples are added to; None where there are more than ``LARGEST``
+            (see ``resume``), and where features have a basis, which further ones do not.
     """
 
     full: Candidate
     calibrated: Candidate
     vendor: Floats
+    count: int = 0
     scales: tuple[float, ...] = ()
-    steps: int = 0
-    columns: int = 0
-    flops: float = 0.0
+    work: Work | None = None
     state: State | None = None
-    point: Floats | None = None
+
+    @property
+    def steps(self) -> int:
+        """Least squares problems that were solved."""
+        return 0 if self.work is None else self.work.steps
+
+    @property
+    def columns(self) -> int:
+        """Unknowns of each, for every logit."""
+        return 0 if self.work is None else self.work.size + 1
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations of the products and factors that it took."""
+        return 0.0 if self.work is None else self.work.flops
 
     def personal(self, trust: float) -> Candidate:
         """The model that goes this share of the way from the calibrated one to the full fit."""
         return self.calibrated.towards(self.full, trust)
 
 
-def fit(
-    training: TrainingSet, scales: Sequence[float] | None = None, near: Fit | None = None
-) -> Fit:
+def fit(training: TrainingSet, scales: Sequence[float] | None = None) -> Fit:
     """Fit to labels, and to targets where there is no label.
 
     Args:
-        training: The user's examples; there may be none, and then the Gaussian alone answers.
+        training: The user's examples; of none, the result is the Gaussian's mean.
         scales: A scale for every block, and one for the slope; None takes those that serve most
             people.
-        near: A fit to nearly the same examples, where very many begin.
     """
     with one_blas_thread():
-        return _fit(training, scales, None if near is None else near.point)
+        return _fit(training, scales)
 
 
-def _fit(training: TrainingSet, scales: Sequence[float] | None, near: Floats | None) -> Fit:
+def _fit(training: TrainingSet, scales: Sequence[float] | None) -> Fit:
     vendor = training.vendor_logits()
-    used = training.telling
+    used = training.used
     scales = default_scales(training.blocks) if scales is None else scales
-    prior = _around(training, vendor, scales)
-    offset = prior.offset(training, vendor)
-    if not used.any():
-        zeros = np.zeros(len(training.bias))
-        delta = np.zeros((len(zeros), sum(space.size for space in prior.spaces) + 1))
-        same = Candidate(prior.weights, prior.bias, vendor)
-        return Fit(prior.full(delta, zeros, offset), same, vendor)
+    prior = gaussian_around(training, vendor, scales)
     evidence = evidence_of(training, beside_labels=bool(training.labelled.any()))
-    every = Problem(prior.rows(training), prior.own(vendor), offset, evidence)
+    every = prior.problem(training, vendor, evidence)
     chosen = np.flatnonzero(used)
+    if not len(chosen):
+        same = Candidate(prior.weights, prior.bias, vendor)
+        return Fit(prior.full(every.start, every.offset), same, vendor)
     problem = every if used.all() else every.take(chosen)
-    written = _written(problem)
-    found, columns = _minimum(problem, written, near)
-    flops, judging, left_out, solve = found.flops, found, found.left_out, found.solve
-    if len(chosen) > LARGEST and (written is None or len(training.bias) > 1):
+    if len(chosen) > LARGEST and not over_columns(problem.rows):
         sample = np.sort(np.random.default_rng(0).permutation(len(chosen))[:LARGEST])
-        solve = sketch(problem.take(sample), found.z[sample], len(chosen) / len(sample))
-        if written is None:
-            judging, _ = _minimum(problem.take(sample), None)
-            flops += judging.flops
-            left_out = problem.logits(_point(judging))
-            left_out[sample] = judging.left_out
-    plain = calibrate(prior, vendor[used], problem.own, problem.evidence)
-    level = plain.left_out
-    if len(chosen) < len(training):
-        everywhere = every.logits(_point(judging))
-        everywhere[used] = left_out
-        left_out = everywhere
-        level = calibration(prior, vendor, every.own, evidence).logits(_point(plain))
-        level[used] = plain.left_out
-    full = prior.full(found.delta, found.own, left_out)
-    # Further examples have embeddings of their own, not an earlier backbone's coordinates.
-    calibrated = prior.calibrated(plain, level)
-    state: State | None = None
-    if all(getattr(block.inputs, "basis", None) is None for block in training.blocks):
-        point, count = _point(found), len(chosen)
-        if count > LARGEST:
-            state = QuadraticState(prior, problem.evidence, point, solve, calibrated, count)
-        else:
-            state = ExactState(prior, problem, vendor[used], point, solve, count)
+        minimum, judged = minimize_many(problem, sample)
+        left_out = every.logits(judged.point)
+        left_out[chosen[sample]] = judged.left_out
+    else:
+        minimum = minimize(problem)
+        left_out = minimum.left_out
+        if len(chosen) < len(training):
+            left_out = every.logits(minimum.point)
+            left_out[used] = minimum.left_out
+    plain = calibrate(prior, vendor[used], problem.evidence)
+    plain_left_out = prior.calibration(vendor, evidence).logits(plain.point)
+    plain_left_out[used] = plain.left_out
+    state = None
+    has_basis = any(getattr(block.inputs, "basis", None) is not None for block in training.blocks)
+    if len(chosen) <= LARGEST and not has_basis:
+        state = State(prior, problem, vendor[used], minimum.point, minimum.solve, len(chosen))
     return Fit(
-        full, calibrated, vendor, tuple(scales),
-        found.steps + plain.steps, columns, flops + plain.flops, state, _point(found),
+        prior.full(minimum.point, left_out),
+        prior.calibrated(plain.point, plain_left_out),
+        vendor, len(chosen), tuple(scales), minimum.work, state,
     )  # fmt: skip
 
 
-def resume(
-    training: TrainingSet, scales: Sequence[float], fitted: int, further: int
-) -> QuadraticState:
-    """Take further examples into a model that was fitted to many, of which few are read again.
+@dataclass(frozen=True, eq=False)
+class State:
+    """A minimum with what was minimized: further examples move it to the new minimum.
+
+    Attributes:
+        gaussian: The prior.
+        problem: What was minimized.
+        vendor: The vendor's logits of the same examples.
+        point: Its minimum.
+        solve: The inverse of the Hessian at the last fit.
+        fitted: How many examples that fit had.
+        further: How many were added since.
+    """
+
+    gaussian: Gaussian
+    problem: Problem[Rows]
+    vendor: Floats
+    point: Floats
+    solve: Solve
+    fitted: int
+    further: int = 0
+
+    @property
+    def count(self) -> int:
+        """Rows, by whose position an example is replaced; those that no longer count among them."""
+        return len(self.problem.offset)
+
+    def more(self, training: TrainingSet, replaced: Mapping[int, int] | None = None) -> State:
+        """The state with further examples, in the same coordinates.
+
+        Args:
+            training: The further examples; each has a label or a target.
+            replaced: Where an example has a row already, its row, by position in ``training``: that
+                no longer counts.
+        """
+        vendor = training.vendor_logits()
+        new = self.gaussian.problem(training, vendor, evidence_of(training, beside_labels=True))
+        evidence = self.problem.evidence.without([*(replaced or {}).values()])
+        larger = replace(self.problem, evidence=evidence).stack(new)
+        with one_blas_thread():
+            point = update(larger, self.point, self.solve)
+        return replace(
+            self, problem=larger, vendor=np.vstack([self.vendor, vendor]), point=point,
+            further=self.further + len(training),
+        )  # fmt: skip
+
+    def candidates(self) -> tuple[Candidate, Candidate]:
+        """The full model and the calibrated one; their logits are plain ones."""
+        prior, problem = self.gaussian, self.problem
+        with one_blas_thread():
+            plain = calibrate(prior, self.vendor, problem.evidence)
+        full = prior.full(self.point, problem.logits(self.point))
+        return full, prior.calibrated(plain.point, plain.z)
+
+
+def resume(training: TrainingSet, scales: Sequence[float], fitted: int, further: int) -> State:
+    """The state of a model that was fitted to many examples, of which a few are read again.
+
+    Each of them counts once with its label, and for the others with the model's own shares, so that
+    the model is at the minimum.
 
     Args:
-        training: A sample of them. The blocks' weights and the bias are not the vendor's here, but
-            the model's own, from which it moves.
+        training: A sample of the examples. The blocks' weights and the bias are the model's, not
+            the vendor's.
         scales: Those that it was fitted at.
         fitted: How many examples it was fitted to.
         further: How many were added since.
     """
+    blocks = tuple(
+        replace(block, inputs=block.inputs.features())
+        if isinstance(block.inputs, Inputs)
+        else block
+        for block in training.blocks
+    )
+    training = replace(training, blocks=blocks)
     with one_blas_thread():
         z = training.vendor_logits()
-        prior = _around(training, z, [*scales[:-1], 0.0])
-        evidence = evidence_of(training, beside_labels=True)
-        few = Problem(prior.rows(training), prior.own(z), z, evidence)
-        point = np.zeros(len(training.bias) * (few.rows.size + 1))
-        same = Candidate(prior.weights, prior.bias, z)
-        solve = sketch(few, z, (fitted + further) / len(training))
-        return QuadraticState(prior, evidence, point, solve, same, fitted, further)
-
-
-def _around(training: TrainingSet, vendor: Floats, scales: Sequence[float]) -> Gaussian:
-    """The Gaussian around the training set's model, whose logits are given."""
-    spaces, deviations = zip(*(whiten(block) for block in training.blocks), strict=True)
-    # Who knows how people's biases differ has the say; the other blocks only have a habit.
-    told = [
-        deviation
-        for block, deviation in zip(training.blocks, deviations, strict=True)
-        if block.prior is not None
-    ]
-    used = training.telling
-    *of_blocks, of_slope = scales
-    return Gaussian(
-        spaces,
-        tuple(of_blocks),
-        SLOPE_DEVIATION * float(np.sqrt(of_slope)),
-        max(told or deviations),
-        tuple(block.weight.astype(np.float64) for block in training.blocks),
-        training.bias.astype(np.float64),
-        vendor[used].mean(axis=0) if used.any() else np.zeros(len(training.bias)),
-    )
-
-
-def _written(problem: Problem) -> Problem | None:
-    """The problem with its rows written out; None where that is not what is smallest."""
-    rows = problem.rows
-    if not isinstance(rows, JointRows) or rows.size > len(rows):
-        return None
-    written = rows.written()
-    return None if written is None else problem.over(written)
-
-
-def _minimum(
-    problem: Problem, written: Problem | None, near: Floats | None = None
-) -> tuple[Minimum, int]:
-    """The minimum, by whatever is smallest, and over how many numbers."""
-    rows, count = problem.rows, len(problem.offset)
-    if written is not None:
-        return minimize(written), rows.size + 1
-    if count > LARGEST:
-        return minimize_iteratively(problem, near), rows.size + 1
-    several = problem.offset.shape[1] > 1
-    if several:
-        found = minimize_several(problem, rows.gram())
-    else:
-        found = minimize_dual(problem, rows.gram(single=count > SINGLE))
-    return found.costing(rows.gram_flops), count + 1
-
-
-def _point(minimum: Minimum) -> Floats:
-    return np.hstack([minimum.delta, minimum.own[:, None]]).ravel()
+        prior = gaussian_around(training, z, [*scales[:-1], 0.0])
+        labels = evidence_of(training, beside_labels=True)
+        few = prior.problem(training, z, labels)
+        shares = probabilities(z)
+        others = max((fitted + further) / len(training) - 1, 1e-9)
+        expected = Evidence(
+            shares + (shares - labels.labels) / others,
+            others * labels.label_weights,
+            labels.targets,
+            0 * labels.target_weights,
+        )
+        problem = few.stack(replace(few, evidence=expected))
+        solve = curvature_of(few, (1 + others) * labels.curvature(shares))
+        return State(prior, problem, np.vstack([z, z]), problem.start, solve, fitted, further)
 
 
 def default_scales(blocks: Sequence[Block]) -> tuple[float, ...]:
-    """The scales of some blocks, and the slope's, where a release tells none."""
+    """The scales of some blocks, and the slope's, where a release has none."""
     lexical = [isinstance(block.inputs, SparseRows) for block in blocks]
     return (*(LEXICAL_SCALE if words else DENSE_SCALE for words in lexical), SLOPE_SCALE)
+
+
+def fit_personal(
+    head: Head,
+    inputs: Vectors,
+    *,
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    prior: PopulationPrior | None = None,
+    words: SparseRows | None = None,
+) -> PersonalModel:
+    """Fit a personal model to given embeddings, without a device: the one fit of the device.
+
+    Args:
+        head: The vendor's head.
+        inputs: The head's inputs of n examples, shape (n, D); see ``Head.inputs``.
+        logits: Targets, shape (n, C); NaN where there is none. Where an example has a label, too,
+            the label counts.
+        labels: Class shares, shape (n, C), NaN where there is none; see ``Head.label_shares``.
+        prior: How people differ from the head; None takes an isotropic Gaussian around it.
+        words: Their n-grams, where the head has a lexical view; see ``Head.words``.
+
+    Raises:
+        DataError: If there is neither a logit nor a label, a shape does not fit, or a number is
+            not finite.
+    """
+    shape = (len(inputs), len(head.bias))
+    columns = head.weight.shape[1]
+    if inputs.ndim != 2 or inputs.shape[1] != columns:
+        raise DataError(f"inputs of shape (n, {columns}) expected, not {inputs.shape}")
+    if (words is None) != (head.lexical is None):
+        raise DataError(
+            "words go with a head that has a lexical view, and with no other: see Head.words"
+        )
+    if words is not None and len(words) != len(inputs):
+        raise DataError(f"{len(inputs)} inputs, but the words of {len(words)} examples")
+    blocks = blocks_of(head, Inputs(inputs), words, prior)
+    training = TrainingSet(
+        blocks, head.bias, _given(labels, shape, "labels"), _given(logits, shape, "logits")
+    )
+    if not training.used.any():
+        raise DataError("neither an old logit nor a label to fit")
+    personal = fit(training).full
+    return personal_of(head, personal.weights, personal.bias)
+
+
+def _given(values: ArrayLike | None, shape: tuple[int, int], name: str) -> Floats:
+    if values is None:
+        return np.full(shape, np.nan)
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name} are not numbers: {error}") from error
+    if array.shape == shape[:1] and shape[1] == 1:
+        array = array[:, None]
+    if array.shape != shape:
+        raise DataError(f"{name} of shape {shape} expected, not {array.shape}")
+    return array

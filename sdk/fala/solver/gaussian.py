@@ -1,23 +1,206 @@
-"""The Gaussian around a vendor's model, and the models that are made of whitened numbers."""
+"""The prior around a vendor's model, as rows in which it is the identity.
+
+With omega = m + A delta and delta ~ Normal(0, I), a block adds m . x + (A' x) . delta to a logit:
+A' x is a row. The population prior has A = [diag(variance)^1/2, factors']; the isotropic one
+A = v^1/2 I, and is meant at the user's mean input, so that omega alone does not move the mean
+logit. Its v is such that a row's mean square is 1, for embeddings and for n-grams, whatever their
+lengths; the rest is the block's scale.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
 from fala.model.losses import Floats
-from fala.solver.design import DenseRows, JointRows, scaled
+from fala.solver.design import CentredRows, DenseRows, JointRows, Rows
 from fala.solver.newton import Evidence, Minimum, Problem, minimize
-from fala.solver.training import TrainingSet
-from fala.solver.whitened import Whitened
+from fala.solver.training import Block, Features, Inputs, TrainingSet
+from fala.solver.triangles import Triangle
+from fala.text.sparse_rows import SparseRows
 
+#: Standard deviation of the slope a before any evidence.
+SLOPE_DEVIATION = 0.5
+#: Standard deviation of people's bias, without a population prior.
+BIAS_DEVIATION = 1.0
+
+# Share of the mean variance that is added to a covariance that need not have full rank.
+_JITTER = 1e-9
+# Texts whose n-grams differ by less than this are all the same.
+_ALIKE = 1e-9
+# And what is added at least: a bridge that says nothing of a text has a covariance of 0.
+_LEAST = 1e-30
 #: The least multiple of the vendor's own logit, of which labels that say nothing leave no more than
 #: chance does: below 0 the vendor's ranking would be turned round.
 LEAST_SLOPE = 0.1
 #: Weight of an old logit beside labels: the square then curves as the cross-entropy of one label
 #: does at an undecided document (1/4, against the square's 2), so each counts as much as the other.
 LOGIT_WEIGHT = 1 / 8
+
+
+class Whitened(Protocol):
+    """One block of one logit, in coordinates delta."""
+
+    @property
+    def size(self) -> int:
+        """How many coordinates."""
+
+    def rows(self, inputs: Features) -> Rows:
+        """Rows of n examples."""
+
+    def offset(self, inputs: Features) -> Floats:
+        """What the Gaussian's mean adds to the vendor's logits, shape (n,)."""
+
+    def lift(self, delta: Floats) -> tuple[Floats, float]:
+        """(omega - w, its share of b - the vendor's b) of whitened numbers (p,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class WhitenedWords:
+    """N-grams.
+
+    Attributes:
+        centre: The user's mean row, shape (p,).
+        root: Square root of a coordinate's variance.
+    """
+
+    centre: Floats
+    root: float
+
+    @property
+    def size(self) -> int:
+        """How many coordinates."""
+        return len(self.centre)
+
+    def rows(self, inputs: Features) -> CentredRows:
+        """Rows of n examples."""
+        if not isinstance(inputs, SparseRows):
+            raise TypeError("n-grams expected")
+        return CentredRows(inputs, self.centre, self.root)
+
+    def offset(self, inputs: Features) -> Floats:
+        """Nothing: the mean is the vendor's own."""
+        return np.zeros(len(inputs))
+
+    def lift(self, delta: Floats) -> tuple[Floats, float]:
+        """(v - the vendor's v, its share of b - the vendor's b) of whitened numbers (p,)."""
+        weights = self.root * delta
+        return weights, -float(self.centre @ weights)
+
+
+@dataclass(frozen=True, eq=False)
+class WhitenedInputs:
+    """One block of one logit, in coordinates delta.
+
+    Attributes:
+        centre: What is taken from the coordinates, shape (q,).
+        turn: L, lower, of the coordinates' covariance B V B' = L L', shape (q, q): centred
+            coordinates times L are the first rows. None where the coordinates are x: times
+            ``root`` then.
+        root: Square roots of the variances, shape (d,), where the coordinates are x.
+        factors: Further rows [x, 1] @ factors', shape (k, d + 1).
+        mean: The Gaussian's mean of (omega - w, b - the vendor's b), shape (d + 1,).
+        basis: The inputs' basis B, shape (q, d), where they have one.
+    """
+
+    centre: Floats
+    turn: Floats | None
+    root: Floats
+    factors: Floats
+    mean: Floats
+    basis: Floats | None
+
+    @property
+    def size(self) -> int:
+        """How many coordinates."""
+        return len(self.root if self.turn is None else self.turn) + len(self.factors)
+
+    def rows(self, inputs: Features) -> DenseRows:
+        """Rows of n examples."""
+        if not isinstance(inputs, Inputs):
+            raise TypeError("embeddings expected")
+        centred = inputs.coordinates - self.centre
+        first = centred * self.root if self.turn is None else centred @ self.turn
+        if not len(self.factors):
+            return DenseRows(np.asarray(first, dtype=np.float64))
+        return DenseRows(np.hstack([first, self._products(inputs, self.factors)]))
+
+    def offset(self, inputs: Features) -> Floats:
+        """What the Gaussian's mean adds to the vendor's logits, shape (n,)."""
+        if not isinstance(inputs, Inputs) or not self.mean.any():
+            return np.zeros(len(inputs))
+        return self._products(inputs, self.mean[None])[:, 0]
+
+    def lift(self, delta: Floats) -> tuple[Floats, float]:
+        """(omega - w, its share of b - the vendor's b) of whitened numbers (p,)."""
+        count = len(delta) - len(self.factors)
+        part = delta[:count]
+        if self.turn is None or self.basis is None:
+            omega = self.root * part
+            at_centre = float(self.centre @ omega)
+        else:  # B V B' = L L', so L delta are the coordinates' numbers of omega = V B' L'^-1 delta
+            inner = Triangle(self.turn).solve_transposed(part)
+            omega = self.root**2 * (self.basis.T @ inner)
+            at_centre = float(self.centre @ (self.basis @ omega))
+        moved = self.factors.T @ delta[count:] + self.mean
+        return omega + moved[:-1], float(moved[-1]) - at_centre
+
+    def _products(self, inputs: Inputs, numbers: Floats) -> Floats:
+        """[x, 1] times rows of d + 1 numbers (k, d + 1), shape (n, k)."""
+        return inputs.logits(numbers[:, :-1]) + numbers[:, -1]
+
+
+def whiten(block: Block) -> tuple[Whitened, float]:
+    """The maker of a block's rows, the same for all logits, and the bias's standard deviation."""
+    inputs = block.inputs
+    if isinstance(inputs, SparseRows):
+        return _words(inputs), BIAS_DEVIATION
+    basis = None if inputs.basis is None else inputs.basis.astype(np.float64)
+    d = block.weight.shape[1]
+    if block.prior is None:
+        centre = _mean(inputs)
+        length = _length(inputs, centre, basis)
+        variance = np.full(d, 1.0 / length if length > _ALIKE else 1.0)
+        factors, mean, deviation = np.empty((0, d + 1)), np.zeros(d + 1), BIAS_DEVIATION
+    else:
+        prior = block.prior
+        centre = np.zeros(inputs.coordinates.shape[1])
+        variance = prior.variance[:-1].astype(np.float64)
+        factors, mean = prior.factors.astype(np.float64), prior.mean.astype(np.float64)
+        deviation = float(np.sqrt(prior.variance[-1]))
+    root = np.sqrt(variance)
+    turn = None
+    if basis is not None:
+        inner = (basis * variance) @ basis.T
+        inner.flat[:: len(inner) + 1] += max(_JITTER * np.trace(inner) / len(inner), _LEAST)
+        turn = np.linalg.cholesky(inner)
+    return WhitenedInputs(centre, turn, root, factors, mean, basis), deviation
+
+
+def _mean(inputs: Inputs) -> Floats:
+    if not len(inputs.coordinates):
+        return np.zeros(inputs.coordinates.shape[1])
+    return np.asarray(inputs.coordinates.mean(axis=0, dtype=np.float64))
+
+
+def _words(rows: SparseRows) -> WhitenedWords:
+    centre = rows.mean()
+    square = float(rows.squared_lengths().mean() - centre @ centre) if len(rows) else 0.0
+    return WhitenedWords(centre, 1.0 / np.sqrt(square) if square > _ALIKE else 1.0)
+
+
+def _length(inputs: Inputs, centre: Floats, basis: Floats | None) -> float:
+    """Mean squared length of the centred features, with what a bridge does not show of them."""
+    centred = inputs.coordinates - centre
+    if basis is not None:
+        # |x|^2 = c B B' c without x itself.
+        length = float(np.einsum("ij,jk,ik->", centred, basis @ basis.T, centred, optimize=True))
+    else:
+        length = float(np.einsum("ij,ij->", centred, centred, dtype=np.float64))
+    return length / max(len(centred), 1) + inputs.unseen
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,44 +250,48 @@ class Gaussian:
     bias: Floats
     level: Floats
 
-    def rows(self, training: TrainingSet) -> JointRows:
-        """All blocks' rows."""
-        parts = [
-            space.rows(block.inputs)
-            for space, block in zip(self.spaces, training.blocks, strict=True)
-        ]
-        return scaled(parts, self.scales, self.deviation)
-
-    def offset(self, training: TrainingSet, vendor: Floats) -> Floats:
-        """Logits where all numbers are 0, of the vendor's own, shape (n, C)."""
+    def problem(self, training: TrainingSet, vendor: Floats, evidence: Evidence) -> Problem[Rows]:
+        """J of some examples, of whose logits the vendor's are given."""
         means = [
             space.offset(block.inputs)[:, None]
             for space, block in zip(self.spaces, training.blocks, strict=True)
         ]
-        return np.asarray(sum(means, start=vendor))
+        parts = tuple(
+            space.rows(block.inputs)
+            for space, block in zip(self.spaces, training.blocks, strict=True)
+        )
+        roots = tuple(float(np.sqrt(scale)) for scale in self.scales)
+        offset = np.asarray(sum(means, start=vendor))
+        return Problem(
+            JointRows(parts, roots, self.deviation), self._slope_column(vendor), offset, evidence
+        )
 
-    def own(self, vendor: Floats) -> Floats:
-        """The slope's column of each logit, of the vendor's logits (n, C)."""
+    def _slope_column(self, vendor: Floats) -> Floats:
         return np.asarray(self.slope * (vendor - self.level))
 
-    def full(self, delta: Floats, eta: Floats, left_out: Floats) -> Candidate:
-        """The model of whitened numbers (C, p) and slopes' numbers (C,)."""
-        moved, bias = self._sloped(eta)
-        bias += self.deviation * delta[:, -1]
-        for index in range(len(bias)):
+    def full(self, point: Floats, left_out: Floats) -> Candidate:
+        """The model of a point (C, p + 1)."""
+        moved, bias = self._sloped(point[:, -1])
+        bias += self.deviation * point[:, -2]
+        for index, numbers in enumerate(point):
             start = 0
             for weight, space, scale in zip(moved, self.spaces, self.scales, strict=True):
-                part = delta[index, start : start + space.size]
+                part = numbers[start : start + space.size]
                 omega, share = space.lift(np.sqrt(scale) * part)
                 weight[index] += omega
                 bias[index] += share
                 start += space.size
         return Candidate(tuple(moved), bias, left_out)
 
-    def calibrated(self, found: Minimum, left_out: Floats) -> Candidate:
-        """The model of a slope and a bias alone."""
-        moved, bias = self._sloped(found.own)
-        return Candidate(tuple(moved), bias + self.deviation * found.delta[:, 0], left_out)
+    def calibration(self, vendor: Floats, evidence: Evidence) -> Problem[Rows]:
+        """J over a bias and a slope alone."""
+        rows = DenseRows(np.full((len(vendor), 1), self.deviation))
+        return Problem(rows, self._slope_column(vendor), vendor, evidence)
+
+    def calibrated(self, point: Floats, left_out: Floats) -> Candidate:
+        """The model of a point of ``calibration``, shape (C, 2)."""
+        moved, bias = self._sloped(point[:, 1])
+        return Candidate(tuple(moved), bias + self.deviation * point[:, 0], left_out)
 
     def _sloped(self, eta: Floats) -> tuple[list[Floats], Floats]:
         slope = self.slope * eta
@@ -112,26 +299,41 @@ class Gaussian:
         return moved, self.bias + slope * (self.bias - self.level)
 
 
-def calibrate(prior: Gaussian, vendor: Floats, own: Floats, evidence: Evidence) -> Minimum:
+def gaussian_around(training: TrainingSet, vendor: Floats, scales: Sequence[float]) -> Gaussian:
+    """The Gaussian around a training set's model, whose logits are given."""
+    spaces, deviations = zip(*(whiten(block) for block in training.blocks), strict=True)
+    # A population prior knows how people's biases differ; the other blocks assume it.
+    of_people = [
+        deviation
+        for block, deviation in zip(training.blocks, deviations, strict=True)
+        if block.prior is not None
+    ]
+    used = training.used
+    *of_blocks, of_slope = scales
+    return Gaussian(
+        spaces,
+        tuple(of_blocks),
+        SLOPE_DEVIATION * float(np.sqrt(of_slope)),
+        max(of_people or deviations),
+        tuple(block.weight.astype(np.float64) for block in training.blocks),
+        training.bias.astype(np.float64),
+        vendor[used].mean(axis=0) if used.any() else np.zeros(len(training.bias)),
+    )
+
+
+def calibrate(prior: Gaussian, vendor: Floats, evidence: Evidence) -> Minimum:
     """The minimum over a bias and a slope alone, which keeps the vendor's ranking."""
-    problem = calibration(prior, vendor, own, evidence)
-    found = minimize(problem)
-    turned = 1 + prior.slope * found.own < LEAST_SLOPE
+    problem = prior.calibration(vendor, evidence)
+    free = minimize(problem)
+    turned = 1 + prior.slope * free.point[:, 1] < LEAST_SLOPE
     if not turned.any():
-        return found
+        return free
     least = np.where(turned, (LEAST_SLOPE - 1) / prior.slope, 0.0)
-    held = Problem(problem.rows, np.where(turned, 0.0, own), vendor + own * least, evidence)
+    column = problem.slope_column
+    held = Problem(problem.rows, np.where(turned, 0.0, column), vendor + column * least, evidence)
     again = minimize(held)
-    return replace(
-        again, own=np.where(turned, least, again.own), steps=found.steps + again.steps,
-        flops=found.flops + again.flops,
-    )  # fmt: skip
-
-
-def calibration(prior: Gaussian, vendor: Floats, own: Floats, evidence: Evidence) -> Problem:
-    """J over a bias and a slope alone."""
-    rows = DenseRows(np.full((len(vendor), 1), prior.deviation))
-    return Problem(rows, own, vendor, evidence)
+    slopes = np.where(turned, least, again.point[:, 1])
+    return replace(again, point=np.column_stack([again.point[:, 0], slopes]))
 
 
 def evidence_of(training: TrainingSet, *, beside_labels: bool) -> Evidence:

@@ -1,53 +1,49 @@
-"""The minimum of the one objective in whitened rows.
+"""The minimum of the one objective: Newton's method over columns or over examples.
 
     J(delta) = sum_i s_i CE(y_i, z_i) + sum_i t_i |z_i - z_hat_i|^2 + 1/2 |delta|^2,
-    z_ic = offset_ic + row_i . delta_c + own_ic eta_c
+    z_ic = offset_ic + row_i . delta_c + slope_column_ic eta_c
 
-One logit: reweighted least squares with a Cholesky factor a step, over as many numbers as there
-are columns. C > 2 logits: the same Newton steps, each by conjugate gradients, whose preconditioner
-takes one curvature for all logits; a softmax over 20 labels then costs what one logit does, and
-nothing is approximated but the leave-one-out's curvature. So it goes, too, where the examples are
-too many for anything else (``minimize_iteratively``). ``fala.solver.dual`` is over the examples.
+A point is delta (C, p), or a (C, n) with delta = R'a, whichever is smaller: in the metric of the
+Gram matrix K = R R' both take the same steps. A step is found by conjugate gradients. They are
+preconditioned by one Cholesky factor, with one curvature W_i an example for all logits:
+
+    R'WR + 1 over the columns,    1 + W^1/2 K W^1/2 over the examples
+
+(Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, algorithm 3.1). For one
+logit this is the Hessian, and one direction is enough. Of many examples K is in float32, where
+directions cost less than factors: one factor is made, at the minimum, for the leave-one-out logits.
+K decides only the direction of a step; the logits and J are computed from the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.model.losses import Floats, cross_entropy, probabilities
-from fala.solver.design import DenseRows, Rows
-from fala.solver.inverses import (
-    Inverse,
-    OverBlocks,
-    OverColumns,
-    hessian_factor,
-    over_examples,
-    positive,
-)
+from fala.solver.design import DenseRows, GramRows, JointRows, Products, Rows, product
 from fala.solver.triangles import Triangle, cholesky
 
-# Newton's error is squared by a step: after one that moved logits by this share, nothing is left.
-TOLERANCE = 1e-4
-# With steps that are nearly exact, what is left is of this one's square.
-_ITERATIVE_TOLERANCE = 3e-3
-MAX_STEPS = 50
-MAX_HALVINGS = 40
+#: Examples from which on K is in float32, and a step is found without a factor.
+SINGLE = 512
+
+# Newton's method ends where the next step would move logits by this share.
+_TOLERANCE = 1e-9
+_MAX_STEPS = 50
+_MAX_HALVINGS = 40
 # Armijo's: the share of the promised descent that a step must keep.
-DESCENT = 1e-4
-# Conjugate gradients end at this share of the gradient; the next Newton step begins there.
-_RESIDUAL = 1e-3
-_MAX_DIRECTIONS = 100
-# And at this one where that is as good: at the first step, and where the Hessian is a sample's.
-_ROUGH = 0.1
-# What is added to a Gram matrix that need not have full rank, as a share of its mean diagonal.
-_JITTER = 1e-10
-# One more example moves little: the step after one of this share moves what nobody sees.
-_NEAR_TOLERANCE, _NEAR_RESIDUAL = 1e-3, 1e-2
+_DESCENT = 1e-4
+# Conjugate gradients end at this share of the gradient; far from the minimum at the rough one.
+_RESIDUAL, _ROUGH = 1e-2, 0.1
+_MAX_DIRECTIONS = 200
+# Below this, what an example's curvature and leverage leave of it is rounding.
+_NO_CURVATURE = 1e-8
+
+Solve = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +63,26 @@ class Evidence:
     target_weights: Floats
 
     def take(self, positions: NDArray[np.integer]) -> Evidence:
-        """What some of the rows are fitted to, by position."""
+        """The evidence of some of the rows, by position."""
         return Evidence(
             self.labels[positions], self.label_weights[positions],
             self.targets[positions], self.target_weights[positions],
         )  # fmt: skip
+
+    def stack(self, other: Evidence) -> Evidence:
+        """The evidence of these rows and of others."""
+        return Evidence(
+            np.vstack([self.labels, other.labels]),
+            np.concatenate([self.label_weights, other.label_weights]),
+            np.vstack([self.targets, other.targets]),
+            np.concatenate([self.target_weights, other.target_weights]),
+        )
+
+    def without(self, positions: Sequence[int]) -> Evidence:
+        """The evidence in which some of the rows no longer count."""
+        weights = np.array([self.label_weights, self.target_weights])
+        weights[:, list(positions)] = 0.0
+        return replace(self, label_weights=weights[0], target_weights=weights[1])
 
     def loss(self, z: Floats) -> float:
         """The data terms of J at logits (n, C)."""
@@ -79,10 +90,125 @@ class Evidence:
         terms = self.label_weights * cross_entropy(self.labels, z) + self.target_weights * squares
         return float(terms.sum())
 
-    def slope(self, z: Floats, shares: Floats) -> Floats:
+    def gradient(self, z: Floats, shares: Floats) -> Floats:
         """Their gradient by the logits, (n, C), where ``shares`` are the probabilities at z."""
         labels = self.label_weights[:, None] * (shares - self.labels)
         return labels + 2 * self.target_weights[:, None] * (z - self.targets)
+
+    def curved(self, z: Floats, shares: Floats) -> Floats:
+        """Their second derivative by the logits, times a change of the logits (n, C)."""
+        labels = shares * (1 - shares) * z
+        if shares.shape[1] > 1:
+            labels = shares * (z - (shares * z).sum(axis=1, keepdims=True))
+        return self.label_weights[:, None] * labels + 2 * self.target_weights[:, None] * z
+
+    def curvature(self, shares: Floats) -> Floats:
+        """One curvature W an example for all of its logits, shape (n,).
+
+        That of a softmax, diag(p) - p p', has C - 1 directions; this is their mean. It is exact of
+        one logit, of two, and where all labels are as likely.
+        """
+        spread = (shares * (1 - shares)).sum(axis=1) / max(1, shares.shape[1] - 1)
+        return np.asarray(self.label_weights * spread + 2 * self.target_weights)
+
+
+R = TypeVar("R", bound=Products, covariant=True)
+Other = TypeVar("Other", bound=Products)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem(Generic[R]):
+    """J.
+
+    Attributes:
+        rows: R, of p columns; the same for all logits.
+        slope_column: A further column of each logit, shape (n, C).
+        offset: Shape (n, C).
+        evidence: The data terms.
+    """
+
+    rows: R
+    slope_column: Floats
+    offset: Floats
+    evidence: Evidence
+
+    def take(self: Problem[Rows], positions: NDArray[np.integer]) -> Problem[Rows]:
+        """J of some of the examples, by position."""
+        return Problem(
+            self.rows.take(positions), self.slope_column[positions], self.offset[positions],
+            self.evidence.take(positions),
+        )  # fmt: skip
+
+    def stack(self: Problem[Rows], other: Problem[Rows]) -> Problem[Rows]:
+        """J of these examples and of others."""
+        return Problem(
+            self.rows.stack(other.rows),
+            np.vstack([self.slope_column, other.slope_column]),
+            np.vstack([self.offset, other.offset]),
+            self.evidence.stack(other.evidence),
+        )
+
+    def over(self, rows: Other) -> Problem[Other]:
+        """J with the same rows in another form."""
+        return Problem(rows, self.slope_column, self.offset, self.evidence)
+
+    @property
+    def start(self) -> Floats:
+        """The point 0, shape (C, p + 1); the last number of each logit is eta."""
+        return np.zeros((self.offset.shape[1], self.rows.size + 1))
+
+    def logits(self, point: Floats) -> Floats:
+        """Z of a point, shape (n, C)."""
+        return self.offset + self.move(point)
+
+    def move(self, point: Floats) -> Floats:
+        """Z of a point without the offset."""
+        return self.rows.times(point[:, :-1]) + self.slope_column * point[:, -1]
+
+    def gather(self, gradient: Floats) -> Floats:
+        """The gradient by the point, of a gradient (n, C) by the logits."""
+        slopes = (self.slope_column * gradient).sum(axis=0)[:, None]
+        return np.hstack([self.rows.gather(gradient), slopes])
+
+    def inner(self, point: Floats, other: Floats, move: Floats) -> float:
+        """The inner product of two points, of which the second moves logits by ``move``."""
+        if not isinstance(self.rows, GramRows):
+            return float(np.vdot(point, other))
+        by_rows = (move - self.slope_column * other[:, -1]).T
+        return float(np.vdot(point[:, :-1], by_rows) + point[:, -1] @ other[:, -1])
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a minimum took, in sizes and counts.
+
+    Attributes:
+        size: Rows of the factored matrix: the columns, or the examples.
+        numbers: Numbers of the rows that a product with them reads.
+        gram: Products of two numbers in the Gram matrix; 0 over the columns.
+        logits: C.
+        steps: Newton's steps.
+        directions: Conjugate directions of all of them.
+        factors: Cholesky factors.
+    """
+
+    size: int
+    numbers: int
+    gram: int
+    logits: int
+    steps: int
+    directions: int
+    factors: int
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations of the products and factors."""
+        size = float(self.size)
+        made = 2 * self.gram + self.factors * size**3 / 3
+        if not self.gram:  # the matrix over the columns is made anew for each factor
+            made += self.factors * size * self.numbers
+        direction = 2 * self.numbers if not self.gram else size**2
+        return made + 2 * self.logits * (self.directions * direction + self.steps * self.numbers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,341 +216,296 @@ class Minimum:
     """Where J is least.
 
     Attributes:
-        delta: Shape (C, p).
-        own: eta, shape (C,).
+        point: delta and eta, shape (C, p + 1).
         z: Logits, shape (n, C).
         left_out: Leave-one-out logits, by the usual one step from the minimum, shape (n, C).
-        solve: Gives H^-1 v for an approximate Hessian H, for vectors of C (p + 1) numbers.
-        steps: Least squares problems that were solved.
-        flops: Floating-point operations of the products and factors that it took.
+        solve: H^-1 times a point, for J's Hessian H; near it for several logits.
+        work: What it took.
     """
 
-    delta: Floats
-    own: Floats
+    point: Floats
     z: Floats
     left_out: Floats
-    solve: Callable[[Floats], Floats]
-    steps: int
-    flops: float
+    solve: Solve
+    work: Work
 
-    def costing(self, more: float) -> Minimum:
-        """The same, at the cost of further operations."""
-        return replace(self, flops=self.flops + more)
+
+class Factor:
+    """The preconditioner: near J's inverse Hessian, and that itself for one logit.
+
+    Args:
+        problem: J, whose points it takes.
+        weights: W, shape (n,).
+        lower: A factor over the columns, or over the examples.
+        over_columns: Which of them.
+    """
+
+    def __init__(
+        self, problem: Problem[Products], weights: Floats, lower: Triangle, *, over_columns: bool
+    ) -> None:
+        self._problem, self._weights, self._lower = problem, weights, lower
+        self._roots = np.sqrt(weights)[:, None]
+        self._over_columns = over_columns
+        # The slopes' columns beside: a Schur complement for each logit.
+        weighted = weights[:, None] * problem.slope_column
+        self._across = problem.rows.gather(weighted)
+        self._shared = self._without_slopes(self._across)
+        self._beside = problem.slope_column - problem.rows.times(self._shared)
+        self._left = 1.0 + (weighted * self._beside).sum(axis=0)
+        if isinstance(problem.rows, GramRows):
+            self._across = problem.rows.times(self._across).T
+
+    @classmethod
+    def of(cls, problem: Problem[Products], weights: Floats) -> Factor:
+        """The factor of rows that are written out, or of their Gram matrix.
+
+        Raises:
+            TypeError: The rows are neither.
+        """
+        rows = problem.rows
+        if isinstance(rows, GramRows):
+            return cls(problem, weights, one_plus(rows.gram, weights), over_columns=False)
+        if not isinstance(rows, DenseRows):
+            raise TypeError("rows that are written out, or their Gram matrix, expected")
+        half = rows.matrix * np.sqrt(weights)[:, None]
+        hessian = product(half.T, half)
+        hessian.flat[:: len(hessian) + 1] += 1.0
+        return cls(problem, weights, cholesky(hessian), over_columns=True)
+
+    def over(self, problem: Problem[Products]) -> Factor:
+        """The same, for points of the rows of which this has the Gram matrix."""
+        return Factor(problem, self._weights, self._lower, over_columns=self._over_columns)
+
+    def solve(self, point: Floats) -> Floats:
+        """The inverse times a point."""
+        parts = self._without_slopes(point[:, :-1])
+        eta = ((point[:, -1] - (self._across * parts).sum(axis=1)) / self._left)[:, None]
+        return np.hstack([parts - self._shared * eta, eta])
+
+    def leverage(self) -> Floats:
+        """How far an example's logits follow a unit of their gradient, shape (n, C)."""
+        rows = self._problem.rows
+        if isinstance(rows, DenseRows):
+            plain = (self._lower.solve(rows.matrix.T) ** 2).sum(axis=0)
+        elif isinstance(rows, GramRows):
+            kept = self._lower.inverse_diagonal()  # 1 - W_i leverage_i
+            diagonal = np.diagonal(rows.gram)
+            curved = self._weights * diagonal > _NO_CURVATURE
+            plain = np.where(curved, (1 - kept) / np.where(curved, self._weights, 1), diagonal)
+        else:
+            raise TypeError("rows that are written out, or their Gram matrix, expected")
+        return np.asarray(plain[:, None] + self._beside**2 / self._left)
+
+    def _without_slopes(self, parts: Floats) -> Floats:
+        if self._over_columns:
+            return self._lower.solve_both(parts.T).T
+        # Woodbury's identity.
+        inner = self._lower.solve_both(self._roots * self._problem.rows.times(parts))
+        return parts - self._problem.rows.gather(self._roots * inner)
+
+
+def one_plus(gram: Floats, weights: Floats) -> Triangle:
+    """The factor of 1 + W^1/2 K W^1/2, for a diagonal W."""
+    roots = np.sqrt(weights)
+    inner = gram * roots.astype(gram.dtype)
+    inner *= roots[:, None].astype(gram.dtype)
+    inner.flat[:: len(inner) + 1] += 1.0
+    return cholesky(inner)
+
+
+def over_columns(rows: Rows) -> DenseRows | None:
+    """The rows written out, where that is the smallest; else J is minimized over the examples."""
+    if isinstance(rows, JointRows) and rows.size <= len(rows):
+        return rows.written()
+    return rows if isinstance(rows, DenseRows) else None
+
+
+def minimize(problem: Problem[Rows]) -> Minimum:
+    """Minimize J over the columns or over the examples, whichever are fewer."""
+    dense = over_columns(problem.rows)
+    if dense is not None:
+        return _over_columns(problem.over(dense))
+    return _over_examples(problem, problem.rows.gram(single=len(problem.rows) > SINGLE))
+
+
+def minimize_many(problem: Problem[Rows], sample: NDArray[np.int64]) -> tuple[Minimum, Minimum]:
+    """Minimize J of so many examples that a sample stands for them.
+
+    The sample is fitted alone. From its minimum, and with its curvature as the preconditioner,
+    conjugate gradients find the minimum of all.
+
+    Returns:
+        The minimum of all, whose leave-one-out logits are its plain ones, and the sample's.
+    """
+    few = problem.take(sample)
+    gram = few.rows.gram(single=True)
+    judged = _over_examples(few, gram)
+    times = len(problem.rows) / len(sample)
+
+    weights = times * few.evidence.curvature(probabilities(judged.z))
+    factor = Factor(few, weights, one_plus(gram, weights), over_columns=False)
+    steps = _newton(problem, judged.point, problem.move, lambda shares: factor.solve)
+    work = steps.work(problem, len(gram), judged.work.gram, 1)
+    return Minimum(steps.point, steps.z, steps.z, factor.solve, work), judged
+
+
+def curvature_of(problem: Problem[Rows], weights: Floats) -> Solve:
+    """The inverse of R'WR + 1, times a point, by a factor over columns or examples."""
+    dense = over_columns(problem.rows)
+    if dense is not None:
+        return Factor.of(problem.over(dense), weights).solve
+    gram = problem.over(GramRows(problem.rows.gram()))
+    return Factor.of(gram, weights).over(problem).solve
+
+
+def update(problem: Problem[Products], point: Floats, solve: Solve) -> Floats:
+    """Minimize J from near its minimum, by the Hessian of a problem that differs in a few rows."""
+    return _newton(problem, point, problem.move, lambda shares: solve).point
+
+
+def _over_columns(problem: Problem[DenseRows]) -> Minimum:
+    def preconditioner(shares: Floats) -> Solve:
+        return Factor.of(problem, problem.evidence.curvature(shares)).solve
+
+    one_logit = problem.offset.shape[1] == 1
+    steps = _newton(problem, problem.start, problem.move, preconditioner, exact=one_logit)
+    factor, left_out = _left_out(problem, steps.z)
+    work = steps.work(problem, problem.rows.size, 0, steps.count + 1)
+    return Minimum(steps.point, steps.z, left_out, factor.solve, work)
+
+
+def _over_examples(problem: Problem[Rows], gram: Floats) -> Minimum:
+    small = problem.over(GramRows(gram))
+    single = gram.dtype == np.float32
+
+    def preconditioner(shares: Floats) -> Solve:
+        if single:  # directions cost less than a factor
+            return np.copy
+        return Factor.of(small, small.evidence.curvature(shares)).solve
+
+    def lifted(point: Floats) -> Floats:
+        return np.hstack([problem.rows.gather(point[:, :-1].T), point[:, -1:]])
+
+    def move(point: Floats) -> Floats:
+        return problem.move(lifted(point))
+
+    exact = problem.offset.shape[1] == 1 and not single
+    steps = _newton(small, small.start, move, preconditioner, exact=exact)
+    factor, left_out = _left_out(small, steps.z)
+    factors = 1 if single else steps.count + 1
+    work = steps.work(problem, len(gram), problem.rows.gram_products, factors)
+    solve = factor.over(problem).solve
+    return Minimum(lifted(steps.point), steps.z, left_out, solve, work)
+
+
+def _left_out(problem: Problem[Products], z: Floats) -> tuple[Factor, Floats]:
+    """The factor at the minimum, and the leave-one-out logits by one step from there."""
+    shares = probabilities(z)
+    weights = problem.evidence.curvature(shares)
+    factor = Factor.of(problem, weights)
+    leverage = factor.leverage()
+    # An example that alone decides its own fit has 1 - W_i leverage_i = 0 up to rounding.
+    kept = np.maximum(1.0 - weights[:, None] * leverage, np.finfo(np.float64).eps)
+    return factor, z + problem.evidence.gradient(z, shares) * leverage / kept
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
-    """J.
+class _Steps:
+    """Where Newton's steps ended, its logits, and how many steps and directions it took."""
 
-    Attributes:
-        rows: R, of p columns; the same for all logits.
-        own: A further column of each logit's own, shape (n, C): a view's logit, or zeros.
-        offset: Shape (n, C).
-        evidence: The data terms.
-    """
+    point: Floats
+    z: Floats
+    count: int
+    directions: int
 
-    rows: Rows
-    own: Floats
-    offset: Floats
-    evidence: Evidence
-
-    def take(self, positions: NDArray[np.integer]) -> Problem:
-        """J of some of the examples, by position."""
-        return Problem(
-            self.rows.take(positions), self.own[positions], self.offset[positions],
-            self.evidence.take(positions),
-        )  # fmt: skip
-
-    def over(self, rows: Rows) -> Problem:
-        """J with the same rows in another form."""
-        return Problem(rows, self.own, self.offset, self.evidence)
-
-    def logits(self, point: Floats) -> Floats:
-        """Z of C (p + 1) numbers, shape (n, C)."""
-        return self.offset + self.move(point)
-
-    def move(self, point: Floats) -> Floats:
-        """Z without the offset."""
-        delta = point.reshape(self.offset.shape[1], -1)
-        return self.rows.times(delta[:, :-1]) + self.own * delta[:, -1]
-
-    def gather(self, slope: Floats) -> Floats:
-        """The gradient by the numbers, of a gradient (n, C) by the logits."""
-        own = (self.own * slope).sum(axis=0)[:, None]
-        return np.hstack([self.rows.gather(slope), own]).ravel()
-
-    def value(self, point: Floats, z: Floats) -> float:
-        """J."""
-        return self.evidence.loss(z) + float(point @ point) / 2
-
-
-def minimize(problem: Problem) -> Minimum:
-    """Minimize J in the rows' own columns, which are written out.
-
-    Args:
-        problem: J; its rows are dense.
-
-    Raises:
-        TypeError: The rows are not dense.
-    """
-    if not isinstance(problem.rows, DenseRows):
-        raise TypeError("rows that are written out expected")
-    if problem.offset.shape[1] == 1:
-        return _one(problem, problem.rows.matrix, _begin(problem))
-    return _several(problem, OverColumns(problem.rows), _begin(problem))
-
-
-def minimize_several(problem: Problem, gram: Floats) -> Minimum:
-    """Minimize J of C > 2 logits over as many numbers as there are examples.
-
-    Args:
-        problem: J.
-        gram: R R', shape (n, n), without the logits' own columns.
-    """
-    # Rows of n numbers with the same Gram matrix: products with them are the quickest.
-    gram.flat[:: len(gram) + 1] += _JITTER * float(np.trace(gram)) / len(gram)
-    lower = cholesky(gram.copy())
-    rows = DenseRows(lower.lower)
-    short = problem.over(rows)
-    found = _several(short, OverColumns(rows), _begin(short))
-    numbers = lower.solve_transposed(found.delta.T)
-    shares = probabilities(found.z)
-    weight = float(curvature(problem.evidence, shares).mean())
-    solve = _preconditioner(problem, over_examples(problem.rows, gram, weight), weight)
-    return replace(found, delta=problem.rows.gather(numbers), solve=solve)
-
-
-def minimize_iteratively(problem: Problem, near: Floats | None = None) -> Minimum:
-    """Minimize J by conjugate gradients alone; its leave-one-out logits are the plain ones.
-
-    Args:
-        problem: J.
-        near: Where to begin, if J is less there than at 0: the minimum of a similar problem.
-    """
-    point = _begin(problem)
-    if near is not None and near.shape == point.shape:
-        least = problem.value(point, problem.offset)
-        point = near if problem.value(near, problem.logits(near)) < least else point
-    return _several(problem, OverBlocks(problem.rows), point)
-
-
-def _begin(problem: Problem) -> Floats:
-    return np.zeros(problem.offset.shape[1] * (problem.rows.size + 1))
-
-
-def sketch(few: Problem, z: Floats, times: float) -> Callable[[Floats], Floats]:
-    """Near J's inverse Hessian at logits, of so few examples that it is quickly taken.
-
-    It is factored when it is first needed: a device that replaces may never learn one more label.
-
-    Args:
-        few: J of the examples that stand for all.
-        z: Their logits, shape (n, C).
-        times: How many examples each stands for.
-    """
-    shares = probabilities(z)
-    weight = times * float(curvature(few.evidence, shares).mean())
-
-    @cache
-    def factored() -> Callable[[Floats], Floats]:
-        return _preconditioner(few, over_examples(few.rows, few.rows.gram(), weight), weight)
-
-    if z.shape[1] == 1:
-        return lambda vector: factored()(vector)
-    evidence = replace(
-        few.evidence, label_weights=times * few.evidence.label_weights,
-        target_weights=times * few.evidence.target_weights,
-    )  # fmt: skip
-    weighted = replace(few, evidence=evidence)
-    # Several logits are coupled, which one curvature for all does not say.
-    return lambda vector: _conjugate(weighted, vector, shares, factored(), _ROUGH)[0]
-
-
-def update(
-    problem: Problem, point: Floats, solve: Callable[[Floats], Floats]
-) -> tuple[Floats, int]:
-    """Minimize J from near its minimum, by the Hessian of a problem that differs in a few rows.
-
-    Args:
-        problem: J.
-        point: The minimum of that other problem.
-        solve: ``Minimum.solve`` of it.
-
-    Returns:
-        The minimum, and how many Newton steps it took.
-    """
-
-    def step(gradient: Floats, shares: Floats) -> Floats:
-        return _conjugate(problem, gradient, shares, solve, _NEAR_RESIDUAL)[0]
-
-    point, _, steps = _newton(problem, point, step, _NEAR_TOLERANCE)
-    return point, steps
+    def work(self, problem: Problem[Rows], size: int, gram: int, factors: int) -> Work:
+        """What they took, with so many factors of a matrix of some size."""
+        logits = self.z.shape[1]
+        return Work(size, problem.rows.numbers, gram, logits, self.count, self.directions, factors)
 
 
 def _newton(
-    problem: Problem,
+    problem: Problem[Products],
     point: Floats,
-    step: Callable[[Floats, Floats], Floats],
-    tolerance: float = TOLERANCE,
-) -> tuple[Floats, Floats, int]:
-    """Damped Newton steps; gives the point, its logits and the number of steps."""
-    z = problem.logits(point)
-    value = problem.value(point, z)
-    for taken in range(1, MAX_STEPS + 1):
+    move: Callable[[Floats], Floats],
+    preconditioner: Callable[[Floats], Solve],
+    *,
+    exact: bool = False,
+) -> _Steps:
+    """Damped Newton steps.
+
+    Args:
+        problem: J.
+        point: Where to begin.
+        move: The logits that a point adds, to all digits.
+        preconditioner: Near J's inverse Hessian where the class shares are these.
+        exact: Whether it is the inverse Hessian.
+    """
+    evidence = problem.evidence
+    z = problem.offset + move(point)
+    length = problem.inner(point, point, z - problem.offset)
+    value = evidence.loss(z) + length / 2
+    first = 0.0
+    count = directions = 0
+    while count < _MAX_STEPS:
+        count += 1
         shares = probabilities(z)
-        gradient = problem.gather(problem.evidence.slope(z, shares)) + point
-        direction = -step(gradient, shares)
-        move = problem.move(direction)
-        promised = float(gradient @ direction)
+        gradient = problem.gather(evidence.gradient(z, shares)) + point
+        slope = float(np.linalg.norm(gradient))
+        first = first or slope
+        # Far from the minimum a rough step is as good (Eisenstat and Walker, 1996).
+        least = min(_ROUGH, max(_RESIDUAL, slope / first)) if first else _RESIDUAL
+        solve = preconditioner(shares)
+        if exact:
+            step, taken, residual = solve(gradient), 1, 0.0
+        else:
+            step, taken, residual = _conjugate(problem, gradient, shares, solve, least)
+        directions += taken
+        moved = move(step)
+        promised = problem.inner(gradient, step, moved)
         # Far from the minimum a whole step can overshoot: it is halved until J falls.
         share = 1.0
-        for _ in range(MAX_HALVINGS):
-            there = point + share * direction
-            reached = problem.value(there, z + share * move)
-            if reached <= value + DESCENT * share * promised:
+        for _ in range(_MAX_HALVINGS):
+            there, reached = point - share * step, z - share * moved
+            length = problem.inner(there, there, reached - problem.offset)
+            now = evidence.loss(reached) + length / 2
+            if now <= value - _DESCENT * share * promised:
                 break
             share /= 2
         else:  # J no longer falls by more than rounding
-            return point, z, taken
-        point, z, value = there, z + share * move, reached
-        moved = share * float(np.abs(move).max(initial=0.0))
-        if moved <= tolerance * (1 + float(np.abs(z).max(initial=0.0))):
             break
-    return point, z, taken
-
-
-def _one(problem: Problem, matrix: Floats, point: Floats) -> Minimum:
-    """One logit: a Cholesky factor of H = R'WR + 1 a step; R has the logit's own column, too."""
-    rows = np.hstack([matrix, problem.own])
-    factor: list[Triangle] = []
-
-    def factored(shares: Floats) -> Triangle:
-        return hessian_factor(rows, curvature(problem.evidence, shares)[:, 0])
-
-    def step(gradient: Floats, shares: Floats) -> Floats:
-        factor[:] = [factored(shares)]
-        return factor[0].solve_both(gradient)
-
-    point, z, steps = _newton(problem, point, step)
-    shares = probabilities(z)
-    lower = factored(shares)
-    half = lower.solve(rows.T)
-    leverage = np.einsum("rn,rn->n", half, half)[:, None]
-    slope, curved = problem.evidence.slope(z, shares), curvature(problem.evidence, shares)
-    left_out = _left_out(z, slope, curved, leverage)
-    n, p = rows.shape
-    flops = (steps + 1) * (n * p**2 + p**3 / 3) + n * p**2
-    return Minimum(point[None, :-1], point[-1:], z, left_out, lower.solve_both, steps, flops)
-
-
-def _several(problem: Problem, inverse: Inverse, point: Floats) -> Minimum:
-    """Newton steps by conjugate gradients, with (w R'R + 1)^-1 for the mean curvature w."""
-    classes = problem.offset.shape[1]
-    directions = 0
-    first = 0.0
-
-    def step(gradient: Floats, shares: Floats) -> Floats:
-        nonlocal directions, first
-        length = float(np.linalg.norm(gradient))
-        first = first or length
-        # Far from the minimum a rough step is as good (Eisenstat and Walker, 1996).
-        least = max(_RESIDUAL, _ROUGH * float(np.sqrt(length / first))) if first else _RESIDUAL
-        mean = float(curvature(problem.evidence, shares).mean())
-        solve = _preconditioner(problem, inverse.at(mean), mean)
-        found, taken = _conjugate(problem, gradient, shares, solve, least)
-        directions += taken
-        return found
-
-    point, z, steps = _newton(problem, point, step, _ITERATIVE_TOLERANCE)
-    shares = probabilities(z)
-    left_out, mean = z, _mean_curvature(problem.evidence, shares)
-    leverage = inverse.leverage(mean, problem.own)
-    if leverage is not None:
-        slope = problem.evidence.slope(z, shares)
-        left_out = _left_out(z, slope, mean[:, None], leverage)
-    # Each logit's curvature is its own: H for the c-th logit is about w_c R'R + 1.
-    curved = curvature(problem.evidence, shares)
-    total = positive(np.full(1, curved.sum()))[0]
-    weight = float((curved**2).sum() / total) if curved.any() else 0.0
-    parts = point.reshape(classes, -1)
-    products = 2 * classes * (directions + 2 * steps) * problem.rows.product_flops
-    flops = products + inverse.flops(problem.rows, classes, directions, steps)
-    solve = _preconditioner(problem, inverse.at(weight), weight)
-    return Minimum(parts[:, :-1], parts[:, -1], z, left_out, solve, steps, flops)
-
-
-def _left_out(z: Floats, slope: Floats, curved: Floats, leverage: Floats) -> Floats:
-    """Leave-one-out logits (n, C) by one step from the minimum, at the leverages (n, C)."""
-    return np.asarray(z + slope * leverage / positive(1.0 - curved * leverage))
-
-
-def _preconditioner(
-    problem: Problem, over: Callable[[Floats], Floats], weight: float
-) -> Callable[[Floats], Floats]:
-    """Near J's inverse Hessian, for the one curvature that stands for all logits'."""
-    classes = problem.offset.shape[1]
-    lengths = (problem.own**2).sum(axis=0)
-
-    def solve(vector: Floats) -> Floats:
-        parts = vector.reshape(classes, -1)
-        own = parts[:, -1] / (weight * lengths + 1.0)
-        return np.hstack([over(parts[:, :-1]), own[:, None]]).ravel()
-
-    return solve
+        point, z, value = there, reached, now
+        # A step leaves its square, and what conjugate gradients left of it.
+        change = share * float(np.abs(moved).max(initial=0.0) / (1 + np.abs(z).max(initial=0.0)))
+        if change * max(change, residual) <= _TOLERANCE:
+            break
+    return _Steps(point, z, count, directions)
 
 
 def _conjugate(
-    problem: Problem,
-    gradient: Floats,
-    shares: Floats,
-    solve: Callable[[Floats], Floats],
-    least: float,
-) -> tuple[Floats, int]:
-    """H^-1 gradient by preconditioned conjugate gradients, and how many directions it took.
+    problem: Problem[Products], gradient: Floats, shares: Floats, solve: Solve, least: float
+) -> tuple[Floats, int, float]:
+    """H^-1 gradient by preconditioned conjugate gradients, for J's Hessian H at some shares.
 
-    H is J's Hessian at some shares.
+    Returns:
+        The step, how many directions it took, and the share of the gradient that is left.
     """
-    labels = problem.evidence.label_weights[:, None]
-    squares = 2 * problem.evidence.target_weights[:, None]
-
-    def hessian(vector: Floats) -> Floats:
-        z = problem.move(vector)
-        curved = shares * (1 - shares) * z
-        if shares.shape[1] > 1:
-            curved = shares * (z - (shares * z).sum(axis=1, keepdims=True))
-        return problem.gather(labels * curved + squares * z) + vector
-
-    found = np.zeros_like(gradient)
-    residual = gradient.copy()
-    turned = solve(residual)
-    direction = turned
-    before = float(residual @ turned)
-    enough = least**2 * before
+    step = np.zeros_like(gradient)
+    residual = gradient
+    whole = left = float(np.linalg.norm(gradient))
+    direction, moved, before = step, np.zeros_like(shares), 1.0
     taken = 0
-    while before > enough and taken < _MAX_DIRECTIONS:
-        taken += 1
-        curved = hessian(direction)
-        length = before / float(direction @ curved)
-        found += length * direction
-        residual -= length * curved
+    while left > least * whole and taken < _MAX_DIRECTIONS:
         turned = solve(residual)
-        now = float(residual @ turned)
-        direction = turned + now / before * direction
-        before = now
-    return found, taken
-
-
-def curvature(evidence: Evidence, shares: Floats) -> Floats:
-    """The second derivative of the data terms by each logit, shape (n, C)."""
-    labels = evidence.label_weights[:, None] * shares * (1 - shares)
-    return labels + 2 * evidence.target_weights[:, None]
-
-
-def _mean_curvature(evidence: Evidence, shares: Floats) -> Floats:
-    """One curvature an example, for all of its logits, shape (n,).
-
-    That of a softmax, diag(p) - p p', has C - 1 directions; this is their mean. It is exact of one
-    logit, of two, and where all labels are as likely.
-    """
-    spread = (shares * (1 - shares)).sum(axis=1) / max(1, shares.shape[1] - 1)
-    return np.asarray(evidence.label_weights * spread + 2 * evidence.target_weights)
+        move = problem.move(turned)
+        now = problem.inner(residual, turned, move)
+        share = now / before if taken else 0.0
+        direction, moved, before = turned + share * direction, move + share * moved, now
+        taken += 1
+        curved = problem.evidence.curved(moved, shares)
+        squared = problem.inner(direction, direction, moved)
+        length = now / (float(np.vdot(moved, curved)) + squared)
+        step = step + length * direction
+        residual = residual - length * (problem.gather(curved) + direction)
+        left = float(np.linalg.norm(residual))
+    return step, taken, left / whole if whole else 0.0

@@ -1,14 +1,15 @@
-"""What a personal model is fitted to: blocks of features, and what is known of every example."""
+"""What a personal model is fitted to: blocks of features, labels and old logits."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import DataError
-from fala.model.heads import Vectors
+from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.losses import Floats
 from fala.model.prior import PopulationPrior
 from fala.text.sparse_rows import SparseRows
@@ -36,6 +37,12 @@ class Inputs:
         """W . x for a weight (C, d), shape (n, C)."""
         inner = weight.T if self.basis is None else self.basis @ weight.T
         return np.asarray(self.coordinates @ inner, dtype=np.float64)
+
+    def features(self) -> Inputs:
+        """The same features, multiplied out."""
+        if self.basis is None:
+            return self
+        return Inputs(self.coordinates @ self.basis, None, self.unseen)
 
     def take(self, positions: NDArray[np.integer]) -> Inputs:
         """Some of the examples, by position."""
@@ -75,14 +82,14 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class TrainingSet:
-    """What is known of n examples.
+    """The features, labels and old logits of n examples.
 
     Attributes:
         blocks: Their features.
         bias: The vendor's b, shape (C,).
-        labels: Class shares, shape (n, C), NaN where the user gave none.
-        targets: Old logits that stand in where there is no label, shape (n, C); NaN where they
-            do not.
+        labels: Class shares, shape (n, C), NaN where there is none.
+        targets: Old logits, which count where there is no label, shape (n, C), NaN where there
+            is none.
 
     Raises:
         DataError: If a feature is not finite, or a label or a target infinite.
@@ -94,8 +101,7 @@ class TrainingSet:
     targets: Floats
 
     def __post_init__(self) -> None:
-        known = all(block.finite for block in self.blocks)
-        if not known:
+        if not all(block.finite for block in self.blocks):
             raise DataError("an input is not finite")
         if np.isinf(self.labels).any() or np.isinf(self.targets).any():
             raise DataError("a label or a target is infinite")
@@ -109,7 +115,7 @@ class TrainingSet:
         return np.logical_not(np.isnan(self.labels).any(axis=1))
 
     @property
-    def telling(self) -> NDArray[np.bool_]:
+    def used(self) -> NDArray[np.bool_]:
         """Which examples have a label or a target, shape (n,)."""
         return np.logical_or(self.labelled, ~np.isnan(self.targets).any(axis=1))
 
@@ -117,3 +123,35 @@ class TrainingSet:
         """The vendor's own logits, shape (n, C)."""
         parts = [block.logits() for block in self.blocks]
         return np.asarray(sum(parts) + self.bias, dtype=np.float64)
+
+
+def blocks_of(
+    head: Head, inputs: Inputs, words: SparseRows | None, prior: PopulationPrior | None
+) -> tuple[Block, ...]:
+    """The blocks that a fit has: the inputs' parts, then the words.
+
+    Args:
+        head: The head.
+        inputs: Its inputs of n examples.
+        words: Their n-grams; None where the head has no lexical view.
+        prior: How people differ from the head, on its embeddings; where inputs have several parts
+            it is not used.
+    """
+    if len(head.parts) == 1:
+        blocks = [Block(inputs, head.weight, prior)]
+    else:
+        blocks = [
+            Block(Inputs(inputs.coordinates[:, part]), head.weight[:, part]) for part in head.parts
+        ]
+    if head.lexical is not None and words is not None:
+        blocks.append(Block(words, head.lexical.weight))
+    return tuple(blocks)
+
+
+def personal_of(
+    head: Head, weights: Sequence[NDArray[np.floating]], bias: NDArray[np.floating]
+) -> PersonalModel:
+    """The personal model of a fit's weights, in the order of ``blocks_of``, and bias."""
+    parts = len(head.parts)
+    lexical = None if head.lexical is None else weights[parts]
+    return PersonalModel(head, np.hstack(weights[:parts]), bias, lexical)

@@ -8,9 +8,8 @@ from fala.errors import DataError
 from fala.model.heads import Head
 from fala.release.paper.evidence import Evidence
 from fala.release.paper.matrix import fit_matrix, matrix_fit
-from fala.solver import gaussian, whitened
-from fala.solver.fit import fit
-from fala.solver.personal import fit_personal
+from fala.solver import gaussian
+from fala.solver.fit import fit, fit_personal
 from fala.solver.training import Block, Inputs, TrainingSet
 from training_sets import make_prior
 
@@ -38,7 +37,7 @@ def head_of(seed=2, labels=("0", "1")):
 def test_the_matrixs_ridge_is_the_isotropic_gaussian_on_omega(monkeypatch, known, scale, seed):
     # P = diag(w^2) on theta - 1 is the square of omega - w. The matrix's bias is free; so is the
     # Gaussian's, where its deviation is large.
-    monkeypatch.setattr(whitened, "BIAS_DEVIATION", 1e4)
+    monkeypatch.setattr(gaussian, "BIAS_DEVIATION", 1e4)
     n, random = 50, np.random.default_rng(seed)
     head, inputs = head_of(seed), inputs_of(n, seed)
     z = inputs @ random.normal(size=(DIMENSION, 1)) + 0.5

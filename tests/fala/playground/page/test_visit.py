@@ -128,7 +128,7 @@ def test_passes_tick_and_can_be_stopped_and_gone_on_with(replaced):
     assert 10 <= done < 60
     assert answers(replaced.view) != answers(replaced.view, "instant")
     told = replaced._opened[0].mine.refine(Budget(0))
-    assert told.counts.representatives == done
+    assert told.representatives == done
 
 
 def test_a_restart_goes_on_where_it_was(replaced):
