@@ -36,10 +36,11 @@ def write_adapter(
         path: Where to write; replaced if it exists.
         base: A bundle with the backbone that it is for.
         name: The task's name, for people.
-        inputs: What is fed to the backbone; see ``fala.bundle.adapter.adapter_files``.
+        inputs: The adapter's weights as inputs of the backbone; see
+            ``fala.bundle.adapter.adapter_files``.
         head: The task's head, made for the adapted backbone's embeddings.
         config: ``adapter_config.json``, in the keys of the ``adapters`` library.
-        details: What to note about it, in the manifest's details.
+        details: Its provenance, for the manifest's details.
 
     Returns:
         The manifest as written.
@@ -75,7 +76,7 @@ def config_of(bundle: Bundle) -> dict[str, Any]:
 def stored_inputs(
     inputs: Mapping[str, NDArray[np.float32]], dimension: int
 ) -> dict[str, NDArray[np.float32]]:
-    """What a bundle gives back of inputs: weights are rounded to a byte.
+    """The inputs as a bundle stores them: weights are rounded to a byte.
 
     Args:
         inputs: See ``write_adapter``.

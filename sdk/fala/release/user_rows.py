@@ -12,16 +12,16 @@ Matching (news, films)::
 
     {"user": "u1", "split": "test", "history": ["...", "..."], "candidate": "...", "label": 1}
 
-- ``split`` is ``"public"`` (what the vendor fits the global head on), ``"train"`` (what a user's
-  device knows) or ``"test"`` (held out, to measure with).
-- ``user`` is a string. A public row may leave it out or set it to null; the others need it.
-- ``label`` is an integer or a string, the same kind in the whole file. It may be left out or null
-  in train rows only: a document that its user never labelled.
-- ``history`` may be an empty list: a user who has opened nothing yet.
-- A file is of one task. Keys that are not named here are ignored; blank lines are skipped; a
-  byte-order mark at the start is tolerated.
+- ``split`` is ``"public"`` (the vendor fits the global head to these rows), ``"train"`` (on the
+  user's device) or ``"test"`` (held out, to measure with).
+- ``user`` is a string. It may be null or missing in public rows only.
+- ``label`` is an integer or a string, of one type in the whole file. It may be null or missing in
+  train rows only: the user never labelled the document.
+- ``history`` may be an empty list: the user has opened nothing yet.
+- A file is of one task. Other keys are ignored, and blank lines are skipped. A byte-order mark at
+  the start is allowed.
 
-The parser is pure: it takes lines and returns rows. `load_rows` alone touches files.
+The parser is pure: it takes lines and returns rows. Only `load_rows` reads files.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast, get_args
 
 from fala.errors import DataError, RowError
 from fala.examples import Example, Match, Pair
@@ -40,7 +40,7 @@ from fala.examples import Example, Match, Pair
 Task: TypeAlias = Literal["classification", "matching"]
 Split: TypeAlias = Literal["public", "train", "test"]
 
-# What an SQLite column and a numpy array hold; nobody numbers more classes than this.
+# The integers of an SQLite column and of a NumPy array.
 _LABEL_LIMIT = 2**63
 
 
@@ -52,7 +52,7 @@ class Row:
         user: The user's name; None only in public rows.
         split: Which part of the data set the row belongs to.
         example: A text, or a history and a candidate.
-        label: As the file has it; None only in train rows.
+        label: As in the file; None only in train rows.
         line: Line number in the file, counted from 1 (0: not from a file).
     """
 
@@ -76,11 +76,11 @@ class Rows:
     """A whole data set.
 
     Attributes:
-        task: What every row's example is.
-        labels: Names of the labels, sorted (as numbers where all are integers), as strings.
-        public: The rows that the vendor fits the global head on.
+        task: Of every row.
+        labels: The labels as strings, sorted; as numbers where all are integers.
+        public: The rows that the vendor fits the global head to.
         users: Rows by user, in order of first appearance.
-        source: Where the rows are from, in words; synthetic rows say so here.
+        source: Where the rows are from, in words; synthetic rows are called so here.
     """
 
     task: Task
@@ -97,10 +97,11 @@ def read_rows(lines: Iterable[str | bytes]) -> list[Row]:
         lines: The file's lines, with or without their line ends; bytes are read as UTF-8.
 
     Returns:
-        The rows, in order. Blank lines give none but are counted.
+        The rows, in order. Blank lines are skipped, but counted.
 
     Raises:
-        RowError: For the first line that is not a row, or not of the rows before it.
+        RowError: For the first line that is not a row, or differs in task or type of label from the
+            rows before it.
     """
     rows: list[Row] = []
     labelled: Row | None = None
@@ -120,7 +121,7 @@ def read_rows(lines: Iterable[str | bytes]) -> list[Row]:
             if type(row.label) is not type(labelled.label):
                 raise RowError(
                     number,
-                    f"label {row.label!r:.60} is not of the kind of {labelled.label!r:.60} on line "
+                    f"label {row.label!r:.60} is not of the type of {labelled.label!r:.60} on line "
                     f"{labelled.line}; labels are all integers or all strings",
                 )
         rows.append(row)
@@ -128,7 +129,7 @@ def read_rows(lines: Iterable[str | bytes]) -> list[Row]:
 
 
 def gather_rows(rows: Iterable[Row], source: str) -> Rows:
-    """Divide rows into the public's and each user's, and check that they make a data set.
+    """Group rows into public rows and each user's, and check that they are a data set.
 
     Args:
         rows: Rows of one task.
@@ -137,14 +138,14 @@ def gather_rows(rows: Iterable[Row], source: str) -> Rows:
     Raises:
         DataError: Without public rows, with fewer than two labels among them, without users, or
             with a user who has no train or no test rows.
-        RowError: For a user's label that no public row has: the global head cannot know it.
+        RowError: For a user's label that no public row has: the global head does not have it.
     """
     rows = list(rows)
     if not rows:
         raise DataError("no rows: expected one JSON object a line")
     public = [row for row in rows if row.split == "public"]
     if not public:
-        raise DataError('no public rows: the global head is fitted on rows of split "public"')
+        raise DataError('no public rows: the global head is fitted to rows of split "public"')
     classes = {row.label for row in public if row.label is not None}
     if len(classes) < 2:
         raise DataError(
@@ -157,22 +158,17 @@ def gather_rows(rows: Iterable[Row], source: str) -> Rows:
             continue
         if row.label is not None and row.label not in classes:
             raise RowError(row.line, f"label {row.label!r:.60} is in no public row")
-        own = users.setdefault(row.user, UserRows([], []))
-        (own.train if row.split == "train" else own.test).append(row)
+        user_rows = users.setdefault(row.user, UserRows([], []))
+        (user_rows.train if row.split == "train" else user_rows.test).append(row)
     if not users:
         raise DataError(
             'no users: expected rows of split "train" and "test" beside the public ones'
         )
-    for user, own in users.items():
-        if not own.train:
-            raise DataError(
-                f"user {user!r:.60} has test rows but no train rows; every user needs both"
-            )
-        if not own.test:
-            raise DataError(
-                f"user {user!r:.60} has train rows but no test rows; every user needs both"
-            )
-    # One kind throughout (read_rows sees to it), so integers sort as numbers: 2 before 10.
+    for user, user_rows in users.items():
+        if not user_rows.train or not user_rows.test:
+            missing = "test" if user_rows.train else "train"
+            raise DataError(f"user {user!r:.60} has no {missing} rows; every user needs both")
+    # read_rows accepts one type only, so integers sort as numbers: 2 before 10.
     numbers = sorted(label for label in classes if isinstance(label, int))
     names = sorted(label for label in classes if isinstance(label, str))
     labels = (*map(str, numbers), *names)
@@ -183,7 +179,7 @@ def load_rows(path: str | PathLike[str]) -> Rows:
     """Read a data set from a JSONL file, or from standard input for ``"-"``.
 
     Raises:
-        DataError: If the file cannot be read, or its rows make no data set.
+        DataError: The file cannot be read, or its rows are not a data set.
         RowError: For the first bad row.
     """
     name = fspath(path)
@@ -218,12 +214,12 @@ class _RepeatedKeyError(ValueError):
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Build an object; of a key that is there twice, neither value can be trusted."""
+    """Build an object; a key that stands twice has no certain value."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
         keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise _RepeatedKeyError(f"key {_show(twice)} is there twice")
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise _RepeatedKeyError(f"key {_show(repeated)} is repeated")
     return fields
 
 
@@ -236,9 +232,7 @@ def _parse(number: int, text: str) -> Row:
         raise RowError(number, f"not JSON at column {error.colno}: {error.msg}") from error
     except (ValueError, RecursionError) as error:
         # A number of thousands of digits, or brackets thousands deep.
-        raise RowError(
-            number, "not usable as JSON: a number too long, or nested too deep"
-        ) from error
+        raise RowError(number, "JSON with a number too long, or nested too deep") from error
     if not isinstance(fields, dict):
         raise RowError(number, f"expected a JSON object, got {_show(fields)}")
     split = _split(number, fields)
@@ -253,20 +247,17 @@ def _parse(number: int, text: str) -> Row:
 
 def _split(number: int, fields: dict[str, object]) -> Split:
     split = fields.get("split")
-    if split == "public":
-        return "public"
-    if split == "train":
-        return "train"
-    if split == "test":
-        return "test"
-    found = f"got {_show(split)}" if "split" in fields else "none is there"
-    raise RowError(number, f'split must be "public", "train" or "test"; {found}')
+    for name in get_args(Split):
+        if split == name:
+            return cast(Split, name)
+    value = f"got {_show(split)}" if "split" in fields else "it is missing"
+    raise RowError(number, f'split must be "public", "train" or "test"; {value}')
 
 
 def _user(number: int, fields: dict[str, object], split: Split) -> str | None:
     if fields.get("user") is None:
         if split != "public":
-            raise RowError(number, f"a {split} row needs a user; only public rows go without")
+            raise RowError(number, f"a {split} row needs a user; only public rows can lack one")
         return None
     return _text(number, "user", fields["user"])
 
@@ -276,9 +267,9 @@ def _example(number: int, fields: dict[str, object]) -> Example:
     if "text" in fields or "pair" in fields:
         key = "text" if "text" in fields else "pair"
         if matching:
-            raise RowError(number, f"has {key} as well as history or candidate; which task is it?")
+            raise RowError(number, f"has {key} as well as history or candidate")
         if key == "text" and "pair" in fields:
-            raise RowError(number, "has text as well as pair; which is it?")
+            raise RowError(number, "has text as well as pair")
         return _pair(number, fields["pair"]) if key == "pair" else _text(number, key, fields[key])
     if not matching:
         raise RowError(number, "has no text or pair (classification), and no history and candidate")
@@ -298,7 +289,7 @@ def _pair(number: int, value: object) -> Pair:
     if not isinstance(value, list) or len(value) != 2:
         raise RowError(number, f"pair must be a list of two texts; got {_show(value)}")
     try:
-        return Pair(*(_text(number, f"pair[{place}]", text) for place, text in enumerate(value)))
+        return Pair(*(_text(number, f"pair[{i}]", text) for i, text in enumerate(value)))
     except RowError:
         raise
     except DataError as error:
@@ -309,11 +300,11 @@ def _label(number: int, fields: dict[str, object], split: Split) -> int | str | 
     label = fields.get("label")
     if label is None:
         if split != "train":
-            raise RowError(number, f"a {split} row needs a label; only train rows go without")
+            raise RowError(number, f"a {split} row needs a label; only train rows can lack one")
         return None
     if isinstance(label, str):
         return _text(number, "label", label)
-    # bool is an int to Python, but true is no class of anybody's.
+    # bool is a subclass of int, but true is not a class.
     if isinstance(label, int) and not isinstance(label, bool):
         if not -_LABEL_LIMIT <= label < _LABEL_LIMIT:
             raise RowError(number, "label does not fit in 64 bits")
@@ -329,13 +320,13 @@ def _text(number: int, key: str, value: object) -> str:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
-        # Neither a tokenizer nor SQLite takes one.
+        # Tokenizers and SQLite reject it.
         raise RowError(number, f"{key} has half of a surrogate pair: not Unicode text") from error
     return value
 
 
 def _show(value: object) -> str:
-    """A value as JSON would write it, cut to fit one line of a terminal."""
+    """A value as JSON, cut to fit one line of a terminal."""
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list):
