@@ -7,11 +7,14 @@ from click.testing import CliRunner
 
 import fala
 from bundles import make_head, write_onnx_release, write_word_vector_release, write_word_vectors
-from command_lines import data_rows, fails, result_of, run
+from command_lines import data_rows, fails, result_of, run, told
 from fala.backbones import OnnxEncoder
+from fala.bundle.writing import add_version
 from fala.personal.encode import PROBES
 from fala.playground.command import command as cli
 from fala.slots.edge_cases import ODD
+from fala_export.updates.keys import make_key
+from fala_export.updates.signing import sign_file
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +60,6 @@ def test_a_real_device_as_json(device, tiny):
         assert opened.can_roll_back
 
 
-def test_a_real_device_as_text(device, tiny):
-    done = run("--device", device, *tiny[2:], "--budget", 10)
-    assert done.returncode == 0
-    assert done.stdout.startswith("tiny vectors -> tiny encoder: ")
-    for part in ("why", "forward passes", "backward passes 0", "seconds", "total"):
-        assert part in done.stdout
-
-
 def test_a_built_in_name_is_the_sample_release(device):
     assert result_of("--device", device, "--new", "bert", "--budget", 0)["new"] == "bert"
 
@@ -76,6 +71,9 @@ def test_a_device_answers_at_once_and_goes_on(device, bridged):
         threshold = opened.threshold
     for part in (
         "tiny vectors -> tiny encoder: personal model",
+        "\nwhy  ",
+        "; backward passes 0\n",
+        ", total ",
         "\ninstant          personal model after ",
         "\nforward passes   0;",
         f"\nthreshold        1 above logit {threshold:.3f}\n",
@@ -156,3 +154,27 @@ def test_a_folder_that_is_no_device(tmp_path, tiny):
     fails(run("--device", tmp_path, *tiny[2:]), tmp_path, "not a device")
     fails(run("--device", tmp_path / "none", *tiny[2:]), "none", "not a device")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def signed(tmp_path):
+    """The folder of a device with version 2, and of the signed version 1."""
+    make_key(tmp_path / "vendor.pem")
+    old = write_word_vector_release(tmp_path / "2.fala")
+    add_version(tmp_path / "2.fala", old, 2, "model")
+    new = write_onnx_release(tmp_path / "1.fala")
+    add_version(tmp_path / "1.fala", new, 1, "model")
+    sign_file(tmp_path / "1.fala", tmp_path / "vendor.pem")
+    fala.Device.create(tmp_path / "device", tmp_path / "2.fala").close()
+    return tmp_path
+
+
+def test_an_older_release_and_a_wrong_signature_are_refused(signed):
+    command = "--device", signed / "device", "--new", signed / "1.fala"
+    fails(told(*command), "version 1, and this device has had version 2 already")
+    trusted = *command, "--trust", signed / "vendor.pub"
+    assert told(*trusted, "--allow-older").returncode == 0
+    with fala.Device.open(signed / "device") as device:
+        assert device.name == "tiny encoder"
+    add_version(signed / "1.fala", fala.Bundle.open(signed / "2.fala"), 3)
+    fails(told(*trusted), "its signature is not of this bundle")

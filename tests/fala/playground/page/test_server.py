@@ -49,32 +49,23 @@ def test_every_answer_has_the_headers(client, path):
     assert "set-cookie" not in headers
 
 
-@pytest.mark.parametrize(
-    "authorization",
-    [None, "", TOKEN, "Bearer ", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN} ", f"Basic {TOKEN}",
-     b"Bearer \xff\xe9"],
-)  # fmt: skip
-def test_nothing_is_told_or_done_without_the_token(client, authorization):
-    headers = {} if authorization is None else {"Authorization": authorization}
-    told = client.get("/api/state", headers=headers)
-    done = client.post("/api/ask", headers=headers, json={"text": "a clown"})
-    for answer in (told, done):
-        assert answer.status_code == 403
-        assert list(answer.json()) == ["error"]
+def test_the_api_needs_the_token(client):
+    wrong = "", TOKEN, "Bearer ", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN} ", f"Basic {TOKEN}"
+    for headers in ({}, *({"Authorization": each} for each in (*wrong, b"Bearer \xff\xe9"))):
+        for answer in (
+            client.get("/api/state", headers=headers),
+            client.post("/api/ask", headers=headers, json={"text": "a clown"}),
+        ):
+            assert (answer.status_code, list(answer.json())) == (403, ["error"])
     assert client.get(f"/api/state?token={TOKEN}").status_code == 403
 
 
-@pytest.mark.parametrize(
-    "host", ["evil.example", f"evil.example:{PORT}", "127.0.0.1", f"127.0.0.1:{PORT + 1}", ""]
-)
-def test_names_that_are_made_to_point_here_get_nothing(client, host):
-    for path in ("/", "/api/state"):
-        answer = client.get(path, headers={**BEARER, "Host": host})
-        assert answer.status_code == 421
-        assert "127.0.0.1" in answer.json()["error"]
-
-
-def test_pages_of_others_get_nothing(client):
+def test_other_hosts_and_pages_of_other_sites_are_rejected(client):
+    for host in ("evil.example", f"evil.example:{PORT}", "127.0.0.1", f"127.0.0.1:{PORT + 1}", ""):
+        for path in ("/", "/api/state"):
+            answer = client.get(path, headers={**BEARER, "Host": host})
+            assert answer.status_code == 421
+            assert "127.0.0.1" in answer.json()["error"]
     for origin in ("https://evil.example", "null", f"http://127.0.0.1:{PORT + 1}"):
         answer = client.get("/api/state", headers={**BEARER, "Origin": origin})
         assert answer.status_code == 403
@@ -101,17 +92,12 @@ def test_bodies(client, content, kind, status):
     answer = client.post("/api/ask", headers=headers, content=content)
     assert answer.status_code == status
     assert ("error" in answer.json()) == (status != 200)
+    endless = client.post("/api/ask", headers=headers, content=iter([b"{}"]))
+    assert endless.status_code == 411
 
 
-def test_a_body_says_how_long_it_is(client):
-    headers = {**BEARER, "Content-Type": "application/json"}
-    answer = client.post("/api/ask", headers=headers, content=iter([b"{}"]))
-    assert answer.status_code == 411
-
-
-@pytest.mark.parametrize(
-    ("act", "body", "why"),
-    [
+def test_mistakes_are_answers(client):
+    for act, body, why in (
         ("label", {"post": 0, "label": 2}, "0 or 1"),
         ("label", {"post": -1, "label": 1}, "0 or 1"),
         ("label", {"post": True, "label": 1}, "whole number"),
@@ -121,26 +107,21 @@ def test_a_body_says_how_long_it_is(client):
         ("rollback", {}, "no previous model"),
         ("check", {"post": 100, "label": 1}, "unseen posts"),
         ("ask", {"text": "x" * 2001}, "characters"),
-    ],
-)
-def test_mistakes_are_answers(client, act, body, why):
-    answer = client.post(f"/api/{act}", headers=BEARER, json=body)
-    assert answer.status_code == 409
-    assert why in answer.json()["error"]
-
-
-def test_unknown_acts(client):
+    ):
+        answer = client.post(f"/api/{act}", headers=BEARER, json=body)
+        assert answer.status_code == 409
+        assert why in answer.json()["error"]
     assert client.post("/api/nothing", headers=BEARER, json={}).status_code == 404
     assert client.get("/api/label", headers=BEARER).status_code == 405
 
 
-def test_news_come_when_there_are_any(client):
+def test_a_newer_view_is_sent_when_there_is_one(client):
     view = client.get("/api/state", headers=BEARER).json()
     assert view["stage"] == "labelling"
-    told = client.post("/api/label", headers=BEARER, json={"post": 0, "label": 1}).json()
-    assert told["version"] > view["version"]
-    news = client.get(f"/api/state?after={view['version']}", headers=BEARER).json()
-    assert news["labelled"] == 1
+    done = client.post("/api/label", headers=BEARER, json={"post": 0, "label": 1}).json()
+    assert done["version"] > view["version"]
+    newer = client.get(f"/api/state?after={view['version']}", headers=BEARER).json()
+    assert newer["labelled"] == 1
 
 
 def run(*arguments):

@@ -57,7 +57,7 @@ def test_a_reader_labels_all_and_says_what_the_unseen_posts_are(visit):
         visit.watch(2)
 
 
-def test_a_visitor_is_compared_by_what_he_says_of_unseen_posts(visit):
+def test_a_visitor_is_compared_by_labels_of_unseen_posts(visit):
     visit.label(0, 1)
     with pytest.raises(DataError, match="yourself"):
         visit.watch(READER)
@@ -87,8 +87,8 @@ def test_four_devices_answer_after_the_release(shipped, replaced):
         decided = [label == "1" for label in device.decide(POSTS.unseen[:SHOWN])]
         assert [post["decided"][name] for post in after["posts"]] == decided
     with Device.create(folder.with_name("fresh"), sample_release("bert")) as fresh:
-        told = fresh.predict(POSTS.unseen)[:SHOWN, 1].tolist()
-    assert answers(after, "vendor") == told
+        predicted = fresh.predict(POSTS.unseen)[:SHOWN, 1].tolist()
+    assert answers(after, "vendor") == predicted
     with pytest.raises(DataError, match="has shipped"):
         replaced.label(30, 1)
 
@@ -105,10 +105,10 @@ def test_a_rollback_answers_as_the_old_model_and_comes_back(replaced):
     assert answers(replaced.view) == pytest.approx(new, abs=1e-6)
 
 
-def test_all_models_answer_a_text_of_the_visitors_own(replaced):
-    told = replaced.ask("What a clown.")["answers"]
-    assert [answer["key"] for answer in told] == list(COLUMNS)
-    assert all(0 < answer["unwelcome"] < 1 for answer in told)
+def test_all_models_answer_a_text_that_none_of_them_keeps(replaced):
+    asked = replaced.ask("What a clown.")["answers"]
+    assert [answer["key"] for answer in asked] == list(COLUMNS)
+    assert all(0 < answer["unwelcome"] < 1 for answer in asked)
     known = {stored.example for stored in replaced._opened[0].mine.examples()}
     assert "What a clown." not in known
     for text in (" ", "x" * 2001):
@@ -116,7 +116,7 @@ def test_all_models_answer_a_text_of_the_visitors_own(replaced):
             replaced.ask(text)
 
 
-def test_passes_tick_and_can_be_stopped_and_gone_on_with(replaced):
+def test_refining_can_be_stopped_and_continued(replaced):
     replaced.refine()
     with pytest.raises(DataError, match="a job is running"):
         replaced.refine()
@@ -127,11 +127,10 @@ def test_passes_tick_and_can_be_stopped_and_gone_on_with(replaced):
     done = replaced.view["passes"]
     assert 10 <= done < 60
     assert answers(replaced.view) != answers(replaced.view, "instant")
-    told = replaced._opened[0].mine.refine(Budget(0))
-    assert told.representatives == done
+    assert replaced._opened[0].mine.refine(Budget(0)).representatives == done
 
 
-def test_a_restart_goes_on_where_it_was(replaced):
+def test_a_restart_continues(replaced):
     replaced.check(3, 1)
     shown = lasting(replaced.view)
     folder = replaced._folder
