@@ -1,12 +1,12 @@
 """The synthetic sample of ``fala-replace``, and invented readers for the laboratory's fleets.
 
-Nobody wrote these posts and nobody labelled them. Templates give short posts on ten topics in ten
-tones, and invented readers say which ones are unwelcome to them (label 1). All readers share a
-dislike of hostile posts; on top of it each has a taste of their own, in topics, advertising,
+Posts and labels are synthetic. Templates make short posts on ten topics in ten tones, and invented
+readers label the ones that are unwelcome to them with 1. All readers share a dislike of hostile
+posts. In addition each reader has a personal taste, in topics, advertising,
 coarse words or grumbling. Some readers are close to the average: personalization has nothing to
 give them and must do them no harm.
 
-The sample shows the whole walk working. It says nothing about how well FaLA does on real people.
+The sample shows that the whole walk works. It does not show how well FaLA does on real people.
 """
 
 from __future__ import annotations
@@ -370,7 +370,7 @@ def _post(rng: random.Random) -> Post:
 
 
 def new_posts(count: int, rng: random.Random, seen: set[str]) -> list[Post]:
-    """Draw posts whose texts nobody has yet: no text can leak from a test split elsewhere."""
+    """Draw posts with new texts, so that no text of a test split is anywhere else."""
     posts: list[Post] = []
     while len(posts) < count:
         post = _post(rng)
@@ -408,7 +408,7 @@ def sample_rows(*, users: int = 8, seed: int = 0) -> Rows:
     if not 1 <= users <= USERS_LIMIT:
         raise DataError(f"the built-in sample has 1 to {USERS_LIMIT} users, not {users}")
     seen: set[str] = set()
-    # Seeded by text: random.Random hashes it itself, so PYTHONHASHSEED has no say.
+    # Seeded by text: random.Random hashes it itself, independent of PYTHONHASHSEED.
     rng = random.Random(f"fala sample, public, {seed}")
     rows: list[Row] = []
     for number in range(PUBLIC_READERS):

@@ -1,4 +1,4 @@
-"""Bundles of a hostile vendor: signed as they should be, and made to harm who installs them.
+"""Bundles of a hostile vendor: signed correctly, and made to harm the device that installs them.
 
     from fala.testing.hostile import KINDS, write_hostile
     for kind in KINDS:

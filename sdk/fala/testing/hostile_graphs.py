@@ -121,7 +121,7 @@ def _long_texts(bundle: Bundle, _: Bundle) -> Changes:
 
 
 def _chosen_size(bundle: Bundle, _: Bundle) -> Changes:
-    """A tensor as large as the words of a text say."""
+    """A tensor whose size depends on the words of a text."""
     make = hostile_onnx().helper.make_node
     nodes = [
         make("ReduceMax", ["input_ids"], ["h_id"], keepdims=0),

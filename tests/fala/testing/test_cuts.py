@@ -109,7 +109,7 @@ def test_instants_and_drawn_operations(folder, tmp_path):
     assert all("rename note" in each for each in where)
 
 
-def test_mistakes_are_told(folder, tmp_path):
+def test_mistakes_are_errors(folder, tmp_path):
     def work(path, say):
         raise ValueError("a mistake of the app's")
 

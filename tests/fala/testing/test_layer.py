@@ -124,12 +124,12 @@ def errors_of_sqlite(folder, at, error):
     return str(raised.value)
 
 
-def test_sqlite_tells_a_broken_disk(tmp_path):
+def test_a_broken_disk_is_an_error_of_sqlite(tmp_path):
     assert errors_of_sqlite(tmp_path, 5, errno.EIO) == "disk I/O error"
 
 
-def test_a_full_disk_is_as_one_that_is_really_full(tmp_path):
-    """The layer's errors beside those of a small file system of its own."""
+def test_a_full_disk_fails_as_one_that_is_really_full(tmp_path):
+    """The layer's errors are those of a small file system."""
     small = tmp_path / "small"
     small.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", small]
@@ -152,16 +152,9 @@ def test_a_full_disk_is_as_one_that_is_really_full(tmp_path):
 
 
 def test_one_layer_at_a_time(tmp_path):
-    def let(_):
-        return None
-
-    with (
-        watching(tmp_path, let),
-        pytest.raises(DataError, match="one layer at a time"),
-        watching(tmp_path, let),
-    ):
-        pass
-    with watching(tmp_path, let) as layer:
+    with watching(tmp_path, lambda _: None) as layer:
+        with pytest.raises(DataError, match="one layer at a time"), counted(tmp_path):
+            pass
         (tmp_path / "file").touch()
     assert layer.count == 1
 

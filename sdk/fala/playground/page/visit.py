@@ -27,7 +27,7 @@ _log = logging.getLogger("fala.playground.page")
 
 #: Forward passes of one press of the button, and of one step.
 PASSES, BATCH = 60, 5
-#: Labels that a synthetic reader gives one by one; then labels at a time.
+#: A synthetic reader gives so many labels one by one, and then this many at a time.
 SLOWLY, AT_ONCE = 10, 19
 LONGEST_TEXT = 2000  # characters of a text that the visitor writes
 READER = 1  # the synthetic reader that is proposed
