@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModel
 
 from fala import Bundle, DataError, ExportError, Head
-from fala.backbones.context import context_of
+from fala.backbones.onnx_encoder import context_of
 from fala.bundle.prompts import compiled, compiled_bytes
 from fala.release import Row, read_rows
 from fala_export.backbone import ExportOptions

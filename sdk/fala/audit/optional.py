@@ -1,12 +1,12 @@
-"""Optional inputs of a graph: what a task's adapter and a writer's prompt are fed through.
+"""Optional inputs of a graph: those of a task's adapter and a writer's prompt.
 
 They are inputs that are constants too, so that a run may leave them out. Their names are those of
 the field: ``adapter.{l}.{attention,output}.{down,up,norm}.{weight,bias}`` for a bottleneck behind a
 sub-layer and the norm that follows it, ``past_key_values.{l}.{key,value}`` for tokens in front of
-a text's own. Constants of other names are constants, wherever else they stand.
+a text's own. Constants of other names are constants only.
 
-A graph with the second may give, beside the embedding, what they are made of: ``keys.{l}``, turned
-to (texts, heads, width, tokens), and ``values.{l}``, (texts, heads, tokens, width).
+A graph with the second may also return the keys and values of a text: ``keys.{l}``, transposed to
+(texts, heads, width, tokens), and ``values.{l}``, (texts, heads, tokens, width).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PARTS = {
 
 @dataclass(frozen=True)
 class Form:
-    """What an optional input is like.
+    """The form of an optional input.
 
     Attributes:
         group: Inputs of one group have the same length along their free axes.
@@ -65,17 +65,17 @@ class Form:
 _PREFIX_AXES = 4  # (1, heads, length, width of a head)
 
 
-def given_with(names: Iterable[str]) -> set[str]:
-    """What a graph with optional inputs of some names may give beside the embedding."""
+def prompt_outputs(names: Iterable[str]) -> set[str]:
+    """Names of the outputs beside the embedding that a graph with some optional inputs may have."""
     layers = {name.split(".")[1] for name in names if _PREFIX.fullmatch(name)}
     return {f"{part}.{layer}" for part in ("keys", "values") for layer in layers}
 
 
 def form_of(name: str) -> Form | None:
-    """What an optional input of a name is like; None where the name is none of one."""
-    if found := _ADAPTER.fullmatch(name):
-        axes, free = _PARTS[found[2], found[3]]
-        return Form(found[1], axes, free, STATE.bottleneck)
-    if found := _PREFIX.fullmatch(name):
-        return Form(found[1], _PREFIX_AXES, 2, STATE.prefix)
+    """The form of the optional input of a name; None for any other name."""
+    if match := _ADAPTER.fullmatch(name):
+        axes, free = _PARTS[match[2], match[3]]
+        return Form(match[1], axes, free, STATE.bottleneck)
+    if match := _PREFIX.fullmatch(name):
+        return Form(match[1], _PREFIX_AXES, 2, STATE.prefix)
     return None

@@ -1,8 +1,7 @@
 """Backbones: a text in, an embedding out."""
 
-from fala.backbones.lazy import LazyBackbone
+from fala.backbones.backbone import Backbone, LazyBackbone
 from fala.backbones.onnx_encoder import OnnxEncoder
-from fala.backbones.protocol import Backbone
 from fala.backbones.state import EncoderState
 from fala.backbones.word_vectors import WordVectors
 

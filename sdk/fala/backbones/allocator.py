@@ -1,4 +1,4 @@
-"""Memory that loading a model freed, and that the C library keeps."""
+"""Returns freed memory to the operating system."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def give_back() -> None:
 @functools.cache
 def _trim() -> Callable[[int], object]:
     try:
-        found: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
-    except (OSError, AttributeError, TypeError):  # another C library, which may need no telling
+        trim: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError, TypeError):  # another C library
         return bool
-    return found
+    return trim

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 from weakref import WeakSet
@@ -15,15 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.audit.limits import STATE
-from fala.audit.optional import given_with
-from fala.backbones.context import Context, context_of
+from fala.audit.optional import prompt_outputs
 from fala.backbones.state import (
     EncoderState,
     Shape,
     check_inputs,
-    fed,
     optional_shapes,
     prefix,
+    run_inputs,
 )
 from fala.errors import BundleFormatError, DataError, DimensionError, safe_line
 from fala.examples import check_texts, segments
@@ -46,6 +46,19 @@ _TOKENIZED = 1 << 18
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 
 Feeds = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Context:
+    """The tokens of a hard prompt: a writer's own texts, one after another, before a text.
+
+    Attributes:
+        ids: ``[CLS] first text [SEP] second text [SEP] ...``, in the tokenizer's special tokens.
+        texts: Positions of the texts that are in it.
+    """
+
+    ids: tuple[int, ...]
+    texts: tuple[int, ...]
 
 
 class OnnxEncoder:
@@ -80,8 +93,8 @@ class OnnxEncoder:
         ort_format: bool = False,
     ) -> None:
         # Imported here: `import fala` stays as quick as numpy.
-        # Some builds of onnxruntime note each use in files of the user's home unless they are told
-        # not to, before they are imported. What a device does is nobody's business.
+        # Some builds of onnxruntime log each use in files of the user's home unless this is set
+        # before they are imported.
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         import onnxruntime
         from tokenizers import Tokenizer
@@ -90,10 +103,10 @@ class OnnxEncoder:
         options.log_severity_level = 3
         cores = _cores()
         if cores < (os.cpu_count() or 1) and not options.intra_op_num_threads:
-            # onnxruntime counts the machine's cores, also those that this process may not use.
+            # onnxruntime counts all of the machine's cores.
             options.intra_op_num_threads = cores
         self._threads: int = options.intra_op_num_threads or cores
-        # What the bytes look like must not decide how they are read.
+        # The manifest decides the format, not the bytes.
         options.add_session_config_entry(
             "session.load_model_format", "ORT" if ort_format else "ONNX"
         )
@@ -104,15 +117,15 @@ class OnnxEncoder:
             self._session: Any = onnxruntime.InferenceSession(
                 model, options, providers=["CPUExecutionProvider"], enable_fallback=False
             )
-            # Its Python class keeps the model's bytes, to load it for other providers some day.
+            # Its Python class keeps the model's bytes, to load it again for other providers.
             self._session._model_bytes = None
             inputs = {entry.name: entry.type for entry in self._session.get_inputs()}
             entries = self._session.get_outputs()
             self._optional = optional_shapes(self._session.get_overridable_initializers())
-        beside = given_with(self._optional)
-        outputs = [(one.type, one.shape) for one in entries if one.name not in beside]
-        self._output = next((one.name for one in entries if one.name not in beside), "")
-        self._beside = sorted(one.name for one in entries if one.name in beside)
+        prompt_parts = prompt_outputs(self._optional)
+        outputs = [one for one in entries if one.name not in prompt_parts]
+        self._output = outputs[0].name if outputs else ""
+        self._prompt_outputs = sorted(one.name for one in entries if one.name in prompt_parts)
         with _wrapped("the tokenizer cannot be loaded"):
             self._tokenizer = Tokenizer.from_str(tokenizer.decode())
             self._tokenizer.no_padding()
@@ -121,30 +134,33 @@ class OnnxEncoder:
             else:
                 self._tokenizer.enable_truncation(max_length)
             special = self._tokenizer.num_special_tokens_to_add(False)
-            beside = self._tokenizer.num_special_tokens_to_add(True)
+            pair_special = self._tokenizer.num_special_tokens_to_add(True)
         if max_length is not None and max_length <= special:
             # The tokenizers library would not truncate at all.
             raise BundleFormatError(
                 f"texts of at most {max_length} tokens have no room beside {special} special ones"
             )
         self._no_pairs = None
-        if max_length is not None and max_length <= beside + 1:
-            self._no_pairs = f"{max_length} tokens have no room for it beside {beside} of theirs"
+        if max_length is not None and max_length <= pair_special + 1:
+            self._no_pairs = (
+                f"{max_length} tokens have no room for it beside {pair_special} special ones"
+            )
         self._pad_id = pad_id
-        enough = _CHARACTERS_A_TOKEN * (max_length or 0)
-        self._longest = min(max(LONGEST, enough), _MOST_CHARACTERS)
+        characters = max(LONGEST, _CHARACTERS_A_TOKEN * (max_length or 0))
+        self._longest = min(characters, _MOST_CHARACTERS)
         self._inputs = set(inputs)
+        kinds = [one.type for one in outputs]
         if (
             not {"input_ids", "attention_mask"} <= self._inputs <= _INPUTS
             or set(inputs.values()) != {"tensor(int64)"}
-            or [kind for kind, _ in outputs] != ["tensor(float)"]
+            or kinds != ["tensor(float)"]
         ):
             raise BundleFormatError(
-                f"the graph takes {safe_line(inputs)} and gives {[kind for kind, _ in outputs]}; "
+                f"the graph takes {safe_line(inputs)} and returns {kinds}; "
                 "expected input_ids and attention_mask (and token_type_ids) in int64, and one "
                 "embedding in float32"
             )
-        shape = outputs[0][1]
+        shape = outputs[0].shape
         if len(shape) != 2 or not isinstance(shape[1], int):
             raise DimensionError(
                 f"the graph's output has shape {safe_line(shape)}; expected (n, dimension)"
@@ -160,19 +176,19 @@ class OnnxEncoder:
 
     @property
     def tells_segments(self) -> bool:
-        """Whether the graph tells a pair's segments apart by token types."""
+        """Whether the graph distinguishes a pair's segments by token types."""
         return "token_type_ids" in self._inputs
 
     @property
     def optional_inputs(self) -> Mapping[str, Shape]:
-        """What the graph takes of a state: inputs by name, with their shapes."""
+        """The inputs that a state may feed: their shapes by name."""
         return MappingProxyType(self._optional)
 
     def check_state(self, state: EncoderState) -> None:
         """Check that a state fits this graph; ``encode`` does so, too, once for each state.
 
         Raises:
-            BundleFormatError: It does not; says which input is wrong, and how.
+            BundleFormatError: It does not; names the input that is wrong.
         """
         if state not in self._fitting:
             check_inputs(state, self._optional)
@@ -190,7 +206,7 @@ class OnnxEncoder:
         Args:
             texts: n texts; see ``fala.Pair`` for those of two segments.
             state: A task's adapter, a writer's prompt, or both; None for the backbone as it is.
-                It counts for this call alone, so that threads may use several.
+                It holds for this call alone, so that threads may use several.
 
         Returns:
             The embeddings, shape (n, dimension).
@@ -199,11 +215,11 @@ class OnnxEncoder:
             DataError: An item is not a text, or a pair for which there is no room; names its
                 position.
             BundleFormatError: The state does not fit the graph; the tokenizer or the model fails on
-                a text; or the model gives NaN, infinity or another shape than its graph says: the
-                vendor's mistakes.
+                a text; or the model returns NaN, infinity or another shape than its graph declares.
+                These are the vendor's mistakes.
         """
         texts = check_texts(texts)
-        beside = self._fed(state)
+        state_inputs = self._state_inputs(state)
         ids, types = self._tokenized(texts)
         result = np.empty((len(ids), self._dimension), dtype=np.float32)
 
@@ -211,7 +227,7 @@ class OnnxEncoder:
             result[positions] = self._run(
                 [ids[position] for position in positions],
                 [types[position] for position in positions],
-                beside,
+                state_inputs,
             )
 
         runs = _runs(ids, types)
@@ -220,37 +236,37 @@ class OnnxEncoder:
             for positions in runs:
                 embed(positions)
             return result
-        # Small runs side by side leave no core waiting for another at every layer, as one run
-        # that is split among the cores does. A run's embeddings do not depend on the others.
+        # Small runs side by side: one run that is split among the cores makes them wait for each
+        # other at every layer. A run's embeddings do not depend on the others.
         with ThreadPoolExecutor(threads) as pool:
             for _ in pool.map(embed, runs):
                 pass
         return result
 
     def compile_prompt(self, text: str, state: EncoderState | None = None) -> EncoderState:
-        """Turn a text into keys and values that others are read behind: a hard prompt, run once.
+        """Compile a text to keys and values, a prefix for other texts: a hard prompt, run once.
 
-        As a prefix it costs a fraction of its tokens. It is not quite the same: the text does not
-        see what is read behind it, and both count their tokens' places from 0.
+        As a prefix it costs a fraction of its tokens. It is not quite the same: the prompt does
+        not attend to the text behind it, and both count their tokens' positions from 0.
 
         Args:
-            text: What a writer wrote. Its tokens are cut as any text's, and to 512.
+            text: A writer's. Its tokens are cut as any text's, and to 512.
             state: A task's adapter, with which the result is to be joined; or a prompt that stands
                 before the text.
 
         Raises:
             DataError: It is not a text.
-            BundleFormatError: The graph does not give what prompts are made of; or as ``encode``.
+            BundleFormatError: The graph does not return keys and values; or as ``encode``.
         """
         (ids,), (types,) = self._tokenized(check_texts([text]))
         return self._compiled(ids[: STATE.prefix], types[: STATE.prefix], state)
 
     def context(self, texts: Sequence[str], length: int) -> Context:
-        """The tokens of a hard prompt of several texts, as a training puts them one after another.
+        """The tokens of a hard prompt of several texts, one after another as in training.
 
         Args:
-            texts: A writer's, the first first.
-            length: Tokens that it may have.
+            texts: A writer's, in order.
+            length: The most tokens.
 
         Raises:
             DataError: An item is not a text.
@@ -261,7 +277,7 @@ class OnnxEncoder:
             return context_of(self._tokenizer, read, min(length, STATE.prefix))
 
     def compile_context(self, context: Context) -> EncoderState:
-        """Turn a hard prompt into keys and values; see ``compile_prompt``.
+        """Compile a hard prompt to keys and values; see ``compile_prompt``.
 
         Raises:
             BundleFormatError: As there.
@@ -271,70 +287,69 @@ class OnnxEncoder:
     def _compiled(
         self, ids: list[int], types: list[int], state: EncoderState | None
     ) -> EncoderState:
-        layers = given_with(self._optional)
-        if not layers or set(self._beside) != layers:
+        needed = prompt_outputs(self._optional)
+        if not needed or set(self._prompt_outputs) != needed:
             raise BundleFormatError(
                 "the backbone's graph compiles no prompts; export it with fala-export backbone "
                 "--prompts --hard-prompts"
             )
-        feeds = self._feeds([ids], [types], self._fed(state))
+        feeds = self._feeds([ids], [types], self._state_inputs(state))
         with _wrapped("the model fails"):
-            given = self._session.run(self._beside, feeds)
-        made_from = hashlib.sha256(
-            f"{ids}{types or ''} {'' if state is None else state.digest}".encode()
-        )
+            outputs = self._session.run(self._prompt_outputs, feeds)
+        source = f"{ids}{types or ''} {'' if state is None else state.digest}"
         compiled = EncoderState(
-            prefix(dict(zip(self._beside, given, strict=True))), made_from.hexdigest()
+            prefix(dict(zip(self._prompt_outputs, outputs, strict=True))),
+            hashlib.sha256(source.encode()).hexdigest(),
         )
         self.check_state(compiled)
         return compiled
 
     def _tokenized(self, texts: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
-        """Token ids of every text; and token types of every pair, none of another text."""
+        """Token ids of every text, and token types of every pair."""
         ids: list[list[int]] = []
         types: list[list[int]] = []
-        read = [tuple(part[: self._longest] for part in segments(text)) for text in texts]
-        for position, parts in enumerate(read):
+        cut = [tuple(part[: self._longest] for part in segments(text)) for text in texts]
+        for position, parts in enumerate(cut):
             if len(parts) > 1 and self._no_pairs is not None:
                 raise DataError(f"text {position} is a pair, and {self._no_pairs}")
         with _wrapped("the tokenizer fails"):
-            for some in _parts(read):
+            for some in _parts(cut):
                 inputs = [parts if len(parts) > 1 else parts[0] for parts in some]
                 for parts, encoding in zip(some, self._tokenizer.encode_batch(inputs), strict=True):
                     ids.append(encoding.ids)
                     types.append(encoding.type_ids if len(parts) > 1 else [])
         return ids, types
 
-    def _fed(self, state: EncoderState | None) -> Feeds:
-        """What runs are fed of a state; the last one's is kept, since most calls have the same."""
+    def _state_inputs(self, state: EncoderState | None) -> Feeds:
+        """A state's inputs; the latest state's are cached, since most calls have the same."""
         if state is None:
             return {}
         last = self._last
         if last is None or last[0] is not state:
             self.check_state(state)
             self._last = last = None  # two tasks' arrays at once would double their memory
-            self._last = last = state, fed(state, self._optional)
+            self._last = last = state, run_inputs(state, self._optional)
         return last[1]
 
     def _run(
-        self, ids: list[list[int]], types: list[list[int]], beside: Feeds
+        self, ids: list[list[int]], types: list[list[int]], state_inputs: Feeds
     ) -> NDArray[np.float32]:
-        feeds = self._feeds(ids, types, beside)
+        feeds = self._feeds(ids, types, state_inputs)
         with _wrapped("the model fails"):
             embeddings: NDArray[np.float32] = self._session.run([self._output], feeds)[0]
         if embeddings.shape != (len(ids), self._dimension):
             raise BundleFormatError(
-                f"the model gave embeddings of shape {embeddings.shape} for {len(ids)} texts; "
-                f"its graph says (n, {self._dimension})"
+                f"the model returned embeddings of shape {embeddings.shape} for {len(ids)} texts; "
+                f"its graph declares (n, {self._dimension})"
             )
         if not np.isfinite(embeddings).all():
-            raise BundleFormatError("the model gave an embedding with NaN or infinity")
+            raise BundleFormatError("the model returned an embedding with NaN or infinity")
         return embeddings
 
     def _feeds(
-        self, ids: list[list[int]], types: list[list[int]], beside: Feeds
+        self, ids: list[list[int]], types: list[list[int]], state_inputs: Feeds
     ) -> dict[str, NDArray[Any]]:
-        # A text without tokens (no special tokens either) is one masked-in padding token.
+        # A text without any token, special ones included, is one unmasked padding token.
         ids = [row or [self._pad_id] for row in ids]
         length = max(len(row) for row in ids)
         input_ids = np.full((len(ids), length), self._pad_id, dtype=np.int64)
@@ -347,11 +362,35 @@ class OnnxEncoder:
             feeds["token_type_ids"] = np.zeros_like(mask)
             for position, row in enumerate(types):
                 feeds["token_type_ids"][position, : len(row)] = row
-        return {**feeds, **beside}
+        return {**feeds, **state_inputs}
+
+
+def context_of(tokenizer: Any, texts: Sequence[str], length: int) -> Context:  # noqa: ANN401
+    """Put texts one after another, as ``fala-export prompts --kind hard-static`` trains.
+
+    Args:
+        tokenizer: Of the ``tokenizers`` library.
+        texts: The texts in order; one without tokens is left out.
+        length: The most tokens, special ones included; the last text that has room is cut.
+    """
+    ids: list[int] = []
+    used = []
+    for position, text in enumerate(texts):
+        framed = tokenizer.encode(text)
+        tokens = [at for at, special in enumerate(framed.special_tokens_mask) if not special]
+        if not tokens:
+            continue
+        before, end = framed.ids[: tokens[0]], framed.ids[tokens[-1] + 1 :]
+        room = length - len(ids or before) - len(end)
+        if room < 1:
+            break
+        ids = (ids or before) + tokenizer.encode(text, add_special_tokens=False).ids[:room] + end
+        used.append(position)
+    return Context(tuple(ids), tuple(used))
 
 
 def _parts(texts: Sequence[tuple[str, ...]]) -> Iterator[Sequence[tuple[str, ...]]]:
-    """Texts in parts of so many characters that what a tokenizer notes of them fits any memory."""
+    """Texts in parts of some characters: the tokenizer takes memory for each."""
     start = characters = 0
     for position, text in enumerate(texts):
         size = sum(map(len, text))

@@ -1,4 +1,4 @@
-"""What a task's adapter or a writer's prompt feeds to a backbone, beside the texts."""
+"""The inputs of a backbone beside the texts: a task's adapter, a writer's prompt."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Shape = tuple["int | None", ...]
 
 
 class Coded(Mapping[str, "NDArray[np.float32]"]):
-    """Arrays by name, some of which are kept as bytes and multiplied out when they are asked for.
+    """Arrays by name; some are kept in int8 and decoded at each access.
 
     A device has many tasks, and runs one of them at a time.
 
@@ -35,15 +35,15 @@ class Coded(Mapping[str, "NDArray[np.float32]"]):
         floats: Mapping[str, NDArray[np.float32]],
         codes: Mapping[str, tuple[NDArray[np.int8], NDArray[np.float32]]],
     ) -> None:
-        self._floats = {name: _owned(array) for name, array in floats.items()}
-        self._codes = {name: (_owned(code), _owned(step)) for name, (code, step) in codes.items()}
+        self._floats = {name: _frozen(array) for name, array in floats.items()}
+        self._codes = {name: (_frozen(code), _frozen(step)) for name, (code, step) in codes.items()}
 
     def __getitem__(self, name: str) -> NDArray[np.float32]:
         """An array."""
         if name in self._floats:
             return self._floats[name]
         code, step = self._codes[name]
-        array = code.astype(np.float32)  # first, which is quicker than as it is multiplied
+        array = code.astype(np.float32)  # first: quicker than in the product
         array *= step
         return array
 
@@ -57,17 +57,16 @@ class Coded(Mapping[str, "NDArray[np.float32]"]):
         return len(self._floats) + len(self._codes)
 
 
-# Two states are the same one or are not: arrays have no hash, and none is asked for.
+# Compared by identity: arrays have no hash.
 @dataclass(frozen=True, eq=False)
 class EncoderState:
     """Arrays for a backbone's optional inputs; see ``OnnxEncoder.encode``.
 
     Attributes:
-        inputs: Float32 arrays by the inputs' names; they are copied where anybody could change
-            them, but for ``Coded`` ones. What is left out is as if there were no adapter, or no
-            prompt.
-        digest: Of what they were made from, hexadecimal; part of the provenance of every
-            embedding, see ``provenance``.
+        inputs: Float32 arrays by the inputs' names; writable ones are copied. Without an input
+            the backbone runs as without that adapter or prompt.
+        digest: Of the arrays' source, hexadecimal; part of the provenance of every embedding, see
+            ``provenance``.
 
     Raises:
         BundleFormatError: An input's name is none of an adapter's or a prompt's, or its array is
@@ -81,8 +80,8 @@ class EncoderState:
         for name, array in self.inputs.items():
             _check(name, array)
         if not isinstance(self.inputs, Coded):
-            kept = {name: _owned(array) for name, array in self.inputs.items()}
-            object.__setattr__(self, "inputs", MappingProxyType(kept))
+            frozen = {name: _frozen(array) for name, array in self.inputs.items()}
+            object.__setattr__(self, "inputs", MappingProxyType(frozen))
 
     @classmethod
     def of(cls, inputs: Mapping[str, NDArray[np.float32]]) -> EncoderState:
@@ -125,10 +124,10 @@ def provenance(backbone: str, state: EncoderState | None = None) -> str:
 
     Args:
         backbone: The backbone's digest.
-        state: What it was fed beside the texts.
+        state: Its adapter or prompt.
 
     Returns:
-        The backbone's own digest where that is nothing; else one of both.
+        The backbone's own digest without a state; else one of both.
     """
     if state is None:
         return backbone
@@ -136,7 +135,7 @@ def provenance(backbone: str, state: EncoderState | None = None) -> str:
 
 
 def optional_shapes(entries: Sequence[Any]) -> dict[str, Shape]:
-    """The inputs that a state is fed through, of those that a run may leave out.
+    """The inputs for a state, among those that a run may leave out.
 
     Args:
         entries: onnxruntime's, with a name, a type and a shape.
@@ -144,18 +143,18 @@ def optional_shapes(entries: Sequence[Any]) -> dict[str, Shape]:
     Raises:
         BundleFormatError: One has the name of such an input, but another form.
     """
-    found: dict[str, Shape] = {}
+    shapes: dict[str, Shape] = {}
     for entry in entries:
         if (form := form_of(entry.name)) is None:
-            continue  # a constant that nobody feeds
+            continue  # another constant
         shape = tuple(one if isinstance(one, int) else None for one in entry.shape)
         if entry.type != "tensor(float)" or form.largest(shape) is None:
             raise BundleFormatError(
                 f"the graph's optional input {entry.name} is a {entry.type} of "
                 f"{safe_line(entry.shape)}; expected another type or shape"
             )
-        found[entry.name] = shape
-    return found
+        shapes[entry.name] = shape
+    return shapes
 
 
 def check_inputs(state: EncoderState, shapes: Mapping[str, Shape]) -> None:
@@ -177,7 +176,7 @@ def check_inputs(state: EncoderState, shapes: Mapping[str, Shape]) -> None:
                 "is not for this backbone"
             )
         if len(shape) != array.ndim or any(
-            length not in (None, given) for length, given in zip(shape, array.shape, strict=True)
+            length not in (None, actual) for length, actual in zip(shape, array.shape, strict=True)
         ):
             expected = ", ".join("any" if length is None else str(length) for length in shape)
             raise BundleFormatError(
@@ -187,22 +186,22 @@ def check_inputs(state: EncoderState, shapes: Mapping[str, Shape]) -> None:
     for name in shapes:
         form = form_of(name)
         if form is not None and form.free is not None:
-            given = state.inputs.get(name)
-            length = 0 if given is None else given.shape[form.free]
+            array_or_none = state.inputs.get(name)
+            length = 0 if array_or_none is None else array_or_none.shape[form.free]
             lengths.setdefault(form.group, set()).add(length)
-    for group, found in lengths.items():
-        if len(found) > 1:
+    for group, different in lengths.items():
+        if len(different) > 1:
             raise BundleFormatError(
                 f"the parts of {group} do not fit each other: they have "
-                f"{' and '.join(map(str, sorted(found)))} columns or tokens"
+                f"{' and '.join(map(str, sorted(different)))} columns or tokens"
             )
 
 
-def fed(state: EncoderState, shapes: Mapping[str, Shape]) -> dict[str, NDArray[np.float32]]:
-    """What a run is fed of a state that fits a graph.
+def run_inputs(state: EncoderState, shapes: Mapping[str, Shape]) -> dict[str, NDArray[np.float32]]:
+    """The inputs of a run with a state that fits the graph.
 
-    Nothing that is empty, which is the same as left out. Where any adapter is fed, all of the
-    graph's are: it asks once whether there are some.
+    Empty arrays are left out, which is the same. With an adapter at one site, all sites get one:
+    the graph has one switch for all adapters.
 
     Args:
         state: The state.
@@ -213,18 +212,18 @@ def fed(state: EncoderState, shapes: Mapping[str, Shape]) -> dict[str, NDArray[n
         for name, shape in shapes.items():
             site = name.removesuffix(_BIASES[1])
             if site != name and f"{site}{_BIASES[0]}" not in inputs:
-                # A column of zeros: onnxruntime 1.17 leaves what a product over no columns gives
-                # as it finds it.
+                # A column of zeros: onnxruntime 1.17 does not write the result of a product over
+                # no columns.
                 inputs[f"{site}.down.weight"] = np.zeros((shape[0] or 0, 1), np.float32)
                 inputs[f"{site}.down.bias"] = np.zeros(1, np.float32)
                 inputs[f"{site}.up.weight"] = np.zeros((1, shape[0] or 0), np.float32)
     return inputs
 
 
-def prefix(given: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
-    """Inputs of a prompt from what a graph gives of one text: ``keys.{l}`` and ``values.{l}``."""
+def prefix(outputs: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+    """A prompt's inputs from a graph's outputs for one text: ``keys.{l}`` and ``values.{l}``."""
     inputs = {}
-    for name, array in given.items():
+    for name, array in outputs.items():
         part, layer = name.split(".")
         if part == "keys":
             inputs[f"past_key_values.{layer}.key"] = array.swapaxes(2, 3)
@@ -253,8 +252,8 @@ def _check(name: str, array: NDArray[np.float32]) -> None:
         raise BundleFormatError(f"{name} holds NaN or infinity")
 
 
-def _owned(array: NDArray[Any]) -> NDArray[Any]:
-    """An array that nobody can change."""
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """The array, or a copy, so that nobody can change it."""
     if array.flags.writeable or array.base is not None or not array.flags.c_contiguous:
         array = np.array(array, order="C")
         array.flags.writeable = False

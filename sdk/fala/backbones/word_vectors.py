@@ -1,7 +1,8 @@
-"""Static word vectors: the mean of a text's word vectors."""
+"""Static word vectors: a text's embedding is the mean of its words' vectors."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.backbones.state import EncoderState
-from fala.backbones.words import words
 from fala.errors import BundleFormatError
 from fala.examples import check_texts
 
@@ -19,6 +19,32 @@ _BLOCK = 8192
 LONGEST = 1 << 20
 # Words whose vectors are in memory at a time.
 _WORDS = 1 << 16
+# "<user>" and "<url>" are words of their own in GloVe's Twitter vectors.
+_TOKEN = re.compile(r"<\w+>|[^\W_]+(?:['-][^\W_]+)*|[^\w\s]|_+")
+_CONTRACTION = re.compile(r"(.+?)(n't|'(?:s|m|d|re|ve|ll))$")
+
+
+def words(text: str) -> list[str]:
+    """Split a text into lower-case words and punctuation marks.
+
+    Contractions are split as in the Penn Treebank ("don't" is "do" and "n't"), because that is
+    how the text under the published GloVe vectors was split (Pennington, Socher and Manning,
+    EMNLP 2014).
+
+    Args:
+        text: Any text.
+
+    Returns:
+        The words in order; empty for a text of white space.
+    """
+    result: list[str] = []
+    for token in _TOKEN.findall(text.lower().replace("\u2019", "'")):
+        match = _CONTRACTION.match(token) if "'" in token else None
+        if match:
+            result.extend(match.groups())
+        else:
+            result.append(token)
+    return result
 
 
 class WordVectors:
@@ -66,7 +92,7 @@ class WordVectors:
                 self._scales = scales.astype(np.float32)
         if not _all_finite(vectors if self._scales is None else self._scales):
             raise BundleFormatError("a word vector holds NaN or infinity")
-        # Of a word that stands twice the first counts: vocabularies begin with what is frequent.
+        # Of two equal words the first counts: vocabularies begin with the frequent ones.
         self._index = {word: row for row, word in reversed(list(enumerate(vocabulary)))}
         self._unknown = next((self._index[w] for w in _UNKNOWN_WORDS if w in self._index), None)
 
@@ -82,7 +108,7 @@ class WordVectors:
 
         Args:
             texts: n texts.
-            state: None: there is nothing that it could be fed to.
+            state: None: word vectors take no state.
 
         Returns:
             The embeddings, shape (n, dimension).
@@ -97,23 +123,15 @@ class WordVectors:
         result = np.zeros((len(texts), self.dimension), dtype=np.float32)
         for position, text in enumerate(texts):
             rows = self._rows(text[:LONGEST])
-            if rows:
-                parts = [
-                    self._vectors_of(rows[start : start + _WORDS])
-                    for start in range(0, len(rows), _WORDS)
-                ]
-                # One part is the mean itself, to the last bit.
-                result[position] = (
-                    parts[0]
-                    if len(parts) == 1
-                    else sum(
-                        part * (min(_WORDS, len(rows) - _WORDS * number) / len(rows))
-                        for number, part in enumerate(parts)
-                    )
-                )
+            if 0 < len(rows) <= _WORDS:
+                result[position] = self._mean(rows)
+            elif rows:
+                for start in range(0, len(rows), _WORDS):
+                    part = rows[start : start + _WORDS]
+                    result[position] += self._mean(part) * (len(part) / len(rows))
         return result
 
-    def _vectors_of(self, rows: list[int]) -> NDArray[np.float32]:
+    def _mean(self, rows: list[int]) -> NDArray[np.float32]:
         """The mean of some words' vectors."""
         vectors = self._vectors[rows].astype(np.float32)
         if self._scales is not None:

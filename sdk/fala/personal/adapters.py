@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 
 from fala.backbones import Backbone
-from fala.backbones.adapted import AdaptedBackbone
+from fala.backbones.backbone import AdaptedBackbone
 from fala.bundle.manifest import PRODUCT
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.backbones import Backbone, OnnxEncoder
-from fala.backbones.adapted import plain_of
-from fala.backbones.context import Context
+from fala.backbones.backbone import plain_of
+from fala.backbones.onnx_encoder import Context
 from fala.backbones.state import provenance
 from fala.bundle.prompts import (
     UserPrompt,

@@ -5,9 +5,9 @@
 """
 
 from fala.backbones import OnnxEncoder, WordVectors
-from fala.backbones.adapted import AdaptedBackbone
+from fala.backbones.backbone import AdaptedBackbone
 from fala.backbones.state import EncoderState, provenance
-from fala.backbones.words import words
+from fala.backbones.word_vectors import words
 from fala.bundle.arrays import array_bytes, read_array
 from fala.examples import CLASSIFICATION, MATCHING, Example, tokenizer_inputs, unique_texts
 from fala.files import temporary_folder, write_atomically

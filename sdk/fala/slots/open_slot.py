@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fala.backbones import Backbone, EncoderState, LazyBackbone
-from fala.backbones.adapted import AdaptedBackbone, plain_of
+from fala.backbones.backbone import AdaptedBackbone, plain_of
 from fala.backbones.state import provenance
 from fala.bundle.format import WORD_VECTORS
 from fala.bundle.prompts import UserPrompt, compiled, mixed

@@ -15,7 +15,7 @@ from bundles import (
     write_word_vectors,
 )
 from fala.backbones import OnnxEncoder, WordVectors
-from fala.backbones.words import words
+from fala.backbones.word_vectors import words
 from fala.bundle import format as layout
 from fala.bundle.arrays import read_array
 from fala.errors import BundleFormatError, DataError
