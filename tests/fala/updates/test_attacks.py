@@ -22,7 +22,7 @@ from fala.updates.limits import UpdateLimits
 from fala_export.updates.keys import Keyring, read_key
 from fala_export.updates.state import sign
 from file_server import FileServer
-from vendors import Sender, Vendor, target_in
+from vendors import Sender, Vendor
 
 HASTY = UpdateLimits(silent_seconds=0.3, total_seconds=0.4)
 IMPATIENT = 1.4
@@ -75,14 +75,6 @@ class TestArbitrarySoftware:
         refuses(offered, vendor, server, DownloadError, "ended after|answers 416")
         # What came of it does not stand in the way.
         server.files[path] = evil + bytes(length - len(evil))
-        refuses(offered, vendor, server, UntrustedUpdateError, "not what the vendor signed")
-        goes_on(offered, vendor, server)
-
-    def test_one_bit(self, offered, vendor, server):
-        path = newest_target(server.files, server.before)
-        data = bytearray(server.files[path])
-        data[len(data) // 2] ^= 1
-        server.files[path] = bytes(data)
         refuses(offered, vendor, server, UntrustedUpdateError, "not what the vendor signed")
         goes_on(offered, vendor, server)
 
@@ -157,39 +149,21 @@ class TestRollback:
 
 
 class TestFreeze:
-    def test_an_old_timestamp_held_back(self, device, tmp_path, releases):
-        """Whoever holds newer metadata back is found out when the timestamp's week is over."""
-        past = Vendor(tmp_path / "past", days=-8)
-        past.publish(releases["mid"])
-        with FileServer(past.files()) as server:
-            refuses(device, past, server, ExpiredUpdateError, "timestamp.json is expired")
-            past.days = 0
-            past.renew()
-            server.files = past.files()
-            assert device.update(server.address, root=past.root).new == "mid"
-
-    @pytest.mark.parametrize(("role", "days"), [("snapshot", 31), ("targets", 366)])
-    def test_the_other_roles(self, device, tmp_path, releases, role, days):
+    @pytest.mark.parametrize(
+        ("role", "days", "renewed"),
+        [("timestamp", 8, ()), ("snapshot", 31, ("timestamp",)),
+         ("targets", 366, ("root", "snapshot", "timestamp")), ("root", 366, ("targets",))],
+    )  # fmt: skip
+    def test_metadata_that_expired(self, device, tmp_path, releases, role, days, renewed):
+        """Whoever holds one role's newer metadata back is noticed when its period is over."""
         past = Vendor(tmp_path / "past", days=-days)
         past.publish(releases["mid"])
         past.days = 0
-        if role == "targets":
-            past.renew("root", "snapshot")
-        past.renew("timestamp")
+        if renewed:
+            past.renew(*renewed)
         with FileServer(past.files()) as server:
             refuses(device, past, server, ExpiredUpdateError, f"{role}.*is expired|New {role}")
             past.renew(role)
-            server.files = past.files()
-            assert device.update(server.address, root=past.root).new == "mid"
-
-    def test_an_expired_root(self, device, tmp_path, releases):
-        past = Vendor(tmp_path / "past", days=-366)
-        past.publish(releases["mid"])
-        past.days = 0
-        past.renew("targets")
-        with FileServer(past.files()) as server:
-            refuses(device, past, server, ExpiredUpdateError, "root.json is expired")
-            past.renew("root")
             server.files = past.files()
             assert device.update(server.address, root=past.root).new == "mid"
 
@@ -211,13 +185,6 @@ class TestMixAndMatch:
         server.files["metadata/4.snapshot.json"] = made["snapshot"]
         offered.update(server.address, root=vendor.root)  # never saw version 3
         assert offered.name == "mid"
-
-    def test_a_release_of_another_moment(self, offered, vendor, server):
-        old = target_in(server.before)
-        server.files[newest_target(server.files, server.before)] = server.files[old]
-        with pytest.raises((UntrustedUpdateError, DownloadError)):
-            offered.update(server.address, root=vendor.root)
-        goes_on(offered, vendor, server)
 
 
 class TestEndlessData:
@@ -316,11 +283,6 @@ class TestKeys:
         attacker.rotate("root")
         server.files = attacker.files()
         refuses(offered, vendor, server, UntrustedUpdateError, "root was signed by 0/1 keys")
-        goes_on(offered, vendor, server)
-
-    def test_the_wrong_root_in_the_app(self, offered, vendor, server, tmp_path, releases):
-        other = Vendor(tmp_path / "other")
-        refuses(offered, other, server, UntrustedUpdateError, "signed by 0/1 keys")
         goes_on(offered, vendor, server)
 
     def test_keys_that_were_taken_back(self, offered, vendor, server, releases):
