@@ -1,4 +1,4 @@
-"""How much every n-gram tells: inverse document frequencies, learnt by the vendor."""
+"""Inverse document frequencies of n-grams, computed by the vendor, and a text's features."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fala.text.sparse_rows import SparseRows
 #: Frequencies are rounded to this many steps, so that a bundle holds them in a byte each.
 STEPS = 255
 
-_GRAIN = 2.0**-18  # a step is a multiple of it: a code times a step is a float32, whole
+_GRAIN = 2.0**-18  # a step is a multiple of it: a code times a step is exact in float32
 _BLOCK = 10_000  # texts whose n-grams are held at a time
 
 
@@ -39,10 +39,10 @@ class Lexicon:
     def fit(cls, texts: Sequence[str]) -> Lexicon:
         """The lexicon of N public texts: idf = ln((1 + N) / (1 + df)) + 1.
 
-        The 1s are one text more that has every n-gram, so that an n-gram never seen tells most.
+        The 1s stand for one more text with every n-gram. An n-gram in no text has the largest idf.
 
         Args:
-            texts: Public texts; one that is there more than once counts once.
+            texts: Public texts; duplicates count once.
         """
         distinct = list(dict.fromkeys(texts))
         frequency = np.zeros(BUCKETS, dtype=np.int64)
@@ -61,12 +61,12 @@ class Lexicon:
         """
         starts, buckets = ngrams(texts) if text_ngrams is None else text_ngrams
         plain = SparseRows(starts, buckets, self.idf[buckets], BUCKETS)
-        for first in range(0, len(texts), _BLOCK):  # in place: of many texts there is much
+        for first in range(0, len(texts), _BLOCK):  # in place: the arrays of many texts are large
             last = min(first + _BLOCK, len(texts))
-            some = slice(starts[first], starts[last])
-            values = plain.values[some]
+            block = slice(starts[first], starts[last])
+            values = plain.values[block]
             part = SparseRows(
-                starts[first : last + 1] - starts[first], buckets[some], values, BUCKETS
+                starts[first : last + 1] - starts[first], buckets[block], values, BUCKETS
             )
             lengths = np.sqrt(part.squared_lengths())
             lengths[lengths == 0] = 1.0
@@ -74,7 +74,7 @@ class Lexicon:
         return plain
 
     def __eq__(self, other: object) -> bool:
-        """Whether it makes the same features."""
+        """Whether it computes the same features."""
         return np.array_equal(self.idf, other.idf) if isinstance(other, Lexicon) else NotImplemented
 
 

@@ -1,8 +1,8 @@
 """A text's words, pairs of words and character n-grams, hashed into buckets.
 
-Heads are fitted to buckets, so what a text's buckets are is a format: it never changes under one
+Heads are fitted to buckets, so a text's buckets are a format, which never changes under one
 `VERSION`. The hash of characters c_1 ... c_k is their polynomial sum_i c_i B^(k - i) modulo 2^64,
-marked with the kind of n-gram and mixed; all texts of a chunk are hashed together, by array.
+marked with the kind of n-gram and mixed; all texts of a chunk are hashed together, in arrays.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from fala.text.characters import JOINED, SPACE, SYMBOL, UNSPACED, WORD, classes,
 
 #: Buckets that n-grams are hashed into.
 BUCKETS = 1 << 16
-#: Which n-grams there are and where they are hashed to. Another rule is another version.
+#: The version of the n-grams and of their hash. Another rule is another version.
 VERSION = 1
-#: Characters of a text that count, before and after they are brought to their normal form.
+#: Characters of a text that count, before and after normalization.
 LONGEST = 1 << 16
 
-#: What ``ngrams`` gives: starts (n + 1,) and buckets (nnz,).
+#: The result of ``ngrams``: starts (n + 1,) and buckets (nnz,).
 Ngrams = tuple[NDArray[np.int64], NDArray[np.int32]]
 #: Hashes of n-grams of one kind before they are mixed, and the number of each one's text * BUCKETS.
 Hashed = tuple[NDArray[np.uint64], NDArray[np.uint32]]
@@ -54,15 +54,15 @@ def ngrams(texts: Sequence[str]) -> Ngrams:
     A text's tokens are its words in lower case (letters, digits and apostrophes of any script,
     with their marks) and every other visible character; in scripts that write without spaces
     every character is a token. Its n-grams are its tokens, its pairs of neighbouring tokens, and
-    the runs of 3, 4 and 5 characters of "<word>", where a word reaches over all that such a
-    script writes without a space. Only the first `LONGEST` characters count. Any text will do:
-    an empty one has no n-grams.
+    the runs of 3, 4 and 5 characters of "<word>", where a word of such a script is all that is
+    written without a space. Only the first `LONGEST` characters count. An empty text has no
+    n-grams.
 
     Args:
         texts: n texts.
 
     Returns:
-        starts (n + 1,), and buckets (nnz,): those of text i lie from starts[i] to starts[i + 1],
+        starts (n + 1,), and buckets (nnz,): those of text i are from starts[i] to starts[i + 1],
         in ascending order.
     """
     starts, buckets = [np.zeros(1, dtype=np.int64)], [np.empty(0, dtype=np.int32)]
@@ -104,18 +104,18 @@ def _keys(texts: list[str]) -> NDArray[np.uint32]:
     mixed ^= mixed >> _SHIFT
     mixed *= np.repeat(_MARKS, [len(kind) for kind in hashed])
     mixed >>= _TOP
-    found = np.concatenate(of)
-    found += mixed.astype(np.uint32)
-    found.sort()
-    new = np.ones(len(found), dtype=np.bool_)
-    np.not_equal(found[1:], found[:-1], out=new[1:])
-    return found[new]
+    keys = np.concatenate(of)
+    keys += mixed.astype(np.uint32)
+    keys.sort()
+    new = np.ones(len(keys), dtype=np.bool_)
+    np.not_equal(keys[1:], keys[:-1], out=new[1:])
+    return keys[new]
 
 
 def _boundaries(
     codes: NDArray[np.uint32],
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which characters can be seen; and which of those begin a word, and a token."""
+    """Which characters are visible; and which of those begin a word, and a token."""
     kind = classes(codes)
     first = np.ones(len(kind), dtype=np.bool_)
     mark = kind == JOINED
@@ -123,7 +123,7 @@ def _boundaries(
     if marked:
         before = np.maximum.accumulate(np.where(mark, 0, np.arange(len(kind))))
         kind = kind[before]
-        kind[mark & ((kind == SPACE) | (kind == JOINED))] = WORD  # with nothing to belong to
+        kind[mark & ((kind == SPACE) | (kind == JOINED))] = WORD  # a mark without a character
     np.not_equal(kind[1:], kind[:-1], out=first[1:])
     symbol, alone = kind == SYMBOL, kind == UNSPACED
     if marked:

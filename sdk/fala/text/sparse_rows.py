@@ -1,4 +1,4 @@
-"""Sparse feature rows, and the few products that a fit and an answer take of them."""
+"""Sparse feature rows, and the products that a fit and a prediction need."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-_SPARSE_COST = 600  # what one product in a sparse Gram matrix takes, in products of a dense one
+_SPARSE_COST = 600  # the time of a product in a sparse Gram matrix, in products of a dense one
 _BLOCK = 128  # rows whose sparse products are held at a time
 
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:
-    """Rows of n texts, most of whose numbers are 0.
+    """Rows of n texts with few numbers other than 0.
 
     Attributes:
-        starts: Shape (n + 1,); the numbers of row i lie from starts[i] to starts[i + 1].
+        starts: Shape (n + 1,); the numbers of row i are from starts[i] to starts[i + 1].
         buckets: Their columns, shape (nnz,).
         values: The numbers, shape (nnz,).
         width: How many columns there are.
@@ -36,7 +36,7 @@ class SparseRows:
 
     @cached_property
     def _wide(self) -> tuple[NDArray[np.int64], Floats]:
-        """Buckets and values in the types that NumPy would make of them at every product."""
+        """Buckets and values in the types to which NumPy would convert them at every product."""
         return self.buckets.astype(np.int64), self.values.astype(np.float64)
 
     def times(self, weight: NDArray[np.floating]) -> Floats:
@@ -53,14 +53,14 @@ class SparseRows:
                 np.bincount(buckets, np.repeat(column, counts) * values, self.width)
                 for column in numbers.T
             ],
-            dtype=np.float64,  # bincount's of nothing are integers
+            dtype=np.float64,  # bincount of no numbers returns integers
         )
 
     def gram(self, other: SparseRows | None = None, *, single: bool = False) -> Floats:
         """Inner products with other rows, or with one another, shape (n, m).
 
-        Texts of one language share a few hundred columns, which cost as little written out; the
-        many others are in few texts each, and those in one text count on the diagonal only.
+        Texts of one language share a few hundred columns, whose product is taken as dense. The
+        many others are in few texts each; those in one text count on the diagonal only.
 
         Args:
             other: The other rows, m; None for these, m = n.
@@ -78,12 +78,12 @@ class SparseRows:
     def _products(self, other: SparseRows, kind: type[np.floating]) -> Floats:
         """Inner products with other rows, or with these."""
         same = other is self
-        met = self._uses() * other._uses()
-        common = met * _SPARSE_COST > len(self) * len(other)
-        ours = self._written(common, kind)
-        theirs = ours if same else other._written(common, kind)
+        pairs = self._uses() * other._uses()  # of entries, by column
+        common = pairs * _SPARSE_COST > len(self) * len(other)
+        ours = self._dense(common, kind)
+        theirs = ours if same else other._dense(common, kind)
         gram: Floats = ours @ theirs.T
-        self._add_rare(gram, other, ~common & (met > same))
+        self._add_rare(gram, other, ~common & (pairs > same))
         if same:
             gram.flat[:: len(self) + 1] = self.squared_lengths()
         return gram
@@ -99,32 +99,32 @@ class SparseRows:
         order = np.argsort(theirs.buckets, kind="stable")  # by column, and there by row
         rows, values = theirs._row_numbers()[order], theirs.values[order].astype(np.float64)
         ends = np.cumsum(theirs._uses())
-        # Of each of our entries, the others of its column that it meets lie side by side.
+        # The other rows' entries of one column lie side by side.
         last = ends[ours.buckets]
         if same:
             first = np.empty_like(last)
             first[order] = np.arange(1, len(order) + 1)
         else:
             first = last - theirs._uses()[ours.buckets]
-        own_rows, counts = ours._row_numbers(), last - first
+        our_rows, counts = ours._row_numbers(), last - first
         for start in range(0, len(self), _BLOCK):
             stop = min(start + _BLOCK, len(self))
             part = slice(int(ours.starts[start]), int(ours.starts[stop]))
             count = counts[part]
             before = np.cumsum(count) - count
-            met = np.repeat(first[part] - before, count) + np.arange(int(count.sum()))
-            places = np.repeat((own_rows[part] - start) * len(other), count) + rows[met]
-            products = np.repeat(ours.values[part].astype(np.float64), count) * values[met]
-            found = np.bincount(places, products, (stop - start) * len(other))
-            found = found.reshape(stop - start, len(other))
+            partners = np.repeat(first[part] - before, count) + np.arange(int(count.sum()))
+            cells = np.repeat((our_rows[part] - start) * len(other), count) + rows[partners]
+            products = np.repeat(ours.values[part].astype(np.float64), count) * values[partners]
+            sums = np.bincount(cells, products, (stop - start) * len(other))
+            sums = sums.reshape(stop - start, len(other))
             if same:
-                gram[start:stop, start:] += found[:, start:]
-                gram[start:, start:stop] += found[:, start:].T
+                gram[start:stop, start:] += sums[:, start:]
+                gram[start:, start:stop] += sums[:, start:].T
             else:
-                gram[start:stop] += found
+                gram[start:stop] += sums
 
     def _uses(self) -> NDArray[np.int64]:
-        """In how many rows every column is used, shape (width,)."""
+        """In how many rows each column is used, shape (width,)."""
         return np.bincount(self.buckets, minlength=self.width)
 
     def _row_numbers(self) -> NDArray[np.int64]:
@@ -132,18 +132,18 @@ class SparseRows:
         return np.repeat(np.arange(len(self)), np.diff(self.starts))
 
     def _chosen(self, columns: NDArray[np.bool_]) -> SparseRows:
-        """These rows with some of the columns' numbers only."""
+        """These rows without the other columns' numbers."""
         kept = columns[self.buckets]
         starts = np.append(0, np.cumsum(kept))[self.starts]
         return SparseRows(starts, self.buckets[kept], self.values[kept], self.width)
 
-    def _written(self, columns: NDArray[np.bool_], kind: type[np.floating]) -> Floats:
-        """Some of the columns, written out."""
-        some = self._chosen(columns)
-        places = np.cumsum(columns) - 1
-        written = np.zeros((len(self), int(np.count_nonzero(columns))), dtype=kind)
-        written[some._row_numbers(), places[some.buckets]] = some.values
-        return written
+    def _dense(self, columns: NDArray[np.bool_], kind: type[np.floating]) -> Floats:
+        """Some of the columns as a matrix."""
+        chosen = self._chosen(columns)
+        positions = np.cumsum(columns) - 1
+        matrix = np.zeros((len(self), int(np.count_nonzero(columns))), dtype=kind)
+        matrix[chosen._row_numbers(), positions[chosen.buckets]] = chosen.values
+        return matrix
 
     def mean(self) -> Floats:
         """Mean row, shape (width,)."""
@@ -167,8 +167,8 @@ class SparseRows:
         chosen = np.asarray(positions, dtype=np.int64)
         counts = np.diff(self.starts)[chosen]
         starts = np.append(0, np.cumsum(counts))
-        places = np.repeat(self.starts[chosen] - starts[:-1], counts) + np.arange(starts[-1])
-        return SparseRows(starts, self.buckets[places], self.values[places], self.width)
+        entries = np.repeat(self.starts[chosen] - starts[:-1], counts) + np.arange(starts[-1])
+        return SparseRows(starts, self.buckets[entries], self.values[entries], self.width)
 
     @staticmethod
     def stack(parts: Sequence[SparseRows]) -> SparseRows:
