@@ -1,4 +1,4 @@
-"""A user's examples as rows of JSON, for the user to take away."""
+"""A user's examples as rows of JSON, for the user to export."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fala.examples import Match, Pair, segments, texts_of
 from fala.files import write_atomically
 from fala.store.records import StoredExample
 
-# What ``fala-replace --data`` takes for a label that is a number.
+# The limit of ``fala-replace --data`` for labels that are integers.
 _LIMIT = 2**63
 
 Target = str | os.PathLike[str] | IO[str] | IO[bytes]
@@ -28,11 +28,11 @@ def write_rows(
     Args:
         target: A file to make or replace, for its user alone; or a stream of text or bytes.
         rows: The examples.
-        labels: The device's labels: where all of them spell whole numbers, numbers are written.
+        labels: The device's labels; if all of them are whole numbers, they are written as numbers.
         user: The rows' user.
 
     Returns:
-        How many rows were written.
+        The number of rows that were written.
 
     Raises:
         DataError: It cannot be written, or is neither a path nor a stream.
@@ -58,7 +58,7 @@ def _lines(rows: list[StoredExample], labels: list[str], user: str) -> Iterator[
     numbers = all(_is_number(name) for name in names)
     for row in rows:
         if not all(part.strip() for text in texts_of(row.known) for part in segments(text)):
-            continue  # says nothing, and is no row
+            continue  # an empty text is not a valid row
         fields: dict[str, Any] = {"user": user, "split": "train"}
         if isinstance(row.known, Match):
             fields |= {"history": list(row.known.history), "candidate": row.known.candidate}
