@@ -34,19 +34,6 @@ def backbone(request, tmp_path_factory):
 # Every backbone
 
 
-def test_embeddings_have_their_shape(backbone):
-    embeddings = backbone.encode(TEXTS)
-    assert embeddings.shape == (len(TEXTS), backbone.dimension) == (len(TEXTS), DIMENSION)
-    assert embeddings.dtype == np.float32
-    assert np.isfinite(embeddings).all()
-
-
-def test_no_texts(backbone):
-    embeddings = backbone.encode([])
-    assert embeddings.shape == (0, DIMENSION)
-    assert embeddings.dtype == np.float32
-
-
 def test_a_text_alone_is_the_text_in_a_batch(backbone):
     texts = [f"{text} {number}" for number in range(20) for text in TEXTS]
     together = backbone.encode(texts)
@@ -72,7 +59,8 @@ def test_what_is_not_a_text(backbone, texts, match):
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=4))
 def test_any_text_has_an_embedding(backbone, texts):
     embeddings = backbone.encode(texts)
-    assert embeddings.shape == (len(texts), DIMENSION)
+    assert embeddings.shape == (len(texts), backbone.dimension) == (len(texts), DIMENSION)
+    assert embeddings.dtype == np.float32
     assert np.isfinite(embeddings).all()
 
 

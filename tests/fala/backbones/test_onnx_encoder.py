@@ -46,20 +46,6 @@ def test_runs_hold_texts_of_similar_length(encoder, monkeypatch):
     assert sorted(length for batch in shapes for length in batch) == sorted(lengths)
 
 
-def test_fifty_texts_are_padded_to_little_more_than_their_tokens(encoder, monkeypatch):
-    draw = np.random.default_rng(0)
-    lengths = np.minimum(draw.geometric(1 / 12, 50), MAX_LENGTH - 2)  # few long ones, as anywhere
-    padded = []
-    run = encoder._run
-    monkeypatch.setattr(
-        encoder,
-        "_run",
-        lambda ids, *rest: padded.append(len(ids) * max(map(len, ids))) or run(ids, *rest),
-    )
-    encoder.encode([" ".join(["film"] * length) for length in lengths])
-    assert sum(padded) < 1.25 * (lengths + 2).sum()
-
-
 def test_a_text_beyond_a_run_is_read_alone():
     encoder = OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json())
     long = " ".join(["good", "film"] * RUN_TOKENS)

@@ -1,6 +1,5 @@
 """What a backbone is fed beside texts."""
 
-import gc
 import sys
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 pytest.importorskip("onnx")
 
 from bundles import MAX_LENGTH, onnx_model, tokenizer_json
-from fala.backbones import EncoderState, LazyBackbone, OnnxEncoder
+from fala.backbones import EncoderState, LazyBackbone, OnnxEncoder, WordVectors
 from fala.backbones.state import Coded, provenance
 from fala.errors import BundleFormatError
 from optional_graphs import DOWN, KEY, UP, WIDTH, optional_model, stored
@@ -176,14 +175,8 @@ def test_a_backbone_without_optional_inputs_takes_no_state(state):
     np.testing.assert_array_equal(lazy.encode(TEXTS), plain.encode(TEXTS))
     with pytest.raises(BundleFormatError, match="it has none"):
         lazy.encode(TEXTS, state)
-
-
-def test_word_vectors_take_no_state(tmp_path, state):
-    from bundles import write_word_vectors
-
-    backbone = write_word_vectors(tmp_path / "x.fala").backbone()
     with pytest.raises(BundleFormatError, match="take no adapter"):
-        backbone.encode(TEXTS, state)
+        WordVectors(["good"], np.ones((1, 2), np.float32)).encode(TEXTS, state)
 
 
 def test_what_is_not_an_input_of_a_state_is_refused_as_before():
@@ -193,12 +186,3 @@ def test_what_is_not_an_input_of_a_state_is_refused_as_before():
     # A constant that stands among the inputs, as in old files, is no input of a state.
     old = OnnxEncoder(optional_model(renamed={DOWN: "weight"}), tokenizer_json())
     assert DOWN not in old.optional_inputs
-
-
-def test_a_state_that_is_gone_is_forgotten(encoder):
-    state = EncoderState.of({KEY: numbers(1, 2, 1, 4)})
-    encoder.check_state(state)
-    before = len(encoder._fitting)
-    del state
-    gc.collect()
-    assert len(encoder._fitting) == before - 1

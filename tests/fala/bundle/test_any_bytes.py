@@ -67,22 +67,6 @@ def test_damaged_bundles_open_equal_or_are_refused(name, request, tmp_path):
     check()
 
 
-def test_a_flipped_byte_is_found_or_harmless(release, tmp_path):
-    data = release.path.read_bytes()
-    path = tmp_path / "flipped.fala"
-    harmless = 0
-    for position in range(0, len(data), 5):
-        path.write_bytes(data[:position] + bytes([data[position] ^ 0x41]) + data[position + 1 :])
-        try:
-            bundle = Bundle.open(path)
-        except BundleError:
-            continue
-        harmless += 1
-        assert bundle.manifest == release.manifest
-    # Of an entry in the directory: who made it, on which disk it begins, and its attributes.
-    assert harmless <= 10 * (len(release.manifest.files) + 1)
-
-
 @SETTINGS
 @given(
     name=st.sampled_from(

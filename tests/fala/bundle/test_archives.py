@@ -11,23 +11,9 @@ from fala.errors import BundleDigestError, BundleError, BundleFilesError, Bundle
 # What is refused: the archive
 
 
-def test_no_file(tmp_path):
-    refused(tmp_path / "none.fala", BundleError, "no such file")
-
-
-def test_a_folder(tmp_path):
-    refused(tmp_path, BundleError, "cannot be read")
-
-
 @pytest.mark.parametrize("data", [b"", b"PK", b"not a zip" * 10, b"\0" * 1000])
 def test_not_a_zip(bad, data):
     refused(bad(data), BundleFormatError, "not a bundle: not a zip")
-
-
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
-def test_a_truncated_file(release, bad, share):
-    data = release.path.read_bytes()
-    refused(bad(data[: int(len(data) * share)]), BundleFormatError, "not a bundle")
 
 
 def test_bytes_after_or_before_the_archive(release, bad):

@@ -3,7 +3,7 @@ import struct
 import numpy as np
 import pytest
 
-from bundles import DIMENSION, WORDS, make_head, refused, repacked, write_word_vectors
+from bundles import DIMENSION, WORDS, make_head, refused, repacked
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, read_array
 from fala.bundle.reading import Bundle
@@ -119,11 +119,3 @@ def test_arrays_are_those_of_numpy(tmp_path):
 )
 def test_word_vectors_that_cannot_be_used(release, bad, changes, match):
     refused(bad(repacked(release.path, changes)), BundleFormatError, match)
-
-
-def test_word_vectors_that_are_not_finite(bad, tmp_path):
-    plain = write_word_vectors(tmp_path / "plain.fala")
-    vectors = np.ones((len(WORDS), DIMENSION), np.float16)
-    vectors[-1, -1] = np.inf
-    data = repacked(plain.path, {layout.VECTORS: array_bytes(vectors)})
-    refused(bad(data), BundleFormatError, "NaN or infinity")

@@ -16,11 +16,10 @@ from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes
 from fala.bundle.lexical import lexical_files, rounded
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import add_prior, write_release
+from fala.bundle.writing import write_release
 from fala.errors import BundleFilesError, BundleFormatError
-from fala.model.heads import Head, PersonalModel
+from fala.model.heads import Head
 from fala.model.lexical import Lexical
-from fala.model.prior import PopulationPrior
 from fala.text.lexicon import Lexicon
 from fala.text.ngrams import BUCKETS
 
@@ -84,11 +83,6 @@ def test_rounding_once_is_rounding_for_ever():
         assert np.abs(once.weight).max() == pytest.approx(np.abs(weight).max(), rel=1e-4)
 
 
-def test_a_view_of_no_weight_at_all():
-    nothing = Lexical(make_lexical().lexicon, np.zeros((1, BUCKETS), np.float32))
-    assert rounded(nothing) == nothing
-
-
 def test_the_words_tell_heads_apart_and_not_backbones(tmp_path, spoken):
     plain = write_word_vector_release(tmp_path / "plain.fala", make_head())
     assert spoken.backbone_digest == plain.backbone_digest
@@ -109,14 +103,6 @@ def test_a_new_head_leaves_the_earlier_words_behind(tmp_path, spoken):
     assert not [name for name in bundle.manifest.files if name.startswith("lexical/")]
     assert "scales" not in bundle.manifest.details
     assert bundle.manifest.format_version == 1
-
-
-def test_a_prior_leaves_the_words(tmp_path, spoken):
-    numbers = [np.zeros(DIMENSION + 1, np.float32), np.ones(DIMENSION + 1, np.float32)]
-    prior = PopulationPrior(*numbers, np.zeros((1, DIMENSION + 1), np.float32))
-    add_prior(tmp_path / "p.fala", spoken, prior, {})
-    bundle = Bundle.open(tmp_path / "p.fala")
-    assert bundle.head() == spoken.head() and bundle.manifest.format_version == 2
 
 
 @pytest.mark.parametrize(
@@ -156,11 +142,6 @@ def test_the_first_version_has_no_words(spoken, bad):
     # An old SDK would read it, and answer otherwise.
     data = repacked(spoken.path, format_version=1)
     refused(bad(data), BundleFormatError, "lexical view in a bundle of format version 1")
-
-
-def test_a_personal_model_of_a_bundles_head(spoken):
-    head = spoken.head()
-    assert PersonalModel(head, head.weight, head.bias, head.lexical.weight.copy()).is_vendor
 
 
 def test_a_bundle_of_format_version_2_opens():

@@ -121,22 +121,6 @@ def test_external_onnx_data_as_onnx_saves_it(encoder, bad, tmp_path):
         Bundle.open(bad(repacked(encoder.path, {layout.ONNX_MODEL: path.read_bytes()})))
 
 
-def nested(depth):
-    """Graphs in attributes of nodes of graphs, deeper than any model's."""
-    data = b""
-    for _ in range(depth):
-        for tag in (b"\x32", b"\x2a", b"\x0a"):  # Attribute.g, Node.attribute, Graph.node
-            data = tag + varint(len(data)) + data
-    return data
-
-
-def varint(value):
-    data = b""
-    while value > 127:
-        data, value = data + bytes([value & 127 | 128]), value >> 7
-    return data + bytes([value])
-
-
 @pytest.mark.parametrize(
     "data",
     [
@@ -148,13 +132,6 @@ def varint(value):
 def test_bytes_that_are_no_onnx(encoder, bad, data):
     path = bad(repacked(encoder.path, {layout.ONNX_MODEL: data}))
     refused(path, BundleFormatError, "the model cannot be read")
-
-
-def test_graphs_nested_deeper_than_any_models(encoder, bad):
-    graph = nested(500)
-    model = b"\x3a" + varint(len(graph)) + graph
-    path = bad(repacked(encoder.path, {layout.ONNX_MODEL: model}))
-    refused(path, BundleFormatError, "too deeply")
 
 
 @pytest.mark.parametrize(

@@ -64,12 +64,6 @@ def test_rows_are_frequencies_of_unit_length():
     np.testing.assert_allclose(rows.squared_lengths()[~empty], 1, rtol=1e-6)
 
 
-def test_ngrams_that_tell_nothing_make_rows_of_nothing():
-    rows = Lexicon(np.zeros(BUCKETS)).rows(["a good film"])
-    assert len(rows.values)
-    assert not rows.values.any()
-
-
 @pytest.mark.parametrize(
     "idf", [np.ones(5), np.full(BUCKETS, np.nan), np.full(BUCKETS, -1.0), np.ones((1, BUCKETS))]
 )

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkout import real_data
 from fala.text import ngrams as module
 from fala.text.ngrams import BUCKETS, LONGEST, VERSION, ngrams
 
@@ -175,25 +174,3 @@ def test_processes_agree_whatever_their_seed():
             env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
         )
         assert json.loads(done.stdout) == buckets(text)
-
-
-def test_buckets_are_filled_evenly():
-    """Numbers' n-grams lie as random ones would, by chi-squared, whatever their kind."""
-    for kind, hashes in {
-        "token": [polynomial(f"{n:05d}") for n in range(BUCKETS)],
-        "pair": [(n * MARKS["pair"] + n // 3) % 2**64 for n in range(BUCKETS)],
-        3: [(n * 31 % 2**20 * BASE + n) % 2**64 for n in range(BUCKETS)],
-    }.items():
-        counts = np.bincount([bucket(hashed, kind) for hashed in hashes], minlength=BUCKETS)
-        statistic = ((counts - 1) ** 2).sum()
-        assert statistic < BUCKETS + 6 * np.sqrt(2 * BUCKETS), kind
-
-
-def test_tweets_have_the_ngrams_of_english():
-    file = real_data("md-agreement", "MD-Agreement_dev.json")
-    texts = [row["text"] for row in json.loads(file.read_text("utf-8")).values()]
-    texts = [text for text in texts if text.isascii()][:200]
-    assert len(texts) == 200
-    starts, found = ngrams(texts)
-    for text, start, stop in zip(texts, starts[:-1], starts[1:], strict=True):
-        assert found[start:stop].tolist() == expected(english(text))
