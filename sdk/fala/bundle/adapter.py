@@ -1,7 +1,7 @@
-"""The files of an adapter: a byte a weight, and a step for each of its columns.
+"""The files of an adapter: a byte for each weight of a matrix, and a step for each column.
 
-All sites have one size, and each file holds those of all of them, one below the other, layer by
-layer and in a layer the attention's before the output's.
+All sites have one size. Each file holds one part of all sites, one below the other: layer by layer,
+in a layer the attention's before the output's.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def state_digest(manifest: Manifest) -> str:
 
 
 def adapter_files(inputs: Mapping[str, NDArray[Any]]) -> dict[str, bytes]:
-    """The files of an adapter; ``read_inputs`` gives back what they hold.
+    """The files of an adapter; the inverse of ``read_inputs``.
 
     Args:
         inputs: Of L layers, for every ``adapter.{l}.{attention,output}``: ``.down.weight`` (d, m),

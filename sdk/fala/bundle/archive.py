@@ -1,9 +1,9 @@
 """The archive of a bundle: a zip of stored entries that fill the file from end to end.
 
-Any zip tool can list it. Reading is narrower than zip allows, on purpose: a file that two tools
+Any zip tool can list it. Reading is narrower than zip allows, on purpose. A file that two tools
 could read in two ways, with entries that overlap, hidden bytes, or headers that disagree, is
-refused before one entry is read. So the sizes in it cannot exceed the file's own, and nothing is
-ever unpacked.
+rejected before any entry is read. So its sizes cannot exceed the file's own, and nothing is ever
+unpacked.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAX_NAME_BYTES = 255
 _END = struct.Struct("<4s4H2IH")
 _CENTRAL = struct.Struct("<4s6H3I5H2I")
 _LOCAL = struct.Struct("<4s5H3I2H")
-# What both headers of an entry say of it, from the version to the length of the name.
+# The fields that both headers of an entry have, from the version to the length of the name.
 _CENTRAL_COMMON, _LOCAL_COMMON = slice(6, 30), slice(4, 28)
 _UTF8_NAME = 0x800
 _FILE_TYPES = (0, 0o100000)  # unknown, regular
@@ -45,7 +45,7 @@ _CHUNK = 1 << 20  # bytes that are hashed at a time
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a file lies in the archive.
+    """The position of a file in the archive.
 
     Attributes:
         offset: Position of its first byte.
@@ -130,7 +130,7 @@ def check_name(name: str) -> None:
 
 
 def write_archive(path: Path, files: Mapping[str, bytes]) -> None:
-    """Write an archive; the same files in the same order give the same bytes.
+    """Write an archive; the same files in the same order make the same bytes.
 
     Raises:
         OSError: It cannot be written.

@@ -1,8 +1,8 @@
 """Arrays in NumPy's file format (.npy), read strictly.
 
 NumPy's own reader evaluates the header as a Python literal and fails in as many ways as Python
-does. A bundle needs five types and one layout, so the header either is exactly what NumPy writes
-for them or is refused; the data is then used where it lies, without a copy.
+does. A bundle needs five types and one layout, so the header must be exactly what NumPy writes
+for them; the data is then used in place, without a copy.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The version of the bundle format.
 
-Raise ``FORMAT_VERSION`` when an SDK of today would misread a bundle of tomorrow: a file renamed,
+Raise ``FORMAT_VERSION`` when an earlier SDK would misread a later bundle: a file renamed,
 an array laid out otherwise, a required field added. New optional fields and files that an old SDK
-may ignore leave it as it is. A bundle is written in the earliest version that says all that is in
-it, so that old SDKs read what they can. Every version that was ever released keeps a load test.
+may ignore do not raise it. A bundle is written in the earliest version that can express its
+content, so that old SDKs read it. Every released version keeps a load test.
 
 1. The first.
-2. Heads with a lexical view, and matchers of twice as many weights: an old SDK would answer without
-   the words.
+2. Heads with a lexical view, and matchers of twice as many weights: an old SDK would predict
+   without the n-grams.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ PRIOR_FACTORS = "prior/factors.npy"
 # A bridge lies in a folder named after the digest of the backbone that it starts from.
 BRIDGES = "bridges/"
 BRIDGE_FILES = ("matrix.npy", "offset.npy", "variance.npy")
-# Writers' prompts: an SDK that passes them over has the head's answers to the backbone alone.
+# Writers' prompts: an SDK that ignores them predicts by the head on the backbone alone.
 PROMPTS = "prompts/"
 PROMPT_PREFIXES = "prompts/past_key_values.npy"
-#: What the manifest's details tell of a release that was trained with hard prompts: ``tokens``.
+#: The key in the manifest's details of a release that was trained with hard prompts: ``tokens``.
 HARD_PROMPT = "hard_prompt"
 
-# A lexical view has all of its files; they are the second version's.
+# A lexical view has all of these files, from version 2 on.
 LEXICAL = "lexical/"
 LEXICAL_FILES = (LEXICAL_IDF, LEXICAL_WEIGHT, LEXICAL_SCALES)
 
@@ -51,12 +51,12 @@ ONNX = "onnx"
 ORT = "ort"
 WORD_VECTORS = "word-vectors"
 
-#: The kind of a bundle that is a task's adapter on the backbone of another bundle. An SDK that does
-#: not know the kind refuses it.
+#: The kind of a bundle that is a task's adapter on the backbone of another bundle. An earlier SDK
+#: rejects it.
 ADAPTER = "adapter"
 ADAPTER_CONFIG = "adapter/adapter_config.json"
 ADAPTER_WEIGHTS = "adapter/weights/"
-#: What an adapter has at every site; matrices are stored in bytes, with steps.
+#: The parts of an adapter at every site; matrices are stored in int8, with steps.
 ADAPTER_MATRICES = ("down.weight", "up.weight")
 ADAPTER_PARTS = (*ADAPTER_MATRICES, "down.bias", "up.bias", "norm.weight", "norm.bias")
 

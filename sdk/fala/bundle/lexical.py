@@ -1,4 +1,4 @@
-"""The lexical view's files: a byte a number, and a step for each array that they are of."""
+"""The lexical view's files: a byte for each number, and a step for each array."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fala.text.ngrams import BUCKETS
 
 # The largest code of an inverse document frequency, and of a weight.
 _IDF, _WEIGHT = 255, 127
-# A step has so few binary digits that its product with any code is exact in float32: what was
-# rounded once gives the same codes and the same step for ever.
+# A step has so few binary digits that its product with any code is exact in float32: rounding twice
+# is rounding once.
 _DIGITS = 16
 _SMALLEST = 2.0**-100
 
 
 def rounded(lexical: Lexical) -> Lexical:
-    """A lexical view as a bundle holds it; one that is so already stays as it is.
+    """A lexical view as a bundle stores it; rounding it again changes nothing.
 
     Args:
         lexical: Any view.
@@ -37,7 +37,7 @@ def rounded(lexical: Lexical) -> Lexical:
 
 
 def lexical_files(lexical: Lexical) -> dict[str, bytes]:
-    """The files of a lexical view, which hold it as ``rounded`` gives it."""
+    """The files of a lexical view, which store it as ``rounded`` returns it."""
     idf, weight, scales = _codes(lexical)
     return {
         layout.LEXICAL_IDF: array_bytes(idf),
@@ -89,7 +89,7 @@ def _codes(
 def _of_codes(
     idf: NDArray[np.uint8], weight: NDArray[np.int8], scales: NDArray[np.float32]
 ) -> Lexical:
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, which both refuse
+    with np.errstate(over="ignore"):  # too large becomes infinite, which both reject
         lexicon = Lexicon(idf.astype(np.float32) * scales[0])
         return Lexical(lexicon, weight.astype(np.float32) * scales[1:, None])
 
@@ -97,5 +97,5 @@ def _of_codes(
 def _step(row: NDArray[np.float32], most: int) -> float:
     largest = max(float(np.abs(row).max()), _SMALLEST)
     mantissa, exponent = math.frexp(largest / most)
-    # Upwards: no number passes the largest code.
+    # Rounded up: no number exceeds the largest code.
     return math.ldexp(math.ceil(math.ldexp(mantissa, _DIGITS)), exponent - _DIGITS)

@@ -33,12 +33,12 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class UserPrompt:
-    """What a user's texts are read with.
+    """The prompt that a user's texts are encoded with.
 
     Attributes:
-        kept: What is kept of it: the weights of the release's K prompts, 0 or more, of sum 1; or
+        kept: Its stored form: the weights of the release's K prompts, 0 or more, of sum 1; or
             keys and values of the user's own texts, in NumPy's file format.
-        state: It as a backbone takes it.
+        state: Its keys and values, as a backbone takes them.
     """
 
     kept: tuple[float, ...] | bytes
@@ -104,7 +104,7 @@ def read_prompts(data: bytes, manifest: Manifest) -> NDArray[np.float16]:
 
 
 def prompt_state(prompt: NDArray[np.floating]) -> EncoderState:
-    """A prompt as a backbone takes it: one of a release's, or a mixture of several.
+    """The keys and values of a prompt, as a backbone takes them.
 
     Args:
         prompt: Shape (layers, 2, heads, length, head_dimension).
@@ -155,10 +155,10 @@ def hard_prompt_length(manifest: Manifest) -> int:
 
 
 def compiled_bytes(state: EncoderState) -> bytes:
-    """What is kept of keys and values that a user's texts were compiled to: half of each number.
+    """The stored form of the keys and values that a user's texts were compiled to, in float16.
 
     Args:
-        state: As the backbone gives them.
+        state: As the backbone returns them.
 
     Raises:
         DataError: A number does not fit float16.
@@ -176,10 +176,10 @@ def compiled_bytes(state: EncoderState) -> bytes:
 
 
 def compiled(kept: bytes) -> UserPrompt:
-    """A prompt of a user's own texts, of what is kept; see ``compiled_bytes``.
+    """A prompt of a user's own texts from its stored form; see ``compiled_bytes``.
 
     Raises:
-        DataError: That is damaged.
+        DataError: It is damaged.
     """
     try:
         prompt = read_array(kept, most=_AXES)
@@ -191,7 +191,7 @@ def compiled(kept: bytes) -> UserPrompt:
         inputs = prompt_state(prompt).inputs
     except BundleFormatError as error:
         raise DataError(f"a prompt of texts that is damaged: {error}") from error
-    # Of what is kept: a device that was moved has the same.
+    # Of the stored form, which a device that was moved has, too.
     return UserPrompt(kept, EncoderState(inputs, hashlib.sha256(b"texts\n" + kept).hexdigest()))
 
 

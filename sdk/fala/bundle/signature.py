@@ -1,9 +1,9 @@
 """A vendor's signature of one release: Ed25519 over its manifest, in a file beside the bundle.
 
 The manifest has the digest of every other file, the product and the version, so that its signature
-is the bundle's. It lies beside the bundle, as ``x.fala.sig``, not in it: a signed release has the
-bytes and the digest of the unsigned one, every earlier SDK opens it, and signing again with another
-key writes nothing again. It is checked before anything else of the bundle is parsed.
+covers the bundle. The signature is a file beside the bundle, ``x.fala.sig``: a signed release has
+the bytes and the digest of the unsigned one, every earlier SDK opens it, and another key's
+signature changes no bundle. It is checked before anything else of the bundle is parsed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fala.errors import (
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-#: What follows the bundle's name in its signature's.
+#: The suffix of a signature's name, after the bundle's.
 SUFFIX = ".sig"
 
 #: An Ed25519 public key: its 32 bytes, its PEM, or the path of a file that holds either.
@@ -75,7 +75,7 @@ def check_signature(path: str | os.PathLike[str], trust: Trust) -> bytes:
         trust: The key; see ``Trust``.
 
     Returns:
-        The manifest that is signed: what is installed must have it.
+        The signed manifest; the installed bundle must have the same.
 
     Raises:
         BundleSignatureError: There is no signature, or it is not by this key or not of this bundle.

@@ -1,4 +1,4 @@
-"""Bundles and releases, written whole or not at all."""
+"""Writes bundles and releases, whole or not at all."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def write_bundle(
 ) -> Manifest:
     """Write a bundle, whole or not at all.
 
-    The same manifest and files give the same bytes.
+    The same manifest and files make the same bytes.
 
     Args:
         path: Where to write; replaced if it exists.
-        manifest: What the bundle is; its ``files`` and ``format_version`` are filled in.
+        manifest: The bundle's description; its ``files`` and ``format_version`` are filled in.
         files: Content by name (names in ``fala.bundle.format``), without the manifest.
         head: The global head that makes it a release; its task, labels and files are filled in.
 
@@ -87,9 +87,9 @@ def write_release(
 
     Args:
         path: Where to write.
-        backbone: The bundle that gives the backbone; a head in it is left behind.
+        backbone: The bundle with the backbone; a head in it is left out.
         head: The global head, made for this backbone's embeddings.
-        details: What to note about the head (its training data, say), beside the backbone's.
+        details: Notes about the head (its training data, say), added to the backbone's.
 
     Returns:
         The manifest as written.
@@ -100,7 +100,7 @@ def write_release(
     _check(backbone, Bundle, "backbone")
     _check(head, Head, "head")
     _check(details, Mapping, "details")
-    # A prior, the scales, the answers and prompts are about the head that is left behind.
+    # A prior, the scales, the probes and prompts belong to the head that is left out.
     kept = {
         name: value
         for name, value in backbone.manifest.details.items()
@@ -120,7 +120,7 @@ def add_bridge(
         path: Where to write; it may be the bundle's own file.
         bundle: The bundle of the backbone to which the bridge leads.
         bridge: Its numbers are stored in float16.
-        details: What to note about it, in the manifest's details under ``bridges``.
+        details: Notes about it, in the manifest's details under ``bridges``.
 
     Returns:
         The manifest as written.
@@ -153,7 +153,7 @@ def add_prior(
         path: Where to write; it may be the bundle's own file.
         bundle: The release whose head the prior is about.
         prior: The prior.
-        details: What to note about it, in the manifest's details under ``prior``.
+        details: Notes about it, in the manifest's details under ``prior``.
 
     Returns:
         The manifest as written.
@@ -182,10 +182,10 @@ def add_prompts(
 
     Args:
         path: Where to write; it may be the bundle's own file.
-        bundle: The release whose backbone and head they were learnt with.
+        bundle: The release with the backbone and head of their training.
         prompts: Shape (K, layers, 2, heads, length, head_dimension), keys before values; the first
             is the unknown writer's. Stored in float16.
-        details: What to note about them, in the manifest's details under ``prompts``, beside
+        details: Notes about them, in the manifest's details under ``prompts``, beside
             their count and length.
 
     Returns:
@@ -206,12 +206,12 @@ def add_prompts(
 def add_version(
     path: str | os.PathLike[str], bundle: Bundle, version: int, product: str | None = None
 ) -> Manifest:
-    """Write a bundle again with its version, which devices never let fall.
+    """Write a bundle again with its version; devices reject a lower one.
 
     Args:
         path: Where to write; it may be the bundle's own file.
         bundle: The release.
-        version: Counts the product's releases, from 1.
+        version: The release's number among the product's, from 1.
         product: The product's name, of a-z, 0-9, - and _; None keeps the bundle's.
 
     Returns:
@@ -258,7 +258,7 @@ def _head_files(head: Head) -> dict[str, bytes]:
 
 
 def _version(files: Mapping[str, bytes], dimension: int) -> int:
-    """The earliest version whose readers answer as these files say."""
+    """The earliest version whose readers predict as these files require."""
     if any(name.startswith(layout.LEXICAL) for name in files):
         return layout.FORMAT_VERSION
     if layout.HEAD_WEIGHT in files:
