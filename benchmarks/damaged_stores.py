@@ -28,8 +28,7 @@ import click
 import numpy as np
 
 import fala
-from fala.release import array_bytes
-from fala.release.layout import VECTORS, VOCABULARY, WORD_VECTORS
+from fala.release import VECTORS, VOCABULARY, WORD_VECTORS, array_bytes
 
 _STORE = "store.sqlite3"
 _WORDS, _TEXTS, _DIMENSION = 60, 40, 8

@@ -38,7 +38,7 @@ from support.changed_bundles import write_changed
 
 import fala
 from fala.playground.releases import built_in
-from fala.release.layout import ONNX, ONNX_MODEL, ORT, ORT_MODEL, TOKENIZER
+from fala.release import ONNX, ONNX_MODEL, ORT, ORT_MODEL, TOKENIZER
 
 SLOW, LARGE, STUCK = 5.0, 1 << 30, 60.0  # seconds, bytes, seconds
 _ROOM = 6 << 30  # of address space

@@ -21,8 +21,7 @@ import click
 import numpy as np
 
 import fala
-from fala.release import array_bytes
-from fala.release.layout import VECTORS, VOCABULARY, WORD_VECTORS
+from fala.release import VECTORS, VOCABULARY, WORD_VECTORS, array_bytes
 
 _WORDS = 2_000
 _LENGTH = 12

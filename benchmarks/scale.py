@@ -28,8 +28,7 @@ import numpy as np
 
 import fala
 from fala.playground.releases import built_in
-from fala.release import array_bytes
-from fala.release.layout import VECTORS, VOCABULARY, WORD_VECTORS
+from fala.release import VECTORS, VOCABULARY, WORD_VECTORS, array_bytes
 
 _WORDS = 5_000
 _LENGTH = 12

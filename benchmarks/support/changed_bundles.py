@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fala import Bundle
-from fala.release import array_bytes, layout
+from fala.release import ONNX, ONNX_MODEL, ORT, TOKENIZER, array_bytes
 from fala.testing.hostile import KINDS, Changes, repack, write_hostile
 from fala.testing.hostile_graphs import hostile_onnx
 
@@ -141,9 +141,9 @@ def write_changed(seed: str, releases: Mapping[str, str | os.PathLike[str]], pat
     chance = random.Random(seed)
     if chance.random() < 0.05:
         kind = chance.choice(KINDS)
-        write_hostile(kind, releases[layout.ONNX], path, earlier=releases["old"])
+        write_hostile(kind, releases[ONNX], path, earlier=releases["old"])
         return kind
-    base = chance.choice((layout.ONNX, layout.ONNX, layout.ORT, "static"))
+    base = chance.choice((ONNX, ONNX, ORT, "static"))
     bundle = Bundle.open(releases[base])
     names = sorted(bundle.manifest.files)
     name = chance.choice([*names, *[one for one in names if "backbone" in one] * 4, "manifest"])
@@ -154,9 +154,9 @@ def write_changed(seed: str, releases: Mapping[str, str | os.PathLike[str]], pat
         return f"{base}: manifest"
     data = bundle.read(name)
     ways: list[Callable[[random.Random, bytes], bytes]] = [_bytes]
-    if name == layout.TOKENIZER:
+    if name == TOKENIZER:
         ways += [_json] * 3
-    if name == layout.ONNX_MODEL:
+    if name == ONNX_MODEL:
         ways += [_graph] * 3
     if name.endswith(".npy"):
         ways += [_array]

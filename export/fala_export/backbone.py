@@ -12,9 +12,19 @@ from typing import Any
 import numpy as np
 
 from fala import ExportError, Head, Manifest, write_bundle
-from fala.release import Example, OnnxEncoder, Vectors, unique_texts
+from fala.release import (
+    ONNX,
+    ONNX_MODEL,
+    ORT,
+    ORT_MODEL,
+    ORT_OPERATORS,
+    TOKENIZER,
+    Example,
+    OnnxEncoder,
+    Vectors,
+    unique_texts,
+)
 from fala.release.expected_answers import expected_answers
-from fala.release.layout import ONNX, ONNX_MODEL, ORT, ORT_MODEL, ORT_OPERATORS, TOKENIZER
 from fala_export.cost import cost
 from fala_export.embedding import embed
 from fala_export.models.encoder import Encoder, load_encoder

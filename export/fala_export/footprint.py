@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bundle, ExportError, FalaError
-from fala.release.layout import WORD_VECTORS
+from fala.release import WORD_VECTORS
 
 _STATUS = Path("/proc/self/status")
 _KIBIBYTE = 1_024

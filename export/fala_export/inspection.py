@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from fala import Bundle, BundleFormatError, ExportError
-from fala.release import words
+from fala.release import LEXICAL, ONNX, ONNX_MODEL, TOKENIZER, VOCABULARY, WORD_VECTORS, words
 from fala.release.adapters import config_of
-from fala.release.layout import LEXICAL, ONNX, ONNX_MODEL, TOKENIZER, VOCABULARY, WORD_VECTORS
 from fala_export.footprint import measure
 
 #: Tokens (words, for word vectors) of the texts that a bundle's cost is given for.

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from fala import ExportError
-from fala.release.updates import MAX_VERSION, PRODUCT
+from fala.release import MAX_VERSION, PRODUCT
 from fala_export.training.settings import TrainingSettings
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")

@@ -49,6 +49,7 @@ from fala.personal.budget import Budget, Progress
 from fala.report import (
     AdapterInfo,
     Correlation,
+    Counts,
     Difference,
     InstantReport,
     LearnReport,
@@ -85,6 +86,7 @@ __all__ = [
     "BundleVersionError",
     "CancelledError",
     "Correlation",
+    "Counts",
     "DataError",
     "Device",
     "DeviceChangedError",

@@ -10,7 +10,7 @@ from typing import SupportsIndex, TypeVar
 from fala.bundle.manifest import PRODUCT
 from fala.errors import BudgetError, DataError, shown
 from fala.examples import fault
-from fala.personal.budget import Budget, Follower, Progress
+from fala.personal.budget import Budget, Progress
 from fala.store.records import StoredExample
 from fala.updates.limits import UpdateLimits
 
@@ -50,15 +50,15 @@ def budget_of(value: Budget | None) -> Budget:
     return value
 
 
-def follower_of(progress: Progress | None) -> Follower:
-    """What tells the app of progress.
+def progress_of(value: Progress | None) -> Progress | None:
+    """A function of progress, or None.
 
     Raises:
         DataError: It cannot be called.
     """
-    if progress is not None and not callable(progress):
-        raise DataError(f"progress is a function of (stage, done, total), not {shown(progress)}")
-    return Follower(progress)
+    if value is not None and not callable(value):
+        raise DataError(f"progress is a function of (stage, done, total), not {shown(value)}")
+    return value
 
 
 def name_of(value: str, name: str) -> str:

@@ -1,52 +1,288 @@
-"""The door: a device's folder with its personal model, its examples and two slots.
-
-What is about the folder as a whole is in ``fala.folder``, what its tasks answer and learn in
-``fala.tasks``; here is what changes the release that they stand on.
-"""
+"""The public device: every method checks its arguments, calls, and returns."""
 
 from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace as replace_fields
+from pathlib import Path
+from types import TracebackType
+from typing import IO, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fala.arguments import (
     NewAdapters,
+    adapter_name,
     adapters_of,
     budget_of,
-    follower_of,
+    ids_where,
     limits_of,
+    listed,
+    name_of,
     path_of,
     product_of,
+    progress_of,
 )
 from fala.bundle.signature import Trust
-from fala.errors import MissingExtraError
+from fala.errors import DataError, DeviceError, MissingExtraError
+from fala.examples import Example, check_examples
+from fala.model.active import ActiveModel
+from fala.model.heads import PersonalModel, label_name
+from fala.model.losses import label_probabilities
+from fala.personal.adapters import load
 from fala.personal.budget import Budget, Progress
 from fala.personal.compare import Accept, accept_of
+from fala.personal.learn import Learner
 from fala.personal.preview import preview
-from fala.personal.prompts import Prompts, mix_prompts, prompts_of
-from fala.personal.refine import Refinement
-from fala.personal.replace import replace
+from fala.personal.prompts import Prompts, prompts_of, try_prompt
+from fala.personal.refine import refine
+from fala.personal.replace import Terms, replace
 from fala.personal.reporting import refined_report, replaced_report
-from fala.personal.stages import Stages
-from fala.report import Preview, Report
+from fala.personal.run import Run
+from fala.report import AdapterInfo, LearnReport, Preview, Report
+from fala.slots.creating import NewDevice, create, open_folder
+from fala.slots.erasing import erase, scrub
+from fala.slots.installed import Installed
+from fala.slots.repair import RepairReport, look, repair
+from fala.slots.task import Task
 from fala.slots.versions import newest_version
-from fala.tasks import DeviceTasks
+from fala.store.encryption import Key, codec_of
+from fala.store.export import write_rows
+from fala.store.records import StoredExample
+from fala.store.texts import KeepText, TextNames, keep_text_of
 from fala.updates import DEFAULT_PRODUCT
 from fala.updates.limits import UpdateLimits
 
 _log = logging.getLogger("fala")
 
+Result = TypeVar("Result")
+_Device = TypeVar("_Device", bound="Device")
 
-class Device(DeviceTasks):
+
+class Device:
     """A personal model on a device.
 
     Use ``Device.create`` once and ``Device.open`` afterwards; it is a context manager. Threads may
-    share an object, and processes a folder: every answer is of one model, whole, and whatever was
-    learned counts.
+    share an object, and processes a folder: every answer is of one model, whole, and every label
+    that was learned counts.
 
     Beside its own task it may have others (``load_adapter``): each is an adapter in the same
     backbone, with examples and a personal model of its own, and is asked by its name.
     """
+
+    def __init__(self, installed: Installed) -> None:
+        if not isinstance(installed, Installed):
+            raise DataError("make a device with Device.create, and open it with Device.open")
+        self._installed = installed
+        self._learners: dict[str, Learner] = {}
+
+    @classmethod
+    def create(
+        cls: type[_Device],
+        path: str | os.PathLike[str],
+        bundle: str | os.PathLike[str],
+        *,
+        positive: str | int | None = None,
+        trust: Trust | None = None,
+        key: Key | None = None,
+        keep_text: KeepText = "always",
+    ) -> _Device:
+        """Make a device folder with a release installed.
+
+        A creation that was killed on its way is finished by calling it again.
+
+        Args:
+            path: A folder that does not exist, is empty, or was never finished.
+            bundle: The release's file; it is copied.
+            positive: Of two labels, the one whose F1 ``decide`` is to be best at; None takes the
+                release's second.
+            trust: The vendor's key, which must have signed the release; see ``replace``.
+            key: Gives 32 bytes, by which texts, labels, embeddings, logits and weights are
+                encrypted on the disk (see ``fala.store.encryption``); the app keeps them, in the
+                system's key store. None does not encrypt. Needs the extra ``encryption``.
+            keep_text: ``"never"`` writes no text to the disk, but a keyed digest, embeddings and
+                logits (see ``fala.store.texts``). A text is encoded when it is learned, and
+                never again: a replacement carries over what a bridge maps, or nothing, ``refine``
+                has nothing to do, and a rollback does not know what was learned since; and what a
+                release's words say of the user's texts is not known to a fit. ``"ngrams"`` keeps
+                their hashed n-grams, too, by which words are carried over, and against which who
+                has the device can try words. It stays so for the device's life.
+
+        Raises:
+            BundleError: The release cannot be trusted.
+            BundleMismatchError: It is a backbone without a head.
+            DataError: ``positive`` is not one of the release's labels, or ``keep_text`` none of
+                its words.
+            DeviceError: The folder is in use, or cannot be written.
+        """
+        installed = create(
+            NewDevice(
+                Path(path_of(path, "path")), path_of(bundle, "bundle"), positive, trust,
+                codec_of(key), TextNames.new(keep_text_of(keep_text)),
+            )
+        )  # fmt: skip
+        device = cls(installed)
+        _log.info("%s: created with %s", installed.path, device.name)
+        return device
+
+    @classmethod
+    def open(
+        cls: type[_Device], path: str | os.PathLike[str], *, key: Key | None = None
+    ) -> _Device:
+        """Open a device folder.
+
+        Args:
+            path: The folder.
+            key: See ``create``.
+
+        Raises:
+            DeviceError: There is none, it is damaged, or it was written under another key, or
+                none; nothing is changed then.
+            BundleError: The installed release is not what was installed.
+        """
+        return cls(open_folder(Path(path_of(path, "path")), codec_of(key)))
+
+    @classmethod
+    def examine(cls, path: str | os.PathLike[str], *, key: Key | None = None) -> RepairReport:
+        """Look what of a device folder is whole; nothing is changed.
+
+        Args:
+            path: The folder.
+            key: See ``create``.
+
+        Raises:
+            DeviceError: There is none, a newer FaLA wrote it, or it has another key.
+        """
+        return look(Path(path_of(path, "path")), codec_of(key))
+
+    @classmethod
+    def repair(
+        cls,
+        path: str | os.PathLike[str],
+        bundle: str | os.PathLike[str] | None = None,
+        *,
+        key: Key | None = None,
+    ) -> RepairReport:
+        """Mend a device folder that is damaged, with all of its examples that can be read.
+
+        A slot that is damaged gives way to the other one. Of a damaged store all that can be read
+        goes to a new one; the damaged file stays in the folder under another name, until
+        something is forgotten. Where no slot is whole the personal model is fitted again, on a
+        release of the folder. Close the device first, in every process.
+
+        Args:
+            path: The folder.
+            bundle: A release to go on with where none in the folder is whole.
+            key: See ``create``.
+
+        Raises:
+            DeviceError: There is none, it cannot be written, a newer FaLA wrote it, or it has
+                another key.
+            BundleError: ``bundle`` cannot be trusted.
+        """
+        folder = Path(path_of(path, "path"))
+        seal = codec_of(key)
+        report = repair(folder, None if bundle is None else path_of(bundle, "bundle"), seal)
+        if report.fit or report.fit_adapters:
+            with cls.open(folder, key=key) as device:
+                for adapter in ([None] if report.fit else []) + [*report.fit_adapters]:
+                    device.fit(adapter=adapter)
+        _log.info("%s: %s", folder, "; ".join(report.actions) or "nothing to repair")
+        return report
+
+    def close(self) -> None:
+        """Close the store. What was learned is already on the disk."""
+        self._installed.close()
+
+    def __enter__(self: _Device) -> _Device:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def erase(self) -> None:
+        """Delete all that is the user's, and the device with it; it is closed then.
+
+        Texts, labels, embeddings and weights are overwritten before their files go. The folder
+        goes, too, where nothing else lies in it. Other processes that have it open can neither
+        answer nor write any more.
+
+        Raises:
+            DeviceError: Something cannot be deleted; what can be is gone.
+        """
+        with self._installed.work:
+            erase(self._installed.path, self._installed.store)
+        _log.info("%s: erased", self._installed.path)
+
+    def rotate_key(self, key: Key) -> None:
+        """Encrypt all that is kept anew, under another key; or for the first time.
+
+        One transaction: killed on its way, the device has the old key, or the new one. What was
+        written under the old one is overwritten. Other processes have to open it again.
+
+        Args:
+            key: Gives the new key; see ``create``.
+
+        Raises:
+            DataError: It does not give 32 bytes.
+            DeviceError: A record is damaged; nothing is changed then.
+        """
+        if key is None:
+            raise DataError("rotate_key needs a key")
+        with self._installed.work:
+            self._installed.store.rotate(codec_of(key))
+
+    def __repr__(self) -> str:
+        try:
+            count, labelled = self._installed.store.examples.counts()
+            kind = "the vendor's model" if self.model.is_vendor else "a personal model"
+            return (
+                f"<Device {self._installed.path}: {self.task} on {self.name} with {kind}, "
+                f"{count} examples, {labelled} labelled>"
+            )
+        except DeviceError as error:
+            return f"<Device {self._installed.path}: {error}>"
+
+    @property
+    def name(self) -> str:
+        """The installed backbone's name."""
+        return self._installed.own.active.bundle.manifest.name
+
+    @property
+    def task(self) -> str:
+        """``"classification"`` or ``"matching"``."""
+        return self._installed.kind
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels' names, in the order of the probabilities.
+
+        The order stays over replacements; labels that a release adds come last.
+        """
+        return self.model.head.labels
+
+    @property
+    def positive(self) -> str:
+        """Of two labels, the one whose F1 ``decide`` is to be best at."""
+        return self.labels[self._installed.own.positive()]
+
+    @property
+    def model(self) -> PersonalModel:
+        """The personal model that answers."""
+        return self._installed.own.active.model
+
+    @property
+    def threshold(self) -> float:
+        """The logit above which ``decide`` decides for the second of two labels."""
+        return self._installed.own.active.active_model.threshold
 
     @property
     def can_roll_back(self) -> bool:
@@ -62,6 +298,194 @@ class Device(DeviceTasks):
     def fell_back(self) -> str | None:
         """Why the device left its last release, which failed its trial; see ``replace``."""
         return self._installed.trials.fell_back
+
+    def predict(
+        self, examples: Iterable[Example], *, adapter: str | None = None
+    ) -> NDArray[np.float64]:
+        """Probabilities of every label by the personal model.
+
+        Args:
+            examples: n texts for a classifier, ``Match`` objects for a matcher.
+            adapter: The task that is asked, by its adapter's name; None is the device's own.
+
+        Returns:
+            Shape (n, number of labels); rows add up to 1.
+
+        Raises:
+            DataError: If an example is not of the task's kind.
+            UnknownAdapterError: No adapter of this name is loaded.
+        """
+        return label_probabilities(self._ask(examples, ActiveModel.logits, adapter))
+
+    def decide(self, examples: Iterable[Example], *, adapter: str | None = None) -> list[str]:
+        """The label of every example, by the user's own threshold.
+
+        With two labels the threshold is the one that is expected to give the best F1 of
+        ``positive``; where too little is known, and with more labels, the likeliest label is taken.
+
+        Args:
+            examples: n texts for a classifier, ``Match`` objects for a matcher.
+            adapter: See ``predict``.
+
+        Raises:
+            DataError: If an example is not of the task's kind.
+            UnknownAdapterError: No adapter of this name is loaded.
+        """
+        return self._ask(examples, ActiveModel.decide, adapter)
+
+    def learn(
+        self,
+        examples: Iterable[Example],
+        labels: Iterable[str | int | None] | None = None,
+        *,
+        adapter: str | None = None,
+    ) -> LearnReport:
+        """Keep examples with their labels, and fit the personal model to all that is known.
+
+        The examples are on the disk before anything is encoded. A few more examples beside many
+        are added to the last fit at its scales, in milliseconds (where leave-one-out would keep the
+        scales, probabilities are within .01 on average of those of ``fit``, which does all anew
+        when there is time, and checks again which model is to answer).
+
+        Args:
+            examples: n texts, or ``Match`` objects. One that is known already takes the new label.
+            labels: n labels (names, or integers that spell them), None for an example that the
+                user gave no label; None for all. Examples without a label are kept for the next
+                replacement.
+            adapter: The task that they are of; see ``predict``.
+
+        Raises:
+            DataError: If an example or a label cannot be used; nothing is kept then.
+            UnknownAdapterError: No adapter of this name is loaded.
+        """
+        learner = self._learner(adapter)
+        return learner.learn(*self._checked(learner, examples, labels))
+
+    def remember(
+        self,
+        examples: Iterable[Example],
+        labels: Iterable[str | int | None] | None = None,
+        *,
+        adapter: str | None = None,
+    ) -> list[int]:
+        """Keep examples with their labels, and do nothing else: they count after ``fit``.
+
+        Args:
+            examples: See ``learn``.
+            labels: See ``learn``.
+            adapter: See ``learn``.
+
+        Returns:
+            The examples' ids. They are on the disk. Where texts are not kept they are encoded.
+
+        Raises:
+            DataError: If an example or a label cannot be used; nothing is kept then.
+        """
+        learner = self._learner(adapter)
+        return learner.remember(*self._checked(learner, examples, labels))
+
+    def fit(self, *, adapter: str | None = None) -> LearnReport:
+        """Fit the personal model to all that is known, with the scales chosen anew.
+
+        For the app's idle time. Texts that no backbone has seen are encoded where that is free
+        (word vectors); a transformer sees them in ``refine``.
+
+        Args:
+            adapter: The task that is fitted; see ``predict``.
+        """
+        learner = self._learner(adapter)
+        learner.ready()
+        return learner.fit()
+
+    def forget(
+        self,
+        ids: Iterable[int] | None = None,
+        *,
+        where: Callable[[StoredExample], object] | None = None,
+        adapter: str | None = None,
+    ) -> int:
+        """Delete examples, so that the device is as one that never saw them.
+
+        Their texts, embeddings and logits go, and are overwritten on the disk. What answers is
+        fitted to the others, and so is the earlier model, to what it knew when it was left; what
+        that one said of other examples it says again. Probabilities are then within 1e-6 of those
+        of a device that never saw them, and had the same texts encoded. Where a model that is
+        gone (that before the earlier one) had seen them, what it said of others goes with them.
+        All this is one transaction. A damaged file that ``repair`` has kept aside is deleted.
+
+        Args:
+            ids: As ``examples`` gives them; unknown ones are passed over.
+            where: In place of ids: a function of a ``StoredExample`` that says whether it goes.
+            adapter: The task that they are of; those of others are passed over. A text stays
+                where another task has it.
+
+        Returns:
+            How many were deleted.
+
+        Raises:
+            DataError: If an id is not a whole number, or not one of both arguments is given;
+                nothing is deleted then.
+        """
+        learner = self._learner(adapter)
+        chosen = ids_where(ids, where, lambda: self.examples(adapter=adapter))
+        return learner.forget(chosen)
+
+    def examples(
+        self,
+        *,
+        labelled: bool | None = None,
+        label: str | int | None = None,
+        adapter: str | None = None,
+    ) -> Iterator[StoredExample]:
+        """What the device keeps, in the order in which it came.
+
+        Args:
+            labelled: Only those with a label, or only those without.
+            label: Only those with this label.
+            adapter: The task whose they are; see ``predict``.
+
+        Returns:
+            Examples with their ids, labels and times; see ``StoredExample``.
+        """
+        wanted = None if label is None else label_name(label)
+        store = self._learner(adapter).task.store
+        kept = store.texts.kept
+        return (
+            row if kept else replace_fields(row, example=None)
+            for row in store.examples.all()
+            if (labelled is None or (row.label is not None) == labelled)
+            and (wanted is None or row.label == wanted)
+        )
+
+    def export_data(
+        self,
+        target: str | os.PathLike[str] | IO[str] | IO[bytes],
+        *,
+        user: str = "me",
+        adapter: str | None = None,
+    ) -> int:
+        """Write all examples as JSON Lines, in the format that ``fala-replace --data`` reads.
+
+        Every row has the split ``"train"``, and the times at which it and its label came. Labels
+        are numbers where all of the device's spell numbers. An example with a blank text is left
+        out: it is no row.
+
+        Args:
+            target: A file to make or replace, for its user alone (mode 0600); or a stream.
+            user: The rows' user.
+            adapter: The task whose examples are written; see ``predict``.
+
+        Returns:
+            How many rows were written.
+
+        Raises:
+            DataError: It cannot be written there, texts are not kept, or ``user`` is no name.
+        """
+        name = name_of(user, "user")
+        if not self._installed.store.texts.kept:
+            raise DataError("there is no text to write: this device was made to keep none")
+        task = self._learner(adapter).task
+        return write_rows(target, task.store.examples.all(), task.active.model.head.labels, name)
 
     def preview(
         self,
@@ -89,8 +513,8 @@ class Device(DeviceTasks):
             BundleError: As ``replace`` would.
             DataError: An argument is not one of those above.
         """
-        path, limits = path_of(bundle, "bundle"), budget_of(budget)
-        return preview(self._installed, path, limits, trust)
+        path, run = path_of(bundle, "bundle"), Run(budget_of(budget))
+        return preview(self._installed, path, run, trust)
 
     def replace(
         self,
@@ -169,15 +593,15 @@ class Device(DeviceTasks):
             DeviceError: The device's folder cannot be written.
             DeviceChangedError: Another release was installed meanwhile.
         """
-        path, accepted = path_of(bundle, "bundle"), accept_of(accept)
-        limits, follower, files = budget_of(budget), follower_of(progress), adapters_of(adapters)
+        path = path_of(bundle, "bundle")
+        terms = Terms(
+            accept_of(accept), trust, allow_older, adapters_of(adapters), prompts_of(prompts)
+        )
+        run = Run(budget_of(budget), progress_of(progress))
         self._learner().ready()
-        stages, before = Stages(), self.name
-        replaced = replace(
-            self._installed, path, limits, stages, follower, accepted,
-            trust=trust, allow_older=allow_older, adapters=files, prompts=prompts_of(prompts),
-        )  # fmt: skip
-        report = replaced_report(before, replaced, self._installed, limits, stages)
+        old = self.name
+        replaced = replace(self._installed, path, run, terms)
+        report = replaced_report(old, replaced, self._installed, run)
         _log.info("%s -> %s: %s", report.old, report.new, report.sentence)
         return report
 
@@ -234,24 +658,24 @@ class Device(DeviceTasks):
             raise MissingExtraError(
                 f"pip install 'fala-sdk[ota]' for signed updates ({error})"
             ) from error
-        taken, accepted = limits_of(limits), accept_of(accept)
+        accepted, download = accept_of(accept), limits_of(limits)
         prompts_of(prompts)  # before anything is downloaded
-        budget, follower = budget_of(budget), follower_of(progress)
-        installed = self._installed.now.bundle.manifest.product
-        asked = product_of(product) or installed or DEFAULT_PRODUCT
+        run = Run(budget_of(budget), progress_of(progress))
+        active = self._installed.own.active.bundle.manifest
+        wanted = product_of(product) or active.product or DEFAULT_PRODUCT
 
         def newest() -> int | None:
-            now = self._installed.now.bundle.manifest
-            return newest_version(self._installed.store, asked, now)
+            manifest = self._installed.own.active.bundle.manifest
+            return newest_version(self._installed.store, wanted, manifest)
 
-        wanted = Wanted(repository_url(url), trusted_root(root), asked, newest)
-        with newer_release(self._installed.path, wanted, taken, follower.check) as release:
+        source = Wanted(repository_url(url), trusted_root(root), wanted, newest)
+        with newer_release(self._installed.path, source, download, run.check) as release:
             if release is None:
                 return None
             return self.replace(
-                release, budget, accept=accepted, progress=progress, adapters=adapters,
+                release, run.budget, accept=accepted, progress=progress, adapters=adapters,
                 prompts=prompts,
-                allow_older=asked != installed,  # another product was asked for by its name
+                allow_older=wanted != active.product,  # another product was asked for by its name
             )  # fmt: skip
 
     def refine(
@@ -290,14 +714,14 @@ class Device(DeviceTasks):
             DataError: An argument is not one of those above.
             DeviceError: The device's folder cannot be written.
         """
-        limits, follower = budget_of(budget), follower_of(progress)
-        learner, stages = self._learner(adapter), Stages()
-        auto = prompts_of(prompts, adapter)
+        run = Run(budget_of(budget), progress_of(progress))
+        learner, try_one = self._learner(adapter), prompts_of(prompts, adapter)
         learner.ready()
-        refined = Refinement(learner.task, stages, follower, learner.task.positive()).run(limits)
-        left = limits.passes(bridged=True) - refined.forward_passes
-        mix = mix_prompts(self._installed, limits, left, stages, follower) if auto else None
-        return refined_report(refined, learner.task.now, stages, mix)
+        passes = run.budget.passes(bridged=True)
+        refined = refine(learner.task, run, passes)
+        left = passes - refined.forward_passes
+        prompted = try_prompt(self._installed, run, left) if try_one else None
+        return refined_report(refined, learner.task.active, run, prompted)
 
     def confirm(self) -> None:
         """End the trial of the release that answers: it has proved itself; see ``replace``.
@@ -320,5 +744,124 @@ class Device(DeviceTasks):
             BundleError: The earlier release is damaged; the device stays as it is.
         """
         for task in self._installed.roll_back():
-            self._learner(task.store.adapter or None).fit()
+            self._learner(task.adapter or None).fit()
         _log.info("rolled back to %s", self.name)
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """The names of the adapters that are loaded; see ``load_adapter``."""
+        return tuple(self._installed.store.slots.adapters())
+
+    def adapter(self, name: str) -> AdapterInfo:
+        """What is known of a loaded adapter.
+
+        Raises:
+            UnknownAdapterError: None of this name is loaded.
+        """
+        task = self._learner(name).task
+        active, (count, labelled) = task.active, task.store.examples.counts()
+        head = active.model.head
+        return AdapterInfo(
+            name, head.task, head.labels, head.labels[task.positive()],
+            active.active_model.threshold, count, labelled, active.model.is_vendor,
+        )  # fmt: skip
+
+    def load_adapter(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        positive: str | int | None = None,
+        trust: Trust | None = None,
+    ) -> str:
+        """Load a further task: an adapter in the installed release's backbone, with its head.
+
+        Its examples, labels and personal model are its own, and the other tasks answer as before,
+        to the bit. It is asked by its name (``adapter=``); no adapter is ever active for others. A
+        release on trial is confirmed by it; it lets nobody go back to the release before, which
+        the adapter is not made for, unless it is deleted first.
+
+        Args:
+            path: The adapter's file, as ``fala-export adapter`` writes it; it is copied.
+            name: What it is called here; None takes the bundle's own name.
+            positive: See ``create``.
+            trust: See ``replace``.
+
+        Returns:
+            Its name.
+
+        Raises:
+            BundleMismatchError: It is no adapter, or was made for another backbone.
+            BundleError: It cannot be trusted, or cannot answer.
+            DataError: There is one of this name already, or an argument is none of those above.
+            DeviceError: The device's folder cannot be written.
+        """
+        file = path_of(path, "path")
+        name = None if name is None else adapter_name(name)
+        self._learner().ready()
+        task = load(self._installed, file, name, positive, trust)
+        if task.store.examples.counts()[0]:  # a repair has kept them
+            self._learner(task.adapter).fit()
+        _log.info("%s: adapter %s loaded", task.path, task.adapter)
+        return task.adapter
+
+    def delete_adapter(self, name: str) -> None:
+        """Delete a task: its adapter, its examples and labels, and all that was made of them.
+
+        What was deleted is overwritten on the disk; a text stays where another task has it.
+
+        Args:
+            name: The adapter's name.
+
+        Raises:
+            UnknownAdapterError: None of this name is loaded.
+        """
+        self._installed.unload(adapter_name(name))
+        self._learners.pop(name, None)
+        scrub(self._installed.path, self._installed.store)
+        _log.info("%s: adapter %s deleted", self._installed.path, name)
+
+    def _learner(self, adapter: str | None = None) -> Learner:
+        """The learner of a task.
+
+        Raises:
+            UnknownAdapterError: No adapter of this name is loaded.
+        """
+        name = "" if adapter is None else adapter_name(adapter)
+        task = Task(self._installed, name)
+        if name:
+            task.store.slots.version()  # raises where there is none
+        # Of two threads that come first together one wins, for both.
+        return self._learners.setdefault(name, Learner(task))
+
+    def _ask(
+        self,
+        examples: Iterable[Example],
+        question: Callable[[ActiveModel, Sequence[Example]], Result],
+        adapter: str | None,
+    ) -> Result:
+        """Ask a task's active model; again, where the device fell back and has caught up."""
+        learner = self._learner(adapter)
+        checked = check_examples(examples, self._kind(learner.task))
+        result = learner.task.ask(checked, question)
+        return learner.task.ask(checked, question) if learner.catch_up() else result
+
+    def _kind(self, task: Task) -> str:
+        """What a task's examples are of."""
+        return task.active.model.head.task if task.adapter else self._installed.kind
+
+    def _checked(
+        self,
+        learner: Learner,
+        examples: Iterable[Example],
+        labels: Iterable[str | int | None] | None,
+    ) -> tuple[list[Example], list[str | None]]:
+        head = learner.task.active.model.head
+        checked = check_examples(examples, head.task)
+        values: Sequence[str | int | None] = [None] * len(checked)
+        if labels is not None:
+            values = listed(labels, "labels")
+        if len(values) != len(checked):
+            raise DataError(f"{len(checked)} examples, but {len(values)} labels")
+        head.label_shares(values)
+        return checked, [None if label is None else label_name(label) for label in values]

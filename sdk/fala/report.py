@@ -11,52 +11,78 @@ from fala.solver.judge import MIN_LABELLED, Decision
 
 
 @dataclass(frozen=True)
+class Counts:
+    """What an operation took: for laboratories, and for those who look closely.
+
+    Attributes:
+        representatives: Examples whose texts passed through the new backbone.
+        clusters: Clusters that texts were chosen from; 0 over a bridge.
+        queries: Strong queries that clustering asked.
+        probes: The device's own texts that the new release had to answer before it was installed.
+        agreement: Share of examples on which the fitted model, each left out, decides as the old
+            personal model does; None where there is nothing to compare.
+        measure: What ``Report.losses`` are; empty where labels are too few to judge.
+        scales: The scale of each block's Gaussian, as the release brings it; empty where nothing
+            was fitted.
+        solves: Least squares problems that were solved, and ``columns`` of each at most.
+        columns: See ``solves``.
+        flops: Floating-point operations of all fits' products and factors.
+        peak_memory: The process's high-water mark in bytes after each stage; empty where the
+            operating system does not report it.
+    """
+
+    representatives: int = 0
+    clusters: int = 0
+    queries: int = 0
+    probes: int = 0
+    agreement: float | None = None
+    measure: str = ""
+    scales: tuple[float, ...] = ()
+    solves: int = 0
+    columns: int = 0
+    flops: float = 0.0
+    peak_memory: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class InstantReport:
-    """The model that answered before any forward pass.
+    """The personal model that was installed before any forward pass.
 
     Attributes:
         decision: See ``Report``.
         reason: Why, in words.
         losses: See ``Report``.
-        scales: See ``Report``.
         threshold: See ``Report``.
-        solves: See ``Report``.
-        columns: See ``Report``.
-        flops: See ``Report``.
-        seconds: From reading the store to the checked model, on the wall.
+        seconds: Wall time from reading the store to the checked model.
+        counts: What it took.
     """
 
     decision: Decision
     reason: str
     losses: Mapping[str, float]
-    scales: tuple[float, ...]
     threshold: float
-    solves: int
-    columns: int
-    flops: float
     seconds: float
+    counts: Counts
 
 
 @dataclass(frozen=True)
 class PromptReport:
-    """What became of a release's writers' prompts; see ``Device.refine``.
+    """An attempt with a prompt of the user's own texts; see ``Device.refine``.
 
     Attributes:
-        taken: Whether the device's texts are read with a prompt from now on.
+        taken: Whether the device reads texts with a prompt from now on.
         reason: Why, or why not, in words.
-        weights: One for each of the release's prompts, of sum 1; empty where none was mixed.
         forward_passes: Texts that were read with a prompt; they are not in ``Report``'s.
-        labelled: The labelled examples that it was judged by: none of those that it is made of.
-        old_loss: Mean cross-entropy in nats of the model that answered, each left out; None where
+        labelled: The labelled examples that it was judged by: none of those in the prompt.
+        old_loss: Mean cross-entropy in nats of the previous model, each left out; None where
             nothing was judged.
         loss: That of the personal model with the prompt, on the same examples.
         difference: How much worse the prompt's model is, pair by pair.
-        texts: The user's own texts that a prompt was compiled of; 0 for one of the release's.
+        texts: How many of the user's texts are in the prompt.
     """
 
     taken: bool
     reason: str
-    weights: tuple[float, ...] = ()
     forward_passes: int = 0
     labelled: int = 0
     old_loss: float | None = None
@@ -70,43 +96,30 @@ class Report:
     """What a replacement, or its refinement, did and cost.
 
     Attributes:
-        old: Name of the backbone that was replaced; for a refinement the one that answers.
-        new: Name of the one that came.
-        decision: ``"personal"`` where a personal model answers; where that would be worse,
-            ``"calibrated"``, the vendor's own with the user's slope and bias, or ``"vendor"``, the
-            vendor's own as it is.
+        old: Name of the backbone that was replaced; for a refinement the active one.
+        new: Name of the new one.
+        decision: Which model is active: ``"personal"``; or, where that would be worse,
+            ``"calibrated"``, the vendor's with the user's slope and bias, or ``"vendor"``, the
+            vendor's as it is.
         reason: Why, in words.
-        examples: Examples whose input on the new backbone is known or estimated.
+        examples: Examples whose input on the new backbone is real or estimated.
         labelled: How many of them have a label.
-        waiting: Examples of which nothing is known before the new backbone has seen them.
-        representatives: Examples that passed through the new backbone.
-        clusters: Clusters that the first of them were chosen from; 0 over a bridge.
-        queries: Strong queries that clustering asked.
+        waiting: Examples that have no input before the new backbone has encoded them.
         forward_passes: Texts through the new backbone whose embeddings are kept; 0 for word
-            vectors.
-        backward_passes: 0, by construction.
-        probes: The device's own texts that the new release had to answer before it was installed.
-        scales: The scale of each block's Gaussian, as the release tells it; empty where nothing
-            was fitted.
-        agreement: Share of examples on which the fitted model, each left out, decides as the old
-            personal model does; None where that cannot be told.
-        measure: What the losses are; empty where labels are too few to judge.
+            vectors. Backward passes there are none, by construction.
         losses: By candidate (see ``decision``), each example left out.
-        old_loss: That of the model that answered before, on the examples that it was fitted to;
-            None where it is not known.
-        bridged: Examples whose input was estimated over a bridge, when the device first answered.
+        old_loss: That of the previous model, on the examples that it was fitted to; None where it
+            is not known.
+        bridged: Examples whose input was estimated over a bridge, in the first model.
         threshold: Logit above which ``Device.decide`` decides for the second of two labels.
-        instant: The model that answered before any forward pass; None without a bridge.
-        solves: Least squares problems that were solved, and ``columns`` of each at most.
-        columns: See ``solves``.
-        flops: Floating-point operations of all fits' products and factors.
         stopped: Why no more texts were encoded.
         seconds: Wall time by stage, and ``"total"``.
-        peak_memory: The process's high-water mark in bytes after each stage; empty where the
-            operating system does not tell.
+        instant: The model that was installed before any forward pass; None without a bridge or
+            words.
         adapters: What a replacement did for every further task, by its adapter's name; texts that
             passed for one of them are counted there.
-        prompt: What became of the release's writers' prompts; None where they were not asked for.
+        prompt: The attempt with a prompt; None where none was asked for.
+        counts: What it took, in the laboratory's terms.
     """
 
     old: str
@@ -116,38 +129,27 @@ class Report:
     examples: int = 0
     labelled: int = 0
     waiting: int = 0
-    representatives: int = 0
-    clusters: int = 0
-    queries: int = 0
     forward_passes: int = 0
-    backward_passes: int = 0
-    probes: int = 0
-    scales: tuple[float, ...] = ()
-    agreement: float | None = None
-    measure: str = ""
     losses: Mapping[str, float] = field(default_factory=dict)
     old_loss: float | None = None
     bridged: int = 0
     threshold: float = 0.0
-    instant: InstantReport | None = None
-    solves: int = 0
-    columns: int = 0
-    flops: float = 0.0
     stopped: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    peak_memory: Mapping[str, int] = field(default_factory=dict)
+    instant: InstantReport | None = None
     adapters: Mapping[str, Report] = field(default_factory=dict)
     prompt: PromptReport | None = None
+    counts: Counts = field(default_factory=Counts)
 
     @property
     def worse(self) -> bool:
-        """Whether the labels say that the user is worse off than before: by ``old_loss``."""
+        """Whether the losses are higher than before: those of ``decision`` above ``old_loss``."""
         now = self.losses.get(self.decision)
         return now is not None and self.old_loss is not None and now > self.old_loss
 
     @property
     def sentence(self) -> str:
-        """What came of it, in one sentence; it says where the user is worse off."""
+        """The result in one sentence, with a warning where the losses are higher than before."""
         now = self.losses.get(self.decision)
         if self.worse and now is not None and self.old_loss is not None:
             return (
@@ -155,17 +157,17 @@ class Report:
                 f"{now:.3f} against {self.old_loss:.3f}; Device.rollback goes back."
             )
         if self.old == self.new:
-            return f"{self.new} went on: {self.stopped or self.reason}."
+            return f"{self.new} was refined: {self.stopped or self.reason}."
         if self.decision == "personal":
-            return f"What is personal was carried over from {self.old} to {self.new}."
-        kind = "as it is" if self.decision == "vendor" else "with the user's own slope and bias"
-        return f"The vendor's own {self.new} answers, {kind}: {self.reason}."
+            return f"The personal model was carried over from {self.old} to {self.new}."
+        kind = "as it is" if self.decision == "vendor" else "with the user's slope and bias"
+        return f"The vendor's model on {self.new} is active, {kind}: {self.reason}."
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, for JSON."""
         adapters = {name: report.to_dict() for name, report in self.adapters.items()}
-        told = {"worse": self.worse, "sentence": self.sentence}
-        return {**asdict(self), "adapters": adapters, **told}
+        verdict = {"worse": self.worse, "sentence": self.sentence}
+        return {**asdict(self), "adapters": adapters, **verdict}
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Correlation:
-    """How two releases' own models, without what is personal, go together on the same examples.
+    """The correlation of two releases' vendor models on the same examples.
 
     Attributes:
         value: Pearson's correlation of their logits.
@@ -205,9 +207,9 @@ class Correlation:
 
     @property
     def contradicts(self) -> bool:
-        """Whether they say the opposite beyond chance: by more than a standard error of Fisher's z.
+        """Whether it is below 0 by more than a standard error of Fisher's z.
 
-        Fewer than 10 examples tell nothing. From word vectors to MiniLM the correlation was about
+        Fewer than 10 examples prove nothing. From word vectors to MiniLM the correlation was about
         .5 for five validation users of three sets: of heads with the sign turned this finds 72 to
         85 % by 10 examples and 92 to 100 % by 25; of heads as they are 0 to 5 %, and none.
         """
@@ -228,7 +230,7 @@ class AdapterInfo:
         threshold: The logit above which ``decide`` decides for the second of two labels.
         examples: How many examples the task has.
         labelled: How many of them have a label.
-        is_vendor: Whether the vendor's own model answers.
+        is_vendor: Whether the vendor's model is active.
     """
 
     name: str
@@ -246,20 +248,20 @@ class Preview:
     """What a replacement would be worth to this user, and cost; nothing was changed for it.
 
     Attributes:
-        old: Name of the backbone that answers.
-        new: Name of the one that would come.
-        decision: Which model would answer first; see ``Report``.
-        labelled: The examples that the losses are of: those with a label that both backbones have
-            seen, or that are known over a bridge.
-        old_loss: Mean cross-entropy in nats of the model that answers, each example left out; None
+        old: Name of the active backbone.
+        new: Name of the new one.
+        decision: Which model would be installed first; see ``Report``.
+        labelled: The examples that the losses are of: those with a label that have a real or an
+            estimated input on both backbones.
+        old_loss: Mean cross-entropy in nats of the active model, each example left out; None
             where there is nothing to compare by.
-        vendor_loss: That of the vendor's own new model, as it would answer anybody.
+        vendor_loss: That of the vendor's new model, as everybody gets it.
         carried_loss: That of the personal model on the new backbone.
         to_old: How much worse the carried model is than the old one; None where labels are too few
             to judge by.
         to_vendor: How much worse it is than the vendor's new one.
-        releases: How the old and the new release's own models go together on what the user has,
-            labelled or not; None where that cannot be told.
+        releases: The correlation of the old and the new vendor model on the user's examples,
+            labelled or not; None where there is none.
         seconds: What the replacement would take on this machine, estimated.
         megabytes: The release's file: what is downloaded, in 10^6 bytes.
         disk_megabytes: How much the device's folder would grow; below 0 where it would shrink.
@@ -290,24 +292,24 @@ class Preview:
         )
         if self.releases is not None and self.releases.contradicts:
             return (
-                f"{self.new} contradicts {self.old}: their own models' logits of "
+                f"{self.new} contradicts {self.old}: their vendor models' logits of "
                 f"{self.releases.examples} of this user's examples have a correlation of "
                 f"{self.releases.value:.2f}; {cost}."
             )
         if self.old_loss is None or self.vendor_loss is None or self.carried_loss is None:
-            return f"No label tells what {self.new} is worth to this user; {cost}."
+            return f"There is no label to judge {self.new} by; {cost}."
         losses = (
             f"cross-entropy of {self.labelled} labels, each left out, {self.carried_loss:.3f} "
-            f"against {self.old_loss:.3f} ({self.vendor_loss:.3f} without what is personal)"
+            f"against {self.old_loss:.3f} ({self.vendor_loss:.3f} for the vendor's model)"
         )
         if self.to_old is None:
-            verdict = f"{self.labelled} labels are too few to tell what {self.new} is worth"
+            verdict = f"{self.labelled} labels are too few to judge {self.new} by"
         elif self.to_old.worse:
             verdict = f"{self.new} is worse for this user than {self.old}"
         elif self.to_old.better:
             verdict = f"{self.new} is better for this user than {self.old}"
         else:
-            verdict = f"{self.new} is as good for this user as {self.old}, within chance"
+            verdict = f"{self.new} is as good for this user as {self.old}, within a standard error"
         return f"{verdict}: {losses}; {cost}."
 
     def to_dict(self) -> dict[str, Any]:
@@ -317,17 +319,17 @@ class Preview:
 
 @dataclass(frozen=True)
 class LearnReport:
-    """What a device knows after learning.
+    """What learning did.
 
     Attributes:
         examples: Examples in the store.
         labelled: How many of them have a label.
         fitted: Examples that the personal model was fitted to; 0 where there was nothing to fit.
-        decision: Which model answers; see ``Report``.
+        decision: Which model is active; see ``Report``.
         reason: Why, in words.
         exact: Whether all was fitted anew; False where the examples were added to the last fit
             (``Device.fit`` does the rest).
-        scales: See ``Report``.
+        scales: See ``Counts``.
         loss: Leave-one-out loss in nats by labelled example, of the last exact fit.
     """
 

@@ -61,7 +61,7 @@ def test_no_example_vanishes_on_its_way(device, releases):
     report = device.replace(releases["mid"], Budget(20))
     assert report.examples + report.waiting == len(TEXTS)
     back = device.replace(releases["old"])
-    assert (back.examples, back.waiting, back.representatives) == (len(TEXTS), 0, len(TEXTS))
+    assert (back.examples, back.waiting, back.counts.representatives) == (len(TEXTS), 0, len(TEXTS))
 
 
 @pytest.mark.parametrize("stage", ["open", "read", "solve", "check", "commit"])

@@ -59,14 +59,14 @@ def test_from_vendor_to_personal_to_the_new_backbone(name, tmp_path, releases, e
         assert not device.can_roll_back
 
         report = device.replace(new, Budget(40))
-        assert len(encoded) - report.probes == report.forward_passes <= 40
+        assert len(encoded) - report.counts.probes == report.forward_passes <= 40
         assert set(report.seconds) >= {"open", "read", "select", "forward", "commit", "total"}
         json.dumps(report.to_dict())
         replaced = device.predict(probes)
         assert report.decision != "vendor" and not device.model.is_vendor
         # Labels and the teacher's logits together, on the new backbone.
         relearned = device.learn(examples[:5], labels[:5])
-        assert relearned.fitted >= report.representatives
+        assert relearned.fitted >= report.counts.representatives
         assert np.isfinite(device.predict(probes)).all()
         after = device.predict(probes)
     with Device.open(path) as device:
@@ -163,7 +163,7 @@ def test_an_embedding_too_large_refuses_the_release(device, tmp_path, releases, 
             device.replace(releases["binary"][1])
     assert files_of(tmp_path / "device") == files
     np.testing.assert_array_equal(device.predict(PROBES), answers)
-    assert device.replace(releases["binary"][1]).representatives == len(TEXTS)
+    assert device.replace(releases["binary"][1]).counts.representatives == len(TEXTS)
 
 
 def test_without_examples_time_or_passes_the_vendor_answers(device, tmp_path, releases, encoded):
@@ -178,7 +178,7 @@ def test_without_examples_time_or_passes_the_vendor_answers(device, tmp_path, re
         assert (report.decision, report.forward_passes) == ("vendor", 0)
         # Only what the new release had to answer before it was installed; none of it is kept.
         assert encoded == (TEXTS[-4:] if learned else ["A text.", ""])
-        assert report.probes == len(encoded)
+        assert report.counts.probes == len(encoded)
         assert report.waiting == (len(TEXTS) if learned else 0)
         np.testing.assert_array_equal(device.predict(PROBES), plain)
         device.rollback()
@@ -202,14 +202,14 @@ def test_a_chain_keeps_what_its_slots_need(tmp_path, releases, encoded):
         encoded.clear()
         first = device.replace(new, Budget(40))
         passed = set(encoded[:40])
-        assert (first.decision, first.representatives, first.waiting) == ("personal", 40, 50)
+        assert (first.decision, first.counts.representatives, first.waiting) == ("personal", 40, 50)
         assert provenance("embeddings", "backbone") == set(digests[:2])
         assert len(provenance("logits", "model")) == 2
         middle = device.predict(PROBES)
         encoded.clear()
         second = device.replace(newer, Budget(30))
         # What passed through the middle backbone says most, so it goes first; the rest waits.
-        assert (second.examples, second.representatives, second.waiting) == (30, 30, 60)
+        assert (second.examples, second.counts.representatives, second.waiting) == (30, 30, 60)
         seen = set(encoded[: second.forward_passes])
         assert len(seen) == 30 and seen <= passed
         # What the first backbone saw goes with it.
@@ -217,13 +217,13 @@ def test_a_chain_keeps_what_its_slots_need(tmp_path, releases, encoded):
         assert len(files_of(path)) == 2
         device.rollback()
         np.testing.assert_array_equal(device.predict(PROBES), middle)
-        assert device.learn([]).fitted == first.representatives
+        assert device.learn([]).fitted == first.counts.representatives
         encoded.clear()
         third = device.replace(newer, Budget(30))
         # Known embeddings count whatever the budget, which buys others.
-        assert third.forward_passes == len(encoded) - third.probes == 30
+        assert third.forward_passes == len(encoded) - third.counts.probes == 30
         assert not seen & set(encoded[:30])
-        assert third.representatives == 60
+        assert third.counts.representatives == 60
         # The same release again: new from itself, and the rest of the texts.
         again = device.replace(newer)
         assert (again.examples, again.forward_passes) == (90, 30)

@@ -55,7 +55,7 @@ def test_what_is_remembered_on_a_transformer_waits_for_its_pass(
         assert (encoded, report.fitted, report.examples) == ([], 0, 40)
         refined = device.refine(Budget(30))
         assert len(encoded) == refined.forward_passes == 30
-        assert (refined.representatives, refined.waiting) == (30, 10)
+        assert (refined.counts.representatives, refined.waiting) == (30, 10)
         assert refined.decision == "personal" and not device.model.is_vendor
         assert device.fit().fitted == 30
 
@@ -75,7 +75,7 @@ def test_what_was_said_is_kept_whatever_happens_to_the_backbone(
         device.learn(TEXTS[:50], labels[:50])
     with Device.open(tmp_path / "device") as device:
         assert [row.label for row in device.examples()] == labels[:50]
-        assert device.refine(Budget(60)).representatives == 50
+        assert device.refine(Budget(60)).counts.representatives == 50
 
 
 def test_one_more_label_counts_at_once_and_the_fit_agrees(tmp_path, labels, releases):

@@ -40,7 +40,7 @@ def test_a_rollback_while_it_refines_ends_the_refinement(device, path, releases,
     report = device.refine(Budget(75), progress=progress)
     # A batch that was under way is kept, and no further one begins.
     passes = 25 if stage == "forward" else 50
-    assert (report.stopped, report.forward_passes) == ("another model answers now", passes)
+    assert (report.stopped, report.forward_passes) == ("another model is active now", passes)
     assert device.name == other.name == "old"
     assert same(state(device), old) and same(state(other), old)
     # What was paid for is kept, and it goes on where it was.
@@ -160,11 +160,13 @@ def test_every_answer_is_of_one_model_whole(device, releases):
 def test_a_creation_that_was_killed_is_called_again(tmp_path, releases, monkeypatch, left):
     path = tmp_path / "device"
     with monkeypatch.context() as patch:
-        patch.setattr("fala.folder._empty", lambda *_, **__: None)  # killed: nothing is taken back
+        patch.setattr(
+            "fala.slots.creating._undo", lambda *_, **__: None
+        )  # killed: nothing is taken back
         if left == "folder":
             path.mkdir()
         elif left == "store":
-            patch.setattr("fala.folder.install", stop)
+            patch.setattr("fala.slots.creating.install", stop)
         elif left == "bundles":
             patch.setattr("fala.slots.bundles.write_archive", lambda path, files: (
                 write_archive(path, files), stop()

@@ -10,7 +10,7 @@ import pytest
 
 from bridged import PROBES, TEXTS
 from fala import Budget, Device, DeviceError
-from fala.personal.fitting import fit_recalled as real
+from fala.personal.refit import refit as real
 
 
 def together(*works):
@@ -153,8 +153,12 @@ def test_a_creation_that_was_killed_can_be_called_again(tmp_path, releases):
 
 def test_an_unfinished_folder_says_so(tmp_path, releases, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("fala.folder.install", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        patch.setattr("fala.folder._empty", lambda *_, **__: None)  # killed: nothing is taken back
+        patch.setattr(
+            "fala.slots.creating.install", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
+        patch.setattr(
+            "fala.slots.creating._undo", lambda *_, **__: None
+        )  # killed: nothing is taken back
         with pytest.raises(KeyboardInterrupt):
             Device.create(tmp_path / "device", releases["old"])
     with pytest.raises(DeviceError, match="never finished"):
@@ -168,13 +172,13 @@ def test_what_is_learned_while_word_vectors_are_fitted_counts(path, monkeypatch)
     said = []
     with Device.open(path) as device:
 
-        def fit_recalled(*arguments):
-            fitted = real(*arguments)
+        def refit(*arguments, **options):
+            fitted = real(*arguments, **options)
             if not said:
                 said.append(device.learn(["good good good bad"], ["0"]))
             return fitted
 
-        monkeypatch.setattr("fala.personal.refine.fit_recalled", fit_recalled)
+        monkeypatch.setattr("fala.personal.refine.refit", refit)
         assert device.refine().labelled == len(TEXTS) + 1
         kept = device.predict(PROBES)
         device.fit()

@@ -203,7 +203,7 @@ def test_the_releases_scales_are_the_fits(device, releases, tmp_path):
         release = told(releases["mid"], tmp_path, [2.0, 5.0, 0.5])
         add_learned_bridge(releases["old"], release, spoken.PUBLIC)
         report = other.replace(release, Budget(0))
-        assert report.scales == report.instant.scales == (2.0, 5.0, 0.5)
+        assert report.counts.scales == report.instant.counts.scales == (2.0, 5.0, 0.5)
 
 
 # Replacing
@@ -214,9 +214,9 @@ def test_words_are_carried_without_any_pass(device, path, releases, encoded, tmp
     old, before = state(device), loss(device, TRUTH, PROBES)
     encoded.clear()
     report = device.replace(releases["mid"], Budget(0))
-    assert len(encoded) == report.probes == 4 and report.forward_passes == 0
+    assert len(encoded) == report.counts.probes == 4 and report.forward_passes == 0
     assert (report.decision, report.bridged) == ("personal", len(TEXTS))
-    assert len(report.scales) == 3
+    assert len(report.counts.scales) == 3
     after = loss(device, TRUTH, PROBES)
     assert after < 0.8 * alone(releases["mid"], tmp_path / "vendor")
     assert after < before + 0.05
@@ -242,7 +242,7 @@ def test_words_are_carried_where_no_bridge_leads(device, releases, encoded, tmp_
     device.learn(TEXTS, LABELS)
     encoded.clear()
     report = device.replace(plain["mid"], Budget(0))
-    assert len(encoded) == report.probes and report.forward_passes == 0
+    assert len(encoded) == report.counts.probes and report.forward_passes == 0
     assert report.decision == "personal"
     assert loss(device, TRUTH, PROBES) < 0.8 * alone(plain["mid"], tmp_path / "vendor")
     before = loss(device, TRUTH, PROBES)
@@ -255,8 +255,8 @@ def test_to_a_release_without_words_and_back_to_one_with(device, path, silent, e
     old = state(device)
     encoded.clear()
     report = device.replace(silent["mid"], Budget(0))
-    assert len(encoded) == report.probes
-    assert (report.decision, len(report.scales)) == ("personal", 2)
+    assert len(encoded) == report.counts.probes
+    assert (report.decision, len(report.counts.scales)) == ("personal", 2)
     assert device.model.lexical is None
     without = loss(device, TRUTH, PROBES)
     assert without < alone(silent["mid"], tmp_path / "vendor")
@@ -268,7 +268,7 @@ def test_to_a_release_without_words_and_back_to_one_with(device, path, silent, e
     device.rollback()
     # What the user's texts said of words was never lost: the next release hears it again.
     report = device.replace(silent["new"], Budget(0))
-    assert (report.decision, len(report.scales)) == ("personal", 3)
+    assert (report.decision, len(report.counts.scales)) == ("personal", 3)
     assert loss(device, TRUTH, PROBES) < without - 0.03
 
 
@@ -278,7 +278,7 @@ def test_from_a_release_without_words(silent, path, encoded, tmp_path):
         old, before = state(device), loss(device, TRUTH, PROBES)
         encoded.clear()
         report = device.replace(silent["new"], Budget(0))
-        assert len(encoded) == report.probes
+        assert len(encoded) == report.counts.probes
         assert report.decision == "personal"
         after = loss(device, TRUTH, PROBES)
         assert after < before and after < alone(silent["new"], tmp_path / "vendor")
@@ -349,8 +349,8 @@ def test_a_matcher_has_the_candidate_and_its_words(path, tmp_path, encoded):
         old = state_of(device, probes)
         encoded.clear()
         report = device.replace(releases["mid"], Budget(0))
-        assert len(encoded) == report.probes <= 4
-        assert (report.decision, len(report.scales)) == ("personal", 4)
+        assert len(encoded) == report.counts.probes <= 4
+        assert (report.decision, len(report.counts.scales)) == ("personal", 4)
         assert loss(device, truth, probes) < 0.8 * alone(
             releases["mid"], tmp_path / "other", truth, probes
         )

@@ -11,8 +11,7 @@ pytest.importorskip("optimum")
 
 from encoders import POSITIONS, TEXTS, make_encoder
 from fala import Bundle, BundleFormatError, ExportError
-from fala.release import OnnxEncoder
-from fala.release.layout import ORT, ORT_MODEL, ORT_OPERATORS
+from fala.release import ORT, ORT_MODEL, ORT_OPERATORS, OnnxEncoder
 from fala_export.backbone import ExportOptions, export_encoder
 from fala_export.ort_format import to_ort
 from fala_export.precision.weights import PRECISIONS

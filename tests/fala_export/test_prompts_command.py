@@ -15,8 +15,7 @@ from click.testing import CliRunner
 import prompted
 import warm
 from fala import Bundle, ExportError
-from fala.release import read_rows
-from fala.release.prompts import prompt_state
+from fala.release import prompt_state, read_rows
 from fala_export.cli import main
 from fala_export.models.encoder import load_encoder
 from fala_export.prompts.classifier import predict

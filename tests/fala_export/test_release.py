@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from encoders import make_encoder, write_encoder
 from fala import Bundle
-from fala.release.layout import ORT
+from fala.release import ORT
 from fala_export.cli import main
 from fala_export.recipe import read_recipe
 from public_data import text_rows, write_rows

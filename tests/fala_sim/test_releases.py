@@ -178,7 +178,7 @@ def test_all_documents_are_all_documents(place, tmp_path):
     found = {record["method"]: record for record in read_records(tmp_path, "replacement")}
     everything = found["fala-all"]
     assert everything["report"]["forward_passes"] == everything["train"]
-    assert everything["report"]["representatives"] == everything["train"]
+    assert everything["report"]["counts"]["representatives"] == everything["train"]
     assert found["fala-instant"]["report"]["forward_passes"] == 0
     assert found["fala-instant"]["vendor"] == found["global-words"]["scores"]
     assert found["fala-instant"]["vendor"] != found["global"]["scores"]

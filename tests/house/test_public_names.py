@@ -19,6 +19,7 @@ def test_the_public_door():
         "BundleVersionError",
         "CancelledError",
         "Correlation",
+        "Counts",
         "DataError",
         "Device",
         "DeviceChangedError",

@@ -7,7 +7,7 @@ from bundles import DIMENSION, onnx_manifest, tokenizer_json
 from fala import Budget, Bundle, Device, Head, write_bundle, write_release
 from fala.bundle import format as layout
 from fala.bundle.prompts import prompt_state
-from fala.release.prompts import add_prompts
+from fala.release import add_prompts
 
 HEADS = 2
 #: Where the embedding is 0 without a prompt, and which of these numbers tells the labels.

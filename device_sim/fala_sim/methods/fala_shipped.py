@@ -98,7 +98,7 @@ def replaced(situation: Situation, budget: Budget) -> Replaced:
             meter.stored_bytes = _size(place) - before - situation.shipped.path.stat().st_size
     for name, seconds in report.seconds.items():
         if name != "total":
-            peak = report.peak_memory.get(name, 0)
+            peak = report.counts.peak_memory.get(name, 0)
             meter.stages[name] = Stage(seconds=seconds, peak_memory=peak)
     named = sum(stage.seconds for stage in meter.stages.values())
     whole.seconds = max(total - named, 0.0)
@@ -115,22 +115,27 @@ def joined(report: Report, more: Report) -> Report:
     seconds = dict(report.seconds)
     for name, value in more.seconds.items():
         seconds[name] = seconds.get(name, 0.0) + value
+    first, last = report.counts, more.counts
+    counts = replace(
+        first,
+        representatives=last.representatives,
+        scales=last.scales,
+        measure=last.measure,
+        solves=first.solves + last.solves,
+        columns=max(first.columns, last.columns),
+        flops=first.flops + last.flops,
+        peak_memory={**first.peak_memory, **last.peak_memory},
+    )
     return replace(
         report,
         decision=more.decision,
         reason=more.reason,
-        representatives=more.representatives,
         forward_passes=report.forward_passes + more.forward_passes,
-        scales=more.scales,
-        measure=more.measure,
         losses=more.losses,
         threshold=more.threshold,
-        solves=report.solves + more.solves,
-        columns=max(report.columns, more.columns),
-        flops=report.flops + more.flops,
         stopped=more.stopped,
         seconds=seconds,
-        peak_memory={**report.peak_memory, **more.peak_memory},
+        counts=counts,
     )
 
 
@@ -147,13 +152,14 @@ def _count(situation: Situation, report: Report) -> None:
         mean = situation.shipped.forward_flops(texts) / len(texts)
         stages["forward"].forward_flops = mean * report.forward_passes
     old, new = situation.old.head.dimension, situation.shipped.head.dimension
-    if report.clusters and "select" in stages:
+    counts = report.counts
+    if counts.clusters and "select" in stages:
         known = report.examples + report.waiting
-        stages["select"].forward_flops = clustering_flops(known, old, report.clusters)
-    if not report.solves:
+        stages["select"].forward_flops = clustering_flops(known, old, counts.clusters)
+    if not counts.solves:
         return
     solve = stages["solve"]
-    solve.forward_flops = report.flops
+    solve.forward_flops = counts.flops
     if report.instant is not None:
         # Estimates of new embeddings, at most once a fit.
         fits = 1 + math.ceil(report.forward_passes / BATCH)

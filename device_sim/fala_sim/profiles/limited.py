@@ -131,7 +131,7 @@ def _replace(job: Job, tell: Tell, at: Callable[[str], None]) -> None:
         tell("answers", model=device.name, answers=device.predict(compared).tolist())
     told = report.to_dict()
     told["peak_memory"] = {
-        stage: peak for stage, peak in report.peak_memory.items() if peak > inherited
+        stage: peak for stage, peak in report.counts.peak_memory.items() if peak > inherited
     }
     tell("measured", cost=meter.fields(), report=told)
 

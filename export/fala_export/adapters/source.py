@@ -7,8 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from fala import Bundle, ExportError, Pair
-from fala.release import OnnxEncoder
-from fala.release.layout import ONNX, ORT, TOKENIZER
+from fala.release import ONNX, ORT, TOKENIZER, OnnxEncoder
 from fala_export.backbone import load
 from fala_export.models.encoder import Encoder
 from fala_export.models.sentence_encoder import POOLINGS

@@ -12,7 +12,7 @@ import click
 from fala import ExportError
 from fala.cli.commands import Command
 from fala.cli.names import Described
-from fala.release.prompts import MAX_PROMPTS
+from fala.release import MAX_PROMPTS
 from fala_export.commands.options import (
     JSON,
     MAX_LENGTH,

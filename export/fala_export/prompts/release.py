@@ -11,13 +11,14 @@ import torch
 from numpy.typing import NDArray
 
 from fala import Bundle, ExportError
-from fala.release import Row, temporary_folder
-from fala.release.prompts import (
+from fala.release import (
     HARD_PROMPT,
     MAX_PROMPTS,
     MOST_COMPILED,
+    Row,
     add_prompts,
     prompt_state,
+    temporary_folder,
 )
 from fala_export.backbone import ExportOptions, check_folder
 from fala_export.parity import compare

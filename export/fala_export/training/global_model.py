@@ -8,8 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from fala import Backbone, Bundle, DataError, ExportError, Head
-from fala.release import MATCHING, unique_texts
-from fala.release.layout import WORD_VECTORS
+from fala.release import MATCHING, WORD_VECTORS, unique_texts
 from fala_export.models.encoder import Encoder
 from fala_export.training.batches import Batches
 from fala_export.training.classifier import ClassifierBatches, ClassifierModule

@@ -20,8 +20,7 @@ from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
 
 from fala import ExportError
-from fala.release import write_atomically
-from fala.release.updates import METADATA
+from fala.release import METADATA, write_atomically
 from fala_export.updates.state import ROOT, SNAPSHOT, TARGETS, TIMESTAMP, State, check
 
 

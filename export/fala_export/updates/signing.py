@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bundle
-from fala.release.updates import SUFFIX, message_of, packed_manifest, signature_file
+from fala.release import SIGNATURE_SUFFIX, message_of, packed_manifest, signature_file
 from fala_export.updates.keys import read_key
 from fala_export.updates.repository import put
 
@@ -30,7 +30,7 @@ def sign_file(bundle: Path, key: Path, passphrase: bytes | None = None) -> dict[
     opened = Bundle.open(bundle)
     public = private.public_key().public_bytes_raw()
     signature = private.sign(message_of(packed_manifest(bundle)))
-    file = bundle.with_name(f"{bundle.name}{SUFFIX}")
+    file = bundle.with_name(f"{bundle.name}{SIGNATURE_SUFFIX}")
     put(file, signature_file(public, signature))
     return {
         "bundle": str(bundle), "signature": str(file), "key": public.hex(),

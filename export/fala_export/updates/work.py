@@ -12,14 +12,15 @@ from typing import Any
 from tuf.api.metadata import TargetFile
 
 from fala import Bundle, ExportError
-from fala.release import temporary_folder, write_atomically
-from fala.release.updates import (
+from fala.release import (
     DEFAULT_PRODUCT,
     METADATA,
     PRODUCT,
     TARGETS,
     add_version,
     release_path,
+    temporary_folder,
+    write_atomically,
 )
 from fala_export.updates import repository
 from fala_export.updates.keys import PRIVATE, PUBLIC, Keyring, make_key

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Bundle, BundleFormatError, ExportError, Manifest, write_bundle
-from fala.release import array_bytes, read_array
-from fala.release.layout import SCALES, VECTORS, VOCABULARY, WORD_VECTORS
+from fala.release import SCALES, VECTORS, VOCABULARY, WORD_VECTORS, array_bytes, read_array
 
 PRECISIONS = ("int8", "float16")
 

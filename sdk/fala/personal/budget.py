@@ -1,4 +1,4 @@
-"""What a replacement may cost, and how the app follows it."""
+"""What a replacement may cost, and the app's function for its progress."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fala.errors import BudgetError, CancelledError, shown
+from fala.errors import BudgetError, shown
 
 #: Forward passes of a replacement for which no budget is given: from nothing, and over a bridge.
 PASSES, BRIDGED_PASSES = 100, 20
 #: More than there ever are, of texts and of seconds.
 _MOST = 10**12
 
-#: Called with a stage's name, what is done and what there is to do; False asks for an end.
+#: Called with a stage's name, how much is done and how much there is to do; False ends the work.
 Progress = Callable[[str, int, int], object]
 
 
@@ -57,26 +57,3 @@ class Budget:
         if self.forward_passes is not None:
             return self.forward_passes
         return BRIDGED_PASSES if bridged else PASSES
-
-
-class Follower:
-    """Tells the app of every stage; remembers whether it asked for an end."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self._progress = progress
-        self.cancelled = False
-
-    def tell(self, stage: str, done: int, total: int) -> None:
-        """Tell of a stage."""
-        if self._progress is not None and self._progress(stage, done, total) is False:
-            self.cancelled = True
-
-    def check(self, stage: str, done: int = 0, total: int = 1) -> None:
-        """Tell of a stage that begins, before anything was changed.
-
-        Raises:
-            CancelledError: The app asked for an end.
-        """
-        self.tell(stage, done, total)
-        if self.cancelled:
-            raise CancelledError("cancelled by the app; the device answers as before")

@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.examples import Match
-from fala.model.heads import Head
 from fala.model.losses import Floats
-from fala.personal.memory import Embeddings, Recalled
+from fala.personal.gather import OldLogits, Rows
 from fala.selection.affordable import affordable
-from fala.selection.next_texts import in_order, most_undecided
+from fala.selection.next_texts import most_undecided
 from fala.selection.representatives import select
 from fala.solver.judge import decisions
 from fala.solver.threads import one_blas_thread
 from fala.store.records import StoredExample
-
-
-@dataclass(frozen=True, eq=False)
-class OldSpace:
-    """Where examples are clustered that the new backbone knows nothing of: the old embeddings.
-
-    Attributes:
-        embeddings: The old embeddings, by text.
-        logits: The old personal model's logits, (C,), by example.
-        head: The old head, whose labels the user's are named by.
-    """
-
-    embeddings: Embeddings
-    logits: Mapping[int, NDArray[np.float32]]
-    head: Head
 
 
 @dataclass(frozen=True)
@@ -51,62 +35,63 @@ class Choice:
 
 
 def choose(
-    recalled: Recalled,
+    rows: Rows,
     left_out: Floats,
     limit: int | None,
     size: int | None,
-    old: Callable[[], OldSpace | None],
+    old: Callable[[], OldLogits | None],
 ) -> Choice:
     """The texts most worth encoding.
 
-    Documents go by how undecided the present fit is about them, then those without a row by
-    correlation clusters of the old embeddings. A match costs the texts of its history, which its
-    neighbours in time share: the cheapest go first, of those the newest. 100 passes then gave 42
-    matches of a MovieLens user where clusters gave 17, and AUC .789 instead of .776 (ten users who
-    are in no published figure).
+    Documents are ordered by how undecided the present fit is about them. Those without a row come
+    by correlation clusters of the old embeddings. A match costs the texts of its history, which its
+    neighbours in time share: the cheapest come first, of those the newest. 100 passes then covered
+    42 matches of a MovieLens user where clusters covered 17, and AUC was .789 instead of .776 (ten
+    users who are in no published figure).
 
     Args:
-        recalled: The examples.
+        rows: The examples.
         left_out: The fit's leave-one-out logits of those with a row, (n, C); none before a fit.
         limit: Texts that may still be paid for; None for any number.
         size: Most texts now; None for as many as may be paid for.
-        old: Gives what the others are clustered by; with None the newest go first.
+        old: Gives the old logits and embeddings, by which pending examples are clustered; where it
+            gives None the newest come first.
     """
-    waiting = recalled.waiting
-    examples = [*recalled.examples, *(row.known for row in waiting)]
+    pending = rows.pending
+    examples = [*rows.examples, *(row.known for row in pending)]
     if any(isinstance(example, Match) for example in examples):
-        ids = [*recalled.ids, *(row.id for row in waiting)]
-        missing = [*recalled.missing, *recalled.lacking]
-        newest = np.argsort([-row for row in ids], kind="stable")
-        return Choice(affordable(in_order(missing, newest.tolist()), limit)[:size])
-    known = range(len(recalled.examples))
-    order = most_undecided(left_out).tolist() if len(left_out) else list(known)
-    texts = affordable(in_order(recalled.missing, order), limit)[:size]
+        ids = [*rows.ids, *(row.id for row in pending)]
+        missing = [*rows.missing, *rows.pending_missing]
+        newest = np.argsort([-row for row in ids], kind="stable").tolist()
+        return Choice(affordable([missing[position] for position in newest], limit)[:size])
+    order = most_undecided(left_out).tolist() if len(left_out) else range(len(rows.examples))
+    texts = affordable([rows.missing[position] for position in order], limit)[:size]
     room = min((most - len(texts) for most in (limit, size) if most is not None), default=None)
-    if not waiting or room == 0:
+    if not pending or room == 0:
         return Choice(texts)
-    chosen, clusters, queries = _representatives(waiting, room, old())
-    further = affordable(in_order(recalled.lacking, chosen), room)
+    chosen, clusters, queries = _representatives(pending, room, old())
+    further = affordable([rows.pending_missing[position] for position in chosen], room)
     return Choice(list(dict.fromkeys([*texts, *further])), clusters, queries)
 
 
 def _representatives(
-    waiting: Sequence[StoredExample], count: int | None, old: OldSpace | None
+    pending: Sequence[StoredExample], count: int | None, old: OldLogits | None
 ) -> tuple[list[int], int, int]:
     """Positions of documents, the most important first; clusters and queries."""
-    newest = list(range(len(waiting)))[::-1]
-    known = [p for p in newest[::-1] if old and str(waiting[p].known) in old.embeddings]
-    if old is None or not known or count is None or count >= len(waiting):
+    newest = list(range(len(pending)))[::-1]
+    embedded = [p for p in newest[::-1] if old and str(pending[p].known) in old.embeddings]
+    if old is None or not embedded or count is None or count >= len(pending):
         return newest, 0, 0
-    inputs = np.stack([old.embeddings[str(waiting[p].known)] for p in known])
+    inputs = np.stack([old.embeddings[str(pending[p].known)] for p in embedded])
+    classes = _classes([pending[p] for p in embedded], old)
     with one_blas_thread():
-        selection = select(inputs, _classes([waiting[p] for p in known], old), count=count, seed=0)
-    order = [known[int(position)] for position in selection.order]
+        selection = select(inputs, classes, count=count, seed=0)
+    order = [embedded[int(position)] for position in selection.order]
     rest = [position for position in newest if position not in set(order)]
     return [*order, *rest], len(np.unique(selection.assignment)), selection.queries
 
 
-def _classes(rows: Sequence[StoredExample], old: OldSpace) -> NDArray[np.int64]:
+def _classes(rows: Sequence[StoredExample], old: OldLogits) -> NDArray[np.int64]:
     """A class an example: the label, else the old model's decision, else -1."""
     names = {label: position for position, label in enumerate(old.head.labels)}
     classes = np.full(len(rows), -1, dtype=np.int64)

@@ -10,9 +10,8 @@ import numpy as np
 
 from fala.errors import DataError, WorseModelError
 from fala.model.losses import Floats, cross_entropy
-from fala.personal.fitting import Fitted, fit_recalled
-from fala.personal.memory import Memory, Recalled, Target, recall
-from fala.personal.prepare import Prepared
+from fala.personal.gather import Rows, Space, gather
+from fala.personal.refit import Judged, Refit, judged
 from fala.report import Correlation, Difference
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Task
@@ -28,13 +27,14 @@ class Compared:
 
     Attributes:
         labelled: How many those are.
-        old: Mean cross-entropy in nats of the model that answers; None without an example.
+        old: Mean cross-entropy in nats of the active model; None without an example.
         vendor: That of the vendor's own new model.
         carried: That of the personal model on the new backbone.
         to_old: How much worse the carried model is than the old one; None where that cannot be
             judged.
         to_vendor: How much worse it is than the vendor's.
-        releases: How the two releases' own models go together, on all examples that both know.
+        releases: The correlation of the two vendor models, on all examples that have a row on
+            both backbones.
     """
 
     labelled: int = 0
@@ -46,54 +46,51 @@ class Compared:
     releases: Correlation | None = None
 
 
-def compare(installed: Task, prepared: Prepared) -> Compared:
-    """Compare on the examples that have a label and a row on both backbones.
-
-    The old model is fitted once more: its losses by example are not kept.
-    """
-    return compare_fits(
-        installed, prepared.now, prepared.memory, prepared.recalled, prepared.fitted
-    )
-
-
-def compare_fits(
-    installed: Task,
-    now: OpenSlot,
-    memory: Memory,
-    recalled: Recalled,
-    fitted: Fitted,
+def compare(
+    task: Task,
+    active: OpenSlot,
+    new: Refit,
+    model: Judged,
     only: Container[int] | None = None,
 ) -> Compared:
-    """Compare a fit with what answers.
+    """Compare on the examples that have a label and a row on both backbones.
+
+    The active model is fitted once more: its losses by example are not kept.
 
     Args:
-        installed: The task.
-        now: What answers.
-        memory: What the device remembers.
-        recalled: The examples, as the new fit knows them.
-        fitted: The new fit.
+        task: The task.
+        active: Its active slot.
+        new: What the new model was fitted to.
+        model: The new model.
         only: Ids of the examples to compare on; None for all.
     """
-    before = _before(installed, memory, now)
-    releases = _releases(before.own, _own_logits(recalled))
-    if fitted.fit is None:
+    with task.expecting(active):
+        space = Space.of_slot(task.store, active, task.previous)
+    rows = gather(new.snapshot, space)
+    releases = _releases(_vendor_logits(rows), _vendor_logits(new.rows))
+    if model.fit is None or not rows.training.labelled.any():
         return Compared(releases=releases)
-    ids, shares = _labelled(recalled)
-    carried = _by_example(recalled, fitted.left_out)
-    vendor = _by_example(recalled, fitted.fit.vendor)
-    known = before.losses
+    old = judged(space, rows, task.positive(active.model.head))
+    if old.fit is None:
+        return Compared(releases=releases)
+    z = old.fit.vendor if active.model.is_vendor else old.left_out
+    old_losses = dict(zip(_labelled(rows)[0], _losses(rows, z).tolist(), strict=True))
+    ids, shares = _labelled(new.rows)
     both = [
-        place for place, row in enumerate(ids) if row in known and (only is None or row in only)
+        position
+        for position, row in enumerate(ids)
+        if row in old_losses and (only is None or row in only)
     ]
     if not both:
         return Compared(releases=releases)
-    old = np.array([known[ids[place]] for place in both])
-    carried, vendor = carried[both], vendor[both]
-    judged = can_judge(shares[both])
+    before = np.array([old_losses[ids[position]] for position in both])
+    carried = _losses(new.rows, model.left_out)[both]
+    vendor = _losses(new.rows, model.fit.vendor)[both]
+    enough = can_judge(shares[both])
     return Compared(
-        len(both), float(old.mean()), float(vendor.mean()), float(carried.mean()),
-        _difference(carried - old) if judged else None,
-        _difference(carried - vendor) if judged else None,
+        len(both), float(before.mean()), float(vendor.mean()), float(carried.mean()),
+        _difference(carried - before) if enough else None,
+        _difference(carried - vendor) if enough else None,
         releases,
     )  # fmt: skip
 
@@ -113,25 +110,25 @@ def accept_of(value: str) -> Accept:
 def refuse_worse(compared: Compared, accept: Accept, release: object) -> None:
     """Refuse a model that is worse for this user beyond chance.
 
-    The user's labels tell it, each left out. They are few: a release whose head was fitted to
-    labels the wrong way round is refused by what it says of all examples, too, labelled or not.
+    The user's labels decide, each left out. They are few: a release whose head was fitted to
+    labels the wrong way round is refused by its logits of all examples, too, labelled or not.
 
     Raises:
         WorseModelError: It is.
     """
-    advice = 'Wait for another release, or say accept="always"'
+    advice = 'Wait for another release, or pass accept="always"'
     to_old = accept == "better-than-old"
     if to_old and compared.releases is not None and compared.releases.contradicts:
         raise WorseModelError(
-            f"{release}: its own model contradicts that of what answers; the device answers as "
-            f"before. Their logits of {compared.releases.examples} of this user's examples have a "
-            f"correlation of {compared.releases.value:.2f}. {advice}",
+            f"{release}: its vendor model contradicts that of the active release; the device "
+            f"answers as before. Their logits of {compared.releases.examples} of this user's "
+            f"examples have a correlation of {compared.releases.value:.2f}. {advice}",
             compared.old,
             compared.carried,
         )
     against = compared.to_old if to_old else compared.to_vendor
     before = compared.old if to_old else compared.vendor
-    what = "what answers" if to_old else "the vendor's own"
+    what = "the active model" if to_old else "the vendor's own"
     if against is None or before is None or compared.carried is None or not against.worse:
         return
     raise WorseModelError(
@@ -144,46 +141,17 @@ def refuse_worse(compared: Compared, accept: Accept, release: object) -> None:
     )
 
 
-@dataclass(frozen=True)
-class _Before:
-    """What answers, by example.
-
-    Attributes:
-        losses: Of the labelled examples, each left out.
-        own: Logits of its release's own model, (C,), of all.
-    """
-
-    losses: Mapping[int, float]
-    own: Mapping[int, Floats]
-
-
-def _before(installed: Task, memory: Memory, now: OpenSlot) -> _Before:
-    """What answers, fitted once more where there are labels."""
-    with installed.expecting(now):
-        target = Target.of_slot(installed.store, now, installed.earlier())
-    recalled = recall(memory, target)
-    own = _own_logits(recalled)
-    if not recalled.training.labelled.any():
-        return _Before({}, own)
-    fitted = fit_recalled(target, recalled, installed.positive(now.model.head))
-    if fitted.fit is None:
-        return _Before({}, own)
-    z = fitted.fit.vendor if now.model.is_vendor else fitted.left_out
-    losses = zip(_labelled(recalled)[0], _by_example(recalled, z).tolist(), strict=True)
-    return _Before(dict(losses), own)
-
-
-def _own_logits(recalled: Recalled) -> dict[int, Floats]:
-    """Logits of a release's own model by example."""
-    return dict(zip(recalled.ids, recalled.training.vendor_logits(), strict=True))
+def _vendor_logits(rows: Rows) -> dict[int, Floats]:
+    """Logits of a release's vendor model by example."""
+    return dict(zip(rows.ids, rows.training.vendor_logits(), strict=True))
 
 
 def _releases(before: Mapping[int, Floats], after: Mapping[int, Floats]) -> Correlation | None:
-    """How the own models of two releases go together; None where one says the same of all."""
+    """How two vendor models go together; None where one gives all examples the same logits."""
     both = [row for row in after if row in before]
     if not both or len(before[both[0]]) != len(after[both[0]]):  # it brings further labels
         return None
-    old, new = (_centred(np.array([own[row] for row in both])) for own in (before, after))
+    old, new = (_centred(np.array([z[row] for row in both])) for z in (before, after))
     norm = float(np.linalg.norm(old) * np.linalg.norm(new))
     return Correlation(float((old * new).sum() / norm), len(both)) if norm else None
 
@@ -195,16 +163,16 @@ def _centred(z: Floats) -> Floats:
     return np.asarray(z - z.mean(axis=0))
 
 
-def _labelled(recalled: Recalled) -> tuple[list[int], Floats]:
+def _labelled(rows: Rows) -> tuple[list[int], Floats]:
     """Ids of the labelled examples, and their labels as class shares (n, C)."""
-    labelled = np.flatnonzero(recalled.training.labelled)
-    return [recalled.ids[place] for place in labelled.tolist()], recalled.training.labels[labelled]
+    labelled = np.flatnonzero(rows.training.labelled)
+    return [rows.ids[position] for position in labelled.tolist()], rows.training.labels[labelled]
 
 
-def _by_example(recalled: Recalled, z: Floats) -> Floats:
+def _losses(rows: Rows, z: Floats) -> Floats:
     """Cross-entropy of every labelled example, shape (n,)."""
-    labelled = recalled.training.labelled
-    return cross_entropy(recalled.training.labels[labelled], z[labelled])
+    labelled = rows.training.labelled
+    return cross_entropy(rows.training.labels[labelled], z[labelled])
 
 
 def _difference(losses: Floats) -> Difference:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from fala.backbones import Backbone
 from fala.bundle.reading import Bundle
 from fala.errors import BundleFormatError
+from fala.examples import unique_texts
 from fala.model.active import ActiveModel
 from fala.model.heads import Vectors
-from fala.personal.budget import Follower
+from fala.personal.gather import Snapshot
+from fala.personal.run import Run
+from fala.slots.open_slot import OpenSlot
+from fala.slots.task import Task
 from fala.store.store import Store
 
 #: Texts encoded between two looks at the clock: enough of the encoder's runs for every core.
@@ -24,21 +28,29 @@ PROBES = 4
 def forward(
     texts: Sequence[str],
     encode: Callable[[Sequence[str]], Vectors],
-    deadline: float | None,
-    follower: Follower,
+    run: Run,
+    *,
+    free: bool = False,
 ) -> dict[str, Vectors]:
-    """Encode texts until a deadline of ``time.perf_counter``, or until the app asks for an end.
+    """Encode texts until the run's deadline, or until the app asks for an end.
+
+    Args:
+        texts: The texts.
+        encode: Gives n texts' embeddings, (n, d).
+        run: Has the deadline; progress is reported to it, as ``"forward"``.
+        free: Whether encoding costs no forward pass: then there is no deadline.
 
     Returns:
         The embeddings of those that were encoded.
     """
+    deadline = None if free else run.deadline
     # With a deadline the first batch is small, to learn the pace; it stops where the next batch,
     # at the slowest pace seen, would pass it.
     chunk = CHUNK if deadline is None else 8
     embeddings: dict[str, Vectors] = {}
     pace = 0.0
     done = 0
-    while done < len(texts) and not follower.cancelled:
+    while done < len(texts) and not run.cancelled:
         now = time.perf_counter()
         if deadline is not None:
             room = deadline - now
@@ -52,7 +64,7 @@ def forward(
         embeddings.update(zip(part, encode(part), strict=True))
         pace = max(pace, (time.perf_counter() - now) / len(part))
         done += len(part)
-        follower.tell("forward", done, len(texts))
+        run.report("forward", done, len(texts))
     return embeddings
 
 
@@ -68,7 +80,23 @@ def encode_missing(
     return dict(zip(missing, backbone.encode([named[name] for name in missing]), strict=True))
 
 
-def probe(answering: ActiveModel, bundle: Bundle, texts: Sequence[str]) -> int:
+def encode_free(task: Task, slot: OpenSlot, snapshot: Snapshot) -> Mapping[str, Vectors]:
+    """Encode at once, and keep, what costs no forward pass: word vectors."""
+    backbone, digest = slot.active_model.backbone, slot.record.backbone
+    if backbone.is_transformer or not task.store.texts.kept:
+        return {}
+    encoded = snapshot.embeddings(digest)
+    texts = unique_texts(row.known for row in snapshot.examples())
+    missing = [text for text in texts if text not in encoded]
+    if not missing:
+        return {}
+    fresh = forward(missing, backbone.encode, Run(), free=True)
+    task.keep_embeddings(digest, fresh)
+    snapshot.add(digest, fresh)
+    return fresh
+
+
+def probe(model: ActiveModel, bundle: Bundle, texts: Sequence[str]) -> int:
     """Let a new release answer texts, through every part that will be used.
 
     Returns:
@@ -78,7 +106,7 @@ def probe(answering: ActiveModel, bundle: Bundle, texts: Sequence[str]) -> int:
         BundleFormatError: It cannot, or not with finite numbers.
     """
     asked = list(dict.fromkeys(texts))[:PROBES] or ["A text.", ""]
-    z = answering.probe(asked)
+    z = model.probe(asked)
     if not np.isfinite(z).all():
         raise BundleFormatError(
             f"{bundle.path}: its logits are not finite on the device's own texts; nothing was "

@@ -1,32 +1,25 @@
-"""Forgetting that is exact: afterwards a device is as one that never saw the examples.
+"""Forget exactly: afterwards a device is as one that never had the examples.
 
-What an example leaves behind is more than its rows. The model that answers was fitted to it, so it
-is fitted again. So was the one that is kept to go back to, and, where that one is what answered
-before the last replacement, what it said of the other examples: the old logits, which stand in
-where there is no label. So the earlier model is fitted again, too, to what it knew when it was
-left, and says again what it said. Old logits of a backbone that is gone cannot be said again: where
-its model had seen the example they go, and with them what it knew of examples without a label.
-A prompt that was mixed by the label of one of them, or compiled of its text, goes, too: texts are
-read without it again.
+More than an example's rows depends on it. The active model was fitted to it, so it is fitted again.
+So was the previous slot's. Where that one was active before the last replacement, its old logits of
+the other examples stand in where there is no label: it is fitted again to what the device had when
+it was left, and its old logits are written again. Old logits of a backbone that is gone cannot be
+made again: where its model was fitted to the example they are deleted, and the evidence of examples
+without a label with them. A prompt that was compiled of a forgotten text is dropped, too.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fala.model.heads import Head
-from fala.personal.fitting import Fitted, fit_recalled
-from fala.personal.memory import Memory, Target, recall, taught_by
-from fala.slots.bundles import model_digest, slot_record
+from fala.personal.gather import Snapshot, Space, old_logits
+from fala.personal.refit import Judged, refit
+from fala.slots.bundles import model_digest
 from fala.slots.open_slot import OpenSlot
-from fala.slots.task import Change, Task
+from fala.slots.task import Change, Task, changed_record, never_fitted
 from fala.store.records import Replacement
-
-#: Gives the label, by head, whose F1 thresholds are for.
-Positive = Callable[[Head], int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +31,7 @@ class _Slots:
         newer: The one that the last replacement installed; its old logits are the other's. None
             where that is not known.
         older: The other one.
-        replacement: When, and what was known then.
+        replacement: When it was, and what the device had then.
     """
 
     all: tuple[OpenSlot, ...]
@@ -47,102 +40,88 @@ class _Slots:
     replacement: Replacement
 
 
-def forget(installed: Task, ids: Iterable[int], positive: Positive) -> int:
-    """Delete examples, and all that is left of them but in the model that answers.
+def forget(task: Task, ids: Iterable[int]) -> int:
+    """Delete examples, and all that depends on them but the active model.
 
-    In ``Installed.changing``: what answers is fitted again in the same transaction.
+    In ``Task.changing``: the active model is fitted again in the same transaction.
 
     Returns:
         How many there were.
     """
-    store = installed.store
+    store = task.store
     gone = {row.id for row in store.examples.all()} & set(ids)
     if not gone:
         return 0
     store.examples.forget(gone)
-    installed.drop_unusable()
-    _unmix(installed, gone)
-    slots = _by_age(installed)
+    task.drop_unusable()
+    _drop_prompts(task, gone)
+    slots = _by_age(task)
     for slot in slots.all:
-        _forget_teacher(installed, slots, slot, gone, positive)
-    slots = _by_age(installed)  # as they are by now
-    active = installed.now.record.name
+        _forget_teacher(task, slots, slot, gone)
+    slots = _by_age(task)  # as they are by now
+    active = task.active.record.name
     if slots.newer is not None and slots.newer.record.name != active:
-        _refit(installed, slots.newer, Memory(store), slots.older, positive)
+        _refit(task, slots.newer, slots.older)
     if slots.newer is None and slots.older is not None and slots.older.record.name != active:
-        _refit(installed, slots.older, Memory(store), None, positive)
-    installed.prune()
+        _refit(task, slots.older, None)
+    task.prune()
     return len(gone)
 
 
-def _unmix(installed: Task, gone: set[int]) -> None:
-    """Let no slot read texts with a prompt that was made of what is gone.
+def _drop_prompts(task: Task, gone: set[int]) -> None:
+    """Let no slot read texts with a prompt that was made of forgotten examples.
 
-    Its model is fitted again, to embeddings without a prompt, as far as those were ever made.
+    Its model is fitted again, to the embeddings that were made without a prompt.
     """
-    store = installed.store
-    for slot in (installed.now, installed.earlier()):
+    for slot in (task.active, task.previous):
         if slot is None or not slot.record.prompt:
             continue
-        if not store.slots.prompt_is_of(slot.record.backbone, gone):
+        if not task.store.slots.prompt_is_of(slot.record.backbone, gone):
             continue
         plain = slot.plain()
-        store.slots.set_tried_prompts(None, None)
-        # A loss, whatever it is, says that the slot was fitted: it is fitted again.
+        task.store.slots.set_tried_prompts(None, None)
+        # A loss, whatever it is, marks a slot that was fitted: it is fitted again.
         change = Change(slot.model.head.vendor_model(), loss=slot.record.loss or 0.0)
-        if slot.record.name == installed.now.record.name:
-            installed.keep(plain, change)
-            continue
-        store.slots.put(
-            slot_record(
-                slot.record.name, slot.bundle, change.model, slot.record.teacher,
-                slot.record.teacher_vendor, loss=change.loss,
-            )
-        )  # fmt: skip
-        store.slots.set_fit(slot.record.name, None)
+        if slot.record.name == task.active.record.name:
+            task.commit(plain, change)
+        else:
+            _write(task, plain, change)
 
 
-def _by_age(installed: Task) -> _Slots:
-    slots = {slot.record.name: slot for slot in (installed.now, installed.earlier()) if slot}
-    known = installed.store.slots.replacements()
-    names = sorted(slots, key=lambda name: known[name].generation if name in known else -1)
+def _by_age(task: Task) -> _Slots:
+    slots = {slot.record.name: slot for slot in (task.active, task.previous) if slot}
+    installed = task.store.slots.replacements()
+    names = sorted(slots, key=lambda name: installed[name].generation if name in installed else -1)
     newest = names[-1]
-    if newest not in known:  # a version that did not tell; if one slot was taught, the other did it
+    if newest not in installed:  # an earlier version; if one slot has a teacher, the other is it
         taught = [name for name in names if slots[name].record.teacher is not None]
         if len(taught) != 1:
-            others = [name for name in names if name != installed.now.record.name]
+            others = [name for name in names if name != task.active.record.name]
             older = slots[others[0]] if others else None
             return _Slots(tuple(slots.values()), None, older, Replacement())
         newest = taught[0]
     older = next((slots[name] for name in names if name != newest), None)
     ordered = tuple(slot for slot in (older, slots[newest]) if slot is not None)
-    return _Slots(ordered, slots[newest], older, known.get(newest, Replacement()))
+    return _Slots(ordered, slots[newest], older, installed.get(newest, Replacement()))
 
 
-def _forget_teacher(
-    installed: Task,
-    slots: _Slots,
-    slot: OpenSlot,
-    gone: set[int],
-    positive: Positive,
-) -> None:
-    """Let the old logits of a slot be those of a model that never saw what is gone."""
+def _forget_teacher(task: Task, slots: _Slots, slot: OpenSlot, gone: set[int]) -> None:
+    """Let the old logits of a slot be those of a model that never had the forgotten examples."""
     record = slot.record
     if slot is slots.newer and slots.older is not None:
-        seen = min(gone) <= slots.replacement.last or slots.replacement.rolled_back
-        if seen:
-            _teach(installed, slots.older.record.name, slots, positive)
+        if min(gone) <= slots.replacement.last or slots.replacement.rolled_back:
+            _teach(task, slots.older.record.name, slots)
         return
-    made = installed.store.slots.replacements().get(record.name, Replacement())
-    if record.teacher is not None and min(gone) <= made.last:
-        installed.rewrite(dataclasses.replace(record, teacher=None, teacher_vendor=None))
+    installed = task.store.slots.replacements().get(record.name, Replacement())
+    if record.teacher is not None and min(gone) <= installed.last:
+        task.rewrite(dataclasses.replace(record, teacher=None, teacher_vendor=None))
 
 
-def _teach(installed: Task, older: str, slots: _Slots, positive: Positive) -> None:
-    """Fit the older model to what it knew at the replacement, and let it say its logits again."""
-    store, newer = installed.store, slots.newer
-    slot = installed.slot(older)
-    if newer is None or _untouched(slot):
+def _teach(task: Task, older: str, slots: _Slots) -> None:
+    """Fit the older model to what it had at the replacement, and write its old logits again."""
+    store, newer = task.store, slots.newer
+    slot = task.slot(older)
+    if newer is None or never_fitted(slot):
         return
     then = slots.replacement
     rows = [
@@ -150,69 +129,48 @@ def _teach(installed: Task, older: str, slots: _Slots, positive: Positive) -> No
         for row in store.examples.all()
         if row.id <= then.last
     ]
-    memory = Memory(store, only=rows)
-    fitted = _fitted(installed, slot, memory, None, positive)
-    model = slot.model.head.vendor_model() if fitted is None else fitted.model
+    snapshot = Snapshot(store, only=rows)
+    judged = _judged(task, slot, snapshot, None)
+    model = slot.model.head.vendor_model() if judged is None else judged.model
     teachers: tuple[str | None, str | None] = None, None
     if newer.record.teacher is not None and not model.is_vendor:
-        spoken = taught_by(memory, slot.changed(slot.generation, slot.record, model))
-        said_by = (model, model.head.vendor_model())
-        digests = [model_digest(slot.bundle, one, slot.record.backbone) for one in said_by]
+        old = old_logits(snapshot, slot.changed(slot.generation, slot.record, model))
+        digests = [
+            model_digest(slot.bundle, one, slot.record.backbone)
+            for one in (model, model.head.vendor_model())
+        ]
         store.logits.forget(newer.record.teacher)
-        for digest, logits in zip(digests, (spoken.logits, spoken.vendor), strict=True):
+        for digest, logits in zip(digests, (old.logits, old.vendor), strict=True):
             store.logits.add(digest, logits)
         teachers = digests[0], digests[1]
     teacher, vendor = teachers
-    record = dataclasses.replace(newer.record, teacher=teacher, teacher_vendor=vendor)
-    installed.rewrite(record)
-    if installed.now.record.name != older:  # what answers is fitted to all that is known
-        _write(installed, slot, fitted)
+    task.rewrite(dataclasses.replace(newer.record, teacher=teacher, teacher_vendor=vendor))
+    if task.active.record.name != older:  # the active model is fitted to all that there is
+        _write(task, slot, _change(slot, judged))
 
 
-def _refit(
-    installed: Task,
-    slot: OpenSlot,
-    memory: Memory,
-    earlier: OpenSlot | None,
-    positive: Positive,
-) -> None:
-    """Fit a slot that does not answer to all that is known."""
-    if not _untouched(slot):
-        _write(installed, slot, _fitted(installed, slot, memory, earlier, positive))
+def _refit(task: Task, slot: OpenSlot, other: OpenSlot | None) -> None:
+    """Fit a slot that is not active to all that there is."""
+    if not never_fitted(slot):
+        _write(task, slot, _change(slot, _judged(task, slot, Snapshot(task.store), other)))
 
 
-def _fitted(
-    installed: Task,
-    slot: OpenSlot,
-    memory: Memory,
-    earlier: OpenSlot | None,
-    positive: Positive,
-) -> Fitted | None:
-    """A slot's fit to what a memory holds; None where that says nothing."""
-    target = Target.of_slot(installed.store, slot, earlier)
-    recalled = recall(memory, target)
-    if not recalled.training.used.any():
-        return None
-    return fit_recalled(target, recalled, positive(slot.model.head))
+def _judged(
+    task: Task, slot: OpenSlot, snapshot: Snapshot, other: OpenSlot | None
+) -> Judged | None:
+    """A slot's model, fitted to a snapshot; None where that has no evidence."""
+    space = Space.of_slot(task.store, slot, other)
+    return refit(snapshot, space, task.positive(slot.model.head)).judged
 
 
-def _write(installed: Task, slot: OpenSlot, fitted: Fitted | None) -> None:
-    model = slot.model.head.vendor_model() if fitted is None else fitted.model
-    record = slot.record
-    threshold = 0.0 if fitted is None else fitted.threshold
-    loss = None if fitted is None else fitted.loss
-    written = slot_record(
-        record.name, slot.bundle, model, record.teacher, record.teacher_vendor,
-        threshold=threshold, loss=loss, backbone=record.backbone, prompt=record.prompt,
-    )  # fmt: skip
-    installed.rewrite(written)
-    installed.store.slots.set_fit(record.name, None)  # what was added to it is not known any more
+def _change(slot: OpenSlot, judged: Judged | None) -> Change:
+    """A slot's next model: one to which nothing can be added."""
+    if judged is None:
+        return Change(slot.model.head.vendor_model())
+    return Change(judged.model, judged.threshold, judged.loss)
 
 
-def _untouched(slot: OpenSlot) -> bool:
-    """Whether nothing was ever fitted in a slot: a fit leaves its loss, or what is personal."""
-    return (
-        slot.model.is_vendor
-        and slot.record.loss is None
-        and math.isclose(slot.record.threshold, 0.0)
-    )
+def _write(task: Task, slot: OpenSlot, change: Change) -> None:
+    """Write another model to a slot that is not active. In ``Task.changing``."""
+    task.rewrite(changed_record(slot, change))
+    task.store.slots.set_fit(slot.record.name, None)

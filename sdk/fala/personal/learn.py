@@ -1,9 +1,9 @@
-"""Learning: kept first, then encoded, then fitted."""
+"""Learn: examples are kept first, then encoded, then fitted."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -11,18 +11,15 @@ import numpy as np
 
 from fala.errors import BundleError, DeviceChangedError, DeviceError
 from fala.examples import Example, unique_texts
-from fala.model.active import ActiveModel
 from fala.model.heads import Head
-from fala.personal.budget import Follower
-from fala.personal.encode import encode_missing
-from fala.personal.fitting import fit_recalled
+from fala.personal.encode import encode_free, encode_missing
 from fala.personal.forget import forget
-from fala.personal.memory import Memory, Target, recall
-from fala.personal.refine import encode_free
+from fala.personal.gather import Snapshot, Space, gather
+from fala.personal.refit import Refit, refit, until_committed
 from fala.report import LearnReport
 from fala.slots.erasing import scrub
 from fala.slots.open_slot import OpenSlot
-from fala.slots.task import Answer, Change, Task
+from fala.slots.task import Change, Task
 from fala.solver.fit import LARGEST, State, resume
 from fala.solver.judge import Decision
 from fala.solver.training import Inputs, TrainingSet, blocks_of, personal_of
@@ -36,21 +33,21 @@ _log = logging.getLogger("fala.learn")
 SMALL = 200
 #: Examples that are added to a fit before all are fitted again, as a share of that fit's.
 LARGEST_GROWTH = 0.25
-# Labelled examples that tell how far one more moves a model that was fitted to very many.
+# Labelled examples by which one more moves a model that was fitted to very many.
 _SAMPLE = 500
 
 
 @dataclass(frozen=True, eq=False)
-class Learned:
+class LastFit:
     """The last fit, to which further examples can be added.
 
     Attributes:
         version: The store's, with that fit in it.
         state: The fit.
         head: What its numbers move.
-        rows: Its examples' rows, by id; of a fit that was taken up again those of some.
-        record: What it was, and what answers.
-        reason: Why.
+        positions: Its examples' rows, by id; of a fit that was resumed those of some.
+        record: What the active model was fitted to.
+        reason: Why that model was chosen.
         threshold: The decision threshold.
         loss: See ``Change``.
     """
@@ -58,7 +55,7 @@ class Learned:
     version: Version
     state: State
     head: Head
-    rows: dict[int, int]
+    positions: dict[int, int]
     record: FitRecord
     reason: str
     threshold: float
@@ -66,244 +63,227 @@ class Learned:
 
 
 class Learner:
-    """Fits what answers to what is known.
+    """Fits a task's model to its examples, and holds the last fit.
 
     Args:
         task: The device's own task, or a further one.
     """
 
     def __init__(self, task: Task) -> None:
-        self.task = self._installed = task
-        self._last: Learned | None = None
+        self.task = task
+        self._last: LastFit | None = None
 
-    def ask(
-        self,
-        examples: Sequence[Example],
-        how: Callable[[ActiveModel, Sequence[Example]], Answer],
-    ) -> Answer:
-        """Ask what answers; again, where the device fell back in between and has caught up."""
-        answer = self._installed.ask(examples, how)
-        return self._installed.ask(examples, how) if self._caught_up() else answer
-
-    def ready(self) -> None:
-        """Let what is on trial answer first; it may give way."""
-        self._installed.ready()
-        self._caught_up()
-
-    def _caught_up(self) -> bool:
-        """Fit to what was said since, where the device fell back; gives whether it did."""
-        if not self._installed.behind:
+    def catch_up(self) -> bool:
+        """Fit to newer labels where the device fell back; returns whether it did."""
+        if not self.task.take_behind():
             return False
-        self._installed.behind = False
         try:
             self.fit()
         except DeviceError as error:  # a full disk must not keep a device from answering
-            _log.warning("what was said since the replacement waits for a fit: %s", error)
+            _log.warning("labels since the replacement wait for a fit: %s", error)
         return True
 
+    def ready(self) -> None:
+        """Let a slot on trial answer probes first; it may give way to the previous one."""
+        self.task.ready()
+        self.catch_up()
+
     def remember(self, examples: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
-        """Keep examples and labels; gives their ids. On the disk when it returns."""
-        store = self._installed.store
+        """Keep examples and labels; returns their ids. On the disk when it returns."""
+        store = self.task.store
         ids = self._keep(store.texts.named(examples), labels)
-        if not store.texts.kept:  # nobody can do it later
+        if not store.texts.kept:  # they cannot be encoded later
             self._encode(examples)
         return ids
 
-    def _keep(self, named: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
-        with self._installed.store.transaction():
-            return self._installed.store.examples.remember(named, labels)
-
     def learn(self, examples: Sequence[Example], labels: Sequence[str | None]) -> LearnReport:
         """Keep, encode, fit; see ``Device.learn``."""
-        installed = self._installed
-        with installed.work:
-            now, last = installed.now, self._last
-            before = installed.store.slots.version()
-            named = installed.store.texts.named(examples)
+        task = self.task
+        with task.work:
+            active, last = task.active, self._last
+            before = task.store.slots.version()
+            named = task.store.texts.named(examples)
             if last is None or last.version != before:
                 try:
-                    last = self._taken_up(now, before, named)
+                    last = self._resumed(active, before, named)
                 except BundleError:  # nothing that is wrong with a release may cost an example
                     last = None
             # Kept before anything else is made: whatever happens there, the user's data is safe.
             ids = self._keep(named, labels)
-            now = self._encode(examples)
+            active = self._encode(examples)
             after = Version(before.generation, before.data + 1)
-            alone = installed.store.slots.version() == after and installed.now is now
+            alone = task.store.slots.version() == after and task.active is active
             if last is not None and alone:
-                report = self._add(now, last, ids, named, labels)
+                report = self._add(active, last, ids, named, labels)
                 if report is not None:
                     return report
             return self.fit()
 
     def fit(self) -> LearnReport:
-        """Fit to all labels, and to what older logits say, and keep it; see ``Device.fit``."""
-        installed = self._installed
-        with installed.work:
-            while True:
-                now = installed.now
-                memory = Memory(installed.store)
-                try:
-                    with installed.expecting(now):
-                        encode_free(installed, now, memory, Follower(None))
-                        target = Target.of_slot(installed.store, now, installed.earlier())
-                except DeviceChangedError:
-                    continue
-                recalled = recall(memory, target)
-                count, labelled = installed.store.examples.counts()
-                if not recalled.training.used.any():
-                    self._last = None
-                    decision: Decision = "vendor" if now.model.is_vendor else "personal"
-                    reason = "there is neither a label nor an old logit to fit to"
-                    if recalled.waiting and not installed.store.texts.kept:
-                        reason = f"{NOT_KEPT}: this backbone has seen none that tells anything"
-                    return LearnReport(count, labelled, 0, decision, reason)
-                fitted = fit_recalled(target, recalled, installed.positive(now.model.head))
-                try:
-                    now = installed.keep(now, fitted.change(memory.data))
-                except DeviceChangedError:
-                    continue
-                used = recalled.training.used
-                state = None if fitted.fit is None else fitted.fit.state
-                record = fitted.record(memory.data)
-                self._last = None
-                if state is not None and record and recalled.training.labelled.any():
-                    chosen = [recalled.ids[position] for position in np.flatnonzero(used).tolist()]
-                    rows = {row: place for place, row in enumerate(chosen)}
-                    kept = Version(now.generation, memory.data)
-                    self._last = Learned(
-                        kept, state, target.head, rows, record, fitted.reason, fitted.threshold,
-                        fitted.loss,
-                    )  # fmt: skip
-                _log.info("fitted to %d examples: %s", used.sum(), fitted.reason)
-                return LearnReport(
-                    count, labelled, int(used.sum()), fitted.decision, fitted.reason, True,
-                    fitted.scales, fitted.loss,
-                )  # fmt: skip
+        """Fit to all labels and old logits, and commit the model; see ``Device.fit``."""
+        task = self.task
+
+        def attempt(slots: Sequence[OpenSlot]) -> tuple[OpenSlot, Refit]:
+            (active,) = slots
+            snapshot = Snapshot(task.store)
+            encode_free(task, active, snapshot)
+            space = Space.of_slot(task.store, active, task.previous)
+            result = refit(snapshot, space, task.positive(space.head))
+            if result.judged is None:
+                return active, result
+            return task.commit(active, result.judged.change(snapshot.data)), result
+
+        with task.work:
+            active, result = until_committed([task], attempt)
+            self._last = _last_fit(active, result)
+        rows, model = result.rows, result.judged
+        count, labelled = task.store.examples.counts()
+        if model is None:
+            decision: Decision = "vendor" if active.model.is_vendor else "personal"
+            reason = "there is neither a label nor an old logit to fit to"
+            if rows.pending and not task.store.texts.kept:
+                reason = f"{NOT_KEPT}: no example with a label has an embedding of this backbone"
+            return LearnReport(count, labelled, 0, decision, reason)
+        fitted = int(rows.training.used.sum())
+        _log.info("fitted to %d examples: %s", fitted, model.reason)
+        return LearnReport(
+            count, labelled, fitted, model.decision, model.reason, True, model.scales, model.loss
+        )
 
     def forget(self, ids: Iterable[int]) -> int:
-        """Delete examples, and fit to the others; gives how many there were.
+        """Delete examples, and fit to the others; returns how many there were.
 
-        One transaction: killed on its way, the device knows all of them, or none.
+        One transaction: killed on its way, the device keeps all of them, or none.
         """
-        installed = self._installed
-        with installed.work:
+        task = self.task
+        with task.work:
             self._last = None
-            with installed.changing():
-                gone = forget(installed, ids, installed.positive)
-                if gone:
-                    report = self.fit()
-                    if not report.fitted:
-                        self._vendor()
-            if gone:
-                scrub(installed.path, installed.store)
-            return gone
+            with task.changing():
+                count = forget(task, ids)
+                if count and not self.fit().fitted:
+                    # Nothing is left that anything personal is from.
+                    vendor = Change(task.active.model.head.vendor_model())
+                    task.commit(task.active, vendor)
+            if count:
+                scrub(task.path, task.store)
+            return count
 
-    def _vendor(self) -> None:
-        """Let the vendor's own model answer: nothing is left that anything personal is from."""
-        installed = self._installed
-        while True:
-            now = installed.now
-            try:
-                installed.keep(now, Change(now.model.head.vendor_model()))
-            except DeviceChangedError:
-                continue
-            return
+    def _keep(self, named: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
+        with self.task.store.transaction():
+            return self.task.store.examples.remember(named, labels)
 
-    def _taken_up(
-        self, now: OpenSlot, before: Version, examples: Sequence[Example]
-    ) -> Learned | None:
-        """The last fit of very many examples, made from a sample; None where all is to be fitted.
+    def _encode(self, examples: Sequence[Example]) -> OpenSlot:
+        """Encode texts that have no embedding, and keep the embeddings; returns the active slot."""
+        task, texts = self.task, unique_texts(examples)
 
-        After opening a device nothing of the fit is left but the model: a sample tells how far one
-        more label moves it.
+        def attempt(slots: Sequence[OpenSlot]) -> OpenSlot:
+            (active,) = slots
+            digest, backbone = active.record.backbone, active.active_model.backbone
+            fresh = encode_missing(task.store, digest, backbone, texts)
+            task.keep_embeddings(digest, fresh)
+            return active
+
+        task.ready(examples)
+        return until_committed([task], attempt)
+
+    def _resumed(
+        self, active: OpenSlot, before: Version, examples: Sequence[Example]
+    ) -> LastFit | None:
+        """The last fit of very many examples, from a sample; None where all is to be fitted.
+
+        After opening a device only the fit's model is left: by a sample one more label moves it.
         """
-        store = self._installed.store
-        record = store.slots.fit(now.record.name)
+        store = self.task.store
+        record = store.slots.fit(active.record.name)
         if record is None or record.data != before.data or record.fitted <= LARGEST:
             return None
-        # What is known of the very examples is taken back, if they have another label now.
+        # The rows of these very examples are taken back, if they have another label now.
         ids = sorted({*store.examples.some_labelled(_SAMPLE), *store.examples.ids(examples)})
-        earlier = self._installed.earlier() if now.bundle.bridges() else None
-        target = Target.of_model(now, earlier, record.scales)
-        recalled = recall(Memory(store, ids=ids), target)
-        training = recalled.training
+        previous = self.task.previous if active.bundle.bridges() else None
+        space = Space.of_model(active, previous, record.scales)
+        rows = gather(Snapshot(store, ids=ids), space)
+        training = rows.training
         if not training.labelled.any():
             return None
         state = resume(training, record.scales, record.fitted, record.further)
-        rows = {row: place for place, row in enumerate(recalled.ids)}
-        return Learned(
-            before, state, target.head, rows, record, "added to what was fitted before",
-            now.record.threshold, now.record.loss,
+        positions = {row: position for position, row in enumerate(rows.ids)}
+        return LastFit(
+            before, state, space.head, positions, record, "added to the last fit",
+            active.record.threshold, active.record.loss,
         )  # fmt: skip
-
-    def _encode(self, examples: Sequence[Example]) -> OpenSlot:
-        """Make and keep the embeddings that texts lack; gives whose they are."""
-        installed, texts = self._installed, unique_texts(examples)
-        while True:
-            now = installed.ready(examples)
-            digest = now.record.backbone
-            try:
-                with installed.expecting(now):
-                    backbone = now.answering.backbone
-                    fresh = encode_missing(installed.store, digest, backbone, texts)
-            except DeviceChangedError:
-                continue
-            installed.keep_embeddings(digest, fresh)
-            return now
 
     def _add(
         self,
-        now: OpenSlot,
-        last: Learned,
+        active: OpenSlot,
+        last: LastFit,
         ids: Sequence[int],
         examples: Sequence[Example],
         labels: Sequence[str | None],
     ) -> LearnReport | None:
         """Add labelled examples to the last fit, at its scales; None where all is to be fitted."""
-        state, record = last.state, last.record
+        task, state, record = self.task, last.state, last.record
         rows = state.fitted + state.further + len(ids)
         if rows < SMALL or rows > (1 + LARGEST_GROWTH) * state.fitted:
             return None
-        said = {row: place for place, row in enumerate(ids) if labels[place] is not None}
-        chosen = list(said.values())
-        head = now.model.head
-        if said:
-            known = [examples[place] for place in chosen]
-            training = self._training(now, last.head, known, [labels[place] for place in chosen])
+        # Of an example that comes twice the last label counts.
+        labelled = {row: at for at, row in enumerate(ids) if labels[at] is not None}
+        chosen = list(labelled.values())
+        start = state.count
+        if labelled:
+            training = self._training(
+                active, last.head, [examples[at] for at in chosen], [labels[at] for at in chosen]
+            )
             replaced = {
-                position: last.rows[row] for position, row in enumerate(said) if row in last.rows
+                at: last.positions[row] for at, row in enumerate(labelled) if row in last.positions
             }
             state = state.more(training, replaced)
-        start = last.state.count
-        places = {**last.rows, **{row: start + at for at, row in enumerate(said)}}
-        installed = self._installed
-        data = installed.store.slots.version().data
+        positions = {**last.positions, **{row: start + at for at, row in enumerate(labelled)}}
+        data = task.store.slots.version().data
         record = replace(record, data=data, further=state.further)
-        if record.decision != "vendor":  # that answers until the next check
+        if record.decision != "vendor":  # the vendor's model stays until the next check
             full, calibrated = state.candidates()
             one = calibrated.towards(full, record.trust)
-            model = personal_of(head, one.weights, one.bias)
+            model = personal_of(active.model.head, one.weights, one.bias)
+            change = Change(model, last.threshold, last.loss, fit=record)
             try:
-                now = installed.keep(now, Change(model, last.threshold, last.loss, fit=record))
+                active = task.commit(active, change)
             except DeviceChangedError:
                 return None
-        self._last = replace(
-            last, version=Version(now.generation, data), state=state, rows=places, record=record
-        )
-        count, labelled = installed.store.examples.counts()
+        version = Version(active.generation, data)
+        self._last = replace(last, version=version, state=state, positions=positions, record=record)
+        count, with_label = task.store.examples.counts()
         return LearnReport(
-            count, labelled, state.fitted + state.further, cast(Decision, record.decision),
+            count, with_label, state.fitted + state.further, cast(Decision, record.decision),
             last.reason, False, record.scales, last.loss,
         )  # fmt: skip
 
     def _training(
-        self, now: OpenSlot, head: Head, examples: Sequence[Example], labels: Sequence[str | None]
+        self,
+        active: OpenSlot,
+        head: Head,
+        examples: Sequence[Example],
+        labels: Sequence[str | None],
     ) -> TrainingSet:
-        texts = unique_texts(examples)
-        store = self._installed.store
-        inputs = head.inputs(examples, store.embeddings.get(now.record.backbone, texts))
+        store = self.task.store
+        embeddings = store.embeddings.get(active.record.backbone, unique_texts(examples))
+        inputs = Inputs(head.inputs(examples, embeddings))
+        ngrams = head.words(examples, CachedRows(store.texts.ngrams))
         shares = head.label_shares(labels)
-        words = head.words(examples, CachedRows(store.texts.ngrams))
-        blocks = blocks_of(head, Inputs(inputs), words, None)
+        blocks = blocks_of(head, inputs, ngrams, None)
         return TrainingSet(blocks, head.bias, shares, np.full(shares.shape, np.nan))
+
+
+def _last_fit(active: OpenSlot, result: Refit) -> LastFit | None:
+    """What the next examples can be added to; None where they cannot."""
+    model, rows, data = result.judged, result.rows, result.snapshot.data
+    if model is None or model.fit is None or model.fit.state is None:
+        return None
+    record = model.record(data)
+    if record is None or not rows.training.labelled.any():
+        return None
+    used = np.flatnonzero(rows.training.used).tolist()
+    positions = {rows.ids[position]: at for at, position in enumerate(used)}
+    return LastFit(
+        Version(active.generation, data), model.fit.state, result.space.head, positions, record,
+        model.reason, model.threshold, model.loss,
+    )  # fmt: skip

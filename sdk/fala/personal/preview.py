@@ -1,14 +1,13 @@
-"""What a replacement would be worth and cost: all of it but the commit."""
+"""Preview: what a replacement would be worth and cost, without its commit."""
 
 from __future__ import annotations
 
 import time
 
 from fala.bundle.signature import Trust
-from fala.personal.budget import Budget, Follower
 from fala.personal.compare import compare
-from fala.personal.prepare import Prepared, Release, preparing
-from fala.personal.stages import Stages
+from fala.personal.prepare import Prepared, check, opening, prepare
+from fala.personal.run import Run
 from fala.report import Preview
 from fala.slots.bundles import bundle_path
 from fala.slots.installed import Installed
@@ -17,45 +16,36 @@ from fala.text.lexicon import CachedRows
 _MEGABYTE = 1e6
 
 
-def preview(
-    installed: Installed,
-    path: str,
-    budget: Budget,
-    trust: Trust | None = None,
-) -> Preview:
-    """Prepare a replacement, compare, and throw it away.
+def preview(installed: Installed, path: str, run: Run, trust: Trust | None = None) -> Preview:
+    """Prepare a replacement, compare, and discard it.
 
     Args:
         installed: The device.
         path: The release's file.
-        budget: What the replacement may cost.
+        run: What the replacement may cost.
         trust: See ``Device.replace``.
     """
-    started = time.perf_counter()
-    now, stages = installed.now, Stages()
-    with preparing(
-        installed, path, budget, stages, Follower(None), now,
-        CachedRows(installed.store.texts.ngrams),
-        trust=trust, allow_older=True,  # to look at one does no harm
-    ) as preparation:  # fmt: skip
-        prepared = preparation.fit(now)
-        release = preparation.release
-        _, probes = preparation.check(prepared)
-        spent = time.perf_counter() - started
-        compared = compare(installed, prepared)
-    further = _further(release, prepared, budget)
-    pace = stages.seconds.get("check", 0.0) / max(probes, 1)
-    # Texts that the replacement encodes before it answers are encoded by now.
-    encoded = len(prepared.encoded)
-    passes = further + (0 if release.static else encoded)
+    ngrams, budget = CachedRows(installed.store.texts.ngrams), run.budget
+    # An older release does no harm here.
+    with opening(installed, path, run, trust=trust, allow_older=True) as part:
+        active = part.task.active
+        prepared = prepare(part, active, run, ngrams, budget.passes(bridged=False))
+        _, probes = check(prepared, run)
+        spent = time.perf_counter() - run.started
+        compared = compare(part.task, active, prepared.refit, prepared.judged)
+    further = _further(prepared, run)
+    pace = run.seconds.get("check", 0.0) / max(probes, 1)
+    # Texts that the replacement encodes before its first model are encoded by now.
+    encoded = len(prepared.first.embeddings)
     seconds = spent + further * pace
     if budget.seconds is not None:  # no more texts are encoded after it
         seconds = min(seconds, max(spent, budget.seconds))
-    size = release.bundle.path.stat().st_size
+    bundle = part.release.bundle
+    size = bundle.path.stat().st_size
     return Preview(
-        old=now.bundle.manifest.name,
-        new=release.bundle.manifest.name,
-        decision=prepared.fitted.decision,
+        old=active.bundle.manifest.name,
+        new=bundle.manifest.name,
+        decision=prepared.judged.decision,
         labelled=compared.labelled,
         old_loss=compared.old,
         vendor_loss=compared.vendor,
@@ -65,25 +55,27 @@ def preview(
         releases=compared.releases,
         seconds=seconds,
         megabytes=size / _MEGABYTE,
-        disk_megabytes=_growth(installed, release, size, encoded + further) / _MEGABYTE,
-        forward_passes=passes,
+        disk_megabytes=_growth(installed, prepared, size, encoded + further) / _MEGABYTE,
+        forward_passes=further + (0 if part.release.static else encoded),
     )
 
 
-def _further(release: Release, prepared: Prepared, budget: Budget) -> int:
-    """Texts that a refinement would encode after the first answer, at most."""
-    if release.static or not release.instant or not prepared.memory.store.texts.kept:
+def _further(prepared: Prepared, run: Run) -> int:
+    """Texts that a refinement would encode after the first model, at most."""
+    release = prepared.part.release
+    if release.static or not release.instant or not prepared.part.task.store.texts.kept:
         return 0
-    return min(budget.passes(bool(release.bridges)), len(prepared.recalled.unseen()))
+    pending = prepared.refit.rows.pending_texts()
+    return min(run.budget.passes(bool(release.bridges)), len(pending))
 
 
-def _growth(installed: Installed, release: Release, size: int, texts: int) -> int:
+def _growth(installed: Installed, prepared: Prepared, size: int, texts: int) -> int:
     """Bytes by which the device's folder would grow."""
-    known = installed.store.slots.bundles()
-    digest = release.bundle.digest
-    # The slot that does not answer is overwritten, and what only it uses is deleted.
-    idle = known - {installed.now.record.bundle, digest}
-    files = [bundle_path(installed.path, name) for name in idle]
-    gone = sum(file.stat().st_size for file in files if file.is_file())
-    embeddings = 2 * release.bundle.manifest.dimension * texts  # float16
-    return embeddings - gone + (0 if digest in known else size)
+    bundle = prepared.part.release.bundle
+    kept = installed.store.slots.bundles()
+    # The slot that is not active is overwritten, and what only it uses is deleted.
+    idle = kept - {prepared.active.record.bundle, bundle.digest}
+    files = [bundle_path(installed.path, digest) for digest in idle]
+    deleted = sum(file.stat().st_size for file in files if file.is_file())
+    embeddings = 2 * bundle.manifest.dimension * texts  # float16
+    return embeddings - deleted + (0 if bundle.digest in kept else size)

@@ -1,11 +1,9 @@
-"""A writer's prompt for this user: a replacement of what texts are read with, not of the backbone.
+"""A prompt of the user's own texts: compiled by one forward pass, and taken where it is better.
 
-A release's K prompts are of writers that the vendor knows. By the labels of a few of the user's
-texts each has a likelihood under the release's own head; the mixture has their posterior under a
-flat prior as its weights. A release that was trained with hard prompts brings none: the user's own
-texts, the newest first, are compiled to one, by one forward pass. A changed prompt changes every
-embedding, so that the personal model is fitted anew, and compared with what answers on labels that
-had no part in the prompt. Only forward passes, no gradient.
+A release that was trained with hard prompts (PerPLM, 2023) reads a text behind other texts of its
+writer. The user's own, the newest first, are compiled to keys and values. A prompt changes every
+embedding, so the personal model is fitted anew, and compared with the active one on labels of other
+texts. It is the only place that makes a prompt: all others take it as a part of the backbone.
 """
 
 from __future__ import annotations
@@ -18,67 +16,60 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.backbones import Backbone, OnnxEncoder
+from fala.backbones import OnnxEncoder
 from fala.backbones.backbone import plain_of
 from fala.backbones.onnx_encoder import Context
-from fala.backbones.state import provenance
-from fala.bundle.prompts import (
-    UserPrompt,
-    compiled,
-    compiled_bytes,
-    hard_prompt_length,
-    mixed,
-    prompt_state,
-)
+from fala.bundle.prompts import UserPrompt, compiled, compiled_bytes, hard_prompt_length
 from fala.errors import BundleError, DataError, DeviceChangedError, shown
-from fala.examples import CLASSIFICATION, unique_texts
+from fala.examples import CLASSIFICATION, segments, unique_texts
 from fala.model.heads import Vectors
-from fala.model.losses import cross_entropy, softmax
-from fala.personal.budget import Budget, Follower
-from fala.personal.compare import Compared, compare_fits
+from fala.personal.compare import Compared, compare
 from fala.personal.encode import forward
-from fala.personal.fitting import Fitted, fit_recalled
-from fala.personal.memory import Memory, Recalled, Target, recall, taught_by
-from fala.personal.mixing import NotMixedError, Plan, newest_texts, plan_of, plan_of_texts
-from fala.personal.refine import same_release
-from fala.personal.stages import Stages
+from fala.personal.gather import Rows, Snapshot, Space, old_logits
+from fala.personal.refit import Judged, Refit, refit, until_committed
+from fala.personal.run import Run
 from fala.report import PromptReport
 from fala.selection.next_texts import most_undecided
 from fala.slots.installed import Installed, Move
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Change, Task
+from fala.solver.judge import MIN_LABELLED, MIN_OF_A_LABEL, can_judge
 from fala.store.texts import NOT_KEPT
 from fala.text.lexicon import CachedRows
 
 _log = logging.getLogger("fala.prompts")
 
-#: Whether the release's prompts are mixed for the user: where that is proven to help, or never.
+#: Whether a prompt is tried: where the release was trained with such, or never.
 Prompts: TypeAlias = Literal["off", "auto"]
-#: Labels that are to be said since the last attempt before another one, as a share of those then:
-#: who asks every night takes, sooner or later, what is better by chance.
+#: New labels before the next attempt, as a share of those at the last one: whoever tries every
+#: night takes, sooner or later, what is better by chance.
 GROWTH = 0.25
 
-_TAKEN = "another model answers now"
+_OTHER_MODEL = "another release or prompt was installed meanwhile"
 
 
 @dataclass(frozen=True, eq=False)
 class Prompted:
-    """What became of a release's prompts.
+    """What an attempt with a prompt did.
 
     Attributes:
         report: In words and figures.
-        fitted: What answers with the prompt; None where none was taken.
+        judged: The model with the prompt; None where it was not taken.
     """
 
     report: PromptReport
-    fitted: Fitted | None = None
+    judged: Judged | None = None
+
+
+class _NotTakenError(Exception):
+    """No prompt is taken; says why."""
 
 
 def prompts_of(value: Prompts, adapter: str | None = None) -> bool:
-    """Whether prompts are to be mixed, by an app's word.
+    """Whether a prompt is to be tried.
 
     Raises:
-        DataError: It is none of the words, or an adapter's task is asked for.
+        DataError: The value is none of the words, or an adapter's task is asked for.
     """
     if value not in ("off", "auto"):
         raise DataError(f'prompts is "off" or "auto", not {shown(value)}')
@@ -90,247 +81,302 @@ def prompts_of(value: Prompts, adapter: str | None = None) -> bool:
     return value == "auto"
 
 
-def mix_prompts(
-    installed: Installed, budget: Budget, left: int, stages: Stages, follower: Follower
-) -> Prompted:
-    """Make a prompt for the user as the release allows, and take it where it is better.
+def try_prompt(installed: Installed, run: Run, left: int) -> Prompted:
+    """Compile the user's texts to a prompt, and take it where it is better.
 
     Args:
         installed: The device.
-        budget: Its seconds, since the stages began.
-        left: Forward passes that are left of it.
-        stages: Times what is done.
-        follower: Told of the texts that are encoded.
+        run: Has the deadline, and times what is done.
+        left: Forward passes, at most.
     """
-    mixing = _Prompting(installed, budget, left, stages, follower)
+    attempt = _Attempt(installed, run, max(0, left))
     try:
-        prompted = mixing.run()
-    except NotMixedError as found:
-        prompted = Prompted(PromptReport(False, str(found), forward_passes=mixing.passes))
-    except DeviceChangedError:
-        prompted = Prompted(PromptReport(False, _TAKEN, forward_passes=mixing.passes))
+        prompted = attempt.run()
+    except (_NotTakenError, DeviceChangedError) as error:
+        reason = _OTHER_MODEL if isinstance(error, DeviceChangedError) else str(error)
+        prompted = Prompted(PromptReport(False, reason, forward_passes=attempt.passes))
     except (BundleError, DataError, np.linalg.LinAlgError, ArithmeticError) as error:
-        why = f"the release's prompts cannot be used: {error}"
-        _log.warning(why)
-        prompted = Prompted(PromptReport(False, why, forward_passes=mixing.passes))
+        reason = f"the release's prompts cannot be used: {error}"
+        _log.warning(reason)
+        prompted = Prompted(PromptReport(False, reason, forward_passes=attempt.passes))
     _log.info("prompts: %s", prompted.report.reason)
     return prompted
 
 
-class _Prompting:
-    def __init__(
-        self, installed: Installed, budget: Budget, left: int, stages: Stages, follower: Follower
-    ) -> None:
-        self._installed, self._left = installed, max(0, left)
-        self._stages, self._follower = stages, follower
-        self._deadline = None if budget.seconds is None else stages.started + budget.seconds
-        self._last = CachedRows(installed.store.texts.ngrams)
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """Examples that were encoded without a prompt, by their use.
+
+    Attributes:
+        rows: All examples.
+        chosen: Rows of the texts in the prompt. They judge nothing: each would be read behind
+            itself.
+        judging: Rows of other labelled texts, which judge it, the most important first.
+    """
+
+    rows: Rows
+    chosen: Sequence[int]
+    judging: Sequence[int]
+
+    @property
+    def labelled(self) -> int:
+        """How many labelled examples were encoded."""
+        real = np.array([not missing for missing in self.rows.missing], dtype=bool)
+        return int((self.rows.training.labelled & real).sum())
+
+    def ids(self, positions: Sequence[int]) -> set[int]:
+        """The ids of some rows."""
+        return {self.rows.ids[position] for position in positions}
+
+    def texts(self) -> list[str]:
+        """The texts to read with the prompt, the most important first."""
+        return self._texts([*self._fewest(), *self.chosen, *self.judging])
+
+    def least(self) -> int:
+        """How many of those are the fewest to judge by."""
+        return len(self._texts([*self._fewest(), *self.chosen]))
+
+    def _texts(self, positions: Sequence[int]) -> list[str]:
+        return unique_texts(self.rows.examples[position] for position in positions)
+
+    def _fewest(self) -> list[int]:
+        """The first of those that judge that are enough for it."""
+        classes = _classes(self.rows.training.labels)
+        names, counts = np.unique(classes[list(self.judging)], return_counts=True)
+        usual = names[np.argsort(-counts, kind="stable")[:2]]
+        first = [
+            position
+            for name in usual
+            for position in [p for p in self.judging if classes[p] == name][:MIN_OF_A_LABEL]
+        ]
+        return list(dict.fromkeys([*first, *self.judging]))[:MIN_LABELLED]
+
+
+class _Attempt:
+    """An attempt with a prompt; see ``try_prompt``."""
+
+    def __init__(self, installed: Installed, run: Run, left: int) -> None:
+        self._installed, self._run, self._left = installed, run, left
+        self._ngrams = CachedRows(installed.store.texts.ngrams)
         self.passes = 0
 
     def run(self) -> Prompted:
-        installed = self._installed
-        now = installed.now
-        with installed.expecting(now):
-            if now.record.prompt:
-                own = isinstance(now.record.prompt, bytes)
-                raise NotMixedError(f"a {'compiled' if own else 'mixed'} prompt is in use already")
-            prompts, length = now.bundle.prompts(), hard_prompt_length(now.bundle.manifest)
-            if prompts is None and not length:
-                raise NotMixedError(f"{now.bundle.manifest.name} brings no prompts")
-            if not installed.store.texts.kept:
-                raise NotMixedError(NOT_KEPT)
-            with self._stages.stage("read"):
-                memory = Memory(installed.store, self._last)
-                target = Target.of_slot(installed.store, now, installed.earlier())
-                recalled = recall(memory, target)
-            if prompts is not None:
-                plan = self._within(target, plan_of(recalled, len(prompts)))
-                with self._stages.stage("forward"):
-                    prompt = mixed(prompts, self._weights(now, prompts, plan))
-            else:
-                encoder, context, plan = self._texts(now, recalled, length)
-                plan = self._within(target, plan)
-                with self._stages.stage("forward"):
-                    self.passes += 1
-                    prompt = compiled(compiled_bytes(encoder.compile_context(context)))
-            with self._stages.stage("forward"):
-                texts = plan.texts[: self._left - self.passes]
-                encoded = self._forward(texts, now.reading(prompt.state), plan.least)
-        return self._take(now, prompt, plan, encoded)
+        task = self._installed.own
+        active = task.active
+        with task.expecting(active):
+            length = self._check_usable(task, active)
+            with self._run.stage("read"):
+                snapshot = Snapshot(task.store, self._ngrams)
+                space = Space.of_slot(task.store, active, task.previous)
+            result = refit(snapshot, space, task.positive(space.head), run=self._run)
+            encoder, context, plan = self._plan(active, result.rows, length)
+            self._check_tried(active, plan.labelled)
+            plan = self._affordable(plan, result)
+            with self._run.stage("forward"):
+                self.passes += 1
+                prompt = compiled(compiled_bytes(encoder.compile_context(context)))
+                encoded = self._encode(plan, active.with_prompt(prompt))
+        return self._take(active, prompt, plan, encoded)
 
-    def _texts(
-        self, now: OpenSlot, recalled: Recalled, length: int
-    ) -> tuple[OnnxEncoder, Context, Plan]:
-        """Of what texts a hard prompt is; and who reads them."""
-        encoder = plain_of(now.answering.backbone.loaded)
-        if now.model.head.task != CLASSIFICATION or not isinstance(encoder, OnnxEncoder):
-            raise NotMixedError("prompts of texts are for a transformer's texts of one user")
-        newest = newest_texts(recalled)[:length]  # of each a token at least
-        context = encoder.context([str(recalled.examples[place]) for place in newest], length)
+    def _check_usable(self, task: Task, active: OpenSlot) -> int:
+        """Whether a prompt can be made; returns how many tokens it may have."""
+        if active.record.prompt:
+            raise _NotTakenError("a prompt is in use already")
+        length = hard_prompt_length(active.bundle.manifest)
+        if not length:
+            raise _NotTakenError(
+                f"{active.bundle.manifest.name} was not trained with prompts of texts"
+            )
+        if not task.store.texts.kept:
+            raise _NotTakenError(NOT_KEPT)
+        return length
+
+    def _plan(
+        self, active: OpenSlot, rows: Rows, length: int
+    ) -> tuple[OnnxEncoder, Context, _Plan]:
+        """Which texts are compiled, and which judge."""
+        encoder = plain_of(active.active_model.backbone.loaded)
+        if active.model.head.task != CLASSIFICATION or not isinstance(encoder, OnnxEncoder):
+            raise _NotTakenError("prompts of texts are for a transformer's texts of one user")
+        newest = _newest_texts(rows)[:length]  # of each a token at least
+        context = encoder.context([str(rows.examples[p]) for p in newest], length)
         if not context.ids:
-            raise NotMixedError("there is no text for a prompt, or it has no room for one")
-        return encoder, context, plan_of_texts(recalled, [newest[at] for at in context.texts])
+            raise _NotTakenError("there is no text for a prompt, or it has no room for one")
+        chosen = [newest[position] for position in context.texts]
+        labelled = np.flatnonzero(rows.training.labelled).tolist()
+        judging = [p for p in labelled if not rows.missing[p] and p not in set(chosen)]
+        judging.sort(key=lambda p: -rows.ids[p])
+        if not can_judge(rows.training.labels[judging]):
+            raise _NotTakenError(
+                f"{len(judging)} labelled examples were encoded that are not in the prompt; "
+                f"{MIN_LABELLED} of them, {MIN_OF_A_LABEL} of each of two labels, judge it"
+            )
+        return encoder, context, _Plan(rows, chosen, judging)
 
-    def _within(self, target: Target, plan: Plan) -> Plan:
-        """The plan for what is left of the budget; the most undecided are read first."""
+    def _affordable(self, plan: _Plan, result: Refit) -> _Plan:
+        """The plan; where the budget is not enough for all texts, the most undecided are first."""
+        if 1 + plan.least() > self._left:
+            raise _NotTakenError(
+                f"{self._left} forward passes are left of the budget; 1 compiles the prompt, and "
+                f"{plan.least()} are the fewest to judge it by"
+            )
+        if 1 + len(plan.texts()) <= self._left or result.judged is None:
+            return plan
+        judging = set(plan.judging)
+        undecided = most_undecided(result.judged.left_out).tolist()
+        return replace(plan, judging=[p for p in undecided if p in judging])
 
-        def undecided() -> list[int]:
-            with self._stages.stage("solve"):
-                fitted = fit_recalled(target, plan.recalled, self._positive)
-            return [int(place) for place in most_undecided(fitted.left_out)]
-
-        self._check_tried(plan.labelled)
-        return plan.within(self._left, undecided)
-
-    @property
-    def _positive(self) -> int:
-        return self._installed.positive(self._installed.now.model.head)
-
-    def _check_tried(self, labelled: int) -> None:
-        """Whether the labels are about as many as when the same prompts were tried."""
+    def _check_tried(self, active: OpenSlot, labelled: int) -> None:
+        """Whether there are enough new labels since a prompt was tried."""
         tried = self._installed.store.slots.tried_prompts()
-        if tried is None:
+        if tried is None or tried[0] != active.bundle.digest:
             return
-        digest, then = tried
-        if digest == self._installed.now.bundle.digest and labelled < (1 + GROWTH) * then:
-            raise NotMixedError(
-                f"the prompts were tried on {then} labelled examples, and there are {labelled}; "
-                f"they are tried again at {int(np.ceil((1 + GROWTH) * then))}"
+        if labelled < (1 + GROWTH) * tried[1]:
+            raise _NotTakenError(
+                f"a prompt was tried on {tried[1]} labelled examples, and there are {labelled}; "
+                f"it is tried again at {int(np.ceil((1 + GROWTH) * tried[1]))}"
             )
 
-    def _note_tried(self, now: OpenSlot, labelled: int) -> None:
-        with self._installed.store.transaction():
-            self._installed.store.slots.set_tried_prompts(now.bundle.digest, labelled)
-
-    def _weights(self, now: OpenSlot, prompts: NDArray[np.float16], plan: Plan) -> list[float]:
-        """The posterior of the prompts under a flat prior: by the likelihood of the labels."""
-        head, texts = now.model.head, unique_texts(plan.examples)
-        words = head.words(plan.examples, self._last)
-        likelihoods = []
-        for prompt in prompts:
-            backbone = now.reading(prompt_state(prompt))
-            inputs = head.inputs(plan.examples, self._forward(texts, backbone, len(texts)))
-            z = np.asarray(head.vendor_model().logits(inputs, words), np.float64)
-            likelihoods.append(-cross_entropy(plan.shares, z).sum())
-        return [float(weight) for weight in softmax(np.array(likelihoods)[None])[0]]
-
-    def _forward(self, texts: Sequence[str], backbone: Backbone, least: int) -> dict[str, Vectors]:
-        encoded = forward(texts, backbone.encode, self._deadline, self._follower)
+    def _encode(self, plan: _Plan, slot: OpenSlot) -> dict[str, Vectors]:
+        texts = plan.texts()[: self._left - self.passes]
+        encoded = forward(texts, slot.active_model.backbone.encode, self._run)
         self.passes += len(encoded)
-        if self._follower.cancelled:
-            raise NotMixedError("cancelled")
-        if len(encoded) < least:
-            raise NotMixedError("the time is over")
+        if self._run.cancelled:
+            raise _NotTakenError("cancelled")
+        if len(encoded) < plan.least():
+            raise _NotTakenError("the time is over")
         return encoded
 
     def _take(
-        self, began: OpenSlot, prompt: UserPrompt, plan: Plan, encoded: dict[str, Vectors]
+        self, began: OpenSlot, prompt: UserPrompt, plan: _Plan, encoded: dict[str, Vectors]
     ) -> Prompted:
-        """Fit and judge; let the prompt's model answer where it is better.
+        """Fit and judge, with the labels of now; commit the model where it is better.
 
-        What was learned meanwhile counts. Where the prompt is not proven its embeddings go:
-        nothing else is of it.
+        Where the prompt is not proven better its embeddings are dropped: nothing of it is kept.
         """
-        installed = self._installed
-        digest = provenance(began.bundle.backbone_digest, prompt.state)
+        installed, task = self._installed, self._installed.own
+
+        def attempt(slots: Sequence[OpenSlot]) -> Prompted:
+            (active,) = slots
+            if active.record.prompt:
+                raise _NotTakenError(_OTHER_MODEL)
+            slot = active.with_prompt(prompt)
+            with self._run.stage("read"):
+                snapshot = Snapshot(task.store, self._ngrams)
+                if not {row.id for row in snapshot.examples()} >= plan.ids(plan.chosen):
+                    raise _NotTakenError("an example of the prompt was forgotten meanwhile")
+                snapshot.add(slot.record.backbone, encoded)
+                space = Space.of_slot(task.store, active, task.previous)
+                space = replace(space, backbone=slot.record.backbone, bridges=[])
+            # Old logits as the active model has them: all is as it is, but for the prompt.
+            result = refit(snapshot, space, task.positive(space.head), run=self._run)
+            if result.judged is None:
+                raise _NotTakenError("there is no label left to judge the prompt by")
+            with self._run.stage("compare"):
+                rows, judging = result.rows, plan.ids(plan.judging)
+                pairs = zip(rows.ids, rows.missing, strict=True)
+                judges = {row for row, missing in pairs if row in judging and not missing}
+                compared = compare(task, active, result, result.judged, judges)
+            better = compared.to_old is not None and compared.to_old.better
+            report = self._report(plan, compared, taken=better)
+            if not better:
+                _note_tried(task, active, plan.labelled)
+                return Prompted(report)
+            with self._run.stage("commit"):
+                model = self._commit(active, slot, prompt, result, encoded, plan)
+            _note_tried(task, active, plan.labelled)
+            return Prompted(report, model)
+
         with installed.work:
-            while True:
-                with self._stages.stage("read"):
-                    now = installed.now
-                    if not same_release(now, began) or now.record.prompt:
-                        raise NotMixedError(_TAKEN)
-                    memory = Memory(installed.store, self._last)
-                    if not {row.id for row in memory.examples()}.issuperset(plan.mixers):
-                        raise NotMixedError("an example that the prompt is made of was forgotten")
-                    memory.add(digest, encoded)
-                    target = Target.of_slot(installed.store, now, installed.earlier())
-                    target = replace(target, backbone=digest, bridges=[])
-                    recalled = recall(memory, target)
-                # With what older logits the model that answers has: each as it is, but for the
-                # prompt.
-                with self._stages.stage("solve"):
-                    fitted = fit_recalled(target, recalled, self._positive)
-                with self._stages.stage("compare"):
-                    read = zip(recalled.ids, recalled.missing, strict=True)
-                    judges = {row for row, missing in read if row in plan.judges and not missing}
-                    compared = compare_fits(installed, now, memory, recalled, fitted, judges)
-                better = compared.to_old is not None and compared.to_old.better
-                report = self._report(prompt, plan, compared, taken=better)
-                if not better:
-                    self._note_tried(now, plan.labelled)
-                    return Prompted(report)
-                with self._stages.stage("commit"):
-                    try:
-                        fitted = self._commit(
-                            now, prompt, memory, target, fitted, encoded, plan.mixers
-                        )
-                    except DeviceChangedError:
-                        continue
-                self._note_tried(now, plan.labelled)
-                return Prompted(report, fitted)
+            return until_committed([task], attempt, [began])
 
     def _commit(
         self,
-        now: OpenSlot,
+        active: OpenSlot,
+        slot: OpenSlot,
         prompt: UserPrompt,
-        memory: Memory,
-        target: Target,
-        fitted: Fitted,
+        result: Refit,
         encoded: dict[str, Vectors],
-        by: Sequence[int],
-    ) -> Fitted:
-        """Let the prompt's model answer; gives what was fitted at last.
+        plan: _Plan,
+    ) -> Judged | None:
+        """Install the model with the prompt; returns what was fitted last.
 
         Raises:
-            DeviceChangedError: Something else answers by now.
+            DeviceChangedError: Another model is active by now.
         """
-        installed, slot = self._installed, now.with_prompt(prompt)
-        # Before it answers: that nobody finds it who does not know of what examples it is made.
-        with installed.store.transaction():
-            installed.store.slots.note_prompt(slot.record.backbone, by)
+        installed, task, model = self._installed, self._installed.own, result.judged
+        if model is None:
+            return None
+        # Before it is active: whoever forgets an example finds what the prompt was made of.
+        with task.store.transaction():
+            task.store.slots.note_prompt(slot.record.backbone, plan.ids(plan.chosen))
+        snapshot, space = result.snapshot, result.space
         if installed.trials.running() is not None:
-            # The release has still to prove itself: the way back is to the one before it.
-            installed.keep(slot, fitted.change(memory.data, encoded))
-            return fitted
-        # What the earlier model says stands in where there is no label, as in a replacement.
-        taught = None if now.model.is_vendor else taught_by(memory, now)
-        target = replace(target, differences={} if taught is None else taught.differences())
-        fitted = fit_recalled(target, recall(memory, target), self._positive)
-        logits = None if taught is None else (taught.logits, taught.vendor)
-        change = fitted.change(memory.data, encoded)
-        moves = [Move(installed, now, now.bundle, change, logits, prompt)]
-        moves += [_same(task) for task in installed.further()]
-        installed.commit(moves, slot.answering.backbone)
-        return fitted
+            # On trial the prompt is a part of what is tried: the way back stays what it was.
+            task.commit(slot, model.change(snapshot.data, encoded))
+            return model
+        # The active model's logits stand in where there is no label, as in a replacement.
+        old = None if active.model.is_vendor else old_logits(snapshot, active)
+        space = replace(space, differences={} if old is None else old.differences())
+        positive = task.positive(space.head)
+        model = refit(snapshot, space, positive).judged or model
+        moves = [
+            Move(
+                task, active, active.bundle, model.change(snapshot.data, encoded),
+                None if old is None else (old.logits, old.vendor), prompt,
+            )
+        ]  # fmt: skip
+        moves += [_unchanged(further) for further in installed.further()]
+        installed.install(moves, slot.active_model.backbone)
+        return model
 
-    def _report(
-        self, prompt: UserPrompt, plan: Plan, compared: Compared, *, taken: bool
-    ) -> PromptReport:
-        kind = "mixed" if prompt.weights else "compiled"
-        against = compared.to_old
-        if against is None:
-            reason = f"{compared.labelled} labels are too few to judge the {kind} prompt by"
+    def _report(self, plan: _Plan, compared: Compared, *, taken: bool) -> PromptReport:
+        difference = compared.to_old
+        if difference is None:
+            reason = f"{compared.labelled} labels are too few to judge the prompt by"
         else:
-            told = "better" if against.better else "not better by more than a standard error"
+            verdict = "better" if taken else "not better by more than a standard error"
             reason = (
-                f"with the {kind} prompt the personal model is {told}: cross-entropy of "
+                f"with the prompt the personal model is {verdict}: cross-entropy of "
                 f"{compared.labelled} labels, each left out, {compared.carried:.3f} against "
-                f"{compared.old:.3f}, a difference of {against.mean:.3f} with a standard error of "
-                f"{against.error:.3f}"
+                f"{compared.old:.3f}, a difference of {difference.mean:.3f} with a standard error "
+                f"of {difference.error:.3f}"
             )
         return PromptReport(
-            taken, reason, prompt.weights, self.passes, compared.labelled, compared.old,
-            compared.carried, against, 0 if prompt.weights else len(plan.mixing),
+            taken, reason, self.passes, compared.labelled, compared.old, compared.carried,
+            difference, len(plan.chosen),
         )  # fmt: skip
 
 
-def _same(task: Task) -> Move:
+def _note_tried(task: Task, active: OpenSlot, labelled: int) -> None:
+    with task.store.transaction():
+        task.store.slots.set_tried_prompts(active.bundle.digest, labelled)
+
+
+def _unchanged(task: Task) -> Move:
     """A further task's part: the same model in its other slot, so that all go back together."""
-    now = task.now
+    active = task.active
     logits = None
-    if not now.model.is_vendor:
-        taught = taught_by(Memory(task.store), now)
-        logits = taught.logits, taught.vendor
-    fit = task.store.slots.fit(now.record.name)
-    change = Change(now.model, now.record.threshold, now.record.loss, {}, fit)
-    return Move(task, now, now.bundle, change, logits)
+    if not active.model.is_vendor:
+        old = old_logits(Snapshot(task.store), active)
+        logits = old.logits, old.vendor
+    fit = task.store.slots.fit(active.record.name)
+    change = Change(active.model, active.record.threshold, active.record.loss, {}, fit)
+    return Move(task, active, active.bundle, change, logits)
+
+
+def _newest_texts(rows: Rows) -> list[int]:
+    """Rows of the single texts that were encoded without a prompt, the newest first."""
+    single = (
+        position
+        for position, example in enumerate(rows.examples)
+        if isinstance(example, str) and len(segments(example)) == 1 and not rows.missing[position]
+    )
+    return sorted(single, key=lambda position: -rows.ids[position])
+
+
+def _classes(labels: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The class of every example by its shares (n, C); without a label it means nothing."""
+    if labels.shape[1] == 1:
+        return (labels[:, 0] > 0.5).astype(np.int64)
+    return np.asarray(labels.argmax(axis=1), np.int64)

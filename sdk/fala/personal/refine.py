@@ -1,30 +1,32 @@
-"""Going on with a replacement: choose, encode, fit, keep, a batch at a time."""
+"""Refine: choose texts, encode them, refit, commit, a batch at a time."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fala.errors import DeviceChangedError
-from fala.examples import unique_texts
 from fala.model.heads import Vectors
 from fala.model.losses import Floats
-from fala.personal.budget import Budget, Follower
-from fala.personal.choose import OldSpace, choose
-from fala.personal.encode import forward
-from fala.personal.fitting import Fitted, fit_recalled
-from fala.personal.memory import Memory, Recalled, Target, recall, taught_by
-from fala.personal.stages import Stages
+from fala.personal.choose import choose
+from fala.personal.encode import encode_free, forward
+from fala.personal.gather import OldLogits, Rows, Snapshot, Space, gather, old_logits
+from fala.personal.refit import Judged, Refit, judged, refit, until_committed
+from fala.personal.run import Run
 from fala.selection.next_texts import BATCH, LARGEST_BATCH, LEAST_MOVE, move
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Task
+from fala.solver.fit import Fit
 from fala.store.texts import NOT_KEPT
 from fala.text.lexicon import CachedRows
 
 _log = logging.getLogger("fala.refine")
+
+_OTHER_MODEL = "another model is active now"
+_NOTHING_LEFT = "all texts are encoded"
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,256 +34,194 @@ class Refined:
     """What a refinement did.
 
     Attributes:
-        recalled: The examples, as the new backbone knows them at the end.
-        fitted: The last fit; None where nothing was fitted.
+        rows: The examples' rows at the end.
+        judged: The last model; None where nothing was fitted.
         forward_passes: Texts through the backbone.
-        solves: Least squares problems that were solved, and ``columns`` of each at most.
-        columns: See ``solves``.
-        flops: Floating-point operations of the fits.
+        fits: All fits.
         clusters: Clusters that texts were chosen from.
         queries: Strong queries asked.
         stopped: Why no more texts were encoded.
     """
 
-    recalled: Recalled
-    fitted: Fitted | None
+    rows: Rows
+    judged: Judged | None
     forward_passes: int
-    solves: int
-    columns: int
-    flops: float
+    fits: Sequence[Fit]
     clusters: int
     queries: int
     stopped: str
 
 
-class Refinement:
-    """One refinement under way.
+def refine(
+    task: Task,
+    run: Run,
+    passes: int,
+    *,
+    ngrams: CachedRows | None = None,
+    start: Refit | None = None,
+) -> Refined:
+    """Encode batches of texts, each followed by a fit that is committed with them.
 
     Args:
-        installed: The device.
-        stages: Times what is done.
-        follower: Told of every batch.
-        positive: See ``fit_recalled``.
-        last: The words of texts, most of which are the device's.
+        task: The task.
+        run: Has the deadline, and is reported progress to.
+        passes: Forward passes, at most.
+        ngrams: See ``Snapshot``.
+        start: What is gathered and fitted already, to choose the first texts by.
     """
+    return _Refinement(task, run, passes, ngrams).run(start)
 
-    def __init__(
-        self,
-        installed: Task,
-        stages: Stages,
-        follower: Follower,
-        positive: int,
-        last: CachedRows | None = None,
-    ) -> None:
-        self._last = CachedRows(installed.store.texts.ngrams) if last is None else last
-        self._installed, self._stages = installed, stages
-        self._follower, self._positive = follower, positive
-        self._passes = self._solves = self._columns = self._clusters = self._queries = 0
-        self._flops = 0.0
 
-    def run(
-        self,
-        budget: Budget,
-        *,
-        bridged: bool = True,
-        known: tuple[Recalled, Fitted] | None = None,
-    ) -> Refined:
-        """Encode batches of texts, each followed by a fit that is kept with them.
+class _Refinement:
+    """A refinement under way; see ``refine``."""
 
-        Args:
-            budget: Further forward passes, and seconds since the stages began.
-            bridged: Whether embeddings that are not real are estimates over a bridge.
-            known: What is recalled and fitted already, to choose the first texts by.
-        """
+    def __init__(self, task: Task, run: Run, passes: int, ngrams: CachedRows | None) -> None:
+        self._task, self._run, self._allowed = task, run, passes
+        self._ngrams = CachedRows(task.store.texts.ngrams) if ngrams is None else ngrams
+        self._passes = self._clusters = self._queries = 0
+        self._fits: list[Fit] = []
+
+    def run(self, start: Refit | None) -> Refined:
         while True:
-            now = self._installed.now
+            active = self._task.active
             try:
-                with self._installed.expecting(now):
-                    return self._run(now, budget, bridged, known)
-            except DeviceChangedError:  # its release was swept away: others were installed
-                if known is not None:
-                    return self._done(known[0], None, _TAKEN)
+                with self._task.expecting(active):
+                    return self._batches(active, start)
+            except DeviceChangedError:  # its release was swept away: another was installed
+                if start is not None:
+                    return self._done(start, _OTHER_MODEL)
 
-    def _run(
-        self,
-        now: OpenSlot,
-        budget: Budget,
-        bridged: bool,
-        known: tuple[Recalled, Fitted] | None,
-    ) -> Refined:
-        deadline = None if budget.seconds is None else self._stages.started + budget.seconds
-        left = max(0, budget.passes(bridged) - self._passes)
-        with self._stages.stage("read"):
-            memory, earlier = Memory(self._installed.store, self._last), self._installed.earlier()
-            fitted: Fitted | None = None
-            if known is None:
-                encode_free(self._installed, now, memory, self._follower)
-                target = Target.of_slot(self._installed.store, now, earlier)
-                recalled = recall(memory, target)
-            else:
-                recalled, fitted = known
+    def _batches(self, active: OpenSlot, start: Refit | None) -> Refined:
+        task, previous = self._task, self._task.previous
+        left = max(0, self._allowed - self._passes)
         stopped = "the budget is spent"
-        if recalled.unseen() and not self._installed.store.texts.kept:
+        last = self._gathered(active, previous) if start is None else start
+        if last.rows.pending_texts() and not task.store.texts.kept:
             left, stopped = 0, NOT_KEPT
-        telling = bool(recalled.training.used.any())
-        if not telling and (stopped == NOT_KEPT or not recalled.waiting):
-            why = NOT_KEPT if recalled.waiting else "there is no label to fit to"
-            return self._done(recalled, None, why)
-        if now.static and telling:
-            with self._installed.work:
-                kept = self._keep(now, earlier, {})
-            if kept is None:
-                return self._done(recalled, None, _TAKEN)
-            nothing = stopped if stopped == NOT_KEPT else "there is nothing left to encode"
-            return self._done(kept[2], kept[3], nothing)
-        if telling and left and known is None:
-            fitted = self._fit(target, recalled)
+        if not last.rows.has_evidence and (stopped == NOT_KEPT or not last.rows.pending):
+            why = NOT_KEPT if last.rows.pending else "there is no label to fit to"
+            return self._done(last, why)
+        if active.static and last.rows.has_evidence:
+            committed = self._commit(active, previous, {})
+            if committed is None:
+                return self._done(last, _OTHER_MODEL)
+            return self._done(committed[1], stopped if stopped == NOT_KEPT else _NOTHING_LEFT)
+        if left and start is None and last.rows.has_evidence:
+            last = self._fit(last)
         while left:
-            texts = self._choose(recalled, fitted, left, memory, earlier)
+            texts = self._choose(last, left, previous)
             if not texts:
-                stopped = "there is nothing left to encode"
+                stopped = _NOTHING_LEFT
                 break
-            with self._stages.stage("forward"):
-                encoded = forward(texts, now.answering.backbone.encode, deadline, self._follower)
+            with self._run.stage("forward"):
+                encoded = forward(texts, active.active_model.backbone.encode, self._run)
             self._passes += len(encoded)
             left -= len(encoded)
+            before = last
             if encoded:
-                before, last = recalled, fitted
-                with self._installed.work:
-                    kept = self._keep(now, earlier, encoded)
-                if kept is None:
-                    stopped = _TAKEN
+                committed = self._commit(active, previous, encoded)
+                if committed is None:
+                    stopped = _OTHER_MODEL
                     break
-                now, memory, recalled, fitted = kept
-                self._follower.tell("refine", self._passes, self._passes + left)
-            if self._follower.cancelled:
+                active, last = committed
+                self._run.report("refine", self._passes, self._passes + left)
+            if self._run.cancelled:
                 stopped = "cancelled"
                 break
             if len(encoded) < len(texts):
                 stopped = "the time is over"
                 break
-            if left and not recalled.waiting and last and fitted:
-                moved = _moved(before.ids, last.left_out, recalled.ids, fitted.left_out)
-                if moved < LEAST_MOVE:
-                    stopped = "the last texts changed next to nothing"
-                    break
-        return self._done(recalled, fitted, stopped)
+            if left and not last.rows.pending and _moved(before, last) < LEAST_MOVE:
+                stopped = "the last texts changed next to nothing"
+                break
+        return self._done(last, stopped)
 
-    def _done(self, recalled: Recalled, fitted: Fitted | None, stopped: str) -> Refined:
-        name = self._installed.now.bundle.manifest.name
+    def _done(self, last: Refit, stopped: str) -> Refined:
+        name = self._task.active.bundle.manifest.name
         _log.info("%s: %d forward passes, %s", name, self._passes, stopped)
         return Refined(
-            recalled, fitted, self._passes, self._solves, self._columns, self._flops,
-            self._clusters, self._queries, stopped,
-        )  # fmt: skip
+            last.rows, last.judged, self._passes, self._fits, self._clusters, self._queries, stopped
+        )
 
-    def _fit(self, target: Target, recalled: Recalled) -> Fitted:
-        with self._stages.stage("solve"):
-            fitted = fit_recalled(target, recalled, self._positive)
-        if fitted.fit is not None:
-            self._solves += fitted.fit.steps
-            self._flops += fitted.fit.flops
-            self._columns = max(self._columns, fitted.fit.columns)
-        return fitted
+    def _gathered(self, active: OpenSlot, previous: OpenSlot | None) -> Refit:
+        with self._run.stage("read"):
+            snapshot = Snapshot(self._task.store, self._ngrams)
+            encode_free(self._task, active, snapshot)
+            space = Space.of_slot(self._task.store, active, previous)
+            return Refit(snapshot, space, gather(snapshot, space), None)
 
-    def _choose(
-        self,
-        recalled: Recalled,
-        fitted: Fitted | None,
-        left: int,
-        memory: Memory,
-        earlier: OpenSlot | None,
-    ) -> Sequence[str]:
-        def old() -> OldSpace | None:
-            return None if earlier is None else old_space(memory, earlier)
+    def _fit(self, gathered: Refit) -> Refit:
+        """A first fit, by which the first texts are chosen."""
+        space, rows = gathered.space, gathered.rows
+        with self._run.stage("solve"):
+            model = judged(space, rows, self._task.positive(space.head))
+        return self._counted(replace(gathered, judged=model))
 
-        with self._stages.stage("select"):
+    def _counted(self, result: Refit) -> Refit:
+        if result.judged is not None and result.judged.fit is not None:
+            self._fits.append(result.judged.fit)
+        return result
+
+    def _choose(self, last: Refit, left: int, previous: OpenSlot | None) -> Sequence[str]:
+        def old() -> OldLogits | None:
+            return None if previous is None else old_logits(last.snapshot, previous)
+
+        with self._run.stage("select"):
             # As many as before: a long refinement spends its time on texts, not on fits.
             size = min(max(BATCH, self._passes), LARGEST_BATCH)
-            left_out = np.empty((0, 1)) if fitted is None else fitted.left_out
-            choice = choose(recalled, left_out, left, size, old)
+            left_out = np.empty((0, 1)) if last.judged is None else last.judged.left_out
+            choice = choose(last.rows, left_out, left, size, old)
         self._clusters += choice.clusters
         self._queries += choice.queries
         return choice.texts
 
-    def _keep(
+    def _commit(
         self,
         began: OpenSlot,
-        earlier: OpenSlot | None,
+        previous: OpenSlot | None,
         encoded: dict[str, Vectors],
-    ) -> tuple[OpenSlot, Memory, Recalled, Fitted | None] | None:
-        """Fit to what is known by now, and write it with the embeddings that paid for it.
-
-        What was learned since the texts were chosen counts; where another process writes between
-        the fit and its commit, all is read and fitted again.
+    ) -> tuple[OpenSlot, Refit] | None:
+        """Fit to the labels of now, and commit the model with the embeddings that paid for it.
 
         Args:
             began: The slot that is refined.
-            earlier: What answered before it: the other slot, while this one answers.
-            encoded: New embeddings: what a pass cost is never paid twice.
+            previous: The slot before it.
+            encoded: New embeddings: they are kept whatever happens, so that none is paid twice.
 
         Returns:
-            What answers, and what it was fitted to; None where another model answers by now.
+            The active slot, and what it was fitted to; None where another release is active.
         """
-        installed = self._installed
-        while True:
-            with self._stages.stage("read"):
-                now = installed.now
-                if not same_release(now, began):
-                    installed.keep_embeddings(began.record.backbone, encoded)
-                    return None
-                memory = Memory(installed.store, self._last)
-                memory.add(now.record.backbone, encoded)
-                target = Target.of_slot(installed.store, now, earlier)
-                recalled = recall(memory, target)
-            if not recalled.training.used.any():
-                installed.keep_embeddings(now.record.backbone, encoded)
-                return now, memory, recalled, None
-            fitted = self._fit(target, recalled)
-            with self._stages.stage("commit"):
-                try:
-                    return (
-                        installed.keep(now, fitted.change(memory.data, encoded)),
-                        memory,
-                        recalled,
-                        fitted,
-                    )
-                except DeviceChangedError:
-                    continue
+        task = self._task
+
+        def attempt(slots: Sequence[OpenSlot]) -> tuple[OpenSlot, Refit]:
+            (active,) = slots
+            with self._run.stage("read"):
+                snapshot = Snapshot(task.store, self._ngrams)
+                snapshot.add(active.record.backbone, encoded)
+                space = Space.of_slot(task.store, active, previous)
+            positive = task.positive(space.head)
+            result = self._counted(refit(snapshot, space, positive, run=self._run))
+            if result.judged is None:
+                task.keep_embeddings(active.record.backbone, encoded)
+                return active, result
+            with self._run.stage("commit"):
+                return task.commit(active, result.judged.change(snapshot.data, encoded)), result
+
+        with task.work:
+            try:
+                return until_committed([task], attempt, [began])
+            except DeviceChangedError:
+                task.keep_embeddings(began.record.backbone, encoded)
+                return None
 
 
-_TAKEN = "another model answers now"
-
-
-def encode_free(installed: Task, now: OpenSlot, memory: Memory, follower: Follower) -> None:
-    """Encode at once what costs no forward pass: word vectors."""
-    backbone, digest = now.answering.backbone, now.record.backbone
-    if backbone.is_transformer or not installed.store.texts.kept:
-        return
-    known = memory.embeddings(digest)
-    texts = unique_texts(row.known for row in memory.examples())
-    missing = [text for text in texts if text not in known]
-    if missing:
-        encoded = forward(missing, backbone.encode, None, follower)
-        installed.keep_embeddings(digest, encoded)
-        memory.add(digest, encoded)
-
-
-def old_space(memory: Memory, earlier: OpenSlot) -> OldSpace:
-    """Where examples are clustered that only an earlier backbone has seen."""
-    taught = taught_by(memory, earlier)
-    return OldSpace(taught.embeddings, taught.logits, earlier.model.head)
-
-
-def same_release(one: OpenSlot, other: OpenSlot) -> bool:
-    """Whether two snapshots are of the same slot with the same bundle."""
-    return (one.record.name, one.record.bundle) == (other.record.name, other.record.bundle)
-
-
-def _moved(ids: Sequence[int], before: Floats, now_ids: Sequence[int], now: Floats) -> float:
-    """How much the probabilities of the examples that both fits know have moved."""
-    place = {row: position for position, row in enumerate(now_ids)}
-    both = [(position, place[row]) for position, row in enumerate(ids) if row in place]
+def _moved(before: Refit, after: Refit) -> float:
+    """Mean change of the probabilities of the examples that two fits share."""
+    if before.judged is None or after.judged is None:
+        return np.inf
+    positions = {row: position for position, row in enumerate(after.rows.ids)}
+    both = [(p, positions[row]) for p, row in enumerate(before.rows.ids) if row in positions]
     if not both:
         return np.inf
-    return move(before[[one for one, _ in both]], now[[other for _, other in both]])
+    first: Floats = before.judged.left_out[[p for p, _ in both]]
+    return move(first, after.judged.left_out[[p for _, p in both]])

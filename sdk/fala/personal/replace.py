@@ -1,4 +1,4 @@
-"""A replacement: prepare, compare, commit, refine."""
+"""Replace: prepare, compare, check, install, refine."""
 
 from __future__ import annotations
 
@@ -9,226 +9,187 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fala.bundle.signature import Trust
-from fala.errors import DeviceChangedError
 from fala.model.heads import Vectors
-from fala.personal.adapters import Adapters, loader_of, open_new_adapters
-from fala.personal.budget import Budget, Follower
-from fala.personal.choose import Choice
+from fala.personal.adapters import Adapters, adapter_parts
 from fala.personal.compare import Accept, compare, refuse_worse
-from fala.personal.fitting import Fitted
-from fala.personal.memory import Recalled, Taught
-from fala.personal.prepare import Preparation, Prepared, Release, preparing
-from fala.personal.prompts import Prompted, mix_prompts
-from fala.personal.refine import Refined, Refinement, same_release
-from fala.personal.stages import Stages
+from fala.personal.prepare import First, Part, Prepared, check, opening, prepare
+from fala.personal.prompts import Prompted, try_prompt
+from fala.personal.refine import Refined, refine
+from fala.personal.refit import until_committed
+from fala.personal.run import Run
 from fala.slots.installed import Installed, Move
 from fala.slots.open_slot import OpenSlot
-from fala.slots.task import Task
 from fala.solver.judge import decisions
 from fala.text.lexicon import CachedRows
 
 
-@dataclass(frozen=True, eq=False)
-class Replaced:
-    """What a replacement did.
+@dataclass(frozen=True)
+class Terms:
+    """On what terms a release is installed; see ``Device.replace``.
 
     Attributes:
-        release: What came.
-        recalled: The examples as the new backbone knew them when it first answered.
-        fitted: The first model that answered.
-        first: The first choice of texts; of none over a bridge.
-        encoded: How many texts passed through the new backbone before it answered.
-        seconds: From reading the store to the checked model.
-        agreement: See ``Report``.
-        mapped: Examples whose input was estimated over a bridge.
-        refined: What came after; None where there was no budget for it.
-        probes: Texts that the new release had to answer.
-        old_loss: See ``Report``.
-        adapters: What it did for the further tasks, by their adapters' names.
-        prompted: What became of the release's prompts; None where they were not asked for.
+        accept: What it must not be proven worse than.
+        trust: The key that must have signed it.
+        allow_older: Whether an older one is taken.
+        adapters: The further tasks' adapters for it.
+        prompts: Whether a prompt is tried at last.
     """
 
-    release: Release
-    recalled: Recalled
-    fitted: Fitted
-    first: Choice
-    encoded: int
-    seconds: float
-    agreement: float | None
-    mapped: int
+    accept: Accept = "always"
+    trust: Trust | None = None
+    allow_older: bool = False
+    adapters: Adapters = ()
+    prompts: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Replaced:
+    """What a replacement did for a task.
+
+    Attributes:
+        prepared: The first personal model on the new release, and all that it was made of.
+        probes: Texts that the new release had to answer.
+        refined: The refinement; None where there was no budget for it.
+        adapters: What was done for the further tasks, by their adapters' names.
+        prompted: The attempt with a prompt; None where there was none.
+    """
+
+    prepared: Prepared
     probes: int
-    old_loss: float | None
     refined: Refined | None = None
     adapters: Mapping[str, Replaced] = field(default_factory=dict)
     prompted: Prompted | None = None
 
+    @property
+    def encoded(self) -> int:
+        """Forward passes before the first model was installed."""
+        release = self.prepared.part.release
+        return 0 if release.static else len(self.prepared.first.embeddings)
 
-@dataclass(eq=False)
-class _Part:
-    """A task's part in a replacement under way."""
+    @property
+    def passes(self) -> int:
+        """Forward passes for all tasks together."""
+        refined = 0 if self.refined is None else self.refined.forward_passes
+        return self.encoded + refined + sum(one.passes for one in self.adapters.values())
 
-    task: Task
-    now: OpenSlot
-    preparation: Preparation
+    def agreement(self) -> float | None:
+        """Share of examples on which the first fit, each left out, decides as the old model does.
+
+        None where there is no old model to compare with, or nothing was fitted.
+        """
+        old, model, ids = self.prepared.old, self.prepared.judged, self.prepared.refit.rows.ids
+        if old is None or not len(model.left_out):
+            return None
+        both = [position for position, row in enumerate(ids) if row in old.logits]
+        if not both:
+            return None
+        before = np.stack([old.logits[ids[position]] for position in both])
+        return float(np.mean(decisions(before) == decisions(model.left_out[both])))
 
 
-def replace(
-    installed: Installed,
-    path: str,
-    budget: Budget,
-    stages: Stages,
-    follower: Follower,
-    accept: Accept = "always",
-    *,
-    trust: Trust | None = None,
-    allow_older: bool = False,
-    adapters: Adapters = (),
-    prompts: bool = False,
-) -> Replaced:
+def replace(installed: Installed, path: str, run: Run, terms: Terms) -> Replaced:
     """Carry the personal models over to a new release.
 
     Args:
         installed: The device.
         path: The release's file.
-        budget: What it may cost, for all tasks together.
-        stages: Times what is done.
-        follower: Told of every stage.
-        accept: See ``Device.replace``.
-        trust: See ``Device.replace``.
-        allow_older: See ``Device.replace``.
-        adapters: The further tasks' adapters for it.
-        prompts: Whether its writers' prompts are mixed for the user, at last.
+        run: The budget, for all tasks together, and the app's progress.
+        terms: See above.
     """
-    now, last = installed.now, CachedRows(installed.store.texts.ngrams)
-    with preparing(
-        installed, path, budget, stages, follower, now, last, trust=trust, allow_older=allow_older
-    ) as preparation:
-        release = preparation.release
-        parts = [_Part(installed, now, preparation)]
-        with stages.stage("open"):
-            further = open_new_adapters(installed, release, adapters, trust)
-        encoded: dict[str, dict[str, Vectors]] = {}
-        for task, before, adapter in further:
-            digest = adapter.bundle.backbone_digest
-            load = loader_of(preparation.load, adapter.bundle)
-            parts.append(_Part(task, before, Preparation(
-                task, adapter, budget, stages, follower, last, load, encoded.setdefault(digest, {})
-            )))  # fmt: skip
-        while True:
-            try:
-                replaced = _once(installed, parts, budget, stages, follower, accept)
-                break
-            except DeviceChangedError:  # something was learned in between: all again
-                for part in parts:
-                    found = part.task.now
-                    if not same_release(found, part.now):
-                        raise
-                    part.now = found
-                if installed.store.slots.adapters() != [task.store.adapter for task, *_ in further]:
-                    raise
-    done = _refined(parts, replaced, budget, stages, follower, last)
-    if not prompts:
+    ngrams = CachedRows(installed.store.texts.ngrams)
+    with opening(installed, path, run, trust=terms.trust, allow_older=terms.allow_older) as own:
+        with run.stage("open"):
+            parts = [own, *adapter_parts(installed, own, terms.adapters, terms.trust)]
+        began = [part.task.active for part in parts]
+        first: dict[str, First] = {}
+
+        def attempt(slots: Sequence[OpenSlot]) -> list[Replaced]:
+            return _install(installed, parts, slots, run, ngrams, terms.accept, first)
+
+        replaced = until_committed([part.task for part in parts], attempt, began)
+    done = _refine(replaced, run, ngrams)
+    if not terms.prompts:
         return done
-    left = budget.passes(bool(release.bridges)) - _spent(done)
-    prompted = mix_prompts(installed, budget, left, stages, follower)
-    return dataclasses.replace(done, prompted=prompted)
+    left = run.budget.passes(bool(own.release.bridges)) - done.passes
+    return dataclasses.replace(done, prompted=try_prompt(installed, run, left))
 
 
-def _spent(done: Replaced) -> int:
-    """Forward passes of a replacement, for all tasks."""
-    own = done.encoded + (0 if done.refined is None else done.refined.forward_passes)
-    return own + sum(_spent(one) for one in done.adapters.values())
-
-
-def _once(
+def _install(
     installed: Installed,
-    parts: Sequence[_Part],
-    budget: Budget,
-    stages: Stages,
-    follower: Follower,
+    parts: Sequence[Part],
+    slots: Sequence[OpenSlot],
+    run: Run,
+    ngrams: CachedRows,
     accept: Accept,
+    first: dict[str, First],
 ) -> list[Replaced]:
-    """Fit, compare, check and commit, every task.
+    """Fit, compare, check and install, every task.
+
+    Args:
+        installed: The device.
+        parts: The tasks' parts, the device's own first.
+        slots: Their active slots.
+        run: See ``replace``.
+        ngrams: See ``Snapshot``.
+        accept: See ``Device.replace``.
+        first: The texts that an earlier attempt has encoded, by task; written.
 
     Raises:
-        DeviceChangedError: What answers was changed meanwhile.
+        DeviceChangedError: An active model was changed meanwhile.
     """
     prepared: list[Prepared] = []
-    spent = sum(part.preparation.passes for part in parts)
-    for place, part in enumerate(parts):
-        preparation = part.preparation
-        left = budget.passes(bridged=False) - spent
-        preparation.limit = _share(left, len(parts) - place)
-        before = preparation.passes
-        prepared.append(preparation.fit(part.now))
-        spent += preparation.passes - before
+    encoded: dict[str, dict[str, Vectors]] = {}
+    for position, (part, slot) in enumerate(zip(parts, slots, strict=True)):
+        adapter, digest = part.task.adapter, part.release.bundle.backbone_digest
+        spent = sum(len(one.embeddings) for name, one in first.items() if name != adapter)
+        limit = _share(run.budget.passes(bridged=False) - spent, len(parts) - position)
+        shared = encoded.setdefault(digest, {})
+        one = prepare(part, slot, run, ngrams, limit, first.get(adapter), shared)
+        first[adapter] = one.first
+        shared.update(one.first.embeddings)
+        prepared.append(one)
         if accept != "always":
-            with stages.stage("compare"):
-                path = preparation.release.bundle.path
-                refuse_worse(compare(part.task, prepared[-1]), accept, path)
-    checked = [part.preparation.check(one) for part, one in zip(parts, prepared, strict=True)]
-    follower.check("commit")
+            with run.stage("compare"):
+                compared = compare(part.task, slot, one.refit, one.judged)
+                refuse_worse(compared, accept, part.release.bundle.path)
+    checked = [check(one, run) for one in prepared]
+    run.check("commit")
     moves: list[Move] = []
-    for part, one in zip(parts, prepared, strict=True):
+    for one in prepared:
+        old, task, bundle = one.old, one.part.task, one.part.release.bundle
         logits = None
-        if not part.now.model.is_vendor and one.taught is not None:
-            logits = one.taught.logits, one.taught.vendor
-        change = one.fitted.change(one.memory.data, one.encoded)
-        moves.append(Move(part.task, part.now, part.preparation.release.bundle, change, logits))
-    with stages.stage("commit"):
-        installed.commit(moves, checked[0][0])
-    follower.tell("commit", 1, 1)
-    return [
-        Replaced(
-            part.preparation.release, one.recalled, one.fitted, one.first,
-            0 if part.preparation.release.static else part.preparation.passes, one.seconds,
-            _agreement(one.fitted, one.recalled, one.taught),
-            len(one.recalled.ids) - one.recalled.real, probes, part.now.record.loss,
-        )
-        for part, one, (_, probes) in zip(parts, prepared, checked, strict=True)
-    ]  # fmt: skip
+        if old is not None and not one.active.model.is_vendor:
+            logits = old.logits, old.vendor
+        embeddings = encoded[bundle.backbone_digest]
+        change = one.judged.change(one.refit.snapshot.data, embeddings)
+        moves.append(Move(task, one.active, bundle, change, logits))
+    with run.stage("commit"):
+        installed.install(moves, checked[0][0])
+    run.report("commit", 1, 1)
+    return [Replaced(one, probes) for one, (_, probes) in zip(prepared, checked, strict=True)]
 
 
-def _refined(
-    parts: Sequence[_Part],
-    replaced: Sequence[Replaced],
-    budget: Budget,
-    stages: Stages,
-    follower: Follower,
-    last: CachedRows,
-) -> Replaced:
+def _refine(replaced: Sequence[Replaced], run: Run, ngrams: CachedRows) -> Replaced:
     """Spend what is left of the budget on every task in turn."""
-    spent, done = 0, list(replaced)
-    bridged = bool(parts[0].preparation.release.bridges)
-    passes = budget.passes(bridged) - sum(one.encoded for one in replaced)
-    for place, (part, one) in enumerate(zip(parts, replaced, strict=True)):
-        release = one.release
-        if release.static or budget.forward_passes == 0:
+    bridged = bool(replaced[0].prepared.part.release.bridges)
+    left = run.budget.passes(bridged) - sum(one.encoded for one in replaced)
+    done: list[Replaced] = []
+    for position, one in enumerate(replaced):
+        task, release = one.prepared.part.task, one.prepared.part.release
+        # Without a bridge or n-grams the budget has bought the first model.
+        refinable = release.instant or not task.store.texts.kept
+        if release.static or run.budget.forward_passes == 0 or not refinable:
+            done.append(one)
             continue
-        # Without a bridge or words the budget has bought the first answer.
-        if not release.instant and part.task.store.texts.kept:
-            continue
-        refinement = Refinement(part.task, stages, follower, part.task.positive(release.head), last)
-        own = dataclasses.replace(budget, forward_passes=_share(passes - spent, len(parts) - place))
-        known = one.recalled, one.fitted
-        refined = refinement.run(own, bridged=bool(release.bridges), known=known)
-        spent += refined.forward_passes
-        done[place] = dataclasses.replace(one, refined=refined)
-    further = {part.task.store.adapter: one for part, one in zip(parts[1:], done[1:], strict=True)}
-    return dataclasses.replace(done[0], adapters=further)
+        start = dataclasses.replace(one.prepared.refit, judged=one.prepared.judged)
+        share = _share(left, len(replaced) - position)
+        refined = refine(task, run, share, ngrams=ngrams, start=start)
+        left -= refined.forward_passes
+        done.append(dataclasses.replace(one, refined=refined))
+    adapters = {one.prepared.part.task.adapter: one for one in done[1:]}
+    return dataclasses.replace(done[0], adapters=adapters)
 
 
 def _share(left: int, tasks: int) -> int:
     """A task's share of the forward passes that are left for it and those after it."""
     return -(-max(left, 0) // tasks)
-
-
-def _agreement(fitted: Fitted, recalled: Recalled, taught: Taught | None) -> float | None:
-    """Share of examples on which the fit, each left out, decides as the old model does."""
-    if taught is None or not len(fitted.left_out):
-        return None
-    known = [position for position, row in enumerate(recalled.ids) if row in taught.logits]
-    if not known:
-        return None
-    old = np.stack([taught.logits[recalled.ids[position]] for position in known])
-    return float(np.mean(decisions(old) == decisions(fitted.left_out[known])))

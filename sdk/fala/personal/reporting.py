@@ -2,146 +2,144 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from fala.personal.budget import Budget
-from fala.personal.fitting import Fitted
 from fala.personal.prompts import Prompted
 from fala.personal.refine import Refined
+from fala.personal.refit import Judged
 from fala.personal.replace import Replaced
-from fala.personal.stages import Stages
-from fala.report import InstantReport, Report
+from fala.personal.run import Run
+from fala.report import Counts, InstantReport, Report
 from fala.slots.installed import Installed
 from fala.slots.open_slot import OpenSlot
-from fala.solver.judge import Decision
+from fala.solver.fit import Fit
 
 
-def replaced_report(
-    old: str, replaced: Replaced, installed: Installed, budget: Budget, stages: Stages
-) -> Report:
-    """What a replacement did, for every task, with the refinement that followed it."""
-    report = _replaced(old, replaced, installed.now, budget, stages)
-    adapters: dict[str, Report] = {}
-    for name, one in replaced.adapters.items():
-        own = _replaced(f"{name} on {old}", one, installed.adapted(name).now, budget, stages)
-        adapters[name] = replace(own, new=f"{name} on {report.new}")
+def replaced_report(old: str, replaced: Replaced, installed: Installed, run: Run) -> Report:
+    """What a replacement did, for every task, with the refinement that followed it.
+
+    Args:
+        old: Name of the backbone that was replaced.
+        replaced: What ``replace`` returned.
+        installed: The device.
+        run: Its timings.
+    """
+    report = _replaced(old, replaced, run)
+    adapters = {
+        name: replace(_replaced(f"{name} on {old}", one, run), new=f"{name} on {report.new}")
+        for name, one in replaced.adapters.items()
+    }
     return _prompted(replace(report, adapters=adapters), replaced.prompted)
 
 
-def _replaced(
-    old: str, replaced: Replaced, now: OpenSlot, budget: Budget, stages: Stages
-) -> Report:
-    refined = replaced.refined
-    first, release = replaced.fitted, replaced.release
-    fitted = first if refined is None or refined.fitted is None else refined.fitted
-    recalled = replaced.recalled if refined is None else refined.recalled
-    solves, columns = _counts(first)
+def _replaced(old: str, replaced: Replaced, run: Run) -> Report:
+    prepared, refined = replaced.prepared, replaced.refined
+    release, first = prepared.part.release, prepared.judged
+    model = first if refined is None or refined.judged is None else refined.judged
+    rows = prepared.refit.rows if refined is None else refined.rows
     stopped = "" if refined is None else refined.stopped
-    if refined is None and not release.static and budget.forward_passes != 0:
-        bought = len(replaced.first.texts)
+    if refined is None and not release.static and run.budget.forward_passes != 0:
+        bought = len(prepared.first.choice.texts)
         stopped = "the time is over" if replaced.encoded < bought else "the budget is spent"
-    verdict = fitted.verdict
+    instant = None
+    if release.instant and not release.static:
+        instant = InstantReport(
+            first.decision, first.reason, first.losses, first.threshold, prepared.seconds,
+            _fits(Counts(scales=first.scales), [first.fit]),
+        )  # fmt: skip
+    counts = Counts(
+        representatives=rows.real,
+        clusters=prepared.first.choice.clusters,
+        queries=prepared.first.choice.queries,
+        probes=replaced.probes,
+        agreement=replaced.agreement(),
+        peak_memory=dict(run.peak_memory),
+    )
     return Report(
         old=old,
         new=release.bundle.manifest.name,
-        decision=fitted.decision,
-        reason=fitted.reason,
-        examples=len(recalled.ids),
-        labelled=int(recalled.training.labelled.sum()),
-        waiting=len(recalled.waiting),
-        representatives=recalled.real,
-        clusters=replaced.first.clusters,
-        queries=replaced.first.queries,
+        decision=model.decision,
+        reason=model.reason,
+        examples=len(rows.ids),
+        labelled=int(rows.training.labelled.sum()),
+        waiting=len(rows.pending),
         forward_passes=replaced.encoded + (0 if refined is None else refined.forward_passes),
-        probes=replaced.probes,
-        scales=fitted.scales,
-        agreement=replaced.agreement,
-        measure="" if verdict is None else verdict.measure,
-        losses=_losses(fitted),
-        old_loss=replaced.old_loss,
-        bridged=replaced.mapped,
-        threshold=now.answering.threshold,
-        instant=_instant(replaced) if release.instant and not release.static else None,
-        solves=solves + (0 if refined is None else refined.solves),
-        columns=max(columns, 0 if refined is None else refined.columns),
-        flops=_flops(first) + (0.0 if refined is None else refined.flops),
+        losses=model.losses,
+        old_loss=prepared.active.record.loss,
+        bridged=len(prepared.refit.rows.ids) - prepared.refit.rows.real,
+        threshold=model.threshold,
         stopped=stopped,
-        seconds=stages.total(),
-        peak_memory=dict(stages.peak_memory),
+        seconds=run.total(),
+        instant=instant,
+        counts=_fits(
+            _of_model(counts, model), [first.fit, *(() if refined is None else refined.fits)]
+        ),
     )
 
 
 def refined_report(
-    refined: Refined, now: OpenSlot, stages: Stages, prompted: Prompted | None = None
+    refined: Refined, active: OpenSlot, run: Run, prompted: Prompted | None = None
 ) -> Report:
-    """What a refinement did; where it fitted nothing, what answers is told as it is."""
-    name = now.bundle.manifest.name
-    fitted = refined.fitted
-    verdict = None if fitted is None else fitted.verdict
-    recalled = refined.recalled
-    decision: Decision = "vendor" if now.model.is_vendor else "personal"
+    """What a refinement did; where it fitted nothing, the active model as it is.
+
+    Args:
+        refined: What ``refine`` returned.
+        active: The active slot.
+        run: Its timings.
+        prompted: What ``try_prompt`` returned; None where it was not asked for.
+    """
+    name, model, rows = active.bundle.manifest.name, refined.judged, refined.rows
+    counts = Counts(
+        representatives=rows.real,
+        clusters=refined.clusters,
+        queries=refined.queries,
+        peak_memory=dict(run.peak_memory),
+    )
     report = Report(
         old=name,
         new=name,
-        decision=decision if fitted is None else fitted.decision,
-        reason="nothing was fitted" if fitted is None else fitted.reason,
-        examples=len(recalled.ids),
-        labelled=int(recalled.training.labelled.sum()),
-        waiting=len(recalled.waiting),
-        representatives=recalled.real,
-        clusters=refined.clusters,
-        queries=refined.queries,
+        decision="vendor" if active.model.is_vendor else "personal",
+        reason="nothing was fitted",
+        examples=len(rows.ids),
+        labelled=int(rows.training.labelled.sum()),
+        waiting=len(rows.pending),
         forward_passes=refined.forward_passes,
-        scales=() if fitted is None else fitted.scales,
-        measure="" if verdict is None else verdict.measure,
-        losses=_losses(fitted),
-        threshold=now.answering.threshold,
-        solves=refined.solves,
-        columns=refined.columns,
-        flops=refined.flops,
+        threshold=active.active_model.threshold,
         stopped=refined.stopped,
-        seconds=stages.total(),
-        peak_memory=dict(stages.peak_memory),
+        seconds=run.total(),
+        counts=_fits(counts, refined.fits),
     )
-    return _prompted(report, prompted)
+    return _prompted(report if model is None else _with_model(report, model), prompted)
 
 
 def _prompted(report: Report, prompted: Prompted | None) -> Report:
-    """A report with what became of prompts; where one was taken, of what answers since."""
+    """A report with the attempt with a prompt; where it was taken, of the model with it."""
     if prompted is None:
         return report
-    fitted = prompted.fitted
-    if fitted is not None:
-        report = replace(
-            report, decision=fitted.decision, reason=fitted.reason, losses=_losses(fitted),
-            scales=fitted.scales, threshold=fitted.threshold,
-        )  # fmt: skip
+    if prompted.judged is not None:
+        report = _with_model(report, prompted.judged)
     return replace(report, prompt=prompted.report)
 
 
-def _instant(replaced: Replaced) -> InstantReport:
-    fitted = replaced.fitted
-    return InstantReport(
-        decision=fitted.decision,
-        reason=fitted.reason,
-        losses=_losses(fitted),
-        scales=fitted.scales,
-        threshold=fitted.threshold,
-        solves=_counts(fitted)[0],
-        columns=_counts(fitted)[1],
-        flops=_flops(fitted),
-        seconds=replaced.seconds,
+def _with_model(report: Report, model: Judged) -> Report:
+    return replace(
+        report, decision=model.decision, reason=model.reason, losses=model.losses,
+        threshold=model.threshold, counts=_of_model(report.counts, model),
+    )  # fmt: skip
+
+
+def _of_model(counts: Counts, model: Judged) -> Counts:
+    measure = "" if model.verdict is None else model.verdict.measure
+    return replace(counts, scales=model.scales, measure=measure)
+
+
+def _fits(counts: Counts, fits: Sequence[Fit | None]) -> Counts:
+    """Counts with those of some fits."""
+    done = [fit for fit in fits if fit is not None]
+    return replace(
+        counts,
+        solves=sum(fit.steps for fit in done),
+        columns=max((fit.columns for fit in done), default=0),
+        flops=sum(fit.flops for fit in done),
     )
-
-
-def _counts(fitted: Fitted) -> tuple[int, int]:
-    return (0, 0) if fitted.fit is None else (fitted.fit.steps, fitted.fit.columns)
-
-
-def _losses(fitted: Fitted | None) -> dict[str, float]:
-    verdict = None if fitted is None else fitted.verdict
-    return {} if verdict is None else {str(name): loss for name, loss in verdict.losses.items()}
-
-
-def _flops(fitted: Fitted) -> float:
-    return 0.0 if fitted.fit is None else fitted.fit.flops

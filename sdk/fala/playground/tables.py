@@ -57,9 +57,9 @@ def table(users: Sequence[Mapping[str, Any]]) -> str:
 def summary(report: Report, labels: Sequence[str]) -> str:
     """What a replacement, or a refinement of one, did to a device with some labels."""
     title = report.new if report.old == report.new else f"{report.old} -> {report.new}"
-    counted = f"{report.examples} ({report.labelled} labelled), {report.representatives} "
-    if report.clusters:
-        counted += f"representatives of {report.clusters} clusters"
+    counted = f"{report.examples} ({report.labelled} labelled), {report.counts.representatives} "
+    if report.counts.clusters:
+        counted += f"representatives of {report.counts.clusters} clusters"
     else:
         counted += "through the new backbone"
     lines = [
@@ -70,9 +70,7 @@ def summary(report: Report, labels: Sequence[str]) -> str:
     ]
     if report.instant is not None:
         lines.append(f"instant          {_instant(report.instant)}")
-    lines.append(
-        f"forward passes   {report.forward_passes}; backward passes {report.backward_passes}"
-    )
+    lines.append(f"forward passes   {report.forward_passes}; backward passes 0")
     if report.stopped:
         lines.append(f"stopped          {report.stopped}")
     if report.prompt is not None:
@@ -80,12 +78,12 @@ def summary(report: Report, labels: Sequence[str]) -> str:
         lines.append(f"prompt           {taken}: {report.prompt.reason}")
     if len(labels) == 2:
         lines.append(f"threshold        {labels[1]} above logit {report.threshold:.3f}")
-    if report.agreement is not None:
-        lines.append(f"agreement        {report.agreement:.1%} with the old personal model")
+    if report.counts.agreement is not None:
+        lines.append(f"agreement        {report.counts.agreement:.1%} with the old personal model")
     if report.waiting:
         lines.append(f"waiting          {report.waiting} examples, for further forward passes")
-    if report.scales:
-        scales = ", ".join(f"{scale:g}" for scale in report.scales)
+    if report.counts.scales:
+        scales = ", ".join(f"{scale:g}" for scale in report.counts.scales)
         lines.append(f"scales           {scales} of the prior's covariance")
     lines.append(
         "seconds          "

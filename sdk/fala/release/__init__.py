@@ -1,7 +1,7 @@
-"""What a vendor does without torch, and what a laboratory compares with.
+"""What a vendor needs without torch to make a release, and the paper's ridge for comparisons.
 
-``fala_export`` and ``fala_sim`` import ``fala``, this package, ``fala.playground``,
-``fala.testing`` and the helpers of ``fala.cli``, and nothing else of ``fala``.
+Beside ``fala`` itself, other packages import this package, ``fala.playground``, ``fala.testing``
+and the helpers of ``fala.cli``, and no other module of ``fala``.
 """
 
 from fala.backbones import OnnxEncoder, WordVectors
@@ -9,6 +9,27 @@ from fala.backbones.backbone import AdaptedBackbone
 from fala.backbones.state import EncoderState, provenance
 from fala.backbones.word_vectors import words
 from fala.bundle.arrays import array_bytes, read_array
+from fala.bundle.format import (
+    HARD_PROMPT,
+    LEXICAL,
+    MAX_PROMPT_LENGTH,
+    MAX_PROMPTS,
+    ONNX,
+    ONNX_MODEL,
+    ORT,
+    ORT_MODEL,
+    ORT_OPERATORS,
+    SCALES,
+    TOKENIZER,
+    VECTORS,
+    VOCABULARY,
+    WORD_VECTORS,
+)
+from fala.bundle.manifest import MAX_VERSION, PRODUCT
+from fala.bundle.prompts import MOST_COMPILED, prompt_state
+from fala.bundle.signature import SUFFIX as SIGNATURE_SUFFIX
+from fala.bundle.signature import message_of, packed_manifest, signature_file
+from fala.bundle.writing import add_prompts, add_version
 from fala.examples import CLASSIFICATION, MATCHING, Example, tokenizer_inputs, unique_texts
 from fala.files import temporary_folder, write_atomically
 from fala.model.heads import Vectors
@@ -26,13 +47,35 @@ from fala.solver.gaussian import BIAS_DEVIATION
 from fala.solver.judge import f1_threshold
 from fala.text.lexicon import Lexicon
 from fala.text.ngrams import BUCKETS, ngrams
+from fala.updates import DEFAULT_PRODUCT, METADATA, TARGETS, release_path
 
 __all__ = [
     "BIAS_DEVIATION",
     "BUCKETS",
     "CLASSIFICATION",
+    "DEFAULT_PRODUCT",
     "GRID",
+    "HARD_PROMPT",
+    "LEXICAL",
     "MATCHING",
+    "MAX_PROMPTS",
+    "MAX_PROMPT_LENGTH",
+    "MAX_VERSION",
+    "METADATA",
+    "MOST_COMPILED",
+    "ONNX",
+    "ONNX_MODEL",
+    "ORT",
+    "ORT_MODEL",
+    "ORT_OPERATORS",
+    "PRODUCT",
+    "SCALES",
+    "SIGNATURE_SUFFIX",
+    "TARGETS",
+    "TOKENIZER",
+    "VECTORS",
+    "VOCABULARY",
+    "WORD_VECTORS",
     "AdaptedBackbone",
     "EncoderState",
     "Evidence",
@@ -43,6 +86,8 @@ __all__ = [
     "Row",
     "Vectors",
     "WordVectors",
+    "add_prompts",
+    "add_version",
     "array_bytes",
     "build_graph",
     "cluster_graph",
@@ -55,12 +100,17 @@ __all__ = [
     "fit_matrix",
     "label_probabilities",
     "load_rows",
+    "message_of",
     "ngrams",
+    "packed_manifest",
     "probabilities",
+    "prompt_state",
     "provenance",
     "read_array",
     "read_rows",
+    "release_path",
     "scores",
+    "signature_file",
     "temporary_folder",
     "tokenizer_inputs",
     "unique_texts",

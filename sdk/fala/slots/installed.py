@@ -1,4 +1,4 @@
-"""A device's folder and what answers in it; every change of model goes through here."""
+"""A device's folder and its tasks: install, trial, rollback. Every change of release is here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock, RLock
-from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,22 +16,10 @@ from fala.backbones import Backbone
 from fala.backbones.state import provenance
 from fala.bundle.prompts import UserPrompt
 from fala.bundle.reading import Bundle
-from fala.errors import (
-    BundleError,
-    DataError,
-    DeviceChangedError,
-    DeviceError,
-)
+from fala.errors import BundleError, DataError, DeviceChangedError, DeviceError
 from fala.examples import Example
 from fala.model.heads import Head
-from fala.slots.adapted import Adapted
-from fala.slots.bundles import (
-    bundle_path,
-    install,
-    model_digest,
-    slot_record,
-    sweep,
-)
+from fala.slots.bundles import bundle_path, install, model_digest, slot_record, sweep
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Change, Task
 from fala.slots.trial import ODD, TRIES, Trials, answer_probes, is_proof
@@ -49,142 +36,111 @@ Logits = Mapping[int, NDArray[np.float32]]
 
 @dataclass(frozen=True, eq=False)
 class Move:
-    """A task's part in a replacement.
+    """A task's part in an installation.
 
     Attributes:
         task: The task.
-        before: The slot that answered while all this was prepared.
-        bundle: What is to be installed for it.
+        before: The slot that was active while all this was prepared.
+        bundle: The bundle to install for it.
         change: Its personal model.
-        taught: What the old model and its vendor's say of examples, by id: kept.
-        prompt: What texts are read with; None for nothing.
+        old_logits: The old model's logits of examples, by id, and its vendor's: kept.
+        prompt: The prompt that texts are read with; None for none.
     """
 
     task: Task
     before: OpenSlot
     bundle: Bundle
     change: Change
-    taught: tuple[Logits, Logits] | None
+    old_logits: tuple[Logits, Logits] | None
     prompt: UserPrompt | None = None
 
 
-class Installed(Task):
-    """A device's folder with its store: the device's own task, and the others beside it.
+class Installed:
+    """A device's folder: its store, its tasks, and the trial of its release.
 
     Attributes:
-        trials: The trial of a slot that has not proved itself.
+        path: The folder.
+        store: Its store, open.
+        work: Held by whoever reads, fits and writes; never while texts are encoded for long.
+        swap: Held by whoever changes the active slot of a task.
+        trials: The trial of the active release.
+        active: The active slots that are open, by their tasks' adapters; see ``Task.active``.
+        behind: The tasks that fell back to a model which lacks newer labels, by their adapters.
+
+    Raises:
+        BundleError: The active release is damaged.
+        DeviceError: The store is damaged.
     """
 
     def __init__(self, path: Path, store: Store) -> None:
-        super().__init__(path, store, RLock(), RLock())
+        self.path = path
+        self.store = store
+        self.work, self.swap = RLock(), RLock()
         self.trials = Trials(path, store)
-        self._proving = Lock()
-        # They know this one: known here as well, none of them would go when its device does.
-        self._adapted: WeakValueDictionary[str, Adapted] = WeakValueDictionary()
+        self.active: dict[str, OpenSlot] = {}
+        self.behind: set[str] = set()
+        self._stores: dict[str, Store] = {"": store}
+        self._probing = Lock()
         try:
-            self._now = self._open()
+            self.kind = self.own.active.model.head.task  # no replacement changes it
         except BundleError as error:
             raise type(error)(f"{error}; {doctor(path)}") from error
-        store.examples.task = self._now.model.head.task
 
     def close(self) -> None:
         """Close the store."""
         self.trials.flush()
         self.store.close()
 
-    def adapted(self, name: str) -> Adapted:
-        """A further task, by its adapter's name; it need not be there."""
-        with self.swap:
-            return self._adapted.setdefault(name, Adapted(self, name))
+    @property
+    def own(self) -> Task:
+        """The device's own task."""
+        return Task(self)
 
-    def task(self, name: str) -> Task:
-        """A task, by its adapter's name; empty for the device's own."""
-        return self.adapted(name) if name else self
+    def further(self) -> list[Task]:
+        """The tasks of the adapters that are loaded, in the order of their names."""
+        return [Task(self, name) for name in self.store.slots.adapters()]
 
-    def further(self) -> list[Adapted]:
-        """The further tasks."""
-        return [self.adapted(name) for name in self.store.slots.adapters()]
+    def store_of(self, adapter: str) -> Store:
+        """The store as a task has it."""
+        if adapter not in self._stores:
+            self._stores[adapter] = self.store.of(adapter)
+        return self._stores[adapter]
 
     def ready(self, examples: Sequence[Example] = ()) -> OpenSlot:
-        """See ``Task``."""
+        """The active slot of the device's own task; see ``Task.ready``."""
         while True:
-            now = self.now
-            if now.trial is None or self.trials.has_passed(now.trial):
-                return now
-            with self._proving:
-                if not self.trials.has_passed(now.trial):
-                    self._prove(now, now.trial, examples)
+            active = self.own.active
+            if active.trial is None or self.trials.has_passed(active.trial):
+                return active
+            with self._probing:
+                if not self.trials.has_passed(active.trial):
+                    self._probe(active, active.trial, examples)
 
     def confirm(self) -> None:
-        """End the trial of what answers: it has proved itself."""
+        """End the trial of the active release."""
         with self.store.transaction():
             if self.trials.running() is not None:
                 self.trials.end()
 
-    def slot(self, name: str) -> OpenSlot:
-        """See ``Task``."""
-        return OpenSlot.open(self.path, self.store, name, self.now.generation)
+    def count_answers(self, slot: OpenSlot, count: int) -> None:
+        """Count answers of a slot on trial."""
+        if slot.trial is not None:
+            self.trials.answered(slot.trial, count)
 
-    def prune(self) -> None:
-        """See ``Task``."""
-        self.store.prune(self._kept(self.now.bundle))
+    def gave_way(self, slot: OpenSlot, error: BundleError) -> bool:
+        """Whether a slot that could not answer was on trial, and another one is active now."""
+        return is_proof(error) and self.fall_back(slot.generation, str(error))
 
-    def _kept(self, now: Bundle) -> set[str]:
-        """Backbones whose embeddings are of use to what answers, or may answer again."""
-        sources: set[str] = set()
-        for digest in self.store.slots.bundles():
-            with contextlib.suppress(BundleError):  # nobody can go back to a damaged one
-                path = bundle_path(self.path, digest)
-                bundle = now if digest == now.path.stem else Bundle.open(path)
-                sources.update(_sources(bundle))
-        return sources
-
-    def earlier(self) -> OpenSlot | None:
-        """See ``Task``."""
-        return self._opened(self.store.slots.active()[1], self.now.generation, None)
-
-    def roll_back(self) -> list[Task]:
-        """Let what answered before the last replacement answer again, for every task.
-
-        Returns:
-            The tasks of which anything was said or forgotten since that replacement.
-
-        Raises:
-            DeviceError: If no earlier model is kept, or an adapter was loaded since.
-            BundleError: The earlier release is damaged; the device stays as it is.
-        """
-        with self.work, self.swap:
-            said: list[Task] = []
-            with self.store.transaction():
-                generation = self.store.slots.version().generation
-                slot, previous = self.store.slots.active()
-                if previous is None:
-                    raise DeviceError(f"{self.path}: there is no earlier model to go back to")
-                # Verified before it answers.
-                earlier = OpenSlot.open(self.path, self.store, previous, generation + 1)
-                earlier = earlier.sharing(self._now)  # where only the prompt is another
-                said += [task for task in self.further() if task.go_back(earlier)]
-                self.store.slots.activate(previous, slot)
-                self.store.slots.advance(generation)
-                self.store.slots.note_rollback(generation + 1)
-                trial = self.trials.resume(previous, generation + 1)
-                if self.store.slots.data_changed():
-                    said.insert(0, self)
-                self.store.slots.note_data()
-            self._now = replace(earlier, trial=trial)
-        return said
-
-    def commit(self, moves: Sequence[Move], backbone: Backbone) -> OpenSlot:
+    def install(self, moves: Sequence[Move], backbone: Backbone) -> OpenSlot:
         """Install a release, and an adapter for every further task, in one transaction.
 
-        What is installed lies in the idle slot of every task, and answers from then on, on trial.
-        The files are copied inside the transaction: no other process sweeps them away before
-        their rows are there. What answered is what the device goes back to: its own trial, if it
-        was on one, ends with that. It has answered in this process (see ``ready``), and whoever
-        replaces it says that they would come back to it.
+        The idle slot of every task is overwritten, and is active from then on, on trial. Files are
+        copied inside the transaction: no other process sweeps them away before their rows are
+        there. The slot that was active is the one to go back to. Its own trial, if it was on one,
+        ends with that: it has answered in this process (see ``Task.ready``).
 
-        A release that answers already and comes again, as from an app that was killed and does not
-        know how far it got, stays in its slot: the way back, and its trial, are what they were.
+        A release that is active already and comes again, as from an app that was killed and does
+        not know how far it got, stays in its slot: the previous slot and the trial stay, too.
 
         Args:
             moves: Of every task; the device's own first.
@@ -192,52 +148,122 @@ class Installed(Task):
 
         Raises:
             DeviceError: The folder cannot be written.
-            DeviceChangedError: Something else answers by now, or there are other tasks.
+            DeviceChangedError: Another model is active by now, or there are other tasks.
         """
         store, own = self.store, moves[0]
-        named = sorted(move.task.store.adapter for move in moves[1:])
+        names = sorted(move.task.adapter for move in moves[1:])
         try:
-            with self.swap, self.expecting(own.before):
+            with self.swap, own.task.expecting(own.before):
                 with store.transaction():
-                    if store.slots.adapters() != named:
+                    if store.slots.adapters() != names:
                         raise DeviceChangedError(f"{self.path}: its adapters are others meanwhile")
                     running = self.trials.running()
-                    again = self._comes_again(moves, on_trial=running is not None)
+                    again = self._is_active(moves, on_trial=running is not None)
                     written = [self._write(move, again=again) for move in moves]
-                    generation, record, installed = written[0]
+                    generation, record, bundle = written[0]
                     if again:
                         trial = None if running is None else running.began
-                        sources = self._kept(installed)
+                        self.prune(bundle)
                     else:
                         trial = generation
-                        sources = {
-                            source
-                            for move in moves
-                            for bundle in (move.bundle, move.before.bundle)
-                            for source in _sources(bundle)
-                        }
                         self.trials.begin(record.name, generation)
                         note_version(store, own.bundle.manifest, own.before.bundle.manifest)
-                    store.prune(sources)
-                self._now = OpenSlot.of(
-                    generation, record, installed, own.change.model, backbone, trial
-                )
+                        bundles = [
+                            one for move in moves for one in (move.bundle, move.before.bundle)
+                        ]
+                        store.prune({source for one in bundles for source in _sources(one)})
+                active = OpenSlot.of(generation, record, bundle, own.change.model, backbone, trial)
+                self.active[""] = active
         except OSError as error:
             raise DeviceError(f"{self.path}: {error.strerror or error}") from error
         finally:
             self.sweep()
-        return self._now
+        return active
 
-    def load(self, bundle: Bundle, head: Head, name: str, positive: str | None = None) -> Adapted:
-        """Install an adapter beside what answers, for a task of its own.
+    def roll_back(self) -> list[Task]:
+        """Make the slots before the last replacement active again, for every task.
+
+        Returns:
+            The tasks whose examples or labels changed since that replacement.
+
+        Raises:
+            DeviceError: If no previous model is kept, or an adapter was loaded since.
+            BundleError: The previous release is damaged; the device stays as it is.
+        """
+        changed: list[Task] = []
+        with self.work, self.swap:
+            with self.store.transaction():
+                generation = self.store.slots.version().generation
+                slot, previous = self.store.slots.active()
+                if previous is None:
+                    raise DeviceError(f"{self.path}: there is no earlier model to go back to")
+                # Verified before it is active.
+                base = OpenSlot.open(self.path, self.store, previous, generation + 1)
+                base = base.sharing(self.active.get(""))  # where only the prompt is another
+                changed += [task for task in self.further() if self._go_back(task, base)]
+                _flip(self.store, previous, slot)
+                trial = self.trials.resume(previous, generation + 1)
+                if self.store.slots.data_changed():
+                    changed.insert(0, self.own)
+                self.store.slots.note_data()
+            self.active[""] = replace(base, trial=trial)
+        return changed
+
+    def fall_back(self, generation: int, reason: str) -> bool:
+        """Make the previous slots active in place of those on trial, which are given up.
+
+        Returns:
+            Whether another slot is active now; False where the slot is not on trial, or the
+            previous one is no better.
+        """
+        changed: list[Task] = []
+        try:
+            with self.swap:
+                with self.store.transaction():
+                    if self.store.slots.version().generation != generation:
+                        return True  # another thread or process was first
+                    _, previous = self.store.slots.active()
+                    if previous is None or self.trials.running() is None:
+                        return False
+                    base = OpenSlot.open(self.path, self.store, previous, generation + 1)
+                    changed += [task for task in self.further() if self._fall_back(task, base)]
+                    # No way back: a release that cannot answer is nothing to go back to.
+                    self.store.slots.activate(previous, None)
+                    self.store.slots.advance(generation)
+                    self.trials.end(reason)
+                    if self.store.slots.data_changed():
+                        changed.append(self.own)
+                self.active[""] = base
+        except (BundleError, DeviceError) as error:
+            _log.warning("the previous slot cannot take over: %s", error)
+            return False
+        self.behind.update(task.adapter for task in changed)
+        name = base.bundle.manifest.name
+        _log.warning("%s: fell back to %s: %s", self.path, name, reason)
+        return True
+
+    def gave_up(self, generation: int) -> bool:
+        """Fall back from a slot that too many processes ended with, before it is loaded again."""
+        trial = self.trials.running()
+        if trial is None or trial.tries < TRIES:
+            return False
+        with self.trials.alone() as alone:  # else the last try is still going on
+            trial = self.trials.running()
+            if not alone or trial is None or trial.tries < TRIES:
+                return False
+            reason = f"{trial.tries} processes in a row ended while it was loaded, or first asked"
+            return self.fall_back(generation, reason)
+
+    def load(self, bundle: Bundle, head: Head, name: str, positive: str | None = None) -> Task:
+        """Install an adapter beside the active release, for a task of its own.
 
         Examples that are kept of an adapter of this name, which was damaged, are taken up. A
-        release on trial has proved itself with that: without it the task could not answer.
+        release on trial is confirmed by it: without it the task could not answer.
 
         Args:
             bundle: The adapter's.
             head: Its head.
-            name: What the task is called.
+            name: The task's name.
             positive: The label, of two, whose F1 thresholds are for; None takes the second.
 
         Raises:
@@ -245,11 +271,10 @@ class Installed(Task):
             DeviceError: The folder cannot be written.
             DeviceChangedError: Another release was installed meanwhile.
         """
-        task = self.adapted(name)
-        view = task.store
+        task = Task(self, name)
         try:
             with self.swap, self.store.transaction():
-                if bundle.base != self.now.bundle.backbone_digest:
+                if bundle.base != self.own.active.bundle.backbone_digest:
                     raise DeviceChangedError(
                         f"{self.path}: the device's model was changed meanwhile"
                     )
@@ -258,12 +283,13 @@ class Installed(Task):
                         f"{self.path}: there is an adapter {name} already; delete it, or give "
                         "the new one to replace"
                     )
-                installed = install(bundle, self.path)
                 slot = slots_of(name)[0]
-                view.slots.put(slot_record(slot, installed, head.vendor_model()))
-                view.slots.activate(slot, None)
+                task.store.slots.put(
+                    slot_record(slot, install(bundle, self.path), head.vendor_model())
+                )
+                task.store.slots.activate(slot, None)
                 if positive is not None:
-                    view.slots.set_positive(positive)
+                    task.store.slots.set_positive(positive)
                 self.confirm()
         except OSError as error:
             raise DeviceError(f"{self.path}: {error.strerror or error}") from error
@@ -277,23 +303,40 @@ class Installed(Task):
         Raises:
             UnknownAdapterError: There is none of this name, and no example of one.
         """
-        view = self.adapted(name).store
+        store = self.store_of(name)
         with self.work, self.swap, self.store.transaction():
-            if name not in self.store.slots.adapters() and not view.examples.counts()[0]:
-                view.slots.version()  # says so
-            view.delete_task()
+            if name not in self.store.slots.adapters() and not store.examples.counts()[0]:
+                store.slots.version()  # raises
+            store.delete_task()
             self.prune()
+            self.active.pop(name, None)
         self.sweep()
 
+    def prune(self, active: Bundle | None = None) -> None:
+        """Drop the embeddings and logits that no slot of any task can use any more.
+
+        In a transaction.
+
+        Args:
+            active: The active release, where it is being installed.
+        """
+        release = self.own.active.bundle if active is None else active
+        sources: set[str] = set()
+        for digest in self.store.slots.bundles():
+            with contextlib.suppress(BundleError):  # there is no way back to a damaged one
+                path = bundle_path(self.path, digest)
+                sources |= _sources(release if digest == release.path.stem else Bundle.open(path))
+        self.store.prune(sources)
+
     def sweep(self) -> None:
-        """Delete the files of bundles that no slot uses, and what a failed installation left."""
+        """Delete the files of bundles that no slot uses, and the rest of a failed installation."""
         with contextlib.suppress(DeviceError), self.store.transaction():
             sweep(self.path, self.store.slots.bundles())
 
-    def _comes_again(self, moves: Sequence[Move], *, on_trial: bool) -> bool:
-        """Whether all that is to be installed answers already, and there is a way back from it.
+    def _is_active(self, moves: Sequence[Move], *, on_trial: bool) -> bool:
+        """Whether all that is to be installed is active already, and there is a way back from it.
 
-        With another prompt it is something else; on trial the prompt is a part of what is tried.
+        With another prompt it is another release; on trial the prompt is a part of what is tried.
         """
         return self.store.slots.active()[1] is not None and all(
             move.bundle == move.before.bundle
@@ -302,11 +345,11 @@ class Installed(Task):
         )
 
     def _write(self, move: Move, *, again: bool) -> tuple[int, SlotRecord, Bundle]:
-        """Install a task's bundle in its idle slot, and let it answer. In a transaction.
+        """Install a task's bundle in its idle slot, and make that active. In a transaction.
 
         Args:
-            move: What is to be installed.
-            again: Whether it comes again, and stays in its slot.
+            move: The task's part.
+            again: Whether the bundle is active already, and stays in its slot.
 
         Returns:
             The task's new generation, the slot's row, and the bundle as it lies there.
@@ -316,19 +359,19 @@ class Installed(Task):
         if not again:
             slot = next(name for name in slots_of(store.adapter) if name != slot)
         teachers: tuple[str, ...] = ()
-        if move.taught is not None:
+        if move.old_logits is not None:
             vendor, backbone = before.model.head.vendor_model(), before.record.backbone
             teachers = before.record.model, model_digest(before.bundle, vendor, backbone)
         generation = store.slots.advance(before.generation)
-        installed = install(move.bundle, self.path)
+        bundle = install(move.bundle, self.path)
         state = None if move.prompt is None else move.prompt.state
-        kept = () if move.prompt is None else move.prompt.kept
         record = slot_record(
-            slot, installed, change.model, *teachers, threshold=change.threshold, loss=change.loss,
-            backbone=provenance(installed.backbone_digest, state), prompt=kept,
+            slot, bundle, change.model, *teachers, threshold=change.threshold, loss=change.loss,
+            backbone=provenance(bundle.backbone_digest, state),
+            prompt=() if move.prompt is None else move.prompt.kept,
         )  # fmt: skip
         store.embeddings.add(record.backbone, change.embeddings)
-        for name, values in zip(teachers, move.taught or (), strict=True):
+        for name, values in zip(teachers, move.old_logits or (), strict=True):
             store.logits.add(name, values)
         store.slots.put(record)
         store.slots.set_fit(slot, change.fit)
@@ -336,113 +379,90 @@ class Installed(Task):
             store.slots.activate(slot, before.record.name)
             store.slots.note_data()
             store.slots.note_replacement(slot, generation, store.examples.last())
-        return generation, record, installed
+        return generation, record, bundle
 
-    def _open(self) -> OpenSlot:
-        while True:
-            generation = self.store.slots.version().generation
-            if self._given_up(generation):
-                continue
-            try:
-                trial = self.trials.running()
-                slot = OpenSlot.open(
-                    self.path, self.store, self.store.slots.active()[0], generation
-                )
-            except (BundleError, DeviceError) as error:
-                # Another process may have swept its bundle away, having installed others.
-                if self.store.slots.version().generation != generation:
-                    continue
-                if not is_proof(error) or not self._fall_back(generation, str(error)):
-                    raise
-                continue
-            if self.store.slots.version().generation == generation:
-                # One session, whoever else learned something.
-                slot = slot.sharing(self._now)
-                return slot if trial is None else replace(slot, trial=trial.began)
+    def _go_back(self, task: Task, base: OpenSlot) -> bool:
+        """Make a further task's previous slot active. In a transaction.
 
-    def gave_way(self, now: OpenSlot, error: BundleError) -> bool:
-        """See ``Task``."""
-        return is_proof(error) and self._fall_back(now.generation, str(error))
+        Args:
+            task: The task.
+            base: The release that is active with it.
 
-    def answered(self, now: OpenSlot, count: int) -> None:
-        """See ``Task``."""
-        if now.trial is not None:
-            self.trials.answered(now.trial, count)
+        Returns:
+            Whether the task's examples or labels changed since the replacement.
 
-    def _given_up(self, generation: int) -> bool:
-        """Fall back from a slot that too many processes died of; nobody loads it for that."""
-        trial = self.trials.running()
-        if trial is None or trial.tries < TRIES:
+        Raises:
+            DeviceError: The adapter was loaded after it.
+            BundleError: The previous adapter is damaged.
+        """
+        slot, previous = task.store.slots.active()
+        if previous is None:
+            raise DeviceError(
+                f"{self.path}: the adapter {task.adapter} was loaded after the last replacement, "
+                "and has nothing to go back to; delete it first (Device.delete_adapter)"
+            )
+        # Verified before it is active.
+        generation = task.store.slots.version().generation
+        OpenSlot.open(self.path, task.store, previous, generation + 1, base)
+        _flip(task.store, previous, slot)
+        changed = task.store.slots.data_changed()
+        task.store.slots.note_data()
+        return changed
+
+    def _fall_back(self, task: Task, base: OpenSlot) -> bool:
+        """Make a further task's previous slot active, or none, where it is damaged.
+
+        In a transaction. The task's examples stay, and wait for its adapter to be loaded again.
+        See ``_go_back``.
+        """
+        store = task.store
+        generation, (_, previous) = store.slots.version().generation, store.slots.active()
+        if previous is None or task.opened(previous, generation + 1, base) is None:
+            _log.warning("%s: no slot of the adapter %s is left", self.path, task.adapter)
+            store.slots.deactivate()
+            for slot in store.slots.names():
+                store.slots.drop(slot)
             return False
-        with self.trials.alone() as alone:  # else the last try is still going on
-            trial = self.trials.running()
-            if not alone or trial is None or trial.tries < TRIES:
-                return False
-            died = f"{trial.tries} processes in a row ended while it was loaded, or first asked"
-            return self._fall_back(generation, died)
+        store.slots.activate(previous, None)
+        store.slots.advance(generation)
+        return store.slots.data_changed()
 
-    def _prove(self, now: OpenSlot, began: int, examples: Sequence[Example]) -> None:
+    def _probe(self, active: OpenSlot, began: int, examples: Sequence[Example]) -> None:
         """Let a slot on trial answer probes, with a try counted before and taken back after."""
         with self.trials.alone() as alone:
             trial = self.trials.running()
-            if trial is None or trial.began != began:  # confirmed, or left, by somebody else
+            if trial is None or trial.began != began:  # confirmed, or left, by another process
                 self.trials.passed(began, 0)
                 return
             if alone:
                 self.trials.count(began, trial.tries + 1)
             try:
-                own = self.store.texts.newest(len(ODD))
-                answer_probes(now.answering, examples, own)
+                texts = self.store.texts.newest(len(ODD))
+                answer_probes(active.active_model, examples, texts)
                 for task in self.further():
                     with contextlib.suppress(DeviceError):  # its row is damaged, or it is gone
-                        answer_probes(task.now.answering, (), own)
+                        answer_probes(task.active.active_model, (), texts)
             except BundleError as error:
-                if not is_proof(error) or not self._fall_back(now.generation, str(error)):
+                if not self.gave_way(active, error):
                     raise
                 return
             if alone:
                 self.trials.count(began, 0)
             self.trials.passed(began, trial.answered)
 
-    def _fall_back(self, generation: int, reason: str) -> bool:
-        """Let the earlier slots answer in place of those on trial, which are given up.
 
-        Returns:
-            Whether something else answers now; False where the slot is not on trial, or the
-            earlier one is no better.
-        """
-        said: list[Task] = []
-        try:
-            with self.swap:
-                with self.store.transaction():
-                    if self.store.slots.version().generation != generation:
-                        return True  # somebody else was first
-                    _, previous = self.store.slots.active()
-                    if previous is None or self.trials.running() is None:
-                        return False
-                    earlier = OpenSlot.open(self.path, self.store, previous, generation + 1)
-                    said += [task for task in self.further() if task.fall_back(earlier)]
-                    # No way back to it: what cannot answer is nothing to go back to.
-                    self.store.slots.activate(previous, None)
-                    self.store.slots.advance(generation)
-                    self.trials.end(reason)
-                    if self.store.slots.data_changed():
-                        said.append(self)
-                self._now = earlier
-        except (BundleError, DeviceError) as error:
-            _log.warning("the earlier slot cannot take over: %s", error)
-            return False
-        for one in said:
-            one.behind = True
-        name = earlier.bundle.manifest.name
-        _log.warning("%s: fell back to %s: %s", self.path, name, reason)
-        return True
+def _flip(store: Store, slot: str, previous: str) -> None:
+    """Make a task's previous slot active, with the active one to come back to."""
+    generation = store.slots.version().generation
+    store.slots.activate(slot, previous)
+    store.slots.advance(generation)
+    store.slots.note_rollback(generation + 1)
 
 
 def _sources(bundle: Bundle) -> set[str]:
     """Backbones whose embeddings are of use to a bundle: a bridge starts there, or its own.
 
-    What was read without a prompt can cross a bridge from the backbone; what was read with one
-    cannot.
+    Texts that were read without a prompt can cross a bridge from the backbone; those that were
+    read with one cannot.
     """
     return {bundle.backbone_digest, *bundle.bridges()}

@@ -40,14 +40,14 @@ class OpenSlot:
         generation: The store's, when it was read.
         record: The slot's row.
         bundle: Its bundle.
-        answering: What answers.
+        active_model: Its personal model on its backbone, with the threshold.
         trial: What its trial is told by, see ``Trial``; None where it has proved itself.
     """
 
     generation: int
     record: SlotRecord
     bundle: Bundle
-    answering: ActiveModel
+    active_model: ActiveModel
     trial: int | None = None
 
     @classmethod
@@ -99,7 +99,7 @@ class OpenSlot:
             raise DeviceError(damaged(path, f"slot {slot} is damaged: {error}")) from error
         backbone: Backbone | None = None
         if base is not None:
-            backbone = adapted(bundle, base.bundle, base.answering.backbone)
+            backbone = adapted(bundle, base.bundle, base.active_model.backbone)
         elif prompt is not None:
             backbone = prompted(lazy(bundle), prompt.state)
         return cls.of(generation, record, bundle, model, backbone)
@@ -115,18 +115,18 @@ class OpenSlot:
         trial: int | None = None,
     ) -> OpenSlot:
         """A slot of parts that are open already, with a backbone that is loaded already."""
-        answering = ActiveModel(model, lazy(bundle, backbone), record.threshold)
-        return cls(generation, record, bundle, answering, trial)
+        active_model = ActiveModel(model, lazy(bundle, backbone), record.threshold)
+        return cls(generation, record, bundle, active_model, trial)
 
     def sharing(self, other: OpenSlot | None) -> OpenSlot:
         """The same, with the backbone of an earlier snapshot of the same release, if it is one."""
         if other is None or other.bundle.digest != self.bundle.digest:
             return self
-        backbone = other.answering.backbone
+        backbone = other.active_model.backbone
         if other.record.backbone != self.record.backbone:  # the same, with another prompt
             prompt = prompt_of(self.record, self.bundle)
             backbone = prompted(backbone, None if prompt is None else prompt.state)
-        return replace(self, answering=replace(self.answering, backbone=backbone))
+        return replace(self, active_model=replace(self.active_model, backbone=backbone))
 
     def with_prompt(self, prompt: UserPrompt) -> OpenSlot:
         """The same release, whose texts are read with a prompt; in the same session."""
@@ -136,27 +136,31 @@ class OpenSlot:
             prompt=prompt.kept,
         )
         backbone = self.reading(prompt.state)
-        return replace(self, record=record, answering=replace(self.answering, backbone=backbone))
+        return replace(
+            self, record=record, active_model=replace(self.active_model, backbone=backbone)
+        )
 
     def plain(self) -> OpenSlot:
         """The same release, whose texts are read without a prompt; in the same session."""
         record = replace(self.record, backbone=self.bundle.backbone_digest, prompt=())
         backbone = self.reading(None)
-        return replace(self, record=record, answering=replace(self.answering, backbone=backbone))
+        return replace(
+            self, record=record, active_model=replace(self.active_model, backbone=backbone)
+        )
 
     def reading(self, state: EncoderState | None) -> LazyBackbone:
         """Its backbone, which reads texts with a prompt, or without; in the same session."""
-        return prompted(self.answering.backbone, state)
+        return prompted(self.active_model.backbone, state)
 
     def changed(self, generation: int, record: SlotRecord, model: PersonalModel) -> OpenSlot:
         """Another personal model on the same bundle."""
-        answering = self.answering.changed(model, record.threshold)
-        return replace(self, generation=generation, record=record, answering=answering)
+        active_model = self.active_model.changed(model, record.threshold)
+        return replace(self, generation=generation, record=record, active_model=active_model)
 
     @property
     def model(self) -> PersonalModel:
         """The personal model."""
-        return self.answering.model
+        return self.active_model.model
 
     @property
     def static(self) -> bool:

@@ -1,15 +1,14 @@
-"""What answers for one task: a view of the device's store, and the slot that is active there."""
+"""A task of a device: its part of the store, and its active slot."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from abc import ABC, abstractmethod
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from threading import RLock
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,17 +19,22 @@ from fala.model.active import ActiveModel
 from fala.model.heads import Head, PersonalModel
 from fala.slots.bundles import slot_record
 from fala.slots.open_slot import OpenSlot
+from fala.slots.trial import is_proof
 from fala.store.records import FitRecord, SlotRecord
-from fala.store.store import Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fala.slots.installed import Installed
 
 _log = logging.getLogger("fala.store")
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """What is to answer, to be written in one transaction.
+    """The next personal model of a slot, to be written in one transaction.
 
     Attributes:
         model: The personal model.
@@ -47,204 +51,282 @@ class Change:
     fit: FitRecord | None = None
 
 
-class Task(ABC):
-    """A task of a device: its store, and the model that answers for it.
+class Task:
+    """One head with its examples: the device's own task, or that of an adapter.
 
-    Attributes:
-        path: The device's folder.
-        store: Its store, open, seen for the task.
-        work: Held by whoever reads, fits and writes; never while texts are encoded for long.
-        swap: Held by whoever changes what answers.
-        left_behind: The tasks that are ``behind``, by their adapters; the same for all of them.
+    It holds no state of its own: any number of them may stand for the same task.
 
     Args:
-        path: See above.
-        store: See above.
-        work: See above; all tasks of a device have the same one.
-        swap: See above; all tasks of a device have the same one.
+        installed: The device.
+        adapter: The adapter's name; empty for the device's own task.
     """
 
-    def __init__(self, path: Path, store: Store, work: RLock, swap: RLock) -> None:
-        self.path = path
-        self.store = store
-        self.work = work
-        self.left_behind: set[str] = set()
-        self.swap = swap
-        self._now: OpenSlot | None = None
+    def __init__(self, installed: Installed, adapter: str = "") -> None:
+        self._installed = installed
+        self.adapter = adapter
+        self.store = installed.store_of(adapter)
 
     @property
-    def now(self) -> OpenSlot:
-        """What answers: in this folder, so also what another process has installed meanwhile."""
-        now = self._now
-        if now is None or self.store.slots.version().generation != now.generation:
-            with self.swap:
-                now = self._now
-                if now is None or self.store.slots.version().generation != now.generation:
-                    self._now = now = self._open()
-        return now
+    def path(self) -> Path:
+        """The device's folder."""
+        return self._installed.path
 
     @property
-    def behind(self) -> bool:
-        """Whether the device fell back here to a model that lacks what was said since."""
-        return self.store.adapter in self.left_behind
+    def work(self) -> RLock:
+        """Held by whoever reads, fits and writes; never while texts are encoded for long."""
+        return self._installed.work
 
-    @behind.setter
-    def behind(self, value: bool) -> None:
-        (self.left_behind.add if value else self.left_behind.discard)(self.store.adapter)
-
-    def positive(self, head: Head | None = None) -> int:
-        """Position of the label, of two, whose F1 thresholds are for.
-
-        Args:
-            head: Whose labels; None takes what answers.
-        """
-        labels = self.now.model.head.labels if head is None else head.labels
-        named = self.store.slots.positive()
-        return labels.index(named) if named in labels else len(labels) - 1
-
-    @abstractmethod
-    def ready(self, examples: Sequence[Example] = ()) -> OpenSlot:
-        """What answers, loaded: one on trial must first answer probes here, or gives way.
-
-        Args:
-            examples: What it is about to be asked: the first few are among the probes.
+    @property
+    def active(self) -> OpenSlot:
+        """The active slot of this folder: also one that another process has installed meanwhile.
 
         Raises:
-            BundleError: It cannot answer, and there is nothing to fall back to.
+            UnknownAdapterError: No adapter of the task's name is installed.
+            BundleError: Its bundle is damaged.
+            DeviceError: Its row is damaged.
         """
+        slots = self._installed.active
+        slot = slots.get(self.adapter)
+        if slot is None or self.store.slots.version().generation != slot.generation:
+            with self._installed.swap:
+                slot = slots.get(self.adapter)
+                if slot is None or self.store.slots.version().generation != slot.generation:
+                    slots[self.adapter] = slot = self._open()
+        return slot
 
-    @abstractmethod
-    def earlier(self) -> OpenSlot | None:
-        """What answered before the last replacement; None where nothing did, or it is damaged."""
+    @property
+    def previous(self) -> OpenSlot | None:
+        """The slot before the last replacement; None where there is none, or it is damaged."""
+        base = None
+        if self.adapter:
+            base = self._installed.own.previous
+            if base is None:
+                return None
+        return self.opened(self.store.slots.active()[1], self.active.generation, base)
 
-    @abstractmethod
-    def prune(self) -> None:
-        """Drop what no slot of any task can use any more. In a transaction."""
-
-    def ask(
-        self,
-        examples: Sequence[Example],
-        how: Callable[[ActiveModel, Sequence[Example]], Answer],
-    ) -> Answer:
-        """Ask what answers; where it is on trial and fails, the earlier slot answers.
-
-        Raises:
-            BundleError: It cannot answer, and there is nothing to fall back to.
-        """
-        now = self.ready(examples)
-        try:
-            with self.expecting(now):
-                answer = how(now.answering, examples)
-        except DeviceChangedError:  # its release was swept away before it was loaded
-            return self.ask(examples, how)
-        except BundleError as error:
-            if not self.gave_way(now, error):
-                raise
-            return self.ask(examples, how)
-        self.answered(now, len(examples))
-        return answer
-
-    @contextlib.contextmanager
-    def expecting(self, now: OpenSlot) -> Iterator[None]:
-        """Use a slot's files, and those of the earlier one, which another process may sweep away.
-
-        Raises:
-            DeviceChangedError: They are gone, and something else answers by now.
-            BundleError: They cannot be used.
-        """
-        try:
-            yield
-        except BundleError as error:
-            gone = isinstance(error.__cause__, FileNotFoundError)
-            if not gone or self.store.slots.version().generation == now.generation:
-                raise
-            raise DeviceChangedError(
-                f"{self.path}: the device's model was changed meanwhile"
-            ) from error
-
-    @abstractmethod
     def slot(self, name: str) -> OpenSlot:
-        """A slot as it is by now."""
-
-    @contextlib.contextmanager
-    def changing(self) -> Iterator[None]:
-        """A transaction of several changes of what answers; nobody sees one without the others."""
-        with self.swap:
-            before = self.now
-            try:
-                with self.store.transaction():
-                    if self.store.slots.version().generation != before.generation:
-                        before = self._now = self._open()
-                    yield
-            except BaseException:
-                self._now = before
-                raise
-
-    def rewrite(self, record: SlotRecord) -> None:
-        """Write a slot's row; what answers stays as it is but for its teacher. In ``changing``."""
-        now = self.now
-        self.store.slots.put(record)
-        if record.name == now.record.name:
-            generation = self.store.slots.advance(now.generation)
-            self._now = now.changed(generation, record, now.model)
-
-    def drop_unusable(self) -> None:
-        """Delete the slots that cannot be opened, or gone back to. In ``changing``."""
-        active = self.now.record.name
-        earlier = self.earlier()
-        kept = None if earlier is None else earlier.record.name
-        self.store.slots.activate(active, kept)
-        for name in self.store.slots.names() - {active, kept}:
-            self.store.slots.drop(name)
-
-    def keep(self, base: OpenSlot, change: Change) -> OpenSlot:
-        """Let another personal model of the same bundle answer.
-
-        Args:
-            base: The slot that the model was fitted for.
-            change: The model.
+        """A slot of the task, by its name.
 
         Raises:
-            DeviceChangedError: Something else answers by now.
+            DeviceError: It is empty or damaged.
+            BundleError: Its bundle is damaged.
         """
-        record = slot_record(
-            base.record.name, base.bundle, change.model, base.record.teacher,
-            base.record.teacher_vendor, threshold=change.threshold,
-            loss=change.loss, backbone=base.record.backbone, prompt=base.record.prompt,
-        )  # fmt: skip
-        with self.swap:
-            with self.store.transaction():
-                self.store.embeddings.add(base.record.backbone, change.embeddings)
-                self.store.slots.put(record)
-                self.store.slots.set_fit(record.name, change.fit)
-                generation = self.store.slots.advance(base.generation)
-            now = base.changed(generation, record, change.model)
-            self._now = now
-        return now
+        active, base = self.active, None
+        if self.adapter:
+            own = self._installed.own
+            base = own.active if name == active.record.name else own.previous
+            if base is None:
+                raise DeviceError(f"{self.path}: there is no earlier release for slot {name}")
+        return OpenSlot.open(self.path, self.store, name, active.generation, base)
 
-    def keep_embeddings(self, backbone: str, embeddings: Mapping[str, NDArray[np.float32]]) -> None:
-        """Keep embeddings of a backbone, by text."""
-        with self.store.transaction():
-            self.store.embeddings.add(backbone, embeddings)
-
-    @abstractmethod
-    def _open(self) -> OpenSlot:
-        """The active slot, as it is at one generation."""
-
-    @abstractmethod
-    def gave_way(self, now: OpenSlot, error: BundleError) -> bool:
-        """Whether what could not answer was on trial, and something else answers now."""
-
-    @abstractmethod
-    def answered(self, now: OpenSlot, count: int) -> None:
-        """Count answers of what is on trial."""
-
-    def _opened(self, name: str | None, generation: int, base: OpenSlot | None) -> OpenSlot | None:
+    def opened(self, name: str | None, generation: int, base: OpenSlot | None) -> OpenSlot | None:
         """A slot; None where there is none, or it is damaged."""
         if name is None:
             return None
         try:
             return OpenSlot.open(self.path, self.store, name, generation, base)
         except (BundleError, DeviceError) as error:
-            _log.warning("the earlier slot cannot be used: %s", error)
+            _log.warning("the previous slot cannot be used: %s", error)
             return None
+
+    def positive(self, head: Head | None = None) -> int:
+        """Position of the label, of two, whose F1 thresholds are for.
+
+        Args:
+            head: Whose labels; None takes the active model's.
+        """
+        labels = self.active.model.head.labels if head is None else head.labels
+        name = self.store.slots.positive()
+        return labels.index(name) if name in labels else len(labels) - 1
+
+    def ready(self, examples: Sequence[Example] = ()) -> OpenSlot:
+        """The active slot; one on trial answers probes first, or gives way to the previous one.
+
+        Args:
+            examples: Those of the call that is under way: the first few are among the probes.
+
+        Raises:
+            BundleError: It cannot answer, and there is nothing to fall back to.
+        """
+        if not self.adapter:
+            return self._installed.ready(examples)
+        while True:
+            self.store.slots.version()  # raises where the adapter is gone
+            base = self._installed.ready()
+            try:
+                return self.active
+            except BundleError as error:
+                if base.trial is None or not self._installed.gave_way(base, error):
+                    raise
+
+    def ask(
+        self,
+        examples: Sequence[Example],
+        question: Callable[[ActiveModel, Sequence[Example]], Result],
+    ) -> Result:
+        """Ask the active model; where it is on trial and fails, the previous one.
+
+        Raises:
+            BundleError: It cannot answer, and there is nothing to fall back to.
+        """
+        while True:
+            active = self.ready(examples)
+            try:
+                with self.expecting(active):
+                    result = question(active.active_model, examples)
+            except DeviceChangedError:  # its release was swept away before it was loaded
+                continue
+            except BundleError as error:
+                if not self._gave_way(active, error):
+                    raise
+                continue
+            self._installed.count_answers(active, len(examples))
+            return result
+
+    @contextlib.contextmanager
+    def expecting(self, slot: OpenSlot) -> Iterator[None]:
+        """Use the files of a slot, and of the previous one, which another process may sweep away.
+
+        Raises:
+            DeviceChangedError: They are gone, and another slot is active by now.
+            BundleError: They cannot be used.
+        """
+        try:
+            yield
+        except BundleError as error:
+            gone = isinstance(error.__cause__, FileNotFoundError)
+            if not gone or self.store.slots.version().generation == slot.generation:
+                raise
+            raise DeviceChangedError(
+                f"{self.path}: the device's model was changed meanwhile"
+            ) from error
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """A transaction of several changes of the slots: all of them are seen, or none."""
+        slots = self._installed.active
+        with self._installed.swap:
+            before = self.active
+            try:
+                with self.store.transaction():
+                    if self.store.slots.version().generation != before.generation:
+                        before = slots[self.adapter] = self._open()
+                    yield
+            except BaseException:
+                slots[self.adapter] = before
+                raise
+
+    def commit(self, base: OpenSlot, change: Change) -> OpenSlot:
+        """Make another personal model of the same bundle the active one, in one transaction.
+
+        Args:
+            base: The slot that the model was fitted for, as it is to be from now on.
+            change: The model.
+
+        Returns:
+            The active slot.
+
+        Raises:
+            DeviceChangedError: Another model is active by now.
+        """
+        record = changed_record(base, change)
+        with self._installed.swap:
+            with self.store.transaction():
+                self.store.embeddings.add(record.backbone, change.embeddings)
+                self.store.slots.put(record)
+                self.store.slots.set_fit(record.name, change.fit)
+                generation = self.store.slots.advance(base.generation)
+            active = base.changed(generation, record, change.model)
+            self._installed.active[self.adapter] = active
+        return active
+
+    def rewrite(self, record: SlotRecord) -> None:
+        """Write a slot's row. In ``changing``.
+
+        Of the active slot only the references to old logits may change.
+        """
+        active = self.active
+        self.store.slots.put(record)
+        if record.name == active.record.name:
+            generation = self.store.slots.advance(active.generation)
+            self._installed.active[self.adapter] = active.changed(generation, record, active.model)
+
+    def drop_unusable(self) -> None:
+        """Delete all slots but the active and the previous one. In ``changing``."""
+        active, previous = self.active.record.name, self.previous
+        kept = None if previous is None else previous.record.name
+        self.store.slots.activate(active, kept)
+        for name in self.store.slots.names() - {active, kept}:
+            self.store.slots.drop(name)
+
+    def prune(self) -> None:
+        """Drop what no slot of any task can use any more. In a transaction."""
+        self._installed.prune()
+
+    def keep_embeddings(self, backbone: str, embeddings: Mapping[str, NDArray[np.float32]]) -> None:
+        """Keep embeddings of a backbone, by text."""
+        with self.store.transaction():
+            self.store.embeddings.add(backbone, embeddings)
+
+    def take_behind(self) -> bool:
+        """Whether the device fell back here to a model that lacks newer labels; once."""
+        behind = self.adapter in self._installed.behind
+        self._installed.behind.discard(self.adapter)
+        return behind
+
+    def _gave_way(self, active: OpenSlot, error: BundleError) -> bool:
+        """Whether what could not answer was on trial, and another slot is active now."""
+        if not self.adapter:
+            return self._installed.gave_way(active, error)
+        base = self._installed.own.active
+        if active.trial is None or active.trial != base.trial:
+            return False
+        return self._installed.gave_way(base, error)
+
+    def _open(self) -> OpenSlot:
+        """The active slot, as it is at one generation."""
+        installed, own = self._installed, not self.adapter
+        while True:
+            base = None if own else installed.own.active
+            generation = self.store.slots.version().generation
+            if own and installed.gave_up(generation):
+                continue
+            try:
+                trial = installed.trials.running() if own else None
+                slot = OpenSlot.open(
+                    self.path, self.store, self.store.slots.active()[0], generation, base
+                )
+            except (BundleError, DeviceError) as error:
+                # Another process may have swept its bundle away, having installed others.
+                moved = base is not None and installed.own.active is not base
+                if moved or self.store.slots.version().generation != generation:
+                    continue
+                if not own or not is_proof(error):
+                    raise
+                if not installed.fall_back(generation, str(error)):
+                    raise
+                continue
+            if self.store.slots.version().generation != generation:
+                continue
+            self.store.examples.task = slot.model.head.task
+            if base is not None:
+                return replace(slot, trial=base.trial)
+            # One session, whatever was learned since.
+            slot = slot.sharing(installed.active.get(""))
+            return slot if trial is None else replace(slot, trial=trial.began)
+
+
+def changed_record(slot: OpenSlot, change: Change) -> SlotRecord:
+    """A slot's row with another personal model."""
+    record = slot.record
+    return slot_record(
+        record.name, slot.bundle, change.model, record.teacher, record.teacher_vendor,
+        threshold=change.threshold, loss=change.loss, backbone=record.backbone,
+        prompt=record.prompt,
+    )  # fmt: skip
+
+
+def never_fitted(slot: OpenSlot) -> bool:
+    """Whether nothing was ever fitted in a slot: a fit leaves its loss, or a personal model."""
+    record = slot.record
+    return slot.model.is_vendor and record.loss is None and math.isclose(record.threshold, 0.0)

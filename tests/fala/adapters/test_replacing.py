@@ -51,7 +51,7 @@ def test_a_replacement_shares_passes_and_goes_back(device, releases, passes):
     one, two, three = (report.adapters[name] for name in NAMES)
     assert (report.forward_passes, three.forward_passes) == (40, 40)
     assert (one.forward_passes, two.forward_passes) == (40, 2)
-    assert (one.representatives, two.representatives) == (40, 40)
+    assert (one.counts.representatives, two.counts.representatives) == (40, 40)
     assert one.new == "one on new encoder" and one.decision != "vendor"
     assert json.dumps(report.to_dict())
     after = answers(device)
@@ -78,7 +78,7 @@ def test_the_budget_is_for_all_tasks(device, releases, passes):
     report = device.replace(releases["new"], Budget(20), adapters=releases["new adapters"])
     spent = [report, *report.adapters.values()]
     assert sum(one.forward_passes for one in spent) == 20
-    assert all(one.representatives > 0 for one in spent)
+    assert all(one.counts.representatives > 0 for one in spent)
     refined = device.refine(Budget(10), adapter="three")
     assert refined.forward_passes == 10 and device.adapter("three").examples == 40
 
@@ -171,9 +171,9 @@ def test_over_bridges_all_tasks_are_carried_over_without_a_pass(device, releases
     report = device.replace(bridged[0], Budget(0), adapters=bridged[1:])
     assert set(passes) <= {*ODD, *TEXTS} and len(set(passes) & set(TEXTS)) <= 16  # probes
     for one in (report, *report.adapters.values()):
-        assert (one.forward_passes, one.representatives, one.bridged) == (0, 0, 40)
+        assert (one.forward_passes, one.counts.representatives, one.bridged) == (0, 0, 40)
         assert one.instant is not None and one.decision != "vendor"
     refined = device.refine(Budget(5), adapter="two")
-    assert (refined.forward_passes, refined.representatives) == (5, 5)
+    assert (refined.forward_passes, refined.counts.representatives) == (5, 5)
     # One has the same adapter: what passed for two counts for it.
-    assert device.refine(Budget(0), adapter="one").representatives >= 3
+    assert device.refine(Budget(0), adapter="one").counts.representatives >= 3

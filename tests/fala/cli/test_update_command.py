@@ -75,7 +75,8 @@ def test_a_release_brings_its_prompts(tmp_path, learned_of_telling):
         asked = ["update", path, server.address, "--root", vendor.root, "--budget", 200]
         done = run(*asked, "--prompts", "auto", "--json")
     told = json.loads(done.stdout)
-    assert told["new"] == "prompted encoder" and told["prompt"]["taken"]
+    assert told["new"] == "prompted encoder" and not told["prompt"]["taken"]
+    assert "not trained with prompts of texts" in told["prompt"]["reason"]
     with Device.open(path) as device:
         assert device.on_trial
         device.rollback()

@@ -34,12 +34,14 @@ def test_forward_passes_never_exceed_the_budget(tmp_path, plain, encoded, passes
         device.learn(TEXTS, labels)
         report = device.replace(plain["mid"], Budget(passes))
         kept = min(passes, len(TEXTS))
-        assert report.forward_passes == report.representatives == kept
-        assert len(encoded) - report.probes == kept == len(set(encoded[:kept]))
-        assert report.waiting == len(TEXTS) - kept and report.backward_passes == 0
+        assert report.forward_passes == report.counts.representatives == kept
+        assert len(encoded) - report.counts.probes == kept == len(set(encoded[:kept]))
+        assert report.waiting == len(TEXTS) - kept
         assert embedded(tmp_path / "device", plain["mid"]) == set(encoded[:kept])
         # Representatives of the old embeddings, where some are to be left out.
-        assert (report.clusters > 0) == (report.queries > 0) == (0 < passes < len(TEXTS))
+        assert (
+            (report.counts.clusters > 0) == (report.counts.queries > 0) == (0 < passes < len(TEXTS))
+        )
         personal = labelled and any(y for y, t in zip(labels, TEXTS, strict=True) if t in encoded)
         assert report.decision == "vendor" or personal
         assert (report.decision == "vendor") == device.model.is_vendor
@@ -51,10 +53,10 @@ def test_a_matchers_texts_count_once_each(tmp_path, matching, encoded, passes):
     with Device.create(tmp_path / "device", matching["old"]) as device:
         device.learn(examples, ["0", "1"] * 15)
         report = device.replace(matching["mid"], Budget(passes))
-        assert report.forward_passes == len(encoded) - report.probes <= passes
+        assert report.forward_passes == len(encoded) - report.counts.probes <= passes
         seen = embedded(tmp_path / "device", matching["mid"])
         whole = [one for one in set(examples) if set(unique_texts([one])) <= seen]
-        assert report.representatives == report.examples == len(whole)
+        assert report.counts.representatives == report.examples == len(whole)
         if passes >= len(unique_texts(examples)):
             assert report.waiting == 0
 
@@ -67,11 +69,11 @@ def test_matches_share_what_their_histories_cost(tmp_path, matching, encoded):
         device.learn(examples)
         report = device.replace(matching["mid"], Budget(12))
         assert set(encoded[:12]) == set(films[28:])
-        assert (report.representatives, report.waiting) == (7, 28)
-        assert report.clusters == report.queries == 0
+        assert (report.counts.representatives, report.waiting) == (7, 28)
+        assert report.counts.clusters == report.counts.queries == 0
         # And so on.
         encoded.clear()
-        assert device.refine(Budget(3)).representatives == 10
+        assert device.refine(Budget(3)).counts.representatives == 10
         assert set(encoded) == set(films[25:28])
 
 
@@ -81,7 +83,7 @@ def test_word_vectors_cost_no_forward_pass(tmp_path, plain, encoded):
         encoded.clear()
         report = device.replace(plain["old"], Budget(0))
         assert (encoded, report.forward_passes) == ([], 0)
-        assert (report.representatives, report.waiting) == (len(TEXTS), 0)
+        assert (report.counts.representatives, report.waiting) == (len(TEXTS), 0)
         assert embedded(tmp_path / "device", plain["old"]) == set(TEXTS)
 
 
@@ -101,7 +103,7 @@ def test_without_passes_or_time_the_vendor_answers(tmp_path, plain, budget):
         report = device.replace(plain["mid"], budget)
         assert (report.decision, report.forward_passes) == ("vendor", 0)
         assert report.reason == "the budget allows no representative"
-        assert (report.waiting, report.scales, report.threshold) == (len(TEXTS), (), 0.0)
+        assert (report.waiting, report.counts.scales, report.threshold) == (len(TEXTS), (), 0.0)
         assert device.model.is_vendor
         # What waits is encoded when there is time.
         assert device.refine(Budget(40)).decision == "personal"
@@ -120,7 +122,7 @@ def test_the_clock_stops_the_encoder(tmp_path, plain, monkeypatch):
         report = device.replace(plain["mid"], Budget(seconds=1))
         assert 8 <= report.forward_passes <= 50
         assert report.seconds["forward"] < 1.2
-        assert report.representatives == report.forward_passes
+        assert report.counts.representatives == report.forward_passes
         assert report.stopped == "the time is over"
 
 
@@ -200,7 +202,7 @@ def test_an_app_that_says_no_while_refining_keeps_what_was_paid(device, path, re
     assert (report.stopped, report.forward_passes) == ("cancelled", 25)
     assert len(embedded(path, releases["mid"])) == 25
     report = device.refine(Budget(50), progress=lambda name, done, total: name != "refine")
-    assert (report.stopped, report.representatives) == ("cancelled", 50)
+    assert (report.stopped, report.counts.representatives) == ("cancelled", 50)
 
 
 def test_an_error_of_the_encoder_passes_and_changes_nothing(tmp_path, plain, monkeypatch):

@@ -104,7 +104,7 @@ def test_the_same_release_again_changes_little(device, releases, encoded):
     before = device.predict(PROBES)
     encoded.clear()
     report = device.replace(releases["mid"], Budget(0))
-    assert (encoded, report.probes, report.forward_passes) == (TEXTS[-4:], 4, 0)
+    assert (encoded, report.counts.probes, report.forward_passes) == (TEXTS[-4:], 4, 0)
     assert report.bridged == len(TEXTS) - 30
     np.testing.assert_allclose(device.predict(PROBES), before, atol=0.02)
 

@@ -106,7 +106,7 @@ def test_little_evidence_is_no_trouble(tmp_path, releases, examples, given):
         device.rollback()
         # Where there is nothing to fit to no pass is spent.
         seen = 0 if given is None else len(set(examples))
-        assert device.refine(Budget(20)).representatives == seen
+        assert device.refine(Budget(20)).counts.representatives == seen
         device.learn(examples[:1], given and given[:1])
         assert np.isfinite(device.predict(PROBES)).all()
 
@@ -124,4 +124,4 @@ def test_word_vectors_that_replace_word_vectors_cost_no_pass(device, path, tmp_p
     # All are looked up before it answers: nothing is estimated, and nothing is left to refine.
     assert (report.decision, report.instant) == ("personal", None)
     assert (report.forward_passes, report.bridged) == (0, 0)
-    assert len(embedded(path, release)) == report.representatives == len(TEXTS)
+    assert len(embedded(path, release)) == report.counts.representatives == len(TEXTS)

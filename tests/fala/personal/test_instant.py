@@ -24,8 +24,8 @@ def test_a_device_answers_before_any_forward_pass(device, path, releases, truth,
     encoded.clear()
     report = device.replace(releases["mid"], Budget(0))
     # Before it is installed it must answer a few of the device's own texts; none of it is kept.
-    assert encoded == TEXTS[-4:] and report.probes == 4
-    assert report.forward_passes == report.backward_passes == 0
+    assert encoded == TEXTS[-4:] and report.counts.probes == 4
+    assert report.forward_passes == 0
     assert (report.old, report.new) == (("old", "mid"))
     assert device.name == "mid"
     assert (report.decision, report.instant.decision) == ("personal", "personal")
@@ -33,12 +33,12 @@ def test_a_device_answers_before_any_forward_pass(device, path, releases, truth,
     assert report.losses["personal"] == min(report.losses.values())
     assert list(report.losses) == ["personal", "calibrated", "vendor"]
     assert report.bridged == report.examples == report.labelled == len(TEXTS)
-    assert report.representatives == 0
-    assert report.instant.solves == report.solves > 0
+    assert report.counts.representatives == 0
+    assert report.instant.counts.solves == report.counts.solves > 0
     # Nine numbers an old embedding with its offset, the slope and the bias.
-    assert report.instant.columns == report.columns == 8 + 1 + 1 + 1
+    assert report.instant.counts.columns == report.counts.columns == 8 + 1 + 1 + 1
     assert 0 < report.instant.seconds <= report.seconds["total"]
-    assert report.agreement > 0.7
+    assert report.counts.agreement > 0.7
     assert report.threshold == report.instant.threshold == device.threshold < 0
     json.dumps(report.to_dict())
     assert embedded(path, releases["mid"]) == set()
@@ -91,7 +91,7 @@ def test_three_labels_go_over_a_bridge_too(tmp_path, encoded):
         device.learn(TEXTS, given)
         encoded.clear()
         report = device.replace(releases["mid"], Budget(0))
-        assert len(encoded) == report.probes == 4
+        assert len(encoded) == report.counts.probes == 4
         assert (report.decision, report.threshold, report.forward_passes) == ("personal", 0.0, 0)
         vendor = vendor_of(releases["mid"])
         known = vendor[range(len(PROBES)), ["abc".index(y) for y in truth]]
@@ -112,7 +112,7 @@ def test_a_matcher_goes_over_a_bridge_too(tmp_path, encoded, query):
         encoded.clear()
         report = device.replace(releases["mid"], Budget(0))
         # Each of a few texts is its own history's candidate.
-        assert len(encoded) == report.probes <= 4
+        assert len(encoded) == report.counts.probes <= 4
         encoded.clear()
         assert report.bridged == report.examples == len(set(examples))
         assert report.losses["personal"] < report.losses["vendor"]
@@ -121,7 +121,7 @@ def test_a_matcher_goes_over_a_bridge_too(tmp_path, encoded, query):
         report = device.refine(Budget(100))
         texts = {text for example in examples for text in (*example.history, example.candidate)}
         assert len(encoded) == len(set(encoded)) and set(encoded) <= texts
-        assert report.representatives > 0
+        assert report.counts.representatives > 0
         assert np.isfinite(device.predict(examples)).all()
 
 
@@ -131,8 +131,13 @@ def test_without_a_bridge_representatives_come_first(path, tmp_path, encoded):
         encoded.clear()
         report = device.replace(releases["mid"], Budget(40))
         assert report.instant is None and report.bridged == 0
-        assert report.forward_passes == report.representatives == len(encoded) - report.probes == 40
-        assert 0 < report.clusters <= len(TEXTS) and report.queries > 0
+        assert (
+            report.forward_passes
+            == report.counts.representatives
+            == len(encoded) - report.counts.probes
+            == 40
+        )
+        assert 0 < report.counts.clusters <= len(TEXTS) and report.counts.queries > 0
         assert report.waiting == len(TEXTS) - 40
         # All else is as over a bridge: the threshold is the user's.
         assert report.threshold == device.threshold != 0
@@ -142,7 +147,7 @@ def test_without_a_bridge_representatives_come_first(path, tmp_path, encoded):
         encoded.clear()
         report = device.refine(Budget(40))
         assert report.forward_passes == len(encoded) == 40 and not first & set(encoded)
-        assert (report.representatives, report.waiting) == (80, 10)
+        assert (report.counts.representatives, report.waiting) == (80, 10)
         refine_all(device)
         assert embedded(path, releases["mid"]) == set(TEXTS)
 
@@ -158,7 +163,7 @@ def test_a_bridge_from_another_backbone_is_of_no_use(device, tmp_path, releases)
     add_bridge(release, Bundle.open(release), foreign, {})
     report = device.replace(release, Budget(20))
     assert report.instant is None
-    assert report.forward_passes == report.representatives == 20
+    assert report.forward_passes == report.counts.representatives == 20
 
 
 @pytest.mark.parametrize("budget", [Budget(0), None])

@@ -132,7 +132,7 @@ def test_a_store_that_has_a_view_is_migrated(device, path, releases, labels, enc
         assert sql(path, "SELECT name FROM sqlite_master WHERE name = 'views'") == []
         encoded.clear()
         report = device.refine(Budget(10))
-        assert (report.representatives, report.forward_passes) == (40, len(encoded))
+        assert (report.counts.representatives, report.forward_passes) == (40, len(encoded))
         assert (report.examples, report.labelled) == (90, 90)
         assert device.learn(["good film"], ["1"]).fitted == 91
         device.forget([row.id for row in device.examples() if row.example == "good film"])

@@ -88,11 +88,11 @@ def test_a_sentence_says_whether_it_is_worth_it(tmp_path, device, blunt, release
     assert f"{preview.forward_passes} forward passes" in preview.sentence
     with Device.create(tmp_path / "other", blunt) as other:
         nothing = other.preview(releases["mid"])
-        assert nothing.sentence.startswith("No label tells what mid is worth")
+        assert nothing.sentence.startswith("There is no label to judge mid by")
         assert (nothing.labelled, nothing.old_loss, nothing.to_old) == (0, None, None)
         other.learn(TEXTS[:5], labels[:5])
         few = other.preview(releases["mid"], Budget(90))
-        assert few.sentence.startswith("5 labels are too few to tell") and few.to_old is None
+        assert few.sentence.startswith("5 labels are too few to judge") and few.to_old is None
         other.learn(TEXTS, labels)
         better = other.preview(releases["mid"], Budget(90))
         assert better.sentence.startswith("mid is better for this user than blunt")
@@ -117,7 +117,7 @@ def test_a_preview_refuses_what_a_replacement_would(device, path, tmp_path):
 
 def test_a_refusal_says_both_numbers_and_what_to_do(device, blunt):
     preview = device.preview(blunt, Budget(10))
-    with pytest.raises(WorseModelError, match='say accept="always"') as caught:
+    with pytest.raises(WorseModelError, match='pass accept="always"') as caught:
         device.replace(blunt, Budget(10), accept="better-than-old")
     assert caught.value.before == pytest.approx(preview.old_loss)
     assert caught.value.after == pytest.approx(preview.carried_loss)
@@ -190,7 +190,7 @@ def test_a_release_that_contradicts_the_old_one_is_refused_by_what_it_says(
         preview = device.preview(turned, Budget(0))
         assert preview.releases.examples == 30 and preview.releases.value < -0.9
         assert preview.to_old is None
-        assert preview.sentence.startswith("mid contradicts old: their own models' logits of 30")
+        assert preview.sentence.startswith("mid contradicts old: their vendor models' logits of 30")
         with pytest.raises(WorseModelError, match="contradicts") as caught:
             device.replace(turned, Budget(0), accept="better-than-old")
         assert (caught.value.after is None) == (labelled == 0)

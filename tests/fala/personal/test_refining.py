@@ -27,7 +27,7 @@ def test_refining_goes_on_where_it_stopped(device, path, releases, encoded):
         assert not set(encoded) & set(done)
         done += encoded
         assert embedded(path, releases["mid"]) == set(done)
-        assert report.representatives == len(done)
+        assert report.counts.representatives == len(done)
         assert (report.old, report.new) == ("mid", "mid")
         assert report.decision == "personal"
     before = state(device)
@@ -38,7 +38,7 @@ def test_refining_goes_on_where_it_stopped(device, path, releases, encoded):
         if report.stopped == "there is nothing left to encode":
             break
     assert embedded(path, releases["mid"]) == set(TEXTS)
-    assert report.representatives == report.examples == len(TEXTS)
+    assert report.counts.representatives == report.examples == len(TEXTS)
     before = state(device)
     assert device.refine().forward_passes == 0
     assert same(state(device), before)
@@ -53,8 +53,8 @@ def test_a_replacement_refines_within_its_budget(device, path, releases, encoded
         del encoded[count:]
 
     report = device.replace(releases["mid"], Budget(40), progress=progress)
-    assert report.forward_passes == len(encoded) - report.probes <= 40
-    assert embedded(path, releases["mid"]) == set(encoded[report.probes :])
+    assert report.forward_passes == len(encoded) - report.counts.probes <= 40
+    assert embedded(path, releases["mid"]) == set(encoded[report.counts.probes :])
     batches = [(25, 25), (15, 15)] if report.forward_passes == 40 else [(25, 25)]
     events = [("open", 0, 1), ("read", 0, 1), ("solve", 0, 1), ("check", 0, 1), ("commit", 0, 1)]
     done = 0
@@ -72,7 +72,7 @@ def test_a_replacement_refines_within_its_budget(device, path, releases, encoded
 
 def test_a_replacement_without_a_budget_has_the_default(device, releases, encoded):
     report = device.replace(releases["mid"])
-    assert 0 < report.forward_passes == len(encoded) - report.probes <= BRIDGED_PASSES
+    assert 0 < report.forward_passes == len(encoded) - report.counts.probes <= BRIDGED_PASSES
 
 
 def test_a_model_refined_to_the_end_is_the_closed_form_on_real_embeddings(device, releases, labels):
@@ -96,7 +96,7 @@ def test_it_stops_where_a_batch_changes_next_to_nothing(tmp_path, encoded):
         encoded.clear()
         report = device.replace(releases["mid"], Budget(90))
         assert report.stopped == "the last texts changed next to nothing"
-        assert report.forward_passes == len(encoded) - report.probes == BATCH
+        assert report.forward_passes == len(encoded) - report.counts.probes == BATCH
         instant = report.instant.losses["personal"]
         assert report.losses["personal"] == pytest.approx(instant, abs=0.01)
 

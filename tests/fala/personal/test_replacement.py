@@ -31,7 +31,11 @@ def test_a_device_without_examples_has_the_vendors_model(tmp_path, plain):
     with Device.create(tmp_path / "device", plain["old"]) as device:
         report = device.replace(plain["mid"])
         assert (report.decision, report.reason) == ("vendor", "the device has no examples yet")
-        assert (report.scales, report.measure, report.agreement) == ((), "", None)
+        assert (report.counts.scales, report.counts.measure, report.counts.agreement) == (
+            (),
+            "",
+            None,
+        )
         assert device.model.is_vendor
 
 
@@ -40,9 +44,9 @@ def test_a_user_who_turns_the_vendor_over_is_carried(tmp_path, plain):
         device.learn(TEXTS, opposite(plain["mid"], TEXTS))
         report = device.replace(plain["mid"], Budget(60))
         assert report.decision == "personal" and report.losses["personal"] < report.losses["vendor"]
-        assert report.measure == "cross-entropy of labels"
+        assert report.counts.measure == "cross-entropy of labels"
         assert "on 60 examples, each left out" in report.reason
-        assert report.agreement > 0.7
+        assert report.counts.agreement > 0.7
         wanted = opposite(plain["mid"], PROBES)
         assert roc_auc_score(wanted, device.predict(PROBES)[:, 1]) > 0.9
 
@@ -105,8 +109,8 @@ def test_old_logits_alone_are_carried(tmp_path, plain):
     sql(folder, "UPDATE examples SET label = NULL")
     with Device.open(folder) as device:
         report = device.replace(plain["mid"], Budget(70))
-        assert (report.decision, report.labelled, report.measure) == ("personal", 0, "")
-        assert report.agreement > 0.8
+        assert (report.decision, report.labelled, report.counts.measure) == ("personal", 0, "")
+        assert report.counts.agreement > 0.8
         vendor = np.abs(vendor_of(plain["mid"]) - before).mean()
         assert np.abs(device.predict(PROBES) - before).mean() < 0.5 * vendor
 
@@ -140,8 +144,8 @@ def test_known_embeddings_cost_nothing(tmp_path, plain, encoded):
         assert not same(state(device), first)
         encoded.clear()
         report = device.replace(plain["mid"], Budget(0))
-        assert report.forward_passes == len(encoded) - report.probes == 0
-        assert report.representatives == 20
+        assert report.forward_passes == len(encoded) - report.counts.probes == 0
+        assert report.counts.representatives == 20
         # The first fit, too, was to the float16 numbers that embeddings are kept in.
         assert same(state(device), first)
 

@@ -43,7 +43,7 @@ def worded(tmp_path_factory):
 def test_words_answer_before_any_forward_pass(device, path, worded, truth):
     vendor = vendor_of(worded)
     report = device.replace(worded, Budget(0))
-    assert report.forward_passes == report.representatives == 0
+    assert report.forward_passes == report.counts.representatives == 0
     assert report.instant is not None and report.bridged == report.examples == len(TEXTS)
     assert report.decision == report.instant.decision == "personal"
     assert report.waiting == 0 and embedded(path, worded) == set()
@@ -56,7 +56,7 @@ def test_passes_make_it_better_and_go_where_it_is_undecided(device, path, worded
     before = loss(device, truth)
     report = device.refine(Budget(30))
     assert report.forward_passes == len(embedded(path, worded)) == 30
-    assert report.clusters == 0
+    assert report.counts.clusters == 0
     refine_all(device)
     assert embedded(path, worded) == set(TEXTS)
     assert loss(device, truth) < before
@@ -79,7 +79,7 @@ def test_a_replacement_that_makes_the_user_worse_off_tells_and_can_be_refused(
     release = tmp_path / "blind.fala"
     write_release(release, bundle, blind, {})
     before = device.predict(PROBES)
-    with pytest.raises(WorseModelError, match="worse for this user than what answers"):
+    with pytest.raises(WorseModelError, match="worse for this user than the active model"):
         device.replace(release, Budget(1), accept="better-than-old")
     np.testing.assert_array_equal(device.predict(PROBES), before)
     assert device.name == "old"

@@ -81,7 +81,7 @@ class Devices:
 
     def passes(self) -> int:
         """How many of the user's posts the new backbone has encoded; only after a replacement."""
-        return self.mine.refine(Budget(0)).representatives
+        return self.mine.refine(Budget(0)).counts.representatives
 
     def sizes(self) -> dict[str, int]:
         """The size of every folder, in bytes."""

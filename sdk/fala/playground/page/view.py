@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.device import Device
-from fala.personal.stages import peak_memory
+from fala.personal.run import peak_memory
 from fala.playground.page.devices import COLUMNS, Devices
 from fala.playground.page.notes import Notes
 from fala.playground.page.posts import AVERAGE, READERS, SHOWN, WANTED, Posts

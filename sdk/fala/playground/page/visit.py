@@ -272,7 +272,7 @@ class Visit:
                 report = devices.mine.refine(Budget(min(BATCH, left)))
                 seconds = self._notes.get("refine_seconds", 0.0) + report.seconds["total"]
                 self._notes.set(
-                    passes=report.representatives,
+                    passes=report.counts.representatives,
                     refine_seconds=seconds,
                     stopped="" if report.forward_passes else report.stopped,
                 )

@@ -127,7 +127,7 @@ def test_refining_can_be_stopped_and_continued(replaced):
     done = replaced.view["passes"]
     assert 10 <= done < 60
     assert answers(replaced.view) != answers(replaced.view, "instant")
-    assert replaced._opened[0].mine.refine(Budget(0)).representatives == done
+    assert replaced._opened[0].mine.refine(Budget(0)).counts.representatives == done
 
 
 def test_a_restart_continues(replaced):

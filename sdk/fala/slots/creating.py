@@ -1,0 +1,126 @@
+"""A device's folder: created, and opened."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from fala.bundle.signature import Trust
+from fala.errors import DataError, DeviceError
+from fala.files import keep_private
+from fala.model.heads import label_name
+from fala.slots.bundles import BUNDLES, install, open_release, slot_record
+from fala.slots.health import REBUILT, STORE
+from fala.slots.installed import Installed
+from fala.slots.validation import proven
+from fala.slots.versions import note_version
+from fala.store.database import doctor
+from fala.store.encryption import Codec
+from fala.store.slots import SLOTS
+from fala.store.store import Store
+from fala.store.texts import TextNames
+
+
+@dataclass(frozen=True)
+class NewDevice:
+    """What ``Device.create`` was asked for; see there."""
+
+    path: Path
+    bundle: str
+    positive: str | int | None
+    trust: Trust | None
+    codec: Codec
+    names: TextNames
+
+
+def create(new: NewDevice) -> Installed:
+    """Create a device's folder, with a release installed.
+
+    Raises:
+        BundleError: The release cannot be trusted.
+        DataError: ``positive`` is not one of its labels.
+        DeviceError: The folder is in use, or cannot be written.
+    """
+    path = new.path
+    bundle, head = open_release(new.bundle, hold=True, trust=new.trust)
+    if new.positive is not None and label_name(new.positive) not in head.labels:
+        raise DataError(
+            f"positive is one of {', '.join(head.labels)}, not {label_name(new.positive)!r:.60}"
+        )
+    proven(bundle)  # a model that does not load, or answer, must not be installed
+    with contextlib.ExitStack() as undo:
+        try:
+            remove = not path.exists()
+            path.mkdir(parents=True, exist_ok=True)
+            keep_private(path)
+            others = [file.name for file in path.iterdir() if not _is_own(file)]
+            if others:
+                raise DeviceError(f"{path}: the folder is not empty; choose another")
+            store = Store.open(path / STORE, create=True, codec=new.codec)
+            undo.callback(store.close)
+            # One transaction: a creation killed anywhere in it was never begun, and of two at
+            # once the second finds the first one's device.
+            with store.transaction():
+                if store.is_complete:
+                    raise DeviceError(f"{path}: the folder is not empty; use Device.open")
+                undo.callback(_undo, path, store, remove=remove)
+                store.write_mark()
+                store.texts.set_names(new.names)
+                shutil.rmtree(path / BUNDLES, ignore_errors=True)
+                (path / BUNDLES).mkdir()
+                keep_private(path / BUNDLES)
+                install(bundle, path)
+                store.slots.put(slot_record(SLOTS[0], bundle, head.vendor_model()))
+                store.slots.activate(SLOTS[0], None)
+                note_version(store, bundle.manifest)
+                if new.positive is not None:
+                    store.slots.set_positive(str(new.positive))
+        except OSError as error:
+            raise DeviceError(f"{path}: {error.strerror or error}") from error
+        installed = Installed(path, store)
+        undo.pop_all()
+    return installed
+
+
+def open_folder(path: Path, codec: Codec) -> Installed:
+    """Open a device's folder.
+
+    Raises:
+        DeviceError: There is none, it is damaged, or it was written under another key, or none;
+            nothing is changed then.
+        BundleError: The installed release is damaged.
+    """
+    try:
+        exists = (path / STORE).is_file()
+    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
+        raise DeviceError(f"{path}: cannot be opened: {error}") from error
+    if not exists and (path / REBUILT).exists():
+        raise DeviceError(f"{path}: a repair was interrupted; {doctor(path)}")
+    if not exists:
+        raise DeviceError(f"{path}: not a device folder; make one with Device.create")
+    store = Store.open(path / STORE, codec=codec)
+    try:
+        if not store.is_complete:
+            raise DeviceError(f"{path}: its creation was never finished; call Device.create again")
+        return Installed(path, store)
+    except BaseException:
+        store.close()
+        raise
+
+
+def _is_own(file: Path) -> bool:
+    """Whether a file of a folder is one that ``create`` makes."""
+    return file.name == BUNDLES or file.name.startswith(STORE)
+
+
+def _undo(folder: Path, store: Store, *, remove: bool) -> None:
+    """Delete what ``create`` has made."""
+    store.close()
+    shutil.rmtree(folder / BUNDLES, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        for file in folder.glob(f"{STORE}*"):
+            file.unlink()
+        if remove:
+            folder.rmdir()
