@@ -828,7 +828,7 @@ class Device:
             UnknownAdapterError: No adapter of this name is loaded.
         """
         name = "" if adapter is None else adapter_name(adapter)
-        task = Task(self._installed, name)
+        task = self._installed.task(name)
         if name:
             task.store.slots.version()  # raises where there is none
         # Of two threads that come first together one wins, for both.

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Lock, RLock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +16,11 @@ from fala.backbones.state import provenance
 from fala.bundle.prompts import UserPrompt
 from fala.bundle.reading import Bundle
 from fala.errors import BundleError, DataError, DeviceChangedError, DeviceError
-from fala.examples import Example
 from fala.model.heads import Head
-from fala.slots.bundles import bundle_path, install, model_digest, slot_record, sweep
+from fala.slots.bundles import install, model_digest, slot_record, sweep
+from fala.slots.folder import Folder
 from fala.slots.open_slot import OpenSlot
-from fala.slots.task import Change, Task
-from fala.slots.trial import ODD, TRIES, Trials, answer_probes, is_proof
+from fala.slots.task import Change, Task, further_tasks, prune, sources_of
 from fala.slots.versions import note_version
 from fala.store.database import doctor
 from fala.store.records import SlotRecord
@@ -56,16 +54,19 @@ class Move:
 
 
 class Installed:
-    """A device's folder: its store, its tasks, and the trial of its release.
+    """What is installed in a device's folder: a release for its own task, adapters for others.
 
-    Attributes:
+    Args:
         path: The folder.
         store: Its store, open.
-        work: Held by whoever reads, fits and writes; never while texts are encoded for long.
-        swap: Held by whoever changes the active slot of a task.
+
+    Attributes:
+        folder: The folder, open.
+        path: See above.
+        store: See above.
+        work: See ``Folder``.
         trials: The trial of the active release.
-        active: The active slots that are open, by their tasks' adapters; see ``Task.active``.
-        behind: The tasks that fell back to a model which lacks newer labels, by their adapters.
+        kind: What the examples of the device's own task are of; no replacement changes it.
 
     Raises:
         BundleError: The active release is damaged.
@@ -73,63 +74,36 @@ class Installed:
     """
 
     def __init__(self, path: Path, store: Store) -> None:
-        self.path = path
-        self.store = store
-        self.work, self.swap = RLock(), RLock()
-        self.trials = Trials(path, store)
-        self.active: dict[str, OpenSlot] = {}
-        self.behind: set[str] = set()
-        self._stores: dict[str, Store] = {"": store}
-        self._probing = Lock()
+        self.folder = Folder(path, store)
+        self.path, self.store = path, store
+        self.work, self.trials = self.folder.work, self.folder.trials
         try:
-            self.kind = self.own.active.model.head.task  # no replacement changes it
+            self.kind = self.own.active.model.head.task
         except BundleError as error:
             raise type(error)(f"{error}; {doctor(path)}") from error
 
     def close(self) -> None:
         """Close the store."""
-        self.trials.flush()
-        self.store.close()
+        self.folder.close()
 
     @property
     def own(self) -> Task:
         """The device's own task."""
-        return Task(self)
+        return Task(self.folder)
+
+    def task(self, adapter: str) -> Task:
+        """The task of an adapter, by its name, which need not be there."""
+        return Task(self.folder, adapter)
 
     def further(self) -> list[Task]:
         """The tasks of the adapters that are loaded, in the order of their names."""
-        return [Task(self, name) for name in self.store.slots.adapters()]
-
-    def store_of(self, adapter: str) -> Store:
-        """The store as a task has it."""
-        if adapter not in self._stores:
-            self._stores[adapter] = self.store.of(adapter)
-        return self._stores[adapter]
-
-    def ready(self, examples: Sequence[Example] = ()) -> OpenSlot:
-        """The active slot of the device's own task; see ``Task.ready``."""
-        while True:
-            active = self.own.active
-            if active.trial is None or self.trials.has_passed(active.trial):
-                return active
-            with self._probing:
-                if not self.trials.has_passed(active.trial):
-                    self._probe(active, active.trial, examples)
+        return further_tasks(self.folder)
 
     def confirm(self) -> None:
         """End the trial of the active release."""
         with self.store.transaction():
             if self.trials.running() is not None:
                 self.trials.end()
-
-    def count_answers(self, slot: OpenSlot, count: int) -> None:
-        """Count answers of a slot on trial."""
-        if slot.trial is not None:
-            self.trials.answered(slot.trial, count)
-
-    def gave_way(self, slot: OpenSlot, error: BundleError) -> bool:
-        """Whether a slot that could not answer was on trial, and another one is active now."""
-        return is_proof(error) and self.fall_back(slot.generation, str(error))
 
     def install(self, moves: Sequence[Move], backbone: Backbone) -> OpenSlot:
         """Install a release, and an adapter for every further task, in one transaction.
@@ -153,7 +127,7 @@ class Installed:
         store, own = self.store, moves[0]
         names = sorted(move.task.adapter for move in moves[1:])
         try:
-            with self.swap, own.task.expecting(own.before):
+            with self.folder.swap, own.task.expecting(own.before):
                 with store.transaction():
                     if store.slots.adapters() != names:
                         raise DeviceChangedError(f"{self.path}: its adapters are others meanwhile")
@@ -163,7 +137,7 @@ class Installed:
                     generation, record, bundle = written[0]
                     if again:
                         trial = None if running is None else running.began
-                        self.prune(bundle)
+                        prune(self.folder, bundle)
                     else:
                         trial = generation
                         self.trials.begin(record.name, generation)
@@ -171,9 +145,9 @@ class Installed:
                         bundles = [
                             one for move in moves for one in (move.bundle, move.before.bundle)
                         ]
-                        store.prune({source for one in bundles for source in _sources(one)})
+                        store.prune({source for one in bundles for source in sources_of(one)})
                 active = OpenSlot.of(generation, record, bundle, own.change.model, backbone, trial)
-                self.active[""] = active
+                self.folder.active[""] = active
         except OSError as error:
             raise DeviceError(f"{self.path}: {error.strerror or error}") from error
         finally:
@@ -191,7 +165,7 @@ class Installed:
             BundleError: The previous release is damaged; the device stays as it is.
         """
         changed: list[Task] = []
-        with self.work, self.swap:
+        with self.work, self.folder.swap:
             with self.store.transaction():
                 generation = self.store.slots.version().generation
                 slot, previous = self.store.slots.active()
@@ -199,60 +173,15 @@ class Installed:
                     raise DeviceError(f"{self.path}: there is no earlier model to go back to")
                 # Verified before it is active.
                 base = OpenSlot.open(self.path, self.store, previous, generation + 1)
-                base = base.sharing(self.active.get(""))  # where only the prompt is another
+                base = base.sharing(self.folder.active.get(""))  # where only the prompt is another
                 changed += [task for task in self.further() if self._go_back(task, base)]
                 _flip(self.store, previous, slot)
                 trial = self.trials.resume(previous, generation + 1)
                 if self.store.slots.data_changed():
                     changed.insert(0, self.own)
                 self.store.slots.note_data()
-            self.active[""] = replace(base, trial=trial)
+            self.folder.active[""] = replace(base, trial=trial)
         return changed
-
-    def fall_back(self, generation: int, reason: str) -> bool:
-        """Make the previous slots active in place of those on trial, which are given up.
-
-        Returns:
-            Whether another slot is active now; False where the slot is not on trial, or the
-            previous one is no better.
-        """
-        changed: list[Task] = []
-        try:
-            with self.swap:
-                with self.store.transaction():
-                    if self.store.slots.version().generation != generation:
-                        return True  # another thread or process was first
-                    _, previous = self.store.slots.active()
-                    if previous is None or self.trials.running() is None:
-                        return False
-                    base = OpenSlot.open(self.path, self.store, previous, generation + 1)
-                    changed += [task for task in self.further() if self._fall_back(task, base)]
-                    # No way back: a release that cannot answer is nothing to go back to.
-                    self.store.slots.activate(previous, None)
-                    self.store.slots.advance(generation)
-                    self.trials.end(reason)
-                    if self.store.slots.data_changed():
-                        changed.append(self.own)
-                self.active[""] = base
-        except (BundleError, DeviceError) as error:
-            _log.warning("the previous slot cannot take over: %s", error)
-            return False
-        self.behind.update(task.adapter for task in changed)
-        name = base.bundle.manifest.name
-        _log.warning("%s: fell back to %s: %s", self.path, name, reason)
-        return True
-
-    def gave_up(self, generation: int) -> bool:
-        """Fall back from a slot that too many processes ended with, before it is loaded again."""
-        trial = self.trials.running()
-        if trial is None or trial.tries < TRIES:
-            return False
-        with self.trials.alone() as alone:  # else the last try is still going on
-            trial = self.trials.running()
-            if not alone or trial is None or trial.tries < TRIES:
-                return False
-            reason = f"{trial.tries} processes in a row ended while it was loaded, or first asked"
-            return self.fall_back(generation, reason)
 
     def load(self, bundle: Bundle, head: Head, name: str, positive: str | None = None) -> Task:
         """Install an adapter beside the active release, for a task of its own.
@@ -271,9 +200,9 @@ class Installed:
             DeviceError: The folder cannot be written.
             DeviceChangedError: Another release was installed meanwhile.
         """
-        task = Task(self, name)
+        task = self.task(name)
         try:
-            with self.swap, self.store.transaction():
+            with self.folder.swap, self.store.transaction():
                 if bundle.base != self.own.active.bundle.backbone_digest:
                     raise DeviceChangedError(
                         f"{self.path}: the device's model was changed meanwhile"
@@ -303,30 +232,14 @@ class Installed:
         Raises:
             UnknownAdapterError: There is none of this name, and no example of one.
         """
-        store = self.store_of(name)
-        with self.work, self.swap, self.store.transaction():
+        store = self.folder.store_of(name)
+        with self.work, self.folder.swap, self.store.transaction():
             if name not in self.store.slots.adapters() and not store.examples.counts()[0]:
                 store.slots.version()  # raises
             store.delete_task()
-            self.prune()
-            self.active.pop(name, None)
+            prune(self.folder)
+            self.folder.active.pop(name, None)
         self.sweep()
-
-    def prune(self, active: Bundle | None = None) -> None:
-        """Drop the embeddings and logits that no slot of any task can use any more.
-
-        In a transaction.
-
-        Args:
-            active: The active release, where it is being installed.
-        """
-        release = self.own.active.bundle if active is None else active
-        sources: set[str] = set()
-        for digest in self.store.slots.bundles():
-            with contextlib.suppress(BundleError):  # there is no way back to a damaged one
-                path = bundle_path(self.path, digest)
-                sources |= _sources(release if digest == release.path.stem else Bundle.open(path))
-        self.store.prune(sources)
 
     def sweep(self) -> None:
         """Delete the files of bundles that no slot uses, and the rest of a failed installation."""
@@ -409,47 +322,6 @@ class Installed:
         task.store.slots.note_data()
         return changed
 
-    def _fall_back(self, task: Task, base: OpenSlot) -> bool:
-        """Make a further task's previous slot active, or none, where it is damaged.
-
-        In a transaction. The task's examples stay, and wait for its adapter to be loaded again.
-        See ``_go_back``.
-        """
-        store = task.store
-        generation, (_, previous) = store.slots.version().generation, store.slots.active()
-        if previous is None or task.opened(previous, generation + 1, base) is None:
-            _log.warning("%s: no slot of the adapter %s is left", self.path, task.adapter)
-            store.slots.deactivate()
-            for slot in store.slots.names():
-                store.slots.drop(slot)
-            return False
-        store.slots.activate(previous, None)
-        store.slots.advance(generation)
-        return store.slots.data_changed()
-
-    def _probe(self, active: OpenSlot, began: int, examples: Sequence[Example]) -> None:
-        """Let a slot on trial answer probes, with a try counted before and taken back after."""
-        with self.trials.alone() as alone:
-            trial = self.trials.running()
-            if trial is None or trial.began != began:  # confirmed, or left, by another process
-                self.trials.passed(began, 0)
-                return
-            if alone:
-                self.trials.count(began, trial.tries + 1)
-            try:
-                texts = self.store.texts.newest(len(ODD))
-                answer_probes(active.active_model, examples, texts)
-                for task in self.further():
-                    with contextlib.suppress(DeviceError):  # its row is damaged, or it is gone
-                        answer_probes(task.active.active_model, (), texts)
-            except BundleError as error:
-                if not self.gave_way(active, error):
-                    raise
-                return
-            if alone:
-                self.trials.count(began, 0)
-            self.trials.passed(began, trial.answered)
-
 
 def _flip(store: Store, slot: str, previous: str) -> None:
     """Make a task's previous slot active, with the active one to come back to."""
@@ -457,12 +329,3 @@ def _flip(store: Store, slot: str, previous: str) -> None:
     store.slots.activate(slot, previous)
     store.slots.advance(generation)
     store.slots.note_rollback(generation + 1)
-
-
-def _sources(bundle: Bundle) -> set[str]:
-    """Backbones whose embeddings are of use to a bundle: a bridge starts there, or its own.
-
-    Texts that were read without a prompt can cross a bridge from the backbone; those that were
-    read with one cannot.
-    """
-    return {bundle.backbone_digest, *bundle.bridges()}

@@ -1,4 +1,4 @@
-"""A task of a device: its part of the store, and its active slot."""
+"""A task of a device: its part of the store, its active slot, and how it gives way on trial."""
 
 from __future__ import annotations
 
@@ -7,25 +7,23 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.bundle.reading import Bundle
 from fala.errors import BundleError, DeviceChangedError, DeviceError
 from fala.examples import Example
 from fala.model.active import ActiveModel
 from fala.model.heads import Head, PersonalModel
-from fala.slots.bundles import slot_record
+from fala.slots.bundles import bundle_path, slot_record
+from fala.slots.folder import Folder
 from fala.slots.open_slot import OpenSlot
-from fala.slots.trial import is_proof
+from fala.slots.trial import ODD, TRIES, answer_probes, is_proof
 from fala.store.records import FitRecord, SlotRecord
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from fala.slots.installed import Installed
 
 _log = logging.getLogger("fala.store")
 
@@ -57,24 +55,29 @@ class Task:
     It holds no state of its own: any number of them may stand for the same task.
 
     Args:
-        installed: The device.
+        folder: The device's folder, open.
         adapter: The adapter's name; empty for the device's own task.
     """
 
-    def __init__(self, installed: Installed, adapter: str = "") -> None:
-        self._installed = installed
+    def __init__(self, folder: Folder, adapter: str = "") -> None:
+        self._folder = folder
         self.adapter = adapter
-        self.store = installed.store_of(adapter)
+        self.store = folder.store_of(adapter)
 
     @property
     def path(self) -> Path:
         """The device's folder."""
-        return self._installed.path
+        return self._folder.path
+
+    @property
+    def own(self) -> Task:
+        """The device's own task."""
+        return Task(self._folder)
 
     @property
     def work(self) -> RLock:
         """Held by whoever reads, fits and writes; never while texts are encoded for long."""
-        return self._installed.work
+        return self._folder.work
 
     @property
     def active(self) -> OpenSlot:
@@ -85,10 +88,10 @@ class Task:
             BundleError: Its bundle is damaged.
             DeviceError: Its row is damaged.
         """
-        slots = self._installed.active
+        slots = self._folder.active
         slot = slots.get(self.adapter)
         if slot is None or self.store.slots.version().generation != slot.generation:
-            with self._installed.swap:
+            with self._folder.swap:
                 slot = slots.get(self.adapter)
                 if slot is None or self.store.slots.version().generation != slot.generation:
                     slots[self.adapter] = slot = self._open()
@@ -99,7 +102,7 @@ class Task:
         """The slot before the last replacement; None where there is none, or it is damaged."""
         base = None
         if self.adapter:
-            base = self._installed.own.previous
+            base = self.own.previous
             if base is None:
                 return None
         return self.opened(self.store.slots.active()[1], self.active.generation, base)
@@ -113,7 +116,7 @@ class Task:
         """
         active, base = self.active, None
         if self.adapter:
-            own = self._installed.own
+            own = self.own
             base = own.active if name == active.record.name else own.previous
             if base is None:
                 raise DeviceError(f"{self.path}: there is no earlier release for slot {name}")
@@ -149,14 +152,15 @@ class Task:
             BundleError: It cannot answer, and there is nothing to fall back to.
         """
         if not self.adapter:
-            return self._installed.ready(examples)
+            return self._ready(examples)
+        own = self.own
         while True:
             self.store.slots.version()  # raises where the adapter is gone
-            base = self._installed.ready()
+            base = own.ready()
             try:
                 return self.active
             except BundleError as error:
-                if base.trial is None or not self._installed.gave_way(base, error):
+                if base.trial is None or not own._gave_way(base, error):
                     raise
 
     def ask(
@@ -180,7 +184,8 @@ class Task:
                 if not self._gave_way(active, error):
                     raise
                 continue
-            self._installed.count_answers(active, len(examples))
+            if active.trial is not None:
+                self._folder.trials.answered(active.trial, len(examples))
             return result
 
     @contextlib.contextmanager
@@ -204,8 +209,8 @@ class Task:
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
         """A transaction of several changes of the slots: all of them are seen, or none."""
-        slots = self._installed.active
-        with self._installed.swap:
+        slots = self._folder.active
+        with self._folder.swap:
             before = self.active
             try:
                 with self.store.transaction():
@@ -230,14 +235,14 @@ class Task:
             DeviceChangedError: Another model is active by now.
         """
         record = changed_record(base, change)
-        with self._installed.swap:
+        with self._folder.swap:
             with self.store.transaction():
                 self.store.embeddings.add(record.backbone, change.embeddings)
                 self.store.slots.put(record)
                 self.store.slots.set_fit(record.name, change.fit)
                 generation = self.store.slots.advance(base.generation)
             active = base.changed(generation, record, change.model)
-            self._installed.active[self.adapter] = active
+            self._folder.active[self.adapter] = active
         return active
 
     def rewrite(self, record: SlotRecord) -> None:
@@ -249,7 +254,7 @@ class Task:
         self.store.slots.put(record)
         if record.name == active.record.name:
             generation = self.store.slots.advance(active.generation)
-            self._installed.active[self.adapter] = active.changed(generation, record, active.model)
+            self._folder.active[self.adapter] = active.changed(generation, record, active.model)
 
     def drop_unusable(self) -> None:
         """Delete all slots but the active and the previous one. In ``changing``."""
@@ -261,7 +266,7 @@ class Task:
 
     def prune(self) -> None:
         """Drop what no slot of any task can use any more. In a transaction."""
-        self._installed.prune()
+        prune(self._folder)
 
     def keep_embeddings(self, backbone: str, embeddings: Mapping[str, NDArray[np.float32]]) -> None:
         """Keep embeddings of a backbone, by text."""
@@ -270,40 +275,75 @@ class Task:
 
     def take_behind(self) -> bool:
         """Whether the device fell back here to a model that lacks newer labels; once."""
-        behind = self.adapter in self._installed.behind
-        self._installed.behind.discard(self.adapter)
+        behind = self.adapter in self._folder.behind
+        self._folder.behind.discard(self.adapter)
         return behind
 
+    def _ready(self, examples: Sequence[Example]) -> OpenSlot:
+        """See ``ready``, for the device's own task."""
+        trials = self._folder.trials
+        while True:
+            active = self.active
+            if active.trial is None or trials.has_passed(active.trial):
+                return active
+            with self._folder.probing:
+                if not trials.has_passed(active.trial):
+                    self._probe(active, active.trial, examples)
+
+    def _probe(self, active: OpenSlot, began: int, examples: Sequence[Example]) -> None:
+        """Let a slot on trial answer probes, with a try counted before and taken back after."""
+        trials = self._folder.trials
+        with trials.alone() as alone:
+            trial = trials.running()
+            if trial is None or trial.began != began:  # confirmed, or left, by another process
+                trials.passed(began, 0)
+                return
+            if alone:
+                trials.count(began, trial.tries + 1)
+            try:
+                texts = self.store.texts.newest(len(ODD))
+                answer_probes(active.active_model, examples, texts)
+                for task in further_tasks(self._folder):
+                    with contextlib.suppress(DeviceError):  # its row is damaged, or it is gone
+                        answer_probes(task.active.active_model, (), texts)
+            except BundleError as error:
+                if not self._gave_way(active, error):
+                    raise
+                return
+            if alone:
+                trials.count(began, 0)
+            trials.passed(began, trial.answered)
+
     def _gave_way(self, active: OpenSlot, error: BundleError) -> bool:
-        """Whether what could not answer was on trial, and another slot is active now."""
-        if not self.adapter:
-            return self._installed.gave_way(active, error)
-        base = self._installed.own.active
-        if active.trial is None or active.trial != base.trial:
-            return False
-        return self._installed.gave_way(base, error)
+        """Whether a slot that could not answer was on trial, and another one is active now."""
+        if self.adapter:
+            base = self.own.active
+            if active.trial is None or active.trial != base.trial:
+                return False
+            active = base
+        return is_proof(error) and fall_back(self._folder, active.generation, str(error))
 
     def _open(self) -> OpenSlot:
         """The active slot, as it is at one generation."""
-        installed, own = self._installed, not self.adapter
+        folder, own = self._folder, not self.adapter
         while True:
-            base = None if own else installed.own.active
+            base = None if own else self.own.active
             generation = self.store.slots.version().generation
-            if own and installed.gave_up(generation):
+            if own and _gave_up(folder, generation):
                 continue
             try:
-                trial = installed.trials.running() if own else None
+                trial = folder.trials.running() if own else None
                 slot = OpenSlot.open(
                     self.path, self.store, self.store.slots.active()[0], generation, base
                 )
             except (BundleError, DeviceError) as error:
                 # Another process may have swept its bundle away, having installed others.
-                moved = base is not None and installed.own.active is not base
+                moved = base is not None and self.own.active is not base
                 if moved or self.store.slots.version().generation != generation:
                     continue
                 if not own or not is_proof(error):
                     raise
-                if not installed.fall_back(generation, str(error)):
+                if not fall_back(folder, generation, str(error)):
                     raise
                 continue
             if self.store.slots.version().generation != generation:
@@ -312,8 +352,119 @@ class Task:
             if base is not None:
                 return replace(slot, trial=base.trial)
             # One session, whatever was learned since.
-            slot = slot.sharing(installed.active.get(""))
+            slot = slot.sharing(folder.active.get(""))
             return slot if trial is None else replace(slot, trial=trial.began)
+
+
+def further_tasks(folder: Folder) -> list[Task]:
+    """The tasks of the adapters that are loaded, in the order of their names."""
+    return [Task(folder, name) for name in folder.store.slots.adapters()]
+
+
+def fall_back(folder: Folder, generation: int, reason: str) -> bool:
+    """Make the previous slots active in place of those on trial, which are given up.
+
+    Args:
+        folder: The device's folder.
+        generation: That of the active slot which failed.
+        reason: Why it is given up.
+
+    Returns:
+        Whether another slot is active now; False where the slot is not on trial, or the
+        previous one is no better.
+    """
+    store, trials = folder.store, folder.trials
+    changed: list[str] = []
+    try:
+        with folder.swap:
+            with store.transaction():
+                if store.slots.version().generation != generation:
+                    return True  # another thread or process was first
+                _, previous = store.slots.active()
+                if previous is None or trials.running() is None:
+                    return False
+                base = OpenSlot.open(folder.path, store, previous, generation + 1)
+                further = [task for task in further_tasks(folder) if _fall_back_task(task, base)]
+                changed += [task.adapter for task in further]
+                # No way back: a release that cannot answer is nothing to go back to.
+                store.slots.activate(previous, None)
+                store.slots.advance(generation)
+                trials.end(reason)
+                if store.slots.data_changed():
+                    changed.append("")
+            folder.active[""] = base
+    except (BundleError, DeviceError) as error:
+        _log.warning("the previous slot cannot take over: %s", error)
+        return False
+    folder.behind.update(changed)
+    _log.warning("%s: fell back to %s: %s", folder.path, base.bundle.manifest.name, reason)
+    return True
+
+
+def _fall_back_task(task: Task, base: OpenSlot) -> bool:
+    """Make a further task's previous slot active, or none, where it is damaged.
+
+    In a transaction. The task's examples stay, and wait for its adapter to be loaded again.
+
+    Args:
+        task: The task.
+        base: The release that is active with it.
+
+    Returns:
+        Whether the task's examples or labels changed since the replacement.
+    """
+    slots = task.store.slots
+    generation, (_, previous) = slots.version().generation, slots.active()
+    if previous is None or task.opened(previous, generation + 1, base) is None:
+        _log.warning("%s: no slot of the adapter %s is left", task.path, task.adapter)
+        slots.deactivate()
+        for slot in slots.names():
+            slots.drop(slot)
+        return False
+    slots.activate(previous, None)
+    slots.advance(generation)
+    return slots.data_changed()
+
+
+def _gave_up(folder: Folder, generation: int) -> bool:
+    """Fall back from a slot that too many processes ended with, before it is loaded again."""
+    trials = folder.trials
+    trial = trials.running()
+    if trial is None or trial.tries < TRIES:
+        return False
+    with trials.alone() as alone:  # else the last try is still going on
+        trial = trials.running()
+        if not alone or trial is None or trial.tries < TRIES:
+            return False
+        reason = f"{trial.tries} processes in a row ended while it was loaded, or first asked"
+        return fall_back(folder, generation, reason)
+
+
+def prune(folder: Folder, release: Bundle | None = None) -> None:
+    """Drop the embeddings and logits that no slot of any task can use any more.
+
+    In a transaction.
+
+    Args:
+        folder: The device's folder.
+        release: The active release, where it is being installed; None for the active slot's.
+    """
+    active = Task(folder).active.bundle if release is None else release
+    sources: set[str] = set()
+    for digest in folder.store.slots.bundles():
+        with contextlib.suppress(BundleError):  # there is no way back to a damaged one
+            path = bundle_path(folder.path, digest)
+            sources |= sources_of(active if digest == active.path.stem else Bundle.open(path))
+    folder.store.prune(sources)
+
+
+def sources_of(bundle: Bundle) -> set[str]:
+    """Backbones whose embeddings are of use to a bundle: a bridge starts there, or its own.
+
+    Texts that were read without a prompt can cross a bridge from the backbone; those that were
+    read with one cannot.
+    """
+    return {bundle.backbone_digest, *bundle.bridges()}
 
 
 def changed_record(slot: OpenSlot, change: Change) -> SlotRecord:

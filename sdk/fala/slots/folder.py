@@ -1,0 +1,49 @@
+"""The state that all tasks of a device share: the open store, locks, and open slots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Lock, RLock
+
+from fala.slots.open_slot import OpenSlot
+from fala.slots.trial import Trials
+from fala.store.store import Store
+
+
+class Folder:
+    """A device's folder, open.
+
+    Args:
+        path: The folder.
+        store: Its store, open.
+
+    Attributes:
+        path: See above.
+        store: See above.
+        work: Held by whoever reads, fits and writes; never while texts are encoded for long.
+        swap: Held by whoever changes the active slot of a task.
+        probing: Held while a slot on trial answers probes.
+        trials: The trial of the active release.
+        active: The active slots that are open, by their tasks' adapters; see ``Task.active``.
+        behind: The tasks that fell back to a model which lacks newer labels, by their adapters.
+    """
+
+    def __init__(self, path: Path, store: Store) -> None:
+        self.path = path
+        self.store = store
+        self.work, self.swap, self.probing = RLock(), RLock(), Lock()
+        self.trials = Trials(path, store)
+        self.active: dict[str, OpenSlot] = {}
+        self.behind: set[str] = set()
+        self._stores: dict[str, Store] = {"": store}
+
+    def store_of(self, adapter: str) -> Store:
+        """The store as a task has it."""
+        if adapter not in self._stores:
+            self._stores[adapter] = self.store.of(adapter)
+        return self._stores[adapter]
+
+    def close(self) -> None:
+        """Close the store."""
+        self.trials.flush()
+        self.store.close()
