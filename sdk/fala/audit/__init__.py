@@ -1,1 +1,1 @@
-"""What a model or tokenizer may cost, told from its bytes before any other library reads them."""
+"""Rejects hostile models and tokenizers from their bytes, before any other library reads them."""

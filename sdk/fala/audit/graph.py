@@ -1,4 +1,4 @@
-"""A model's graph, as the formats that hold one are read."""
+"""A model's graph, whatever file format it is read from."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class Tensor:
     numbers: Sequence[float] = ()
 
     def check(self, what: str) -> None:
-        """Whether the numbers that it claims are there.
+        """Check that it holds the numbers of its shape.
 
         Raises:
-            UnsoundError: They are not, or are of a type that no model needs.
+            UnsoundError: It does not, or they are of a type that no model needs.
         """
         if self.kind not in BITS:
             raise UnsoundError(f"{what} is of type {self.kind}, which is not of numbers")
@@ -87,10 +87,10 @@ class Node:
     """An operator.
 
     Attributes:
-        operator: Its name, behind its domain and a dot where that is not ONNX's own.
-        inputs: Names of what it takes; empty for one left out.
-        outputs: Names of what it gives.
-        attributes: Its settings.
+        operator: Its name, prefixed by its domain and a dot if that is not ONNX's.
+        inputs: Names of its inputs; empty for one that is left out.
+        outputs: Names of its outputs.
+        attributes: Its attributes by name.
     """
 
     operator: str = ""
@@ -101,7 +101,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What a file says of a graph's input.
+    """The declared type and shape of a graph's input.
 
     Attributes:
         kind: Type of its numbers, one of ``BITS``; 0 where it is no tensor.
@@ -119,11 +119,11 @@ class Graph:
     Attributes:
         nodes: The operators.
         constants: The constants by name.
-        inputs: Names of what it takes.
-        outputs: Names of what it gives.
-        declared: What the file says of its inputs, by name.
-        optional: Names of constants that a run may feed others in place of, with the largest shape
-            of those; see ``part``.
+        inputs: Names of its required inputs.
+        outputs: Names of its outputs.
+        declared: The declared types and shapes of its inputs, by name.
+        optional: Names of its optional inputs, with the largest shape of each; see
+            ``split_inputs``.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -148,7 +148,7 @@ class Graph:
         """Split required inputs from optional ones: constants that are inputs too.
 
         Raises:
-            UnsoundError: One that a state is fed through has another type or shape than it should.
+            UnsoundError: An adapter's or prompt's input has another type or shape than it should.
         """
         # Before ONNX's fourth version all constants were inputs too.
         self.inputs = [name for name in self.inputs if name not in self.constants]

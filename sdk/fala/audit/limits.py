@@ -36,7 +36,7 @@ class StateLimits:
 
     Attributes:
         bottleneck: Columns of an adapter.
-        prefix: Tokens in front of a text's own.
+        prefix: Tokens of a prompt.
     """
 
     bottleneck: int = 256
@@ -54,8 +54,8 @@ class TokenizerLimits:
         added: Tokens beside the vocabulary.
         token: Characters of one token; all prefixes of every suffix of a text are looked up.
         content: Characters of an added token.
-        text: Characters of a setting, such as what is put before a text.
-        growth: How many times longer a text may become through what is replaced in it.
+        text: Characters of a setting, such as a prefix.
+        growth: How many times longer replacements may make a text.
         pattern: Characters of a plain string that is split or replaced by.
         word: Characters of a word beyond which it is unknown; finding its parts is quadratic.
         template: Pieces around a text.

@@ -1,7 +1,7 @@
 """A tensor's shape, and its numbers where they are few.
 
 A graph computes shapes from the lengths of its inputs, by the same operators that compute on
-numbers. So the few numbers that shapes are made of are followed too.
+numbers. So tensors of few numbers are followed with their numbers.
 """
 
 from __future__ import annotations

@@ -31,11 +31,11 @@ from fala.examples import check_texts, segments
 #: Tokens a run, padding included, where more than one text is in it: some eight short texts.
 #: Measured on int8 transformers of 4 and 6 layers: from 130 to 400 a run costs the least processor
 #: time a text. Fewer leave the matrices too small; with more, texts of unequal length are padded to
-#: each other, what a layer gives no longer fits the cache, and cores have nothing to share.
+#: each other, a layer's output no longer fits the cache, and cores have nothing to share.
 RUN_TOKENS = 192
 
 #: Characters of a text that are read, at least: as many tokens as any encoder takes, and room for
-#: blanks and marks that make none. What is behind them takes memory (400 bytes a character) before
+#: blanks and marks that make none. Further ones take memory (400 bytes a character) before
 #: the tokenizer throws it away.
 LONGEST = 1 << 17
 _CHARACTERS_A_TOKEN = 8
@@ -113,7 +113,7 @@ class OnnxEncoder:
         # Threads that spin between runs take the cores from whatever the app does next.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         with _wrapped("onnxruntime cannot load the model"):
-            # The fallback would try the same again, and print what it does.
+            # The fallback would try the same again, and print messages.
             self._session: Any = onnxruntime.InferenceSession(
                 model, options, providers=["CPUExecutionProvider"], enable_fallback=False
             )

@@ -22,9 +22,9 @@ from fala.errors import BundleFormatError, BundleMismatchError
 Floats = NDArray[np.float32]
 
 #: Sub-layers of a layer, in the order of the files.
-PLACES = ("attention", "output")
+SUBLAYERS = ("attention", "output")
 
-_MOST_SITES = len(PLACES) * layout.MAX_LAYERS
+_MOST_SITES = len(SUBLAYERS) * layout.MAX_LAYERS
 _CODES = 127  # the largest code of a weight
 # The settings that decide how an adapter is run, and the values that this SDK runs.
 _FORM: Mapping[str, tuple[object, ...]] = {
@@ -85,7 +85,7 @@ def adapter_files(inputs: Mapping[str, NDArray[Any]]) -> dict[str, bytes]:
     Raises:
         BundleFormatError: One is missing or too many, or of another shape than its like.
     """
-    layers = len(inputs) // (len(PLACES) * len(layout.ADAPTER_PARTS))
+    layers = len(inputs) // (len(SUBLAYERS) * len(layout.ADAPTER_PARTS))
     names = _names(layers)
     if set(inputs) != {f"{site}.{part}" for site in names for part in layout.ADAPTER_PARTS}:
         raise BundleFormatError(
@@ -121,7 +121,7 @@ def read_inputs(arrays: Mapping[str, NDArray[Any]], dimension: int) -> Coded:
     """
     norm, bias = (arrays[layout.adapter_file(part)] for part in ("norm.weight", "down.bias"))
     sites = len(norm)
-    if norm.ndim != 2 or bias.ndim != 2 or sites % len(PLACES) or not 0 < sites <= _MOST_SITES:
+    if norm.ndim != 2 or bias.ndim != 2 or sites % len(SUBLAYERS) or not 0 < sites <= _MOST_SITES:
         raise BundleFormatError(
             f"an adapter of {sites} sites; two a layer are expected, of at most "
             f"{layout.MAX_LAYERS} layers"
@@ -133,7 +133,7 @@ def read_inputs(arrays: Mapping[str, NDArray[Any]], dimension: int) -> Coded:
         )
     rows = {"down.weight": dimension, "up.weight": size}
     columns = {"down.weight": size, "down.bias": size}
-    names = _names(sites // len(PLACES))
+    names = _names(sites // len(SUBLAYERS))
     floats: dict[str, Floats] = {}
     codes: dict[str, tuple[NDArray[np.int8], Floats]] = {}
     for part in layout.ADAPTER_PARTS:
@@ -148,7 +148,7 @@ def read_inputs(arrays: Mapping[str, NDArray[Any]], dimension: int) -> Coded:
         if (scales < 0).any():
             raise BundleFormatError(f"{name}: a step is negative")
         blocks = stacked.reshape(sites, rows[part], width)
-        with np.errstate(over="ignore"):  # what is too large becomes infinite, which is refused
+        with np.errstate(over="ignore"):  # too large becomes infinite, which is rejected
             largest = np.abs(blocks.astype(np.float32)).max(axis=1) * scales
         if not np.isfinite(largest).all():
             raise BundleFormatError(f"{name}: a step is too large")
@@ -184,7 +184,7 @@ def check_config(data: bytes) -> dict[str, Any]:
 
 
 def _names(layers: int) -> list[str]:
-    return [f"adapter.{layer}.{place}" for layer in range(layers) for place in PLACES]
+    return [f"adapter.{layer}.{sublayer}" for layer in range(layers) for sublayer in SUBLAYERS]
 
 
 def _coded(weight: Floats) -> tuple[NDArray[np.int8], Floats]:

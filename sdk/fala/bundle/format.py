@@ -94,7 +94,7 @@ MAX_MANIFEST_BYTES = 1 << 20
 MAX_DIMENSION = 1 << 16
 MAX_TOKENS = 1 << 20
 
-#: The most prompts of a release, and places of each.
+#: The most prompts of a release, and tokens of each.
 MAX_PROMPTS = 8
 MAX_PROMPT_LENGTH = 256
 

@@ -63,10 +63,10 @@ class Manifest:
     format_version: int = layout.FORMAT_VERSION
 
     def to_json(self) -> bytes:
-        """Serialize, with sorted keys: the same manifest gives the same bytes.
+        """Serialize, with sorted keys: the same manifest makes the same bytes.
 
         Raises:
-            BundleFormatError: Something in it has no place in JSON.
+            BundleFormatError: JSON cannot express it.
         """
         try:
             return json.dumps(asdict(self), indent=2, sort_keys=True, allow_nan=False).encode()

@@ -149,8 +149,8 @@ def hard_prompt_length(manifest: Manifest) -> int:
 
     Such a release's backbone compiles a text to keys and values (``OnnxEncoder.context``).
     """
-    told = manifest.details.get(layout.HARD_PROMPT)
-    length = told.get("tokens") if isinstance(told, dict) else None
+    noted = manifest.details.get(layout.HARD_PROMPT)
+    length = noted.get("tokens") if isinstance(noted, dict) else None
     return length if type(length) is int and 0 < length <= MOST_COMPILED else 0
 
 
