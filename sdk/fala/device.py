@@ -533,7 +533,7 @@ class Device:
         Where the release has a bridge from the old backbone, a new personal model answers before
         any forward pass, and is then refined within the budget, as ``refine`` does. Without a
         bridge the first of the budget's texts are representatives, chosen by correlation
-        clustering on the old embeddings. Before it is installed the new release answers odd texts,
+        clustering on the old embeddings. Before it is installed the new release answers edge cases,
         in a process of its own (``fala.slots``), and here the device's own. The old model stays
         for ``rollback``, also where an app that was killed gives the release again, which answers
         already. Whatever goes wrong, the device answers as before, or by the first fit.

@@ -10,7 +10,7 @@ import fala
 from checkout import ROOT
 from fala.bundle import archive, manifest, signature
 from fala.bundle import format as layout
-from fala.slots import edge_cases as odd
+from fala.slots import validation
 from fala.store import schema
 
 BUNDLE = (ROOT / "docs/reference/bundle-format.md").read_text(encoding="utf-8")
@@ -89,7 +89,7 @@ class TestBundle:
             f"1 to {layout.MAX_PROMPTS} prompts of 1 to {layout.MAX_PROMPT_LENGTH} places",
             f"at most {layout.MAX_LAYERS}\nlayers",
             f"bottleneck of at most {layout.MAX_BOTTLENECK}",
-            f"up to {odd._MOST_TOLD}",
+            f"up to {validation.MOST_PROBES}",
             f"`{manifest.PRODUCT.pattern}`",
         ],
     )

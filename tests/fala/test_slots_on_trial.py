@@ -14,7 +14,8 @@ from fala.backbones import OnnxEncoder
 from fala.device import Device
 from fala.errors import BundleError, BundleFormatError, DeviceError
 from fala.personal.budget import Budget
-from fala.slots.trial import ANSWERS, ASKED, ODD, TRIES, Trials
+from fala.slots.trial import ANSWERS, TRIES, Trials
+from fala.slots.validation import ASKED, FEW_EDGE_CASES
 from fala.store.store import Store
 
 LATER = ["good film", "bad plot", "a film I love", "dull and bad"]
@@ -132,9 +133,9 @@ def test_a_try_asks_odd_texts_the_devices_own_and_the_apps_first(replaced, encod
     with Device.open(path) as device:
         assert device.name == "mid" and encoded == []
         device.predict(PROBES)
-        own = encoded[len(ODD) : 2 * len(ODD)]
-        assert encoded[: len(ODD)] == list(ODD) and set(own) <= set(TEXTS)
-        assert encoded[2 * len(ODD) :] == [*PROBES[:ASKED], *PROBES]
+        own = encoded[len(FEW_EDGE_CASES) : 2 * len(FEW_EDGE_CASES)]
+        assert encoded[: len(FEW_EDGE_CASES)] == list(FEW_EDGE_CASES) and set(own) <= set(TEXTS)
+        assert encoded[2 * len(FEW_EDGE_CASES) :] == [*PROBES[:ASKED], *PROBES]
         encoded.clear()
         device.predict(PROBES[:1])
         device.learn(LATER[:1], ["1"])

@@ -13,13 +13,12 @@ from fala.bundle.signature import Trust
 from fala.errors import DataError, MissingAdapterError, UnknownAdapterError, safe_line
 from fala.model.active import ActiveModel
 from fala.model.heads import Head, label_name
-from fala.personal.encode import PROBES, probe
 from fala.personal.prepare import Part, release_for
 from fala.slots.bundles import open_adapter
-from fala.slots.edge_cases import ODD
 from fala.slots.installed import Installed
 from fala.slots.open_slot import adapted
 from fala.slots.task import Task
+from fala.slots.validation import FEW_EDGE_CASES, PROBES, check_answers
 
 #: Adapters' files; by the names of their tasks, where those are not the bundles'.
 Adapters = Sequence[str] | Mapping[str, str]
@@ -107,7 +106,8 @@ def load(
     active = installed.own.active
     backbone = adapted(bundle, active.bundle, active.active_model.backbone)
     texts = installed.store.texts.newest(PROBES)
-    probe(ActiveModel(head.vendor_model(), backbone), bundle, [*ODD, *texts])
+    model = ActiveModel(head.vendor_model(), backbone)
+    check_answers(model, bundle, [*FEW_EDGE_CASES, *texts])
     label = None if positive is None else label_name(positive)
     return installed.load(bundle, head, name, label)
 

@@ -5,13 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
 from fala.backbones import Backbone
-from fala.bundle.reading import Bundle
-from fala.errors import BundleFormatError
 from fala.examples import unique_texts
-from fala.model.active import ActiveModel
 from fala.model.heads import Vectors
 from fala.personal.gather import Snapshot
 from fala.personal.run import Run
@@ -21,8 +16,6 @@ from fala.store.store import Store
 
 #: Texts encoded between two looks at the clock: enough of the encoder's runs for every core.
 CHUNK = 256
-#: The device's own texts that a new release must answer before it is installed.
-PROBES = 4
 
 
 def forward(
@@ -94,22 +87,3 @@ def encode_free(task: Task, slot: OpenSlot, snapshot: Snapshot) -> Mapping[str, 
     task.keep_embeddings(digest, fresh)
     snapshot.add(digest, fresh)
     return fresh
-
-
-def probe(model: ActiveModel, bundle: Bundle, texts: Sequence[str]) -> int:
-    """Let a new release answer texts, through every part that will be used.
-
-    Returns:
-        How many texts it answered.
-
-    Raises:
-        BundleFormatError: It cannot, or not with finite numbers.
-    """
-    asked = list(dict.fromkeys(texts))[:PROBES] or ["A text.", ""]
-    z = model.probe(asked)
-    if not np.isfinite(z).all():
-        raise BundleFormatError(
-            f"{bundle.path}: its logits are not finite on the device's own texts; nothing was "
-            "installed"
-        )
-    return len(asked)

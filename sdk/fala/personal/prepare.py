@@ -20,7 +20,7 @@ from fala.model.active import ActiveModel
 from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head, Vectors
 from fala.personal.choose import Choice, choose
-from fala.personal.encode import PROBES, forward, probe
+from fala.personal.encode import forward
 from fala.personal.gather import OldLogits, Rows, Snapshot, Space, old_logits
 from fala.personal.refit import Judged, Refit, refit, vendor_alone
 from fala.personal.run import Run
@@ -28,7 +28,7 @@ from fala.slots.bundles import open_release
 from fala.slots.installed import Installed
 from fala.slots.open_slot import OpenSlot, lazy, prior_of
 from fala.slots.task import Task
-from fala.slots.validation import proven
+from fala.slots.validation import PROBES, check_answers, validate
 from fala.slots.versions import check_version
 from fala.store.texts import NOT_KEPT
 from fala.text.lexicon import CachedRows
@@ -142,7 +142,7 @@ def opening(
     with ThreadPoolExecutor(max_workers=1) as loader:
         # What was installed before has been validated.
         again = release.bundle.digest in installed.store.slots.bundles()
-        loading = loader.submit(proven, release.bundle, known=again)
+        loading = loader.submit(validate, release.bundle, installed=again)
         yield Part(installed.own, release, loading.result)
 
 
@@ -274,7 +274,7 @@ def check(prepared: Prepared, run: Run) -> tuple[Backbone, int]:
             newest = prepared.refit.snapshot.examples()[-PROBES:]
             texts = unique_texts(row.known for row in newest)
         active_model = ActiveModel(model.model, lazy(bundle, backbone), model.threshold)
-        return backbone, probe(active_model, bundle, texts)
+        return backbone, check_answers(active_model, bundle, texts[:PROBES])
 
 
 def _choice(

@@ -143,9 +143,8 @@ def slot_record(
     name: str,
     bundle: Bundle,
     model: PersonalModel,
-    teacher: str | None = None,
-    teacher_vendor: str | None = None,
     *,
+    teachers: tuple[str | None, str | None] = (None, None),
     threshold: float = 0.0,
     loss: float | None = None,
     backbone: str | None = None,
@@ -157,8 +156,7 @@ def slot_record(
         name: The slot.
         bundle: The bundle.
         model: The personal model.
-        teacher: See ``SlotRecord``.
-        teacher_vendor: See ``SlotRecord``.
+        teachers: ``teacher`` and ``teacher_vendor`` of ``SlotRecord``.
         threshold: See ``SlotRecord``.
         loss: See ``SlotRecord``.
         backbone: See ``SlotRecord``; None for the bundle's as it is.
@@ -171,8 +169,8 @@ def slot_record(
         weight=model.weight,
         bias=model.bias,
         model=model_digest(bundle, model, backbone),
-        teacher=teacher,
-        teacher_vendor=teacher_vendor,
+        teacher=teachers[0],
+        teacher_vendor=teachers[1],
         threshold=threshold,
         labels=model.head.labels,
         lexical=lexical_record(model),

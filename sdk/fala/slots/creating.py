@@ -14,7 +14,7 @@ from fala.model.heads import label_name
 from fala.slots.bundles import BUNDLES, install, open_release, slot_record
 from fala.slots.health import REBUILT, STORE
 from fala.slots.installed import Installed
-from fala.slots.validation import proven
+from fala.slots.validation import validate
 from fala.slots.versions import note_version
 from fala.store.database import doctor
 from fala.store.encryption import Codec
@@ -49,7 +49,7 @@ def create(new: NewDevice) -> Installed:
         raise DataError(
             f"positive is one of {', '.join(head.labels)}, not {label_name(new.positive)!r:.60}"
         )
-    proven(bundle)  # a model that does not load, or answer, must not be installed
+    validate(bundle)  # a model that does not load, or answer, must not be installed
     with contextlib.ExitStack() as undo:
         try:
             remove = not path.exists()

@@ -271,7 +271,7 @@ class Installed:
         slot = before.record.name
         if not again:
             slot = next(name for name in slots_of(store.adapter) if name != slot)
-        teachers: tuple[str, ...] = ()
+        teachers: tuple[str, str] | None = None
         if move.old_logits is not None:
             vendor, backbone = before.model.head.vendor_model(), before.record.backbone
             teachers = before.record.model, model_digest(before.bundle, vendor, backbone)
@@ -279,12 +279,13 @@ class Installed:
         bundle = install(move.bundle, self.path)
         state = None if move.prompt is None else move.prompt.state
         record = slot_record(
-            slot, bundle, change.model, *teachers, threshold=change.threshold, loss=change.loss,
+            slot, bundle, change.model, teachers=teachers or (None, None),
+            threshold=change.threshold, loss=change.loss,
             backbone=provenance(bundle.backbone_digest, state),
             prompt=() if move.prompt is None else move.prompt.kept,
         )  # fmt: skip
         store.embeddings.add(record.backbone, change.embeddings)
-        for name, values in zip(teachers, move.old_logits or (), strict=True):
+        for name, values in zip(teachers or (), move.old_logits or (), strict=True):
             store.logits.add(name, values)
         store.slots.put(record)
         store.slots.set_fit(slot, change.fit)

@@ -22,7 +22,8 @@ from fala.model.heads import Head, PersonalModel
 from fala.slots.bundles import bundle_path, slot_record
 from fala.slots.folder import Folder
 from fala.slots.open_slot import OpenSlot
-from fala.slots.trial import ODD, TRIES, answer_probes, is_proof
+from fala.slots.trial import TRIES, blames_release
+from fala.slots.validation import FEW_EDGE_CASES, check_trial
 from fala.store.records import FitRecord, SlotRecord
 
 _log = logging.getLogger("fala.store")
@@ -301,11 +302,11 @@ class Task:
             if alone:
                 trials.count(began, trial.tries + 1)
             try:
-                texts = self.store.texts.newest(len(ODD))
-                answer_probes(active.active_model, examples, texts)
+                texts = self.store.texts.newest(len(FEW_EDGE_CASES))
+                check_trial(active.active_model, examples, texts)
                 for task in further_tasks(self._folder):
                     with contextlib.suppress(DeviceError):  # its row is damaged, or it is gone
-                        answer_probes(task.active.active_model, (), texts)
+                        check_trial(task.active.active_model, (), texts)
             except BundleError as error:
                 if not self._gave_way(active, error):
                     raise
@@ -321,7 +322,7 @@ class Task:
             if active.trial is None or active.trial != base.trial:
                 return False
             active = base
-        return is_proof(error) and fall_back(self._folder, active.generation, str(error))
+        return blames_release(error) and fall_back(self._folder, active.generation, str(error))
 
     def _open(self) -> OpenSlot:
         """The active slot, as it is at one generation."""
@@ -341,7 +342,7 @@ class Task:
                 moved = base is not None and self.own.active is not base
                 if moved or self.store.slots.version().generation != generation:
                     continue
-                if not own or not is_proof(error):
+                if not own or not blames_release(error):
                     raise
                 if not fall_back(folder, generation, str(error)):
                     raise
@@ -471,7 +472,7 @@ def changed_record(slot: OpenSlot, change: Change) -> SlotRecord:
     """A slot's row with another personal model."""
     record = slot.record
     return slot_record(
-        record.name, slot.bundle, change.model, record.teacher, record.teacher_vendor,
+        record.name, slot.bundle, change.model, teachers=record.teachers,
         threshold=change.threshold, loss=change.loss, backbone=record.backbone,
         prompt=record.prompt,
     )  # fmt: skip

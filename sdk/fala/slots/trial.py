@@ -12,16 +12,12 @@ import contextlib
 import logging
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 
-import numpy as np
-
-from fala.errors import BundleFormatError, DeviceError
-from fala.examples import Example
-from fala.model.active import ActiveModel
+from fala.errors import DeviceError
 from fala.store.records import Trial
 from fala.store.store import Store
 
@@ -33,11 +29,6 @@ TRIES = 3
 #: Examples answered before a slot needs no more proof: where none of 100 failed, fewer than 3 in
 #: 100 do (the rule of three, at 95 %), and it is a day or two of use: time to come back in.
 ANSWERS = 100
-#: Texts that every try answers, beside as many of the device's newest: none, and odd signs.
-ODD = ("", "\u200b\U0001f600 \u0645\u0631\u062d\u0628\u0627 a\u0301 1e9 <b>\n")
-#: Of the texts that the app asks first, how many every try answers before.
-ASKED = 4
-
 #: Empty; held by the process that is trying. A process that dies lets go of it.
 _LOCK = "store.sqlite3.trial"
 
@@ -182,21 +173,8 @@ class Trials:
         self._store.settings.set_trial(trial)
 
 
-def answer_probes(answering: ActiveModel, examples: Sequence[Example], own: Sequence[str]) -> None:
-    """Let a slot answer odd texts, the device's own, and the first that it is asked.
-
-    Raises:
-        BundleError: It cannot, or not with finite numbers.
-    """
-    z = answering.probe([*ODD, *own])
-    if examples:
-        z = np.concatenate([z, answering.logits(examples[:ASKED])])
-    if not np.isfinite(z).all():
-        raise BundleFormatError("its logits are not finite")
-
-
-def is_proof(error: BaseException | None) -> bool:
-    """Whether an error says that a slot is bad, and not that the system is short of something."""
+def blames_release(error: BaseException | None) -> bool:
+    """Whether an error is the release's fault, and not a shortage of the system's."""
     while error is not None:
         short = isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
         if short or isinstance(error, sqlite3.Error | MemoryError):

@@ -1,30 +1,66 @@
-"""The first load of a release: in a process of its own, whose end harms nobody."""
+"""Validation of a release: whether it loads, and answers texts that no vendor thinks of.
+
+A release that was never installed here is loaded in a process of its own first, whose end harms
+nobody. Whoever installs it, or tries it, lets it answer the texts of this module.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 
+import numpy as np
+
 from fala import errors
-from fala.backbones import Backbone
+from fala.backbones import Backbone, LazyBackbone
 from fala.bundle.format import WORD_VECTORS
 from fala.bundle.reading import Bundle
 from fala.errors import BundleError, BundleFormatError, BundleMismatchError
-from fala.slots.edge_cases import answer_odd
+from fala.examples import Example
+from fala.model.active import ActiveModel
+from fala.model.heads import Head, Vectors
 from fala.slots.validation_child import READY, seconds
 
 _log = logging.getLogger("fala.slots")
+
+_EMOJI = "\U0001f468\u200d\U0001f469\u200d\U0001f467\U0001f3fd\U0001f1e9\U0001f1ea"
+#: Texts that every user writes. Empty; blanks; a NUL; control characters; right to left, and a mark
+#: that turns the direction; scripts without spaces; a family of emoji, flags; marks without
+#: letters; a character that becomes eighteen; noncharacters; tokenizers' own tokens; a long word,
+#: and a long text.
+EDGE_CASES = (
+    "", " ", "\t\n\u00a0\u3000 ", "\0", "a\0b", "\x01\x1b[2J\x7f\x85",
+    "\u0645\u0631\u062d\u0628\u0627 \u202e\u05e9\u05dc\u05d5\u05dd",
+    "\u8fd9\u662f\u4e00\u4e2a\u6d4b\u8bd5\u3002\u65e5\u672c\u8a9e",
+    _EMOJI,
+    "\u0301\u0301\u0323", "\ufdfa\ufb03", "\ufffd\ufffe", "[CLS] [SEP] [MASK] <s> </s> <pad> <unk>",
+    "A text.", "x" * 5_000, "A long text. " * 1_000,
+)  # fmt: skip
+#: Those that a release on trial answers at every first use.
+FEW_EDGE_CASES = ("", _EMOJI)
+#: Of the device's newest texts, how many a new release answers before it is installed.
+PROBES = 4
+#: Of the examples that the app asks first, how many a release on trial answers before.
+ASKED = 4
+
+#: Logits on another kind of processor differ by less: int8 products are summed otherwise. A
+#: release may have a tolerance of its own.
+TOLERANCE = 0.5
+#: A vendor's texts whose logits a release contains: how many, and their characters.
+MOST_PROBES, LONGEST_PROBE = 16, 1_000
 
 #: An app that may start no process sets this variable, to anything.
 FORBIDDEN = "FALA_NO_CHILD_PROCESS"
 
 # Systems that let an app start none.
-_ALONE = {"ios", "tvos", "watchos", "visionos", "android", "emscripten", "wasi"}
+_SINGLE = {"ios", "tvos", "watchos", "visionos", "android", "emscripten", "wasi"}
 _ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "2",  # else every thread reserves address space, which is limited
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
@@ -39,22 +75,45 @@ _START = (
 # A machine that is busy gives a process less than its processor time.
 _PATIENCE = 3.0
 _WAIT = 20.0  # seconds, for any process to begin
-_MOST_PROVEN = 1_000
-
-_proven: set[str] = set()
-_lock = Lock()
+_MOST_VALIDATED = 1_000
 
 
-def proven(bundle: Bundle, *, known: bool = False) -> Backbone:
-    """Load a release's backbone, having made sure that it loads and answers.
+class ValidatedReleases:
+    """The releases that loaded and answered already, by their digests; threads may share it."""
 
-    What is not proven yet is loaded in a process of its own first, and answers odd texts there;
-    where none can be started, it is loaded and answers here, and the log says so. Word vectors are
-    numbers that no other library reads: they are loaded here.
+    def __init__(self) -> None:
+        self._digests: set[str] = set()
+        self._lock = Lock()
+
+    def __contains__(self, digest: str) -> bool:
+        with self._lock:
+            return digest in self._digests
+
+    def add(self, digest: str) -> None:
+        """Add a release; of very many the earlier ones are forgotten."""
+        with self._lock:
+            if len(self._digests) >= _MOST_VALIDATED:
+                self._digests.clear()
+            self._digests.add(digest)
+
+
+#: Those of this process, whatever devices it has open.
+VALIDATED = ValidatedReleases()
+
+
+def validate(
+    bundle: Bundle, *, installed: bool = False, validated: ValidatedReleases = VALIDATED
+) -> Backbone:
+    """Load a release's backbone, and make sure that it loads and answers.
+
+    A release that is not validated yet is loaded in a process of its own first, and answers edge
+    cases there. Where no process can be started, it answers here, and the log says so. Word
+    vectors are numbers that no other library reads: they are loaded here.
 
     Args:
         bundle: The release, opened to be held.
-        known: It has been installed on this device before.
+        installed: It has been installed on this device before.
+        validated: The releases that need no validation; this one is added.
 
     Returns:
         The backbone, loaded.
@@ -66,23 +125,130 @@ def proven(bundle: Bundle, *, known: bool = False) -> Backbone:
     digest, head = bundle.digest, bundle.head()
     if head is None:
         raise BundleMismatchError(f"{bundle.path}: a backbone without a head")
-    with _lock:
-        done = known or digest in _proven
-    tried = False
+    done = installed or digest in validated
     if not done and bundle.manifest.kind != WORD_VECTORS:
         bundle.examine()  # at the least cost first
-        tried = _tried(bundle)
+        done = _validated_apart(bundle)
     backbone = bundle.backbone()
-    if not done and not tried:
-        answer_odd(bundle, head, backbone)
-    with _lock:
-        if len(_proven) >= _MOST_PROVEN:
-            _proven.clear()
-        _proven.add(digest)
+    if not done:
+        check_edge_cases(bundle, head, backbone)
+    validated.add(digest)
     return backbone
 
 
-def _tried(bundle: Bundle) -> bool:
+def check_edge_cases(bundle: Bundle, head: Head, backbone: Backbone) -> int:
+    """Let a release answer edge cases, and the texts whose logits its vendor measured.
+
+    Args:
+        bundle: The release.
+        head: Its head.
+        backbone: Its backbone, loaded.
+
+    Returns:
+        How many texts it answered.
+
+    Raises:
+        BundleFormatError: It cannot, or not with finite numbers, or not as the vendor measured.
+    """
+    lazy = LazyBackbone(lambda: backbone, transformer=backbone.is_transformer)
+    model = ActiveModel(head.vendor_model(), lazy)
+    edge_cases = "edge cases, such as an empty text"
+    count = len(_answers(model, bundle, EDGE_CASES, edge_cases))
+    # Alone too: what several texts share may hide that one of them has nothing.
+    for text in EDGE_CASES[:3]:
+        _answers(model, bundle, [text], edge_cases)
+    texts, expected, tolerance = vendor_probes(bundle, head)
+    if texts:
+        largest = float(np.abs(_answers(model, bundle, texts, edge_cases) - expected).max())
+        if largest > tolerance:
+            raise BundleFormatError(
+                f"{bundle.path}: on this machine its logits differ by {largest:.3g} from those "
+                f"that the vendor measured; up to {tolerance:g} is expected"
+            )
+    return count + len(texts)
+
+
+def check_answers(model: ActiveModel, bundle: Bundle, texts: Sequence[str]) -> int:
+    """Let a new release answer texts, through every part that will be used.
+
+    Args:
+        model: The release's model on its backbone.
+        bundle: The release, for errors.
+        texts: The texts; without any a few edge cases.
+
+    Returns:
+        How many texts it answered.
+
+    Raises:
+        BundleFormatError: It cannot, or not with finite numbers.
+    """
+    return len(_answers(model, bundle, texts or FEW_EDGE_CASES, "the device's own texts"))
+
+
+def check_trial(model: ActiveModel, examples: Sequence[Example], texts: Sequence[str]) -> None:
+    """Let a slot on trial answer edge cases, the device's texts, and the first examples asked.
+
+    Args:
+        model: The slot's.
+        examples: What the app asks first.
+        texts: Texts of the device.
+
+    Raises:
+        BundleError: It cannot, or not with finite numbers.
+    """
+    z = model.probe([*FEW_EDGE_CASES, *texts])
+    if examples:
+        z = np.concatenate([z, model.logits(examples[:ASKED])])
+    if not np.isfinite(z).all():
+        raise BundleFormatError("its logits are not finite")
+
+
+def vendor_probes(bundle: Bundle, head: Head) -> tuple[list[str], Vectors, float]:
+    """The texts whose logits a release's vendor measured, with these and a tolerance.
+
+    They stand in the manifest's details under ``probes``: ``texts``, ``logits`` (a list of C
+    numbers for each), and ``tolerance`` where it is not ``TOLERANCE``.
+
+    Raises:
+        BundleFormatError: They are not of this form.
+    """
+    probes = bundle.manifest.details.get("probes")
+    if probes is None:
+        return [], np.zeros((0, len(head.bias)), np.float32), TOLERANCE
+    texts = probes.get("texts") if isinstance(probes, dict) else None
+    tolerance = probes.get("tolerance", TOLERANCE) if isinstance(probes, dict) else None
+    try:
+        logits = np.array(probes["logits"], dtype=np.float32)
+        valid = (
+            isinstance(texts, list) and 0 < len(texts) <= MOST_PROBES
+            and all(isinstance(text, str) and len(text) <= LONGEST_PROBE for text in texts)
+            and logits.shape == (len(texts), len(head.bias)) and np.isfinite(logits).all()
+            and isinstance(tolerance, int | float) and math.isfinite(tolerance)
+        )  # fmt: skip
+    except (ValueError, TypeError, KeyError, OverflowError):
+        valid = False
+    if not valid or texts is None or tolerance is None:
+        raise BundleFormatError(
+            f"{bundle.path}: the manifest's probes are not texts with a logit for each class"
+        )
+    return texts, logits, float(tolerance)
+
+
+def _answers(model: ActiveModel, bundle: Bundle, texts: Sequence[str], kind: str) -> Vectors:
+    z = model.probe(texts)
+    if z.shape != (len(texts), len(model.model.head.bias)):
+        raise BundleFormatError(
+            f"{bundle.path}: {len(texts)} texts have logits of shape {z.shape}; nothing was "
+            "installed"
+        )
+    if not np.isfinite(z).all():
+        raise BundleFormatError(
+            f"{bundle.path}: its logits are not finite on {kind}; nothing was installed"
+        )
+    return z
+
+
+def _validated_apart(bundle: Bundle) -> bool:
     """Whether a release loaded and answered in a process of its own; False where none can be.
 
     Raises:
@@ -109,22 +275,22 @@ def _tried(bundle: Bundle) -> bool:
         return False
     with process:
         try:
-            said, _ = process.communicate(json.dumps(job).encode() + b"\n", limit)
+            output, _ = process.communicate(json.dumps(job).encode() + b"\n", limit)
         except subprocess.TimeoutExpired:
             process.kill()
-            said, _ = process.communicate()
-            if said.startswith(READY.encode()):
+            output, _ = process.communicate()
+            if output.startswith(READY.encode()):
                 raise BundleError(
                     f"{bundle.path}: not installed: it was not loaded after {limit:.0f} seconds"
                 ) from None
         except BaseException:
             process.kill()
             raise
-    return _verdict(bundle, said, process.returncode)
+    return _verdict(bundle, output, process.returncode)
 
 
-def _verdict(bundle: Bundle, said: bytes, code: int) -> bool:
-    ready, _, rest = said.decode("utf-8", "replace").partition("\n")
+def _verdict(bundle: Bundle, output: bytes, code: int) -> bool:
+    ready, _, rest = output.decode("utf-8", "replace").partition("\n")
     if ready != READY:
         _log.warning(
             "%s: loaded in this process at once: another ends with code %d before it begins",
@@ -158,7 +324,7 @@ def _forbidden() -> str | None:
     """Why no process may be started; None where one may."""
     if os.environ.get(FORBIDDEN):
         return f"{FORBIDDEN} is set"
-    if sys.platform in _ALONE:
+    if sys.platform in _SINGLE:
         return f"{sys.platform} starts no processes"
     # In an app that was frozen, or that holds an interpreter, the executable is the app itself.
     name = Path(sys.executable or "").stem.lower()

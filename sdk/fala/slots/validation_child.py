@@ -22,7 +22,7 @@ SECONDS, SECONDS_A_MEGABYTE = 4.0, 0.25
 
 
 def main(job: Mapping[str, Any]) -> None:
-    """Load a release and let it answer odd texts, under limits; say on stdout how it went.
+    """Load a release and let it answer edge cases, under limits; write the outcome to stdout.
 
     Args:
         job: ``bundle``, its path; ``digest``, what it must have.
@@ -37,7 +37,7 @@ def main(job: Mapping[str, Any]) -> None:
 
     from fala.bundle.reading import Bundle
     from fala.errors import FalaError
-    from fala.slots.edge_cases import answer_odd
+    from fala.slots.validation import check_edge_cases
 
     print(READY, flush=True)
     path = Path(job["bundle"])
@@ -49,7 +49,7 @@ def main(job: Mapping[str, Any]) -> None:
         if bundle.digest != job["digest"] or head is None:
             verdict = {"changed": True}
         else:
-            verdict = {"answered": answer_odd(bundle, head, bundle.backbone())}
+            verdict = {"answered": check_edge_cases(bundle, head, bundle.backbone())}
     except FalaError as error:
         verdict = {"refused": str(error)[:2_000], "kind": type(error).__name__}
     except MemoryError:
@@ -58,7 +58,7 @@ def main(job: Mapping[str, Any]) -> None:
         verdict = {"changed": True}
     sys.stdout.write(json.dumps(verdict) + "\n")
     sys.stdout.flush()
-    # Threads of the libraries may hang; what was to be said is said.
+    # Threads of the libraries may hang.
     os._exit(0)
 
 

@@ -117,6 +117,11 @@ class SlotRecord:
     loss: float | None = None
     prompt: Prompt = ()
 
+    @property
+    def teachers(self) -> tuple[str | None, str | None]:
+        """Digests of the personal model whose logits it was fitted to, and of its vendor's."""
+        return self.teacher, self.teacher_vendor
+
 
 @dataclass(frozen=True)
 class FitRecord:

@@ -26,7 +26,7 @@ from fala import (
 )
 from fala.backbones import OnnxEncoder
 from fala.release.adapters import write_adapter
-from fala.slots.edge_cases import ODD
+from fala.slots.validation import EDGE_CASES
 from tasks import FORM, make_inputs
 
 
@@ -169,7 +169,7 @@ def test_over_bridges_all_tasks_are_carried_over_without_a_pass(device, releases
         add_bridge(bridged[-1], after, fit_bridge(before.backbone_digest, *spaces), {})
     passes.clear()
     report = device.replace(bridged[0], Budget(0), adapters=bridged[1:])
-    assert set(passes) <= {*ODD, *TEXTS} and len(set(passes) & set(TEXTS)) <= 16  # probes
+    assert set(passes) <= {*EDGE_CASES, *TEXTS} and len(set(passes) & set(TEXTS)) <= 16  # probes
     for one in (report, *report.adapters.values()):
         assert (one.forward_passes, one.counts.representatives, one.bridged) == (0, 0, 40)
         assert one.instant is not None and one.decision != "vendor"

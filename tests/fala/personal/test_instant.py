@@ -17,6 +17,7 @@ from fala.errors import DataError
 from fala.model.bridge import Bridge
 from fala.model.prior import PopulationPrior
 from fala.personal.budget import Budget
+from fala.slots.validation import FEW_EDGE_CASES
 
 
 def test_a_device_answers_before_any_forward_pass(device, path, releases, truth, encoded):
@@ -172,7 +173,7 @@ def test_without_examples_the_vendors_model_answers(tmp_path, releases, encoded,
     encoded.clear()
     with Device.create(tmp_path / "device", releases["old"]) as device:
         report = device.replace(releases["mid"], budget)
-        assert encoded == ["A text.", ""]
+        assert encoded == [*FEW_EDGE_CASES]
         assert device.model.is_vendor and device.threshold == 0
         np.testing.assert_array_equal(device.predict(PROBES), vendor)
         assert report.decision == "vendor"

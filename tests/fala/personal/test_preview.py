@@ -18,8 +18,8 @@ from fala.errors import BudgetError, BundleError, DataError, WorseModelError
 from fala.model.heads import Head
 from fala.personal.budget import Budget
 from fala.personal.compare import Compared, refuse_worse
-from fala.personal.encode import PROBES as ASKED
 from fala.report import Correlation, Difference
+from fala.slots.validation import PROBES as ASKED
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from fala.bundle.reading import Bundle
 from fala.device import Device
 from fala.errors import DataError
 from fala.personal.budget import BRIDGED_PASSES, Budget
-from fala.personal.encode import PROBES as PROBES_ASKED
 from fala.selection.next_texts import BATCH
+from fala.slots.validation import PROBES as PROBES_ASKED
 
 
 def test_refining_goes_on_where_it_stopped(device, path, releases, encoded):

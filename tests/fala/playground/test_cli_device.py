@@ -10,9 +10,8 @@ from bundles import make_head, write_onnx_release, write_word_vector_release, wr
 from command_lines import data_rows, fails, result_of, run, told
 from fala.backbones import OnnxEncoder
 from fala.bundle.writing import add_version
-from fala.personal.encode import PROBES
 from fala.playground.command import command as cli
-from fala.slots.edge_cases import ODD
+from fala.slots.validation import EDGE_CASES, PROBES
 from fala_export.updates.keys import make_key
 from fala_export.updates.signing import sign_file
 
@@ -101,7 +100,7 @@ def test_ctrl_c_keeps_what_was_encoded(device, bridged, monkeypatch, options):
 
     def encode(self, texts):
         # A batch, and not the few texts that a release must answer.
-        if len(texts) > PROBES and list(texts) != list(ODD):
+        if len(texts) > PROBES and list(texts) != list(EDGE_CASES):
             calls.append(len(texts))
         if len(calls) == 2:
             raise KeyboardInterrupt

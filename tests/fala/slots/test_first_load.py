@@ -14,17 +14,15 @@ import bundles
 from fala import BundleError, BundleFormatError, Device
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_release
-from fala.slots import validation as prove
-from fala.slots.edge_cases import ODD
-from fala.slots.validation import FORBIDDEN, proven
+from fala.slots.validation import EDGE_CASES, FORBIDDEN, VALIDATED, validate
 from fala.testing.hostile import Changes, repack, write_hostile
 
 
 @pytest.fixture
 def apart(monkeypatch):
-    """Processes may be started, and nothing is proven yet."""
+    """Processes may be started, and nothing is validated yet."""
     monkeypatch.delenv(FORBIDDEN, raising=False)
-    monkeypatch.setattr(prove, "_proven", set())
+    monkeypatch.setattr(VALIDATED, "_digests", set())
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +37,10 @@ def held(path):
 @pytest.mark.usefixtures("apart")
 def test_odd_texts_are_answered_elsewhere_and_once(release, encoded, caplog):
     with caplog.at_level(logging.INFO, "fala.slots"):
-        backbone = proven(held(release))
+        backbone = validate(held(release))
     assert encoded == [] and caplog.records == []
     started = time.perf_counter()
-    again = proven(held(release))
+    again = validate(held(release))
     assert time.perf_counter() - started < 0.2
     np.testing.assert_array_equal(backbone.encode(["a film"]), again.encode(["a film"]))
 
@@ -60,7 +58,7 @@ def test_what_no_look_finds_ends_another_process(release, tmp_path):
 def test_what_answers_nonsense_is_refused_by_name(release, tmp_path):
     path = write_hostile("silent on blanks", release, tmp_path / "x.fala")
     with pytest.raises(BundleFormatError, match="NaN") as caught:
-        proven(held(path))
+        validate(held(path))
     assert str(caught.value).startswith(f"{path}: ")
 
 
@@ -73,24 +71,24 @@ def test_where_no_process_can_be_it_answers_here(name, why, release, tmp_path, m
     (tmp_path / name).symlink_to("/bin/false")
     monkeypatch.setattr(sys, "executable", str(tmp_path / name))
     with caplog.at_level(logging.INFO, "fala.slots"):
-        proven(held(release))
+        validate(held(release))
     assert why in caplog.text
     path = write_hostile("silent on blanks", release, tmp_path / "x.fala")
     with pytest.raises(BundleFormatError, match="NaN"):
-        proven(held(path))
+        validate(held(path))
 
 
 def test_an_app_forbids_processes(release, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv(FORBIDDEN, "1")
-    monkeypatch.setattr(prove, "_proven", set())
+    monkeypatch.setattr(VALIDATED, "_digests", set())
     with caplog.at_level(logging.INFO, "fala.slots"):
-        proven(held(release))
+        validate(held(release))
     assert f"{FORBIDDEN} is set" in caplog.text
 
 
 def test_a_release_tells_what_its_probes_must_get(release, tmp_path, monkeypatch):
     monkeypatch.setenv(FORBIDDEN, "1")
-    monkeypatch.setattr(prove, "_proven", set())
+    monkeypatch.setattr(VALIDATED, "_digests", set())
     bundle = held(release)
     embeddings = bundle.backbone().encode(["a film", ""])
     z = bundle.head().vendor_model().logits(embeddings)
@@ -100,29 +98,29 @@ def test_a_release_tells_what_its_probes_must_get(release, tmp_path, monkeypatch
         details = {**bundle.manifest.details, "probes": probes}
         return held(repack(release, tmp_path / "x.fala", Changes(manifest={"details": details})))
 
-    proven(telling(z.tolist()))
+    validate(telling(z.tolist()))
     with pytest.raises(BundleFormatError, match="differ by 1"):
-        proven(telling((z + 1).tolist()))
+        validate(telling((z + 1).tolist()))
     for wrong in ([], [[1.0]], [["a"], ["b"]], None, [[1.0, 2.0]] * 2):
         with pytest.raises(BundleFormatError, match="probes are not"):
-            proven(telling(wrong))
+            validate(telling(wrong))
 
 
 def test_odd_texts_are_odd():
-    assert len(set(ODD)) == len(ODD) >= 12
-    assert {"", " "} < set(ODD) and max(map(len, ODD)) > 10_000
-    assert any("\0" in text for text in ODD)
+    assert len(set(EDGE_CASES)) == len(EDGE_CASES) >= 12
+    assert {"", " "} < set(EDGE_CASES) and max(map(len, EDGE_CASES)) > 10_000
+    assert any("\0" in text for text in EDGE_CASES)
 
 
 def test_word_vectors_are_loaded_here(tmp_path, monkeypatch):
-    monkeypatch.setattr(prove, "_proven", set())
+    monkeypatch.setattr(VALIDATED, "_digests", set())
     bundles.write_word_vector_release(tmp_path / "x.fala")
     monkeypatch.setattr(sys, "executable", None)
-    assert proven(held(tmp_path / "x.fala")).dimension == bundles.DIMENSION
+    assert validate(held(tmp_path / "x.fala")).dimension == bundles.DIMENSION
 
 
 def test_a_backbone_alone_is_refused(tmp_path):
     bundles.write_onnx(tmp_path / "x.fala")
     with pytest.raises(BundleError, match="without a head"):
-        proven(held(tmp_path / "x.fala"))
+        validate(held(tmp_path / "x.fala"))
     write_release(tmp_path / "y.fala", held(tmp_path / "x.fala"), bundles.make_head(), {})
