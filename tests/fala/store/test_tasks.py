@@ -7,9 +7,7 @@ import pytest
 
 from fala.errors import DeviceChangedError, UnknownAdapterError
 from fala.store.records import SlotRecord, Version
-from fala.store.schema import MIGRATIONS
 from fala.store.store import Store
-from fala.testing import PowerCuts
 
 STORE = "store.sqlite3"
 
@@ -125,86 +123,3 @@ def test_a_task_is_deleted_with_all_that_is_its_own(store):
     assert rows(store, "SELECT text FROM texts") == [("shared",)]
     for table in ("tasks", "prompt_examples", "active", "slots"):
         assert {adapter for (adapter,) in rows(store, f"SELECT adapter FROM {table}")} == {""}
-
-
-def fifth_version(folder):
-    """A store as the version before this one wrote it."""
-    folder.mkdir(exist_ok=True)
-    db = sqlite3.connect(folder / STORE)
-    db.execute("PRAGMA journal_mode = WAL")
-    for step in MIGRATIONS[:5]:
-        db.executescript(step)
-    parts = np.full((1, 2), 2, np.float32).tobytes(), np.zeros(1, np.float32).tobytes()
-    for name in ("a", "b"):
-        db.execute(
-            "INSERT INTO slots (name, bundle, backbone, weight, bias, model, form, teacher)"
-            " VALUES (?, 'bundle', 'space', ?, ?, 'model', 'omega', 'teacher')", (name, *parts)
-        )  # fmt: skip
-    db.execute("INSERT INTO active VALUES (1, 'b', 'a', 7, 9)")
-    for row in range(1, 41):
-        db.execute("INSERT INTO texts (id, text) VALUES (?, ?)", (row, f"text {row}"))
-        history = f"[{row - 1}]" if row % 2 == 0 else "[]"
-        label = (row, history, str(row % 2), 1.0 * row)
-        db.execute("INSERT INTO examples VALUES (?, ?, ?, ?, ?, 5.5)", (row + 3, *label))
-        db.execute("INSERT INTO embeddings VALUES (?, 'space', ?)", (row, b"\0\x3c\0\x40"))
-        db.execute("INSERT INTO logits VALUES (?, 'teacher', ?)", (row + 3, parts[1]))
-    db.execute("INSERT INTO settings VALUES ('positive', '0')")
-    db.execute("PRAGMA user_version = 5")
-    db.commit()
-    db.close()
-
-
-def told(folder):
-    """All that a store tells of the device's own task."""
-    store = Store.open(folder / STORE)
-    try:
-        examples = [
-            (row.id, row.example, row.label, row.added, row.labelled, row.adapter)
-            for row in store.examples.all()
-        ]
-        logits = {row: z.tolist() for row, z in store.logits.get("teacher").items()}
-        vectors = {text: z.tolist() for text, z in store.embeddings.get("space").items()}
-        return (
-            examples, logits, vectors, store.slots.active(), store.slots.version(),
-            store.slots.adapters(), store.slots.positive(), sorted(store.slots.names()),
-        )  # fmt: skip
-    finally:
-        store.close()
-
-
-def test_a_store_of_one_task_keeps_everything(tmp_path):
-    fifth_version(tmp_path / "old")
-    examples, logits, vectors, active, version, adapters, positive, slots = told(tmp_path / "old")
-    assert len(examples) == len(logits) == len(vectors) == 40
-    row = examples[1]
-    assert (row[0], row[1].candidate, row[1].history) == (5, "text 2", ("text 1",))
-    assert row[2:] == ("0", 2.0, 5.5, "")
-    assert logits[4] == [0.0] and vectors["text 40"] == [1.0, 2.0]
-    assert (active, version, adapters) == (("b", "a"), Version(7, 9), [])
-    assert (positive, slots) == ("0", ["a", "b"])
-    store = Store.open(tmp_path / "old" / STORE)
-    db = sqlite3.connect(store.path)
-    assert db.execute("PRAGMA foreign_key_check").fetchall() == []
-    assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    db.close()
-    with store.transaction():
-        assert store.examples.forget([4]) == 1
-    store.close()
-
-
-@pytest.mark.parametrize("unsynced", ["kept", "some"])
-def test_a_migration_that_is_killed_changes_nothing_or_all(tmp_path, unsynced):
-    fifth_version(tmp_path / "old")
-
-    def work(folder, _):
-        Store.open(folder / STORE).close()
-
-    expected = None
-    cuts = PowerCuts(work, tmp_path / "old", scratch=tmp_path)
-    for cut in cuts.at_operations({"sync", "write", "truncate"}, count=4, unsynced=unsynced):
-        db = sqlite3.connect(cut.folder / STORE)
-        assert db.execute("PRAGMA user_version").fetchone()[0] in (5, len(MIGRATIONS))
-        db.close()
-        found = told(cut.folder)
-        expected = found if expected is None else expected
-        assert found == expected
