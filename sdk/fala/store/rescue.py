@@ -117,6 +117,8 @@ def rescue(path: Path, source: sqlite3.Connection | None, codec: Codec) -> Rescu
     rescued = Rescue(Store(Database(path, codec=codec, copy=copy)), copy)
     try:
         with _readable(path, source) as readable:
+            if source is not None and readable is not source:
+                rescued.problems.append("its header is damaged")
             _Copying(path, readable, copy, rescued.problems).run()
         _Cleaning(path, codec, rescued).run()
     except BaseException:
@@ -259,38 +261,45 @@ class _Copying:
         """The rows of a table by its key, also those behind damaged pages."""
         key = columns[0]
         query = f"SELECT {', '.join(columns)} FROM {table} WHERE {key} >= ? ORDER BY {key}"
-        start: int | None = -_LARGEST - 1
-        while start is not None:
-            last = max(start, 0)
+        start = -_LARGEST - 1
+        while True:
+            last = max(start - 1, 0)
             with self._noted(table):
                 for row in self._source.execute(query, (start,)):
                     last = row[0] if isinstance(row[0], int) else last
                     yield row
                 return
-            start = self._next_readable(query, last)
+            following = self._next_row(f"{query} LIMIT 1", last)
+            if following is None or not isinstance(following[0], int):
+                return
+            yield following
+            start = following[0] + 1
 
-    def _next_readable(self, query: str, last: int) -> int | None:
-        """The smallest key behind a damaged page at which a table can be read; None without one."""
+    def _next_row(self, query: str, last: int) -> Row | None:
+        """The first row behind a key that can be read, past damaged pages; None without one.
+
+        Args:
+            query: Reads one row, from a key on.
+            last: The last key that was read.
+        """
+        rows: dict[int, Row | None] = {}
 
         def readable(start: int) -> bool:
             with contextlib.suppress(sqlite3.Error, UnicodeDecodeError):
-                self._source.execute(f"{query} LIMIT 1", (start,)).fetchone()
-                return True
-            return False
+                rows[start] = self._source.execute(query, (start,)).fetchone()
+            return start in rows
 
         damaged, step = last, 1
         while damaged + step <= _LARGEST and not readable(damaged + step):
             damaged, step = damaged + step, 2 * step
-        if damaged + step > _LARGEST:
-            return None
         start = damaged + step
-        while start - damaged > 1:
+        while start - damaged > 1 and start <= _LARGEST:
             middle = (start + damaged) // 2
             if readable(middle):
                 start = middle
             else:
                 damaged = middle
-        return start
+        return rows.get(start)
 
     def _primary(self, table: str) -> list[str]:
         rows = self._copy.execute(f"PRAGMA table_info({table})").fetchall()

@@ -197,18 +197,19 @@ def test_a_file_that_sqlite_cannot_read_gives_a_device_without_its_examples(fold
     assert Device.examine(folder).whole
 
 
-@pytest.mark.parametrize("damage", ["header", "cut", "shorter"])
+@pytest.mark.parametrize("damage", ["name", "header", "cut", "shorter"])
 def test_a_header_that_does_not_fit_is_mended(folder, replaced, damage):
     texts = {row.example: row.label for row in list(examples_of(folder))}
     file = folder / STORE
     data = file.read_bytes()
-    end = {"header": len(data), "cut": len(data) - 5000, "shorter": len(data) - 4096}[damage]
-    file.write_bytes((bytes(100) + data[100:] if damage == "header" else data)[:end])
+    zeros = {"name": 16, "header": 100}.get(damage, 0)
+    end = len(data) - {"cut": 5000, "shorter": 4096}.get(damage, 0)
+    file.write_bytes(bytes(zeros) + data[zeros:end])
     before = sorted(folder.iterdir())
     assert not Device.examine(folder).whole and sorted(folder.iterdir()) == before
     assert Device.repair(folder).whole
     assert {row.example for row in examples_of(folder)} == texts.keys()
-    if damage == "header":
+    if damage in ("name", "header"):
         with Device.open(folder) as device:
             assert same(state(device), replaced[2])
 
