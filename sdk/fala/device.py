@@ -147,7 +147,9 @@ class Device:
 
     @classmethod
     def examine(cls, path: str | os.PathLike[str], *, key: Key | None = None) -> RepairReport:
-        """Look what of a device folder is whole; nothing is changed.
+        """Check a device's folder; nothing is repaired.
+
+        A whole store of an earlier schema is migrated, as by opening it.
 
         Args:
             path: The folder.
@@ -166,16 +168,16 @@ class Device:
         *,
         key: Key | None = None,
     ) -> RepairReport:
-        """Mend a device folder that is damaged, with all of its examples that can be read.
+        """Repair a damaged folder, with all of its examples that can be read.
 
-        A slot that is damaged gives way to the other one. Of a damaged store all that can be read
-        goes to a new one; the damaged file stays in the folder under another name, until
+        The other slot takes over from a damaged one. All that can be read of a damaged store is
+        written to a new one; the damaged file stays in the folder under another name, until
         something is forgotten. Where no slot is whole the personal model is fitted again, on a
         release of the folder. Close the device first, in every process.
 
         Args:
             path: The folder.
-            bundle: A release to go on with where none in the folder is whole.
+            bundle: A release to install where none in the folder is whole.
             key: See ``create``.
 
         Raises:
@@ -184,8 +186,8 @@ class Device:
             BundleError: ``bundle`` cannot be trusted.
         """
         folder = Path(path_of(path, "path"))
-        seal = codec_of(key)
-        report = repair(folder, None if bundle is None else path_of(bundle, "bundle"), seal)
+        release = None if bundle is None else path_of(bundle, "bundle")
+        report = repair(folder, release, codec_of(key))
         if report.fit or report.fit_adapters:
             with cls.open(folder, key=key) as device:
                 for adapter in ([None] if report.fit else []) + [*report.fit_adapters]:
@@ -209,24 +211,24 @@ class Device:
         self.close()
 
     def erase(self) -> None:
-        """Delete all that is the user's, and the device with it; it is closed then.
+        """Delete all of the user's data, and the device with it; it is closed then.
 
-        Texts, labels, embeddings and weights are overwritten before their files go. The folder
-        goes, too, where nothing else lies in it. Other processes that have it open can neither
-        answer nor write any more.
+        Texts, labels, embeddings and weights are overwritten before their files are deleted. The
+        folder is deleted, too, where nothing else lies in it. Other processes that have it open can
+        neither predict nor write any more.
 
         Raises:
-            DeviceError: Something cannot be deleted; what can be is gone.
+            DeviceError: Something cannot be deleted; the rest is deleted.
         """
         with self._installed.work:
             erase(self._installed.path, self._installed.store)
         _log.info("%s: erased", self._installed.path)
 
     def rotate_key(self, key: Key) -> None:
-        """Encrypt all that is kept anew, under another key; or for the first time.
+        """Encrypt everything anew, under another key; or for the first time.
 
-        One transaction: killed on its way, the device has the old key, or the new one. What was
-        written under the old one is overwritten. Other processes have to open it again.
+        One transaction: killed midway, the device has the old key, or the new one. Records under
+        the old key are overwritten. Other processes have to open the device again.
 
         Args:
             key: Gives the new key; see ``create``.
@@ -276,7 +278,7 @@ class Device:
 
     @property
     def model(self) -> PersonalModel:
-        """The personal model that answers."""
+        """The active personal model."""
         return self._installed.own.active.model
 
     @property
@@ -291,12 +293,12 @@ class Device:
 
     @property
     def on_trial(self) -> bool:
-        """Whether the release that answers has still to prove itself; see ``replace``."""
+        """Whether the active release is still on trial; see ``replace``."""
         return self._installed.trials.running() is not None
 
     @property
     def fell_back(self) -> str | None:
-        """Why the device left its last release, which failed its trial; see ``replace``."""
+        """Why the device fell back from its last release, which failed its trial; or None."""
         return self._installed.trials.fell_back
 
     def predict(
@@ -320,8 +322,8 @@ class Device:
     def decide(self, examples: Iterable[Example], *, adapter: str | None = None) -> list[str]:
         """The label of every example, by the user's own threshold.
 
-        With two labels the threshold is the one that is expected to give the best F1 of
-        ``positive``; where too little is known, and with more labels, the likeliest label is taken.
+        With two labels the threshold is the one with the best expected F1 of ``positive``. With too
+        few labelled examples, and with more labels, the likeliest label is taken.
 
         Args:
             examples: n texts for a classifier, ``Match`` objects for a matcher.
@@ -340,19 +342,18 @@ class Device:
         *,
         adapter: str | None = None,
     ) -> LearnReport:
-        """Keep examples with their labels, and fit the personal model to all that is known.
+        """Keep examples with their labels, and fit the personal model to all examples.
 
         The examples are on the disk before anything is encoded. A few more examples beside many
         are added to the last fit at its scales, in milliseconds (where leave-one-out would keep the
-        scales, probabilities are within .01 on average of those of ``fit``, which does all anew
-        when there is time, and checks again which model is to answer).
+        scales, probabilities are within .01 on average of those of ``fit``, which fits everything
+        anew when there is time, and judges again).
 
         Args:
-            examples: n texts, or ``Match`` objects. One that is known already takes the new label.
-            labels: n labels (names, or integers that spell them), None for an example that the
-                user gave no label; None for all. Examples without a label are kept for the next
-                replacement.
-            adapter: The task that they are of; see ``predict``.
+            examples: n texts, or ``Match`` objects. One that is kept already takes the new label.
+            labels: n labels (names, or integers that spell them), None for an example without one;
+                None for all. Examples without a label are kept for the next replacement.
+            adapter: The task of the examples; see ``predict``.
 
         Raises:
             DataError: If an example or a label cannot be used; nothing is kept then.
@@ -368,7 +369,7 @@ class Device:
         *,
         adapter: str | None = None,
     ) -> list[int]:
-        """Keep examples with their labels, and do nothing else: they count after ``fit``.
+        """Keep examples with their labels, without a fit: they count after ``fit``.
 
         Args:
             examples: See ``learn``.
@@ -385,10 +386,10 @@ class Device:
         return learner.remember(*self._checked(learner, examples, labels))
 
     def fit(self, *, adapter: str | None = None) -> LearnReport:
-        """Fit the personal model to all that is known, with the scales chosen anew.
+        """Fit the personal model to all examples, with the scales chosen anew.
 
-        For the app's idle time. Texts that no backbone has seen are encoded where that is free
-        (word vectors); a transformer sees them in ``refine``.
+        For the app's idle time. Pending texts are encoded where that is free (word vectors); a
+        transformer encodes them in ``refine``.
 
         Args:
             adapter: The task that is fitted; see ``predict``.
@@ -404,27 +405,29 @@ class Device:
         where: Callable[[StoredExample], object] | None = None,
         adapter: str | None = None,
     ) -> int:
-        """Delete examples, so that the device is as one that never saw them.
+        """Delete examples, so that the device is as one that never had them.
 
-        Their texts, embeddings and logits go, and are overwritten on the disk. What answers is
-        fitted to the others, and so is the earlier model, to what it knew when it was left; what
-        that one said of other examples it says again. Probabilities are then within 1e-6 of those
-        of a device that never saw them, and had the same texts encoded. Where a model that is
-        gone (that before the earlier one) had seen them, what it said of others goes with them.
-        All this is one transaction. A damaged file that ``repair`` has kept aside is deleted.
+        Their texts, embeddings and logits are deleted, and overwritten on the disk. The active
+        model is fitted to the others. The previous model is fitted to the others that the device
+        had when it was left, and its old logits are written again. Probabilities are then within
+        1e-6 of those of a device that never had the examples, and had the same texts encoded. Old
+        logits of a model that is gone (that before the previous one) are deleted where it was
+        fitted to one of the examples. All this is one transaction. A damaged file that ``repair``
+        has kept aside is deleted.
 
         Args:
-            ids: As ``examples`` gives them; unknown ones are passed over.
-            where: In place of ids: a function of a ``StoredExample`` that says whether it goes.
-            adapter: The task that they are of; those of others are passed over. A text stays
-                where another task has it.
+            ids: As ``examples`` gives them; unknown ones are ignored.
+            where: In place of ids: a function of a ``StoredExample``; those with a true result are
+                deleted.
+            adapter: The task of the examples; those of others are ignored. A text stays where
+                another task has it.
 
         Returns:
             How many were deleted.
 
         Raises:
-            DataError: If an id is not a whole number, or not one of both arguments is given;
-                nothing is deleted then.
+            DataError: If an id is not a whole number, or not exactly one of both arguments is
+                given; nothing is deleted then.
         """
         learner = self._learner(adapter)
         chosen = ids_where(ids, where, lambda: self.examples(adapter=adapter))
@@ -437,12 +440,12 @@ class Device:
         label: str | int | None = None,
         adapter: str | None = None,
     ) -> Iterator[StoredExample]:
-        """What the device keeps, in the order in which it came.
+        """The examples that the device keeps, in the order in which they were added.
 
         Args:
             labelled: Only those with a label, or only those without.
             label: Only those with this label.
-            adapter: The task whose they are; see ``predict``.
+            adapter: The task of the examples; see ``predict``.
 
         Returns:
             Examples with their ids, labels and times; see ``StoredExample``.
@@ -494,11 +497,11 @@ class Device:
         *,
         trust: Trust | None = None,
     ) -> Preview:
-        """Is a release worth it to this user? Nothing is changed, and nothing is written.
+        """Is a release worth it to this user? Nothing is installed, and nothing is written.
 
-        All that ``replace`` does before its new model answers is done, and thrown away: over a
-        bridge, or with words, that takes no forward pass but for a few probes; without either it
-        takes the budget's. The model that answers is fitted once more, to compare with.
+        The replacement is prepared up to its commit, and discarded: over a bridge, or with words,
+        that takes no forward pass but for a few probes; without either it takes the budget's. The
+        active model is fitted once more, to compare with.
 
         Args:
             bundle: See ``replace``.
@@ -511,7 +514,7 @@ class Device:
 
         Raises:
             BundleError: As ``replace`` would.
-            DataError: An argument is not one of those above.
+            DataError: An argument cannot be used.
         """
         path, run = path_of(bundle, "bundle"), Run(budget_of(budget))
         return preview(self._installed, path, run, trust)
@@ -724,7 +727,7 @@ class Device:
         return refined_report(refined, learner.task.active, run, prompted)
 
     def confirm(self) -> None:
-        """End the trial of the release that answers: it has proved itself; see ``replace``.
+        """End the trial of the active release; see ``replace``.
 
         For an app with checks of its own. Does nothing where nothing is on trial.
 
@@ -734,14 +737,14 @@ class Device:
         self._installed.confirm()
 
     def rollback(self) -> None:
-        """Go back to the model before the last replacement; a second call comes back here.
+        """Make the model before the last replacement active; a second call undoes the first.
 
-        All tasks go back together. What was learned since counts: the models are fitted to it
-        where their backbones have seen it.
+        All tasks are rolled back together, and fitted to newer labels where their backbones have
+        encoded the texts.
 
         Raises:
-            DeviceError: If no earlier model is kept, or an adapter was loaded since.
-            BundleError: The earlier release is damaged; the device stays as it is.
+            DeviceError: If no previous model is kept, or an adapter was loaded since.
+            BundleError: The previous release is damaged; the device stays as it is.
         """
         for task in self._installed.roll_back():
             self._learner(task.adapter or None).fit()
@@ -753,7 +756,7 @@ class Device:
         return tuple(self._installed.store.slots.adapters())
 
     def adapter(self, name: str) -> AdapterInfo:
-        """What is known of a loaded adapter.
+        """A loaded adapter's task.
 
         Raises:
             UnknownAdapterError: None of this name is loaded.
@@ -777,13 +780,13 @@ class Device:
         """Load a further task: an adapter in the installed release's backbone, with its head.
 
         Its examples, labels and personal model are its own, and the other tasks answer as before,
-        to the bit. It is asked by its name (``adapter=``); no adapter is ever active for others. A
-        release on trial is confirmed by it; it lets nobody go back to the release before, which
-        the adapter is not made for, unless it is deleted first.
+        to the bit. It is named by ``adapter=``, and affects no other task. A release on trial is
+        confirmed by it. There is no rollback to the release before, for which the adapter is not
+        made, unless it is deleted first.
 
         Args:
             path: The adapter's file, as ``fala-export adapter`` writes it; it is copied.
-            name: What it is called here; None takes the bundle's own name.
+            name: The task's name; None takes the bundle's.
             positive: See ``create``.
             trust: See ``replace``.
 
@@ -793,7 +796,7 @@ class Device:
         Raises:
             BundleMismatchError: It is no adapter, or was made for another backbone.
             BundleError: It cannot be trusted, or cannot answer.
-            DataError: There is one of this name already, or an argument is none of those above.
+            DataError: There is one of this name already, or an argument cannot be used.
             DeviceError: The device's folder cannot be written.
         """
         file = path_of(path, "path")
@@ -806,9 +809,9 @@ class Device:
         return task.adapter
 
     def delete_adapter(self, name: str) -> None:
-        """Delete a task: its adapter, its examples and labels, and all that was made of them.
+        """Delete a task: its adapter, examples and labels, embeddings and logits.
 
-        What was deleted is overwritten on the disk; a text stays where another task has it.
+        All is overwritten on the disk; a text stays where another task has it.
 
         Args:
             name: The adapter's name.
