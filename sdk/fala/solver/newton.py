@@ -31,8 +31,9 @@ from fala.solver.triangles import Triangle, cholesky
 #: Examples from which on K is in float32, and a step is found without a factor.
 SINGLE = 512
 
-# Newton's method ends where the next step would move logits by this share.
-_TOLERANCE = 1e-9
+# Newton's method ends where the next step would move logits by this share; further examples are
+# added to a fit with less care, as each moves it by next to nothing.
+_TOLERANCE, _UPDATE_TOLERANCE = 1e-8, 1e-5
 _MAX_STEPS = 50
 _MAX_HALVINGS = 40
 # Armijo's: the share of the promised descent that a step must keep.
@@ -360,7 +361,8 @@ def curvature_of(problem: Problem[Rows], weights: Floats) -> Solve:
 
 def update(problem: Problem[Products], point: Floats, solve: Solve) -> Floats:
     """Minimize J from near its minimum, by the Hessian of a problem that differs in a few rows."""
-    return _newton(problem, point, problem.move, lambda shares: solve).point
+    steps = _newton(problem, point, problem.move, lambda shares: solve, tolerance=_UPDATE_TOLERANCE)
+    return steps.point
 
 
 def _over_columns(problem: Problem[DenseRows]) -> Minimum:
@@ -431,6 +433,7 @@ def _newton(
     preconditioner: Callable[[Floats], Solve],
     *,
     exact: bool = False,
+    tolerance: float = _TOLERANCE,
 ) -> _Steps:
     """Damped Newton steps.
 
@@ -440,6 +443,7 @@ def _newton(
         move: The logits that a point adds, to all digits.
         preconditioner: Near J's inverse Hessian where the class shares are these.
         exact: Whether it is the inverse Hessian.
+        tolerance: It ends where the next step would move logits by this share.
     """
     evidence = problem.evidence
     z = problem.offset + move(point)
@@ -477,7 +481,7 @@ def _newton(
         point, z, value = there, reached, now
         # A step leaves its square, and what conjugate gradients left of it.
         change = share * float(np.abs(moved).max(initial=0.0) / (1 + np.abs(z).max(initial=0.0)))
-        if change * max(change, residual) <= _TOLERANCE:
+        if change * max(change, residual) <= tolerance:
             break
     return _Steps(point, z, count, directions)
 
@@ -490,22 +494,21 @@ def _conjugate(
     Returns:
         The step, how many directions it took, and the share of the gradient that is left.
     """
-    step = np.zeros_like(gradient)
-    residual = gradient
-    whole = left = float(np.linalg.norm(gradient))
-    direction, moved, before = step, np.zeros_like(shares), 1.0
-    taken = 0
-    while left > least * whole and taken < _MAX_DIRECTIONS:
+    step = direction = np.zeros_like(gradient)
+    moved, residual = np.zeros_like(shares), gradient
+    first = before = 0.0
+    for taken in range(_MAX_DIRECTIONS):
         turned = solve(residual)
         move = problem.move(turned)
         now = problem.inner(residual, turned, move)
+        first = first or now
+        if now <= least**2 * first:
+            break
         share = now / before if taken else 0.0
         direction, moved, before = turned + share * direction, move + share * moved, now
-        taken += 1
         curved = problem.evidence.curved(moved, shares)
         squared = problem.inner(direction, direction, moved)
         length = now / (float(np.vdot(moved, curved)) + squared)
         step = step + length * direction
         residual = residual - length * (problem.gather(curved) + direction)
-        left = float(np.linalg.norm(residual))
-    return step, taken, left / whole if whole else 0.0
+    return step, taken, float(np.sqrt(now / first)) if first > 0 else 0.0
