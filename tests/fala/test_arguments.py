@@ -155,14 +155,10 @@ def test_what_is_no_history(history):
     "given",
     [
         {"seed": -1}, {"seed": "a"}, {"seed": 1.5}, {"count": -1}, {"count": "a"},
-        {"count": 1.5}, {"method": "none"}, {"method": []}, {"neighbours": "a"},
-        {"neighbours": -1}, {"count": None},
+        {"count": 1.5}, {"neighbours": "a"}, {"neighbours": -1}, {"count": None},
     ],
     ids=lambda given: "".join(given),
 )  # fmt: skip
-@pytest.mark.parametrize("method", ["correlation", "kmeans", "random"])
-def test_selections_that_are_none(given, method):
-    if method != "correlation" and "neighbours" in given:
-        pytest.skip("for correlation clusters only")
+def test_selections_that_are_none(given):
     with pytest.raises(fala.FalaError):
-        fala.select(np.eye(30), None, **{"count": 5, "method": method, **given})
+        fala.select(np.eye(30), None, **{"count": 5, **given})

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import Head, select
+from fala import Head
 from fala.release import fit_matrix
 from fala_sim.methods.fala_paper import medoids, solve, tune_matrix
 from fala_sim.methods.frozen import ModelScores, vendor_scores
 from fala_sim.methods.matrix import Matrix
+from fala_sim.methods.means import select_by_means
 from fala_sim.methods.method import Scores
 from fala_sim.situation import Release, Situation, Vectors
 
@@ -105,7 +106,7 @@ def _table4(
     full = random.choice(n, min(n, head.dimension), replace=False)
     yield "table4-full", *_solved(situation, settings, inputs, full)
 
-    means = select(inputs, None, count=EXAMPLES, method="kmeans", seed=situation.seed).order
+    means = select_by_means(inputs, EXAMPLES, situation.seed)
     yield "table4-kmeans", *_solved(situation, settings, inputs, means)
 
     clusters = {"clusters": len(chosen)}

@@ -43,6 +43,7 @@ from fala.release.paper.ridge import GRID, Problem
 from fala.release.user_rows import Row, load_rows, read_rows
 from fala.selection.clustering import cluster_graph
 from fala.selection.graph import build_graph, disagreements, unit_vectors
+from fala.selection.representatives import representatives
 from fala.solver.gaussian import BIAS_DEVIATION
 from fala.solver.judge import f1_threshold
 from fala.text.lexicon import Lexicon
@@ -109,6 +110,7 @@ __all__ = [
     "read_array",
     "read_rows",
     "release_path",
+    "representatives",
     "scores",
     "signature_file",
     "temporary_folder",

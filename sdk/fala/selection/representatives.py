@@ -2,7 +2,6 @@
 
 Sources:
     Correlation clusters: the FaLA paper, section 3.3; see `fala.selection.clustering`.
-    K-means and random choice: its ablation (section 5.1).
     Drawing by distance: Arthur and Vassilvitskii, "k-means++: the advantages of careful seeding",
         SODA 2007.
 """
@@ -11,7 +10,6 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -27,15 +25,12 @@ from fala.selection.graph import (
     unit_vectors,
 )
 
-Method = Literal["correlation", "kmeans", "random"]
-
 # Strong queries; at 100 the clusters are nearly the same, and take half as long again.
 _QUERIES_PER_EXAMPLE = 20
 # Examples that are clustered; of more, a sample: the time no longer grows with their square.
 _LARGEST_SAMPLE = 10_000
 _SAMPLED = 4  # and at least so many for each that is to be chosen
 _NEIGHBOURS_RANGE = (2, 256)  # the paper's best: 10 for news, 250 for hate speech
-_KMEANS_STEPS = 25
 _LEAST_GAP = 1e-6  # keeps vectors equal to a chosen one in the draw, when nothing else is left
 
 
@@ -48,14 +43,12 @@ class Selection:
         assignment: Each example's cluster, (n,).
         weights: How many examples each chosen one stands for, (m,); they add up to n.
         queries: Strong queries asked.
-        method: What made the clusters.
     """
 
     order: Indices
     assignment: Indices
     weights: Indices
     queries: int
-    method: Method
 
 
 def select(
@@ -63,47 +56,42 @@ def select(
     labels: npt.ArrayLike | None,
     *,
     count: int,
-    method: Method = "correlation",
     neighbours: int | None = None,
     seed: int = 0,
 ) -> Selection:
     """Choose min(count, n) representatives; the same seed chooses the same ones.
 
-    From correlation or k-means clusters come, first, the member nearest to the mean direction of
-    each cluster, from the largest cluster down. If there are more clusters than ``count``, the
+    From the correlation clusters come, first, the member nearest to the mean direction of each,
+    from the largest cluster down. If there are more clusters than ``count``, the
     small ones stay without. If there are fewer, clusters give further members in turn, each time
     the cluster with the most examples to a representative (so in proportion to its size), and
     each time a member drawn with a chance proportional to one less its cosine to the nearest that
     the cluster has given. The paper fills at random from all ("FaLA-K"); always giving the
     farthest member was tried on real reviews and is worse than either: it gives outliers.
 
-    Of more than 10,000 examples (or four times ``count``) a random sample is clustered by
-    "correlation"; the others join the cluster of the nearest pivot.
+    Of more than 10,000 examples (or four times ``count``) a random sample is clustered; the others
+    join the cluster of the nearest pivot.
 
     An example counts in the weight of the most similar representative of its own cluster; of any
-    cluster if its own has none. The clusters of "random" are made by that rule alone. From
-    ``count >= n`` on, nothing is clustered: all examples, in their own order, with weight one.
+    cluster if its own has none. From ``count >= n`` on, nothing is clustered: all examples, in
+    their order, with weight one.
 
     Args:
         embeddings: One row an example, (n, dim). Only directions matter.
-        labels: Class of each example, (n,) integers, or None; only "correlation" uses them.
-            See `fala.selection.graph.build_graph`.
+        labels: Class of each example, (n,) integers, or None. See
+            `fala.selection.graph.build_graph`.
         count: Most examples to choose. With 0 none is chosen, and there are no weights.
-        method: "correlation" (KwikBucks, with 100 strong queries an example), "kmeans" or
-            "random".
-        neighbours: k of the paper's equation 3, for "correlation". None: 3 n / count, between 2
-            and 256. On real and synthetic vectors this gives between half and one and a half
-            times as many clusters as ``count``.
+        neighbours: k of the paper's equation 3. None: 3 n / count, between 2 and 256. On real and
+            synthetic vectors this gives between half and one and a half times as many clusters
+            as ``count``.
         seed: Seed of every random choice.
 
     Raises:
-        DataError: Embeddings, labels, neighbours, seed or method cannot be used.
+        DataError: Embeddings, labels, neighbours or seed cannot be used.
         BudgetError: The count is negative, or not a whole number.
     """
     if not _whole(count):
         raise BudgetError(f"count is a whole number of 0 or more, not {shown(count)}")
-    if not isinstance(method, str) or method not in get_args(Method):
-        raise DataError(f"no such method of selection: {shown(method)}")
     if not _whole(seed):
         raise DataError(f"seed is a whole number of 0 or more, not {shown(seed)}")
     if neighbours is not None and not _whole(neighbours):
@@ -112,21 +100,14 @@ def select(
     total = len(unit)
     if count >= total:
         every = np.arange(total)
-        return Selection(every, every, np.ones(total, dtype=np.int64), 0, method)
+        return Selection(every, every, np.ones(total, dtype=np.int64), 0)
     if count == 0:
         nothing = np.empty(0, dtype=np.int64)
-        return Selection(nothing, np.zeros(total, dtype=np.int64), nothing, 0, method)
-    if method == "random":
-        order = np.random.default_rng(seed).choice(total, count, replace=False)
-        cells = _represented_by(unit, np.zeros(total, dtype=np.int64), order)
-        return Selection(order, cells, np.bincount(cells, minlength=count), 0, method)
-    if method == "kmeans":
-        assignment, queries = _kmeans(unit, count, seed), 0
-    else:
-        assignment, queries = _correlation(unit, labels, count, neighbours, seed)
-    order = _representatives(unit, assignment, count, np.random.default_rng(seed))
+        return Selection(nothing, np.zeros(total, dtype=np.int64), nothing, 0)
+    assignment, queries = _correlation(unit, labels, count, neighbours, seed)
+    order = representatives(unit, assignment, count, seed)
     weights = np.bincount(_represented_by(unit, assignment, order), minlength=count)
-    return Selection(order, assignment, weights, queries, method)
+    return Selection(order, assignment, weights, queries)
 
 
 def _correlation(
@@ -161,10 +142,16 @@ def _default_neighbours(total: int, count: int) -> int:
     return min(max(least, -(-3 * total // count)), most)
 
 
-def _representatives(
-    unit: Vectors, assignment: Indices, count: int, random: np.random.Generator
-) -> Indices:
-    """Choose the representatives of clusters, in order of priority."""
+def representatives(unit: Vectors, assignment: Indices, count: int, seed: int) -> Indices:
+    """The representatives of clusters, in the order of `select`.
+
+    Args:
+        unit: Unit vectors, (n, dim).
+        assignment: Each example's cluster, (n,), numbered without gaps.
+        count: How many to choose, at most n.
+        seed: Seed of the draws.
+    """
+    random = np.random.default_rng(seed)
     sizes = np.bincount(assignment)
     members = members_of(assignment)
     centres = mean_directions(unit, members)
@@ -215,39 +202,3 @@ def _represented_by(unit: Vectors, assignment: Indices, order: Indices) -> Indic
         nearest[rows] = similarity.argmax(axis=1)
     nearest[order] = np.arange(len(order))  # also where two representatives are equal vectors
     return nearest
-
-
-def _kmeans(unit: Vectors, count: int, seed: int) -> Indices:
-    """Cluster directions by k-means into at most ``count`` clusters, numbered without gaps.
-
-    Lloyd's steps; a cluster that runs empty (equal vectors) keeps its centre, and is left out.
-    """
-    centres = _spread_centres(unit, count, np.random.default_rng(seed))
-    assignment = _nearest_centres(unit, centres)
-    for _ in range(_KMEANS_STEPS - 1):
-        order = np.argsort(assignment, kind="stable")
-        filled, starts, sizes = np.unique(assignment[order], return_index=True, return_counts=True)
-        centres[filled] = np.add.reduceat(unit[order], starts, axis=0) / sizes[:, None]
-        before, assignment = assignment, _nearest_centres(unit, centres)
-        if np.array_equal(before, assignment):
-            break
-    return np.asarray(np.unique(assignment, return_inverse=True)[1], dtype=np.int64)
-
-
-def _nearest_centres(unit: Vectors, centres: Vectors) -> Indices:
-    """The nearest centre of each vector, (n,), by |x - c|^2 = |x|^2 - 2 (x . c - |c|^2 / 2)."""
-    half = np.einsum("kd,kd->k", centres, centres) / 2
-    nearest = np.empty(len(unit), dtype=np.int64)
-    for rows in row_blocks(len(unit), len(centres)):
-        nearest[rows] = (unit[rows] @ centres.T - half).argmax(axis=1)
-    return nearest
-
-
-def _spread_centres(unit: Vectors, count: int, random: np.random.Generator) -> Vectors:
-    """Draw k-means++ centres."""
-    gaps = np.ones(len(unit), dtype=np.float32)
-    chosen: list[int] = []
-    for _ in range(count):
-        chosen.append(_draw(gaps, random))
-        _close_gaps(gaps, unit, chosen[-1])
-    return unit[chosen]

@@ -33,7 +33,7 @@ SINGLE = 512
 
 # Newton's method ends where the next step would move logits by this share; further examples are
 # added to a fit with less care, as each moves it by next to nothing.
-_TOLERANCE, _UPDATE_TOLERANCE = 1e-8, 1e-5
+_TOLERANCE, _UPDATE_TOLERANCE = 3e-9, 1e-5
 _MAX_STEPS = 50
 _MAX_HALVINGS = 40
 # Armijo's: the share of the promised descent that a step must keep.
@@ -494,21 +494,22 @@ def _conjugate(
     Returns:
         The step, how many directions it took, and the share of the gradient that is left.
     """
-    step = direction = np.zeros_like(gradient)
-    moved, residual = np.zeros_like(shares), gradient
-    first = before = 0.0
-    for taken in range(_MAX_DIRECTIONS):
+    step = np.zeros_like(gradient)
+    residual = gradient
+    whole = left = float(np.linalg.norm(gradient))
+    direction, moved, before = step, np.zeros_like(shares), 1.0
+    taken = 0
+    while left > least * whole and taken < _MAX_DIRECTIONS:
         turned = solve(residual)
         move = problem.move(turned)
         now = problem.inner(residual, turned, move)
-        first = first or now
-        if now <= least**2 * first:
-            break
         share = now / before if taken else 0.0
         direction, moved, before = turned + share * direction, move + share * moved, now
+        taken += 1
         curved = problem.evidence.curved(moved, shares)
         squared = problem.inner(direction, direction, moved)
         length = now / (float(np.vdot(moved, curved)) + squared)
         step = step + length * direction
         residual = residual - length * (problem.gather(curved) + direction)
-    return step, taken, float(np.sqrt(now / first)) if first > 0 else 0.0
+        left = float(np.linalg.norm(residual))
+    return step, taken, left / whole if whole else 0.0

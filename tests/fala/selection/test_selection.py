@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 from fala.errors import BudgetError, DataError
 from fala.selection.representatives import select
 
-METHODS = ["correlation", "kmeans", "random"]
-
 
 def groups(sizes, dim=8, spread=0.05, seed=0):
     """Vectors round a few directions, and which direction each is round."""
@@ -22,17 +20,16 @@ def groups(sizes, dim=8, spread=0.05, seed=0):
 @given(
     total=st.integers(0, 40),
     count=st.integers(0, 45),
-    method=st.sampled_from(METHODS),
     neighbours=st.one_of(st.none(), st.integers(0, 45)),
     seed=st.integers(0, 1000),
 )
 @settings(max_examples=150, deadline=None)
-def test_what_always_holds(total, count, method, neighbours, seed):
+def test_what_always_holds(total, count, neighbours, seed):
     random = np.random.default_rng(seed)
     embeddings = random.integers(-1, 2, size=(total, 3))  # many ties, duplicates and zeros
     labels = random.integers(0, 2, size=total)
-    made = select(embeddings, labels, count=count, method=method, neighbours=neighbours, seed=seed)
-    again = select(embeddings, labels, count=count, method=method, neighbours=neighbours, seed=seed)
+    made = select(embeddings, labels, count=count, neighbours=neighbours, seed=seed)
+    again = select(embeddings, labels, count=count, neighbours=neighbours, seed=seed)
     np.testing.assert_array_equal(made.order, again.order)
     assert len(set(made.order.tolist())) == len(made.order) == min(count, total)
     assert set(made.order.tolist()) <= set(range(total))
@@ -42,21 +39,18 @@ def test_what_always_holds(total, count, method, neighbours, seed):
     if count:
         assert made.weights.sum() == total
     assert made.queries <= 100 * total
-    assert made.method == method
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_enough_room_takes_everyone(method):
-    made = select(np.eye(4), None, count=4, method=method)
+def test_enough_room_takes_everyone():
+    made = select(np.eye(4), None, count=4)
     np.testing.assert_array_equal(made.order, np.arange(4))
     np.testing.assert_array_equal(made.weights, np.ones(4))
     assert made.queries == 0
 
 
-@pytest.mark.parametrize("method", ["correlation", "kmeans"])
-def test_the_largest_clusters_come_first(method):
+def test_the_largest_clusters_come_first():
     embeddings, truth = groups([5, 40, 10, 20])
-    made = select(embeddings, truth, count=4, method=method, neighbours=79, seed=1)
+    made = select(embeddings, truth, count=4, neighbours=79, seed=1)
     np.testing.assert_array_equal(truth[made.order], [1, 3, 2, 0])
     np.testing.assert_array_equal(made.weights, [40, 20, 10, 5])
 
@@ -120,50 +114,25 @@ def test_default_neighbours_make_about_as_many_clusters_as_asked(count):
     assert count / 2 <= made.assignment.max() + 1 <= 2 * count
 
 
-def test_kmeans_finds_separate_groups():
-    embeddings, truth = groups([30, 30, 30, 30, 30])
-    made = select(embeddings, None, count=5, method="kmeans", seed=0)
-    assert sorted(truth[made.order]) == [0, 1, 2, 3, 4]
-    np.testing.assert_array_equal(made.weights, [30] * 5)
-
-
-def test_kmeans_fills_up_where_vectors_are_equal():
-    embeddings = np.repeat(np.eye(3), 10, axis=0)
-    made = select(embeddings, None, count=7, method="kmeans")
-    assert made.assignment.max() == 2
-    assert len(made.order) == 7
-
-
-def test_random_choice_differs_by_seed():
-    embeddings = np.random.default_rng(0).standard_normal((100, 5))
-    one, other = (select(embeddings, None, count=10, method="random", seed=s) for s in (0, 1))
-    assert set(one.order.tolist()) != set(other.order.tolist())
-    np.testing.assert_array_equal(one.assignment[one.order], np.arange(10))
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("method", METHODS)
-def test_numbers_that_are_not_finite_are_refused(bad, method):
+def test_numbers_that_are_not_finite_are_refused(bad):
     embeddings = np.eye(5)
     embeddings[2, 3] = bad
     with pytest.raises(DataError):
-        select(embeddings, None, count=2, method=method)
+        select(embeddings, None, count=2)
 
 
 def test_other_unusable_arguments_are_refused():
     with pytest.raises(BudgetError):
         select(np.eye(3), None, count=-1)
-    with pytest.raises(DataError, match="density"):
-        select(np.eye(3), None, count=1, method="density")
     with pytest.raises(DataError):
         select(np.eye(3), [0, 1], count=1)
 
 
-@pytest.mark.parametrize("method", ["correlation", "random"])
-def test_memory_stays_far_below_all_pairs(method):
+def test_memory_stays_far_below_all_pairs():
     embeddings = np.random.default_rng(0).standard_normal((4000, 16)).astype(np.float32)
     tracemalloc.start()
-    select(embeddings, None, count=1000, method=method)
+    select(embeddings, None, count=1000)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 4000 * 4000 * 4 / 2
