@@ -90,32 +90,32 @@ class Device:
         key: Key | None = None,
         keep_text: KeepText = "always",
     ) -> _Device:
-        """Make a device folder with a release installed.
+        """Create a device's folder, with a release installed.
 
-        A creation that was killed on its way is finished by calling it again.
+        A creation that was killed is finished by calling it again.
 
         Args:
             path: A folder that does not exist, is empty, or was never finished.
             bundle: The release's file; it is copied.
-            positive: Of two labels, the one whose F1 ``decide`` is to be best at; None takes the
-                release's second.
+            positive: Of two labels, the one for whose F1 ``decide`` chooses its threshold; None
+                takes the release's second.
             trust: The vendor's key, which must have signed the release; see ``replace``.
-            key: Gives 32 bytes, by which texts, labels, embeddings, logits and weights are
-                encrypted on the disk (see ``fala.store.encryption``); the app keeps them, in the
-                system's key store. None does not encrypt. Needs the extra ``encryption``.
+            key: Gives 32 bytes. Texts, labels, embeddings, logits and weights are encrypted on the
+                disk under them (see ``fala.store.encryption``). The app keeps them in the system's
+                key store. None does not encrypt. Needs the extra ``encryption``.
             keep_text: ``"never"`` writes no text to the disk, but a keyed digest, embeddings and
-                logits (see ``fala.store.texts``). A text is encoded when it is learned, and
-                never again: a replacement carries over what a bridge maps, or nothing, ``refine``
-                has nothing to do, and a rollback does not know what was learned since; and what a
-                release's words say of the user's texts is not known to a fit. ``"ngrams"`` keeps
-                their hashed n-grams, too, by which words are carried over, and against which who
-                has the device can try words. It stays so for the device's life.
+                logits (see ``fala.store.texts``). A text is encoded when it is learned, and cannot
+                be encoded again: a replacement carries over what a bridge maps, or nothing;
+                ``refine`` encodes nothing; a rollback does not count newer examples; and a
+                release's words cannot be fitted. ``"ngrams"`` keeps hashed n-grams, too, so that
+                words can be fitted; whoever has the device can test single words against them. The
+                choice holds for the device's life.
 
         Raises:
             BundleError: The release cannot be trusted.
             BundleMismatchError: It is a backbone without a head.
-            DataError: ``positive`` is not one of the release's labels, or ``keep_text`` none of
-                its words.
+            DataError: ``positive`` is not one of the release's labels, or ``keep_text`` is none of
+                its values.
             DeviceError: The folder is in use, or cannot be written.
         """
         installed = create(
@@ -531,68 +531,68 @@ class Device:
         adapters: NewAdapters = (),
         prompts: Prompts = "off",
     ) -> Report:
-        """Replace the backbone and carry the personal model over, and those of all adapters.
+        """Replace the backbone, and carry the personal models of all tasks over.
 
-        Where the release has a bridge from the old backbone, a new personal model answers before
-        any forward pass, and is then refined within the budget, as ``refine`` does. Without a
-        bridge the first of the budget's texts are representatives, chosen by correlation
-        clustering on the old embeddings. Before it is installed the new release answers edge cases,
-        in a process of its own (``fala.slots``), and here the device's own. The old model stays
-        for ``rollback``, also where an app that was killed gives the release again, which answers
-        already. Whatever goes wrong, the device answers as before, or by the first fit.
+        Where the release has a bridge from the old backbone, or words, a new personal model is
+        installed before any forward pass, and is then refined within the budget, as ``refine``
+        does. Otherwise the first of the budget's texts are representatives, chosen by correlation
+        clustering on the old embeddings. Before it is installed the new release answers edge-case
+        texts in a process of its own, and the device's own texts here. The old model stays for
+        ``rollback``, also where an app that was killed passes the active release again. Whatever
+        fails, the active model is the old one, or the new one as first fitted.
 
         The new release is on trial (``on_trial``) until ``confirm``, or until it has answered 100
-        examples; a rollback ends that too, and coming back begins it anew. While it is on trial
-        every process lets it answer a few texts before it answers the app. Where it cannot, or
-        where three processes in a row died of it, the device falls back to the earlier model by
-        itself, catches up with what was said since, and tells why (``fell_back``, until the next
-        replacement or rollback; a warning in the log); there is no rolling back to it. Answers
-        are counted in memory, and written when they are enough or at ``close``: of a process that
-        is killed they do not count, and the trial lasts longer. Who replaces a release on trial
-        confirms it: it is what the device goes back to, so let it answer first, or roll back.
+        examples. A rollback ends the trial, too; a second rollback begins it anew. On trial,
+        every process lets the release answer a few probes before it answers the app. Where it
+        cannot, or where three processes in a row ended during that, the device falls back to the
+        previous model, fits it to newer labels, and reports why (``fell_back``, until the next
+        replacement or rollback; a warning in the log). There is no rollback to the failed release.
+        Answers are counted in memory, and written when they are enough or at ``close``: those of a
+        process that is killed do not count, and the trial lasts longer. Replacing a release on
+        trial confirms it, since it is the one to roll back to: let it answer first, or roll back.
 
         Args:
             bundle: The new release's file; it is copied. It is for the same task and has this
                 device's labels, in any order; it may have more.
             budget: What it may cost; None is ``Budget()``.
             accept: ``"better-than-old"`` refuses a release whose first personal model is worse
-                for this user than the model that answers, ``"better-than-vendor"`` one where it is
-                worse than the vendor's own new model: where the losses of the labelled examples,
+                for this user than the active model, ``"better-than-vendor"`` one where it is
+                worse than the vendor's new model: where the losses of the labelled examples,
                 each left out, are larger by more than a standard error of their mean difference,
                 pair by pair. Fewer than 10 labels, or 3 of each of two labels, prove nothing.
-                ``"better-than-old"`` refuses a release, too, whose own model says the opposite of
-                what the old release's own model says of the user's examples, labelled or not
-                (``Correlation.contradicts``): labels are few, and one that was made of labels the
-                wrong way round is harmful. ``"always"`` refuses nothing; ``Report.worse`` tells it
-                in any case, and ``preview`` beforehand.
+                ``"better-than-old"`` also refuses a release whose vendor model contradicts the
+                old vendor model on the user's examples, labelled or not
+                (``Correlation.contradicts``): labels are few, and a release whose labels were
+                the wrong way round is harmful. ``"always"`` refuses nothing; ``Report.worse``
+                reports it in any case, and ``preview`` beforehand.
             trust: The vendor's Ed25519 public key, as its 32 bytes, as PEM, or as a file of
                 either: the release must have its signature beside it, as ``fala-export sign``
                 writes it. None asks for no signature.
             allow_older: True takes a release whose version is below one that this device has
                 had, or that is of another product. Releases without a version are always taken.
-            progress: Called with a stage's name, what is done and what there is to do; if it
-                gives False, the work ends: before the new model answers with ``CancelledError``
+            progress: Called with a stage's name, how much is done and how much there is to do. If
+                it returns False, the work ends: before the installation with ``CancelledError``
                 and nothing changed, afterwards with the report.
             adapters: The vendor's adapters for the new backbone, one for every loaded one: files,
-                whose names are the tasks', or files by the tasks' names. All tasks move in one
-                transaction, and back alike; one whose adapter fits the new backbone already needs
-                none. The budget is for all together: a text that two tasks have in the same
-                adapter is encoded once.
-            prompts: ``"auto"`` makes a prompt, for what the refinement leaves of the budget; see
-                ``refine``. Rolling back leaves the release with them.
+                whose names are the tasks', or files by the tasks' names. All tasks are replaced in
+                one transaction, and rolled back together. One whose adapter fits the new backbone
+                already needs none. The budget is for all together: a text that two tasks have in
+                the same adapter is encoded once.
+            prompts: ``"auto"`` tries a prompt with the rest of the budget; see ``refine``. A
+                rollback leaves the release with it.
 
         Returns:
             What was done, what was decided and what it cost.
 
         Raises:
             BundleError: The release cannot be trusted, or is not for this task and these labels.
-            OlderReleaseError: ``allow_older`` is False, and it is.
-            DataError: An argument is not one of those above.
+            OlderReleaseError: It is older, and ``allow_older`` is False.
+            DataError: An argument cannot be used.
             MissingExtraError: ``trust`` is given, and pyca/cryptography is not installed.
-            MissingAdapterError: A loaded adapter has no successor; delete it first, or give one.
-            UnknownAdapterError: One is given that has no predecessor.
+            MissingAdapterError: A loaded adapter has no successor; delete it first, or pass one.
+            UnknownAdapterError: An adapter is passed that has no predecessor.
             WorseModelError: It would be worse, and ``accept`` refuses that; nothing changed.
-            CancelledError: ``progress`` asked for an end.
+            CancelledError: ``progress`` returned False.
             DeviceError: The device's folder cannot be written.
             DeviceChangedError: Another release was installed meanwhile.
         """
@@ -623,11 +623,11 @@ class Device:
     ) -> Report | None:
         """Install the newest release of the vendor's repository, if this device never had it.
 
-        The repository follows The Update Framework (``fala-export publish`` keeps one). Nothing
-        is believed that the keys of the trusted root did not sign, that is past its time, or that
-        is older than what this device has seen. A release that the user went back from is not
-        installed again: the vendor's next one is. What was downloaded when something broke off is
-        gone on from at the next call. Then the release is installed as ``replace`` does.
+        The repository follows The Update Framework (``fala-export publish`` keeps one). Metadata is
+        rejected that the keys of the trusted root did not sign, that has expired, or that is older
+        than what this device has seen. A release that the user rolled back is skipped until the
+        vendor publishes another. An interrupted download resumes at the next call. The release is
+        then installed as by ``replace``.
 
         Needs the extra ``fala-sdk[ota]``.
 
@@ -638,19 +638,19 @@ class Device:
             product: Whose releases; None takes the installed release's product.
             budget: See ``replace``.
             accept: See ``replace``.
-            limits: What is waited for, and how much is taken; None is ``UpdateLimits()``.
-            progress: See ``replace``; during ``"download"`` it is told bytes.
+            limits: Time and size limits of the download; None is ``UpdateLimits()``.
+            progress: See ``replace``; during ``"download"`` it counts bytes.
             adapters: See ``replace``.
             prompts: See ``replace``.
 
         Returns:
-            What ``replace`` did; None where there is nothing newer.
+            What ``replace`` returned; None where there is nothing newer.
 
         Raises:
-            DownloadError: The repository cannot be reached, gives too much or too slowly, or
+            DownloadError: The repository cannot be reached, sends too much or too slowly, or
                 breaks off.
-            UntrustedUpdateError: What it gives is not what the vendor signed; its subclasses tell
-                what is past its time and what is older than what was seen.
+            UntrustedUpdateError: The vendor did not sign what it sends. Its subclasses are for
+                metadata that has expired, or is older than what was seen.
             UpdateError: It has no such product, or another update is under way.
             MissingExtraError: The extra is not installed.
             FalaError: See ``replace``.
@@ -689,32 +689,30 @@ class Device:
         adapter: str | None = None,
         prompts: Prompts = "off",
     ) -> Report:
-        """Go on with the last replacement: encode more of the user's texts, and fit again.
+        """Refine the last replacement: encode more of the user's texts, and fit again.
 
-        For the app's idle time. Every batch of texts is kept, with the model fitted to it, before
-        the next: it may be interrupted, or killed, at any instant, and goes on there. It ends
-        early where a batch changed next to nothing, all texts were encoded, or another model was
-        installed meanwhile.
+        For the app's idle time. Every batch of texts is committed with the model fitted to it:
+        interrupted or killed at any instant, the next call resumes there. It ends early where a
+        batch changed next to nothing, all texts are encoded, or another model is active meanwhile.
 
         Args:
             budget: Further forward passes and seconds; None is ``Budget()``.
-            progress: Called with a stage's name, what is done and what there is to do; if it
-                gives False, the work ends there.
+            progress: Called with a stage's name, how much is done and how much there is to do; if
+                it returns False, the work ends there.
             adapter: The task whose texts are encoded; see ``predict``.
-            prompts: ``"auto"`` then spends what is left on a prompt that texts are read behind. The
-                release's writers' prompts are mixed, by 16 passes each and the labels of 16 texts;
-                or one pass compiles the user's own newest texts, where the release was trained
-                with such. 10 or more further passes judge it. It is taken where other labels, each
-                left out, are better predicted with it by more than a standard error: as a
-                replacement, on trial, that ``rollback`` undoes; on trial already, as a part of
-                that. Forgetting what it was made of undoes it for good. See ``Report.prompt``.
-                ``"off"`` by default: it has not won on people who are in no table.
+            prompts: ``"auto"`` then tries a prompt, where the release was trained with hard
+                prompts: one pass compiles the user's newest texts, and 10 or more passes judge it.
+                It is taken where labels of other texts, each left out, are predicted better by
+                more than a standard error. It is then installed like a release, on trial, and
+                ``rollback`` undoes it; on trial already, it is a part of that trial. Forgetting
+                one of its texts drops it. See ``Report.prompt``. ``"off"`` by default: it was not
+                better on people who are in no table.
 
         Returns:
             What was done. ``old`` and ``new`` are the same backbone.
 
         Raises:
-            DataError: An argument is not one of those above.
+            DataError: An argument cannot be used.
             DeviceError: The device's folder cannot be written.
         """
         run = Run(budget_of(budget), progress_of(progress))
