@@ -8,7 +8,7 @@ default grid of lambdas, and theta and b at the best. The peers are a general ma
 dual's own: symmetric and positive definite, which SciPy finds out and uses. They take turns with
 it in this process, with the same threads; the figures are medians. On a busy machine the clock
 tells what else ran, so processor time (of all threads, spinning ones too) stands beside it. The
-label fit is all of `fala.objective.fit`, once, on soft shares.
+label fit is all of `fala.release.fit`, once, on soft shares.
 """
 
 from __future__ import annotations

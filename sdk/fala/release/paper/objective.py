@@ -5,8 +5,8 @@
 
 The first sum is the paper's (equation 1), the second its cross-entropy term (Table 5); n counts
 the examples with an old logit or a label. Each step replaces the cross-entropy by its second-order
-expansion at the present logits, which makes J the ridge problem of ``fala.ridge`` with weights; no
-gradient is followed and no rate is chosen.
+expansion at the present logits, which makes J the weighted ridge problem of
+``fala.release.paper.ridge``. There is no learning rate.
 """
 
 from __future__ import annotations
