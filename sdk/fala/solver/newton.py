@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -396,7 +397,14 @@ def _over_examples(problem: Problem[Rows], gram: Floats) -> Minimum:
     factor, left_out = _left_out(small, steps.z)
     factors = 1 if single else steps.count + 1
     work = steps.work(problem, len(gram), problem.rows.gram_products, factors)
-    solve = factor.over(problem).solve
+
+    @cache
+    def over_rows() -> Factor:  # only a fit to which examples are added needs it
+        return factor.over(problem)
+
+    def solve(point: Floats) -> Floats:
+        return over_rows().solve(point)
+
     return Minimum(lifted(steps.point), steps.z, left_out, solve, work)
 
 
