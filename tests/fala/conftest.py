@@ -15,6 +15,12 @@ def releases(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def unbridged(tmp_path_factory):
+    """The same releases without bridges."""
+    return bridged.write_releases(tmp_path_factory.mktemp("unbridged"), bridges=False)
+
+
+@pytest.fixture(scope="module")
 def labels(releases):
     return bridged.planted_labels(releases["old"], TEXTS)
 

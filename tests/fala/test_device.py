@@ -1,5 +1,6 @@
-"""The door, on real bundles and a real folder."""
+"""A device on real bundles and a real folder: created, taught, replaced, damaged."""
 
+import errno
 import json
 import sqlite3
 
@@ -14,7 +15,7 @@ from fala.device import Device
 from fala.errors import BundleDigestError, BundleError, BundleMismatchError, DataError, DeviceError
 from fala.examples import Match, unique_texts
 from fala.personal.budget import Budget
-from fala.slots.validation import FEW_EDGE_CASES
+from fala.testing import counted, failing_disk
 
 
 @pytest.fixture(scope="module")
@@ -167,25 +168,6 @@ def test_an_embedding_too_large_refuses_the_release(device, tmp_path, releases, 
     assert device.replace(releases["binary"][1]).counts.representatives == len(TEXTS)
 
 
-def test_without_examples_time_or_passes_the_vendor_answers(device, tmp_path, releases, encoded):
-    new = releases["binary"][1]
-    opened = Bundle.open(new)
-    plain = opened.head().vendor_model().probabilities(opened.backbone().encode(PROBES))
-    for learned, budget in [(False, None), (True, Budget(0)), (True, Budget(seconds=0))]:
-        if learned:
-            device.learn(TEXTS, LABELS)
-        encoded.clear()
-        report = device.replace(new, budget)
-        assert (report.decision, report.forward_passes) == ("vendor", 0)
-        # Only what the new release had to answer before it was installed; none of it is kept.
-        assert encoded == (TEXTS[-4:] if learned else [*FEW_EDGE_CASES])
-        assert report.counts.probes == len(encoded)
-        assert report.waiting == (len(TEXTS) if learned else 0)
-        np.testing.assert_array_equal(device.predict(PROBES), plain)
-        device.rollback()
-        assert device.name == "tiny vectors"
-
-
 def test_a_chain_keeps_what_its_slots_need(tmp_path, releases, encoded):
     old, new, newer = releases["binary"]
     path = tmp_path / "device"
@@ -232,35 +214,6 @@ def test_a_chain_keeps_what_its_slots_need(tmp_path, releases, encoded):
         device.rollback()
         np.testing.assert_array_equal(device.predict(PROBES), middle)
         device.rollback()
-
-
-def test_a_chain_keeps_two_releases(tmp_path, releases):
-    path = tmp_path / "device"
-    old, new, newer = releases["binary"]
-    with Device.create(path, old) as device:
-        device.learn(TEXTS, LABELS)
-        for release, files in zip((new, newer, newer), (2, 2, 2), strict=True):
-            report = device.replace(release, Budget(40))
-            assert report.decision == "personal"
-            assert len(files_of(path)) == files
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(
-    ("examples", "labels"),
-    [
-        (["zzz", "qqq"], ["0", "1"]), (["good"], ["1"]), (["", "good"], ["1", "0"]),
-        (["good"] * 5, ["1", "0", "1", "0", "1"]), (["good", "bad", "film"], ["1", None, None]),
-    ],
-    ids=["unknown words", "one", "an empty text", "one text", "one label"],
-)  # fmt: skip
-def test_little_evidence_is_no_trouble(device, releases, examples, labels):
-    device.learn(examples, labels)
-    report = device.replace(releases["binary"][1])
-    # Nothing contradicts what little is known, and nothing of it runs off.
-    assert report.decision == "personal" and report.losses == {}
-    device.learn(examples[:1], labels[:1])
-    assert np.isfinite(device.predict(PROBES)).all()
 
 
 def test_there_is_no_earlier_model(device):
@@ -314,21 +267,32 @@ def test_folders_that_are_no_devices(device, tmp_path, releases):
     Device.open(tmp_path / "empty").close()
 
 
-def test_a_failed_create_leaves_nothing(tmp_path, releases, monkeypatch):
+def test_a_refused_release_leaves_no_folder(tmp_path):
     backbone = tmp_path / "backbone.fala"
     bundles.write_onnx(backbone)
     with pytest.raises(BundleMismatchError, match="a backbone without a head"):
         Device.create(tmp_path / "device", backbone)
     assert not (tmp_path / "device").exists()
 
-    def full(*arguments):
-        raise OSError(28, "No space left on device")
 
+def test_a_creation_on_a_full_disk_leaves_nothing_or_is_called_again(tmp_path, releases):
+    release = releases["binary"][0]
+    with counted(tmp_path / "first") as operations:
+        Device.create(tmp_path / "first", release).close()
+    copying = [each.number for each in operations if each.path.suffix == ".part"]
     (tmp_path / "empty").mkdir()
-    with monkeypatch.context() as patch:
-        patch.setattr("fala.slots.bundles.write_archive", full)
-        for name in ("device", "empty"):
-            with pytest.raises(DeviceError, match="No space left"):
-                Device.create(tmp_path / name, releases["binary"][0])
+    for name, at in (("device", copying[1]), ("empty", copying[1]), ("begun", 4)):
+        folder = tmp_path / name
+        with failing_disk(folder, at, errno.ENOSPC) as fault, pytest.raises(DeviceError):
+            Device.create(folder, release)
+        assert fault.failed
     assert not (tmp_path / "device").exists()
     assert list((tmp_path / "empty").iterdir()) == []
+    with Device.create(tmp_path / "begun", release) as device:
+        assert np.isfinite(device.predict(PROBES)).all()
+
+
+def test_a_device_is_not_made_by_its_class(tmp_path):
+    for argument in (None, tmp_path, str(tmp_path)):
+        with pytest.raises(DataError, match=r"Device\.create, and open it with Device\.open"):
+            Device(argument)

@@ -1,20 +1,147 @@
-"""Threads and processes that share a device: nothing is lost, and no answer is of two models."""
+"""Devices that threads share, folders that processes share, and creations that end early."""
 
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from bridged import PROBES, TEXTS
-from fala import Budget, Device, DeviceError
-from fala.personal.refit import refit as real
+from devices import embedded, refine_all, same, state
+from fala.bundle.reading import Bundle
+from fala.device import Device
+from fala.errors import DeviceChangedError, DeviceError
+from fala.personal.budget import Budget
+from fala.testing import PowerCuts
+
+
+@pytest.fixture(params=["the same object", "another process's"])
+def other(request, device, path):
+    """Another user of the device: a thread of the app, or an object of its own on the folder."""
+    if request.param == "the same object":
+        yield device
+        return
+    with Device.open(path) as other:
+        yield other
+
+
+@pytest.mark.parametrize("stage", ["forward", "refine"])
+def test_a_rollback_while_it_refines_ends_the_refinement(device, path, releases, other, stage):
+    old = state(device)
+    device.replace(releases["mid"], Budget(0))
+
+    def progress(name, done, total):
+        if name == stage and done and other.name == "mid":
+            other.rollback()
+
+    report = device.refine(Budget(75), progress=progress)
+    # A batch that was under way is kept, and no further one begins.
+    passes = 25 if stage == "forward" else 50
+    assert (report.stopped, report.forward_passes) == ("another model is active now", passes)
+    assert device.name == other.name == "old"
+    assert same(state(device), old) and same(state(other), old)
+    # What was paid for is kept, and it goes on where it was.
+    assert len(embedded(path, releases["mid"])) == report.forward_passes
+    device.rollback()
+    assert device.name == "mid"
+    refine_all(device)
+    assert embedded(path, releases["mid"]) == set(TEXTS)
+    with Device.open(path) as again:
+        assert same(state(again), state(device))
+
+
+def test_a_label_between_two_batches_counts(device, path, releases, labels, other):
+    device.replace(releases["mid"], Budget(0))
+    reports = []
+
+    def progress(name, done, total):
+        if name == "forward" and not reports:
+            reports.append(other.learn(["good film"], ["1"]))
+
+    report = device.refine(Budget(50), progress=progress)
+    assert report.labelled == report.examples == len(TEXTS) + 1
+    here = state(device)
+    assert device.fit().fitted == len(TEXTS) + 1
+    for one, mine in zip(state(device), here, strict=True):
+        np.testing.assert_allclose(one, mine, atol=1e-5)
+    assert same(state(other), state(device))
+
+
+def test_a_label_that_is_learned_while_a_release_is_installed_counts(device, releases, other):
+    reports = []
+
+    def progress(name, done, total):
+        if name == "commit" and not reports:
+            reports.append(other.learn(["good film"], ["1"]))
+
+    report = device.replace(releases["mid"], Budget(0), progress=progress)
+    assert (report.new, report.labelled) == ("mid", len(TEXTS) + 1)
+    here = state(device)
+    device.fit()
+    for one, mine in zip(state(device), here, strict=True):
+        np.testing.assert_allclose(one, mine, atol=1e-5)
+
+
+def test_of_two_replacements_at_once_the_second_is_refused(device, releases, other):
+    def progress(name, done, total):
+        if name == "commit" and other.name == "old":
+            other.replace(releases["new"], Budget(0))
+
+    with pytest.raises(DeviceChangedError, match="changed meanwhile"):
+        device.replace(releases["mid"], Budget(0), progress=progress)
+    assert device.name == other.name == "new"
+    assert same(state(device), state(other))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_threads_that_learn_lose_nothing(tmp_path, releases, labels, shared):
+    path = tmp_path / "device"
+    with Device.create(path, releases["old"]) as device:
+        others = [device] * 4 if shared else [Device.open(path) for _ in range(4)]
+
+        def learn(number):
+            for at in range(number, 60, 4):
+                others[number].learn(TEXTS[at : at + 1], labels[at : at + 1])
+                assert np.isfinite(others[number].predict(PROBES[:2])).all()
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(learn, range(4)))
+        assert {(row.example, row.label) for row in device.examples()} == set(
+            zip(TEXTS[:60], labels[:60], strict=True)
+        )
+        here = state(device)
+        assert device.fit().fitted == 60
+        for one, mine in zip(state(device), here, strict=True):
+            np.testing.assert_allclose(one, mine, atol=1e-5)
+        for other in others:
+            other.close()
+
+
+def test_every_answer_is_of_one_model_whole(device, releases):
+    answers, stop, wrong = [state(device)[0]], threading.Event(), []
+    device.replace(releases["mid"], Budget(0))
+    answers.append(state(device)[0])
+
+    def predict():
+        while not stop.is_set():
+            answer = device.predict(PROBES)
+            if not any(np.array_equal(answer, one) for one in answers):
+                wrong.append(answer)
+
+    thread = threading.Thread(target=predict)
+    thread.start()
+    for _ in range(15):
+        device.rollback()
+    stop.set()
+    thread.join()
+    assert wrong == []
 
 
 def together(*works):
-    """Run some functions in threads of their own; gives what they raised."""
+    """Run functions in threads of their own; returns the errors that they raised."""
     raised = []
 
     def run(work):
@@ -55,7 +182,7 @@ def test_threads_learn_predict_and_roll_back_at_once(path, releases, labels):
         raised = together(*works, answer, answer, turn, lambda: device.refine(Budget(30)))
         assert not raised
         assert {row.example for row in device.examples(labelled=True)} == {*TEXTS, *added}
-        # Whatever came first: all that was said is in the model that answers.
+        # Whatever came first: the active model was fitted to all labels.
         kept = device.predict(PROBES)
         device.fit()
         assert np.abs(device.predict(PROBES) - kept).mean() < 0.05
@@ -87,24 +214,24 @@ import fala
 
 folder, old, new, seed = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 random = random.Random(seed)
-said = 0
+count = 0
 with fala.Device.open(folder) as device:
     for turn in range(12):
-        what = random.choice(["learn", "learn", "replace", "refine", "rollback"])
+        operation = random.choice(["learn", "learn", "replace", "refine", "rollback"])
         try:
-            if what == "learn":
+            if operation == "learn":
                 device.learn([f"good film {seed} {turn}"], [str(turn % 2)])
-                said += 1
-            elif what == "replace":
+                count += 1
+            elif operation == "replace":
                 device.replace(random.choice([old, new]), fala.Budget(5))
-            elif what == "refine":
+            elif operation == "refine":
                 device.refine(fala.Budget(30))
             elif device.can_roll_back:
                 device.rollback()
             device.predict(["a film"])
         except fala.DeviceChangedError:
             pass
-print(said)
+print(count)
 """
 
 
@@ -114,72 +241,92 @@ def test_processes_share_a_folder(path, releases):
         subprocess.Popen([*map(str, command), str(seed)], stdout=-1, stderr=-1, text=True)
         for seed in range(3)
     ]
-    said = 0
+    count = 0
     for process in running:
         out, error = process.communicate(timeout=120)
         assert process.returncode == 0, error
-        said += int(out)
+        count += int(out)
     with Device.open(path) as device:
-        assert sum(1 for _ in device.examples()) == len(TEXTS) + said
+        assert sum(1 for _ in device.examples()) == len(TEXTS) + count
         assert np.isfinite(device.predict(PROBES)).all()
         if device.can_roll_back:
             device.rollback()
             assert np.isfinite(device.predict(PROBES)).all()
 
 
-CREATOR = """
-import os, signal, sys, threading
-import fala
-threading.Timer(float(sys.argv[3]), lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
-fala.Device.create(sys.argv[1], sys.argv[2]).close()
-"""
+# Creations
 
 
-def test_a_creation_that_was_killed_can_be_called_again(tmp_path, releases):
-    finished = 0
-    for attempt, delay in enumerate(np.random.default_rng(0).uniform(0.0, 0.06, size=8)):
-        folder = tmp_path / str(attempt)
-        command = [sys.executable, "-c", CREATOR, folder, releases["old"], f"{delay:.4f}"]
-        subprocess.run(list(map(str, command)), timeout=60, check=False)
+def test_a_creation_that_was_killed_is_called_again(tmp_path, releases):
+    def create(folder, say):
+        Device.create(folder, releases["old"]).close()
+        say("created")
+
+    finished = []
+    cuts = PowerCuts(create, scratch=tmp_path)
+    for cut in cuts.at_operations({"mkdir", "sync", "rename", "delete"}, unsynced="lost"):
         try:
-            Device.create(folder, releases["old"]).close()
+            Device.open(cut.folder).close()
         except DeviceError as error:
-            assert "use Device.open" in str(error)
-            finished += 1
-        with Device.open(folder) as device:
+            assert "call Device.create again" in str(error) or "make one with" in str(error)
+            assert not cut.said
+            Device.create(cut.folder, releases["old"]).close()
+            finished.append(False)
+        else:
+            finished.append(True)
+        with Device.open(cut.folder) as device:
             device.learn(["good", "bad"], ["1", "0"])
-    assert finished < 8
+            assert len(list((cut.folder / "bundles").iterdir())) == 1
+    assert finished == sorted(finished) and set(finished) == {False, True}
 
 
-def test_an_unfinished_folder_says_so(tmp_path, releases, monkeypatch):
+def test_of_creations_at_once_one_succeeds(tmp_path, releases):
+    def create(_):
+        try:
+            Device.create(tmp_path / "device", releases["old"]).close()
+        except DeviceError as error:
+            return str(error)
+        return None
+
+    with ThreadPoolExecutor(4) as pool:
+        errors = list(pool.map(create, range(4)))
+    assert errors.count(None) == 1
+    assert all("not empty" in error for error in errors if error is not None)
+    with Device.open(tmp_path / "device") as device:
+        assert np.isfinite(device.predict(PROBES)).all()
+
+
+# Files that go
+
+
+@pytest.mark.parametrize("operation", ["predict", "learn", "fit", "refine", "replace", "preview"])
+def test_a_release_that_is_deleted_in_the_middle_of_a_call_is_not_missed(
+    device, path, releases, monkeypatch, operation
+):
+    """Two replacements come between reading which slot is active and opening its file."""
+    device.replace(releases["mid"], Budget(20))
+    device.confirm()  # one on trial answers probes first, from its files
+    before, swept = {row.example for row in device.examples()}, []
+    patched = {"predict": "backbone", "learn": "backbone"}.get(operation, "bridges")
+    real = getattr(Bundle, patched)
+
+    def sweep(self):
+        if not swept and self.path.parent == path / "bundles":
+            swept.append(self.manifest.name)
+            other.replace(releases["new"], Budget(0))
+            other.replace(releases["old"], Budget(0))
+            assert not self.path.exists()
+        return real(self)
+
     with monkeypatch.context() as patch:
-        patch.setattr(
-            "fala.slots.creating.install", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
-        )
-        patch.setattr(
-            "fala.slots.creating._undo", lambda *_, **__: None
-        )  # killed: nothing is taken back
-        with pytest.raises(KeyboardInterrupt):
-            Device.create(tmp_path / "device", releases["old"])
-    with pytest.raises(DeviceError, match="never finished"):
-        Device.open(tmp_path / "device")
-    Device.create(tmp_path / "device", releases["old"]).close()
-    Device.open(tmp_path / "device").close()
-
-
-def test_what_is_learned_while_word_vectors_are_fitted_counts(path, monkeypatch):
-    """A fit that is older than the last label is never written over it."""
-    said = []
-    with Device.open(path) as device:
-
-        def refit(*arguments, **options):
-            fitted = real(*arguments, **options)
-            if not said:
-                said.append(device.learn(["good good good bad"], ["0"]))
-            return fitted
-
-        monkeypatch.setattr("fala.personal.refine.refit", refit)
-        assert device.refine().labelled == len(TEXTS) + 1
-        kept = device.predict(PROBES)
-        device.fit()
-        np.testing.assert_array_equal(device.predict(PROBES), kept)
+        patch.setattr(Bundle, patched, sweep)
+        with Device.open(path) as late, Device.open(path) as other:
+            if operation in ("replace", "preview"):
+                with pytest.raises(DeviceChangedError):
+                    getattr(late, operation)(releases["new"])
+            else:
+                arguments = {"predict": (PROBES,), "learn": (["good film"], ["1"])}
+                getattr(late, operation)(*arguments.get(operation, ()))
+            assert swept == ["mid"] and late.name == "old"
+            assert np.isfinite(late.predict(PROBES)).all()
+            assert before <= {row.example for row in late.examples()}

@@ -1,7 +1,9 @@
 """Several tasks in one backbone: adapters at the door of a device."""
 
+import gc
 import json
 import shutil
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -144,18 +146,37 @@ def test_tasks_learn_and_answer_from_threads(folder, releases):
             np.testing.assert_allclose(found, expected[name], atol=1e-6)
 
 
-def test_all_tasks_have_one_session(folder, releases, monkeypatch):
-    made = []
-    first = OnnxEncoder.__init__
-    monkeypatch.setattr(
-        OnnxEncoder, "__init__", lambda self, *a, **k: made.append(1) or first(self, *a, **k)
-    )
+def sessions():
+    """The transformers that are loaded, by their identity."""
+    return {id(each): each for each in gc.get_objects() if isinstance(each, OnnxEncoder)}
+
+
+def test_all_tasks_have_one_session(folder):
     with Device.open(folder) as device, Device.open(folder) as other:
+        loaded = len(sessions())
         before = answers(device)
         for name in ("", *NAMES):  # elsewhere something is learned
             other.learn(["a new text"], ["1"], adapter=name or None)
         assert not any(np.array_equal(before[name], p) for name, p in answers(device).items())
-    assert len(made) == 2
+        assert len(sessions()) == loaded + 2
+
+
+def test_a_device_that_is_dropped_frees_its_session(folder):
+    """Models are large: they must not wait for the garbage collector."""
+    gc.collect()
+    gc.disable()
+    try:
+        before = sessions()
+        device = Device.open(folder)
+        answers(device)
+        device.learn(["a new text"], ["1"], adapter="one")
+        loaded = [weakref.ref(each) for key, each in sessions().items() if key not in before]
+        assert len(loaded) == 1
+        device.close()
+        del device
+        assert [session() for session in loaded] == [None]
+    finally:
+        gc.enable()
 
 
 def test_processes_see_each_others_tasks(folder, releases):

@@ -7,10 +7,7 @@ import pytest
 
 from adaptable import PROBES, answers, equal, learned_device, write_ages
 from fala import Device
-from fala.slots import installed as module
-from fala.testing import PowerCuts, run_apart
-from fala.testing.processes import die
-from kill_replacement import IN_TRANSACTION
+from fala.testing import PowerCuts
 
 FURTHER = ("one", "two")
 
@@ -53,33 +50,6 @@ def is_new(folder, before, after):
             device.rollback()
             assert equal(answers(device), before)
         return new
-
-
-@pytest.mark.parametrize("nth", [1, 3])
-@pytest.mark.parametrize("point", ["install", "put_slot", "activate"])
-def test_at_every_tasks_part_of_the_commit(prepared, releases, tmp_path, point, nth):
-    folder = shutil.copytree(prepared[0], tmp_path / "device")
-
-    def work(_):
-        left = [nth]
-
-        def dying(function):
-            def wrapped(*arguments, **options):
-                found = function(*arguments, **options)
-                left[0] -= 1
-                if not left[0]:
-                    die()
-                return found
-
-            return wrapped
-
-        with pytest.MonkeyPatch.context() as patch:
-            holder, name = IN_TRANSACTION.get(point, (module, point))
-            patch.setattr(holder, name, dying(getattr(holder, name)))
-            replace(folder, releases)
-
-    assert run_apart(work).killed
-    assert not is_new(folder, *prepared[1:])
 
 
 @pytest.mark.parametrize(("unsynced", "count"), [("lost", None), ("some", 4)])

@@ -10,15 +10,9 @@ from bridged import PROBES, TEXTS
 from devices import embedded, same, state
 from fala.backbones import OnnxEncoder
 from fala.device import Device
-from fala.errors import BudgetError, CancelledError, DataError
+from fala.errors import CancelledError
 from fala.examples import Match, unique_texts
 from fala.personal.budget import BRIDGED_PASSES, PASSES, Budget
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory):
-    """The releases without bridges."""
-    return bridged.write_releases(tmp_path_factory.mktemp("plain"), bridges=False)
 
 
 @pytest.fixture(scope="module")
@@ -28,16 +22,16 @@ def matching(tmp_path_factory):
 
 @pytest.mark.parametrize("passes", [0, 1, 7, 40, 90, 200])
 @pytest.mark.parametrize("labelled", [0, 1, 3])
-def test_forward_passes_never_exceed_the_budget(tmp_path, plain, encoded, passes, labelled):
+def test_forward_passes_never_exceed_the_budget(tmp_path, unbridged, encoded, passes, labelled):
     labels = [str(i % 2) if labelled and i % labelled == 0 else None for i in range(len(TEXTS))]
-    with Device.create(tmp_path / "device", plain["old"]) as device:
+    with Device.create(tmp_path / "device", unbridged["old"]) as device:
         device.learn(TEXTS, labels)
-        report = device.replace(plain["mid"], Budget(passes))
+        report = device.replace(unbridged["mid"], Budget(passes))
         kept = min(passes, len(TEXTS))
         assert report.forward_passes == report.counts.representatives == kept
         assert len(encoded) - report.counts.probes == kept == len(set(encoded[:kept]))
         assert report.waiting == len(TEXTS) - kept
-        assert embedded(tmp_path / "device", plain["mid"]) == set(encoded[:kept])
+        assert embedded(tmp_path / "device", unbridged["mid"]) == set(encoded[:kept])
         # Representatives of the old embeddings, where some are to be left out.
         assert (
             (report.counts.clusters > 0) == (report.counts.queries > 0) == (0 < passes < len(TEXTS))
@@ -77,30 +71,30 @@ def test_matches_share_what_their_histories_cost(tmp_path, matching, encoded):
         assert set(encoded) == set(films[25:28])
 
 
-def test_word_vectors_cost_no_forward_pass(tmp_path, plain, encoded):
-    with Device.create(tmp_path / "device", plain["mid"]) as device:
+def test_word_vectors_cost_no_forward_pass(tmp_path, unbridged, encoded):
+    with Device.create(tmp_path / "device", unbridged["mid"]) as device:
         device.learn(TEXTS, ["0", "1"] * 45)
         encoded.clear()
-        report = device.replace(plain["old"], Budget(0))
+        report = device.replace(unbridged["old"], Budget(0))
         assert (encoded, report.forward_passes) == ([], 0)
         assert (report.counts.representatives, report.waiting) == (len(TEXTS), 0)
-        assert embedded(tmp_path / "device", plain["old"]) == set(TEXTS)
+        assert embedded(tmp_path / "device", unbridged["old"]) == set(TEXTS)
 
 
-def test_no_example_waits_for_word_vectors(tmp_path, plain):
+def test_no_example_waits_for_word_vectors(tmp_path, unbridged):
     """Over a transformer that few of them passed to word vectors: all count there."""
-    with Device.create(tmp_path / "device", plain["old"]) as device:
+    with Device.create(tmp_path / "device", unbridged["old"]) as device:
         device.learn(TEXTS, ["0", "1"] * 45)
-        assert device.replace(plain["mid"], Budget(20)).waiting == 70
-        report = device.replace(plain["old"])
+        assert device.replace(unbridged["mid"], Budget(20)).waiting == 70
+        report = device.replace(unbridged["old"])
         assert (report.examples, report.labelled, report.waiting) == (90, 90, 0)
 
 
 @pytest.mark.parametrize("budget", [Budget(0), Budget(seconds=0)], ids=str)
-def test_without_passes_or_time_the_vendor_answers(tmp_path, plain, budget):
-    with Device.create(tmp_path / "device", plain["old"]) as device:
-        device.learn(TEXTS, bridged.planted_labels(plain["old"], TEXTS))
-        report = device.replace(plain["mid"], budget)
+def test_without_passes_or_time_the_vendor_answers(tmp_path, unbridged, budget):
+    with Device.create(tmp_path / "device", unbridged["old"]) as device:
+        device.learn(TEXTS, bridged.planted_labels(unbridged["old"], TEXTS))
+        report = device.replace(unbridged["mid"], budget)
         assert (report.decision, report.forward_passes) == ("vendor", 0)
         assert report.reason == "the budget allows no representative"
         assert (report.waiting, report.counts.scales, report.threshold) == (len(TEXTS), (), 0.0)
@@ -109,17 +103,17 @@ def test_without_passes_or_time_the_vendor_answers(tmp_path, plain, budget):
         assert device.refine(Budget(40)).decision == "personal"
 
 
-def test_the_clock_stops_the_encoder(tmp_path, plain, monkeypatch):
+def test_the_clock_stops_the_encoder(tmp_path, unbridged, monkeypatch):
     real = OnnxEncoder.encode
 
     def slow(self, texts):
         time.sleep(0.02 * len(texts))
         return real(self, texts)
 
-    with Device.create(tmp_path / "device", plain["old"]) as device:
+    with Device.create(tmp_path / "device", unbridged["old"]) as device:
         device.learn(TEXTS, ["0", "1"] * 45)
         monkeypatch.setattr(OnnxEncoder, "encode", slow)
-        report = device.replace(plain["mid"], Budget(seconds=1))
+        report = device.replace(unbridged["mid"], Budget(seconds=1))
         assert 8 <= report.forward_passes <= 50
         assert report.seconds["forward"] < 1.2
         assert report.counts.representatives == report.forward_passes
@@ -132,44 +126,14 @@ def test_the_defaults_are_smaller_over_a_bridge():
     assert Budget(7).passes(bridged=False) == Budget(7).passes(bridged=True) == 7
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"forward_passes": -1}, {"forward_passes": 1.5}, {"forward_passes": True},
-        {"seconds": -1}, {"seconds": float("nan")}, {"seconds": "5"},
-    ],
-)  # fmt: skip
-def test_what_is_no_budget(fields):
-    with pytest.raises(BudgetError):
-        Budget(**fields)
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "match"),
-    [
-        ({"budget": 5}, BudgetError, r"Budget\(forward_passes=50\), not 5"),
-        ({"progress": "bar"}, DataError, "progress is a function"),
-    ],
-)
-def test_a_wrong_argument_is_named_before_anything_changes(device, releases, options, error, match):
-    before = state(device)
-    with pytest.raises(error, match=match):
-        device.replace(releases["mid"], **options)
-    assert same(state(device), before) and not device.can_roll_back
-    with pytest.raises(error, match=match):
-        device.refine(**options)
-    with pytest.raises(DataError, match="bundle is a path, not 3"):
-        device.replace(3)
-
-
 # Following and ending
 
 
-def test_progress_names_every_stage_and_ends_at_the_whole(tmp_path, plain):
+def test_progress_names_every_stage_and_ends_at_the_whole(tmp_path, unbridged):
     seen = []
-    with Device.create(tmp_path / "device", plain["old"]) as device:
+    with Device.create(tmp_path / "device", unbridged["old"]) as device:
         device.learn(TEXTS, ["0", "1"] * 45)
-        device.replace(plain["mid"], Budget(60), progress=lambda *step: seen.append(step))
+        device.replace(unbridged["mid"], Budget(60), progress=lambda *step: seen.append(step))
     stages = list(dict.fromkeys(stage for stage, _, _ in seen))
     assert stages == ["open", "read", "forward", "solve", "check", "commit"]
     assert seen[-1] == ("commit", 1, 1)
@@ -186,12 +150,12 @@ def test_an_app_that_says_no_before_the_commit_changes_nothing(device, path, rel
     assert device.replace(releases["mid"], Budget(0)).decision == "personal"
 
 
-def test_an_app_that_says_no_while_texts_pass_without_a_bridge_changes_nothing(tmp_path, plain):
-    with Device.create(tmp_path / "device", plain["old"]) as device:
+def test_an_app_that_says_no_while_texts_pass_without_a_bridge_changes_nothing(tmp_path, unbridged):
+    with Device.create(tmp_path / "device", unbridged["old"]) as device:
         device.learn(TEXTS, ["0", "1"] * 45)
         before = state(device)
         with pytest.raises(CancelledError):
-            device.replace(plain["mid"], progress=lambda name, done, total: name != "forward")
+            device.replace(unbridged["mid"], progress=lambda name, done, total: name != "forward")
         assert device.name == "old" and same(state(device), before)
 
 
@@ -205,16 +169,16 @@ def test_an_app_that_says_no_while_refining_keeps_what_was_paid(device, path, re
     assert (report.stopped, report.counts.representatives) == ("cancelled", 50)
 
 
-def test_an_error_of_the_encoder_passes_and_changes_nothing(tmp_path, plain, monkeypatch):
+def test_an_error_of_the_encoder_passes_and_changes_nothing(tmp_path, unbridged, monkeypatch):
     def broken(self, texts):
         raise OSError("no more battery")
 
-    with Device.create(tmp_path / "device", plain["old"]) as device:
+    with Device.create(tmp_path / "device", unbridged["old"]) as device:
         device.learn(TEXTS, ["0", "1"] * 45)
         before = state(device)
         with monkeypatch.context() as patch:
             patch.setattr(OnnxEncoder, "encode", broken)
             with pytest.raises(Exception, match="battery"):
-                device.replace(plain["mid"])
+                device.replace(unbridged["mid"])
         assert device.name == "old" and same(state(device), before)
         assert np.isfinite(device.predict(PROBES)).all()

@@ -117,13 +117,6 @@ def test_a_strangers_release_in_the_other_slot_does_not_stop_learning(device, pa
     assert device.learn(["good film"], ["1"]).examples == len(TEXTS) + 1
 
 
-def test_no_label_is_lost_on_a_chain(device, releases):
-    device.replace(releases["mid"], Budget(10))
-    assert device.replace(releases["new"], Budget(0)).examples == len(TEXTS)
-    assert device.refine(Budget(0)).examples == len(TEXTS)
-    assert device.learn([]).fitted == len(TEXTS)
-
-
 def test_no_label_is_lost_on_a_chain_of_encoders(tmp_path, releases, labels, truth):
     turn = np.linalg.qr(np.random.default_rng(9).normal(size=(8, 8)))[0]
     newest = tmp_path / "newest.fala"

@@ -70,19 +70,6 @@ def test_unlabelled_documents_keep_the_old_personal_model(device, path, releases
         assert (report.labelled, report.fitted) == (HALF, len(TEXTS))
 
 
-def test_old_logits_speak_where_no_label_does(device, path, releases):
-    device.close()
-    sql(path, "UPDATE examples SET label = NULL")
-    with Device.open(path) as device:
-        before = device.predict(PROBES)
-        report = device.replace(releases["mid"], Budget(0))
-        assert report.labelled == 0
-        vendor = np.abs(vendor_of(releases["mid"]) - before).mean()
-        assert np.abs(device.predict(PROBES) - before).mean() < 0.5 * vendor
-        assert device.refine(Budget(30)).forward_passes > 0
-        assert np.abs(device.predict(PROBES) - before).mean() < 0.5 * vendor
-
-
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("examples", "given"),

@@ -9,12 +9,13 @@ import pytest
 import bridged
 import bundles
 from bridged import PROBES, TEXTS
-from devices import embedded, fitted, halved, loss, refine_all, vendor_of
+from devices import embedded, fitted, halved, loss, refine_all, same, state, vendor_of
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import add_bridge, add_prior, write_release
 from fala.device import Device
 from fala.errors import DataError
 from fala.model.bridge import Bridge
+from fala.model.heads import Head
 from fala.model.prior import PopulationPrior
 from fala.personal.budget import Budget
 from fala.slots.validation import FEW_EDGE_CASES
@@ -190,3 +191,22 @@ def test_documents_of_which_nothing_personal_is_known_leave_the_vendors_model(
         device.learn(TEXTS[:count])
         device.replace(releases["mid"], Budget(0))
         np.testing.assert_allclose(device.predict(PROBES), vendor_of(releases["mid"]), atol=1e-3)
+
+
+@pytest.mark.parametrize("tiny", [0.0, 1e-40])
+def test_a_head_whose_weights_are_nearly_zero_is_installed(path, tmp_path, releases, tiny):
+    release, opened = tmp_path / "tiny.fala", Bundle.open(releases["mid"])
+    head = opened.head()
+    weight = head.weight.copy()
+    weight[:, ::2] = tiny
+    write_release(release, opened, Head(head.task, head.labels, weight, head.bias), {})
+    bridged.add_learned_bridge(releases["old"], release)
+    with Device.open(path) as device:
+        report = device.replace(release, Budget(90))
+        assert report.decision == "personal"
+        assert 0.01 < np.abs(device.model.weight[:, ::2]).max() < 100
+        before = state(device)
+    with Device.open(path) as device:
+        assert same(state(device), before)
+        device.learn(["good film"], ["1"])
+        assert np.isfinite(device.predict(PROBES)).all()

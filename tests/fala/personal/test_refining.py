@@ -12,7 +12,7 @@ from fala.backbones import OnnxEncoder
 from fala.bundle.reading import Bundle
 from fala.device import Device
 from fala.errors import DataError
-from fala.personal.budget import BRIDGED_PASSES, Budget
+from fala.personal.budget import Budget
 from fala.selection.next_texts import BATCH
 from fala.slots.validation import PROBES as PROBES_ASKED
 
@@ -68,11 +68,6 @@ def test_a_replacement_refines_within_its_budget(device, path, releases, encoded
     assert same(seen[5][2], seen[6][2]) and not same(seen[6][2], seen[7][2])
     assert same(seen[-1][2], state(device))
     assert report.instant.losses["personal"] != report.losses["personal"]
-
-
-def test_a_replacement_without_a_budget_has_the_default(device, releases, encoded):
-    report = device.replace(releases["mid"])
-    assert 0 < report.forward_passes == len(encoded) - report.counts.probes <= BRIDGED_PASSES
 
 
 def test_a_model_refined_to_the_end_is_the_closed_form_on_real_embeddings(device, releases, labels):
@@ -167,14 +162,3 @@ def test_a_device_that_was_never_replaced_has_nothing_to_refine(tmp_path, releas
         report = device.refine(Budget(5))
         assert (encoded, report.forward_passes) == ([], 0)
         assert same(state(device), before)
-
-
-@pytest.mark.parametrize("budget", [Budget(0), Budget(5)], ids=str)
-def test_a_report_says_what_answers(tmp_path, device, releases, budget):
-    device.replace(releases["mid"], Budget(0))
-    assert not device.model.is_vendor
-    assert device.refine(budget).decision == "personal"
-    with Device.create(tmp_path / "empty", releases["old"]) as empty:
-        empty.replace(releases["mid"], Budget(0))
-        assert empty.model.is_vendor
-        assert empty.refine(budget).decision == "vendor"

@@ -1,7 +1,5 @@
 """Without a bridge: the words answer before any forward pass, and say what to encode first."""
 
-import shutil
-
 import numpy as np
 import pytest
 
@@ -11,11 +9,9 @@ from devices import embedded, loss, refine_all, vendor_of
 from fala.bundle.lexical import rounded
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_release
-from fala.device import Device
-from fala.errors import WorseModelError
 from fala.model.heads import Head
 from fala.model.lexical import Lexical
-from fala.personal.budget import PASSES, Budget
+from fala.personal.budget import Budget
 from fala.text.lexicon import Lexicon
 from fala.text.ngrams import BUCKETS
 
@@ -60,30 +56,3 @@ def test_passes_make_it_better_and_go_where_it_is_undecided(device, path, worded
     refine_all(device)
     assert embedded(path, worded) == set(TEXTS)
     assert loss(device, truth) < before
-
-
-def test_without_a_bridge_the_default_is_a_hundred_passes(device, path, worded):
-    assert len(TEXTS) < PASSES
-    report = device.replace(worded)
-    assert 0 < report.forward_passes <= len(TEXTS)
-    assert len(embedded(path, worded)) == report.forward_passes
-
-
-def test_a_replacement_that_makes_the_user_worse_off_tells_and_can_be_refused(
-    device, path, tmp_path, worded, releases
-):
-    """A release whose head knows nothing, before any pass, against a model that knows the user."""
-    bundle = Bundle.open(releases["mid"])
-    head = bundle.head()
-    blind = Head(head.task, head.labels, 0 * head.weight, head.bias)
-    release = tmp_path / "blind.fala"
-    write_release(release, bundle, blind, {})
-    before = device.predict(PROBES)
-    with pytest.raises(WorseModelError, match="worse for this user than the active model"):
-        device.replace(release, Budget(1), accept="better-than-old")
-    np.testing.assert_array_equal(device.predict(PROBES), before)
-    assert device.name == "old"
-    copy = shutil.copytree(path, tmp_path / "copy")
-    with Device.open(copy) as other:
-        report = other.replace(release, Budget(1))
-    assert report.worse and report.old_loss < report.losses[report.decision]

@@ -20,14 +20,6 @@ def test_what_answered_before_is_told_beside_what_answers(device, releases):
     assert newer.old_loss == pytest.approx(again.loss, abs=1e-6)
 
 
-def test_a_worse_model_is_told(device, blunt):
-    before = device.learn([]).loss
-    report = device.replace(blunt, Budget(0))
-    assert report.worse and report.losses[report.decision] > report.old_loss
-    assert report.old_loss == pytest.approx(before, abs=1e-6)
-    assert device.name == "blunt"
-
-
 def test_a_worse_model_is_refused_where_the_app_says_so(device, path, blunt, encoded):
     before = state(device)
     with pytest.raises(WorseModelError, match=r'worse for this user.*accept="always"') as caught:
