@@ -578,8 +578,8 @@ class Device:
                 one transaction, and rolled back together. One whose adapter fits the new backbone
                 already needs none. The budget is for all together: a text that two tasks have in
                 the same adapter is encoded once.
-            prompts: ``"auto"`` tries a prompt with the rest of the budget; see ``refine``. A
-                rollback leaves the release with it.
+            prompts: ``"auto"`` tries a prompt with the rest of the budget; see ``refine``. It is a
+                part of the release's trial.
 
         Returns:
             What was done, what was decided and what it cost.
@@ -700,13 +700,15 @@ class Device:
             progress: Called with a stage's name, how much is done and how much there is to do; if
                 it returns False, the work ends there.
             adapter: The task whose texts are encoded; see ``predict``.
-            prompts: ``"auto"`` then tries a prompt, where the release was trained with hard
-                prompts: one pass compiles the user's newest texts, and 10 or more passes judge it.
-                It is taken where labels of other texts, each left out, are predicted better by
-                more than a standard error. It is then installed like a release, on trial, and
-                ``rollback`` undoes it; on trial already, it is a part of that trial. Forgetting
-                one of its texts drops it. See ``Report.prompt``. ``"off"`` by default: it was not
-                better on people who are in no table.
+            prompts: ``"auto"`` spends what is left of the budget on a prompt, where the release was
+                trained with hard prompts. One forward pass compiles the user's newest texts to
+                keys and values, which texts are read behind; 10 or more further passes judge
+                it. The prompt is taken where the labels of other texts, each left out, are better
+                predicted with it by more than a standard error. Then it is on trial, as a
+                replacement is, and ``rollback`` returns to the model without it; during a trial
+                it becomes a part of that. Where one of its texts is forgotten, the prompt is
+                deleted. See ``Report.prompt``. The default is ``"off"``: no recorded table shows
+                a gain for new users.
 
         Returns:
             What was done. ``old`` and ``new`` are the same backbone.

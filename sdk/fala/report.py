@@ -70,10 +70,11 @@ class PromptReport:
     """An attempt with a prompt of the user's own texts; see ``Device.refine``.
 
     Attributes:
-        taken: Whether the device reads texts with a prompt from now on.
+        taken: Whether the device reads texts with the prompt from now on.
         reason: Why, or why not, in words.
-        forward_passes: Texts that were read with a prompt; they are not in ``Report``'s.
-        labelled: The labelled examples that it was judged by: none of those in the prompt.
+        forward_passes: The pass that compiled the prompt, and the texts that were read with it.
+            ``Report.forward_passes`` does not contain them.
+        labelled: The labelled examples that judged it. None of their texts is in the prompt.
         old_loss: Mean cross-entropy in nats of the previous model, each left out; None where
             nothing was judged.
         loss: That of the personal model with the prompt, on the same examples.

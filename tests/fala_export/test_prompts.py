@@ -203,9 +203,9 @@ def test_a_release_of_static_prompts_reads_texts_on_a_device_as_in_training(enco
     _, expected = predict(module, model.inputs(rows), [1, 1], "asking")
     backbone = bundle.backbone()
     context = backbone.context(own["ann"], 8)
-    kept = compiled(compiled_bytes(backbone.compile_context(context)))
+    state = compiled(compiled_bytes(backbone.compile_context(context)))
     assert 1 < len(context.texts) < 3 and len(context.ids) == 8
-    np.testing.assert_allclose(backbone.encode(texts, kept.state), expected, atol=1e-3)
+    np.testing.assert_allclose(backbone.encode(texts, state), expected, atol=1e-3)
     assert np.abs(backbone.encode(texts) - expected).max() > 0.02
 
 

@@ -1,15 +1,12 @@
-"""Writers' prompts: keys and values that a release's backbone may read before a text.
+"""Prompts: keys and values that a release's backbone may read before a text.
 
-A release brings some of them, which are mixed for a user; or it was trained with hard prompts, a
-writer's own texts, and the user's are compiled to one.
+A release may bring writers' prompts. Or it was trained with hard prompts, which are a writer's own
+texts: then the user's own texts are compiled to one.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,27 +24,6 @@ _ONE = _AXES - 1  # axes of one prompt
 _PARTS = ("key", "value")
 #: Tokens of a hard prompt that a device compiles, at most.
 MOST_COMPILED: int = STATE.prefix
-#: How far the weights of a mixture may be from a sum of 1.
-_ROUNDING = 1e-6
-
-
-@dataclass(frozen=True, eq=False)
-class UserPrompt:
-    """The prompt that a user's texts are encoded with.
-
-    Attributes:
-        kept: Its stored form: the weights of the release's K prompts, 0 or more, of sum 1; or
-            keys and values of the user's own texts, in NumPy's file format.
-        state: Its keys and values, as a backbone takes them.
-    """
-
-    kept: tuple[float, ...] | bytes
-    state: EncoderState
-
-    @property
-    def weights(self) -> tuple[float, ...]:
-        """Those of the release's prompts; empty where it is of the user's own texts."""
-        return () if isinstance(self.kept, bytes) else self.kept
 
 
 def prompt_bytes(prompts: NDArray[Any]) -> bytes:
@@ -121,29 +97,6 @@ def prompt_state(prompt: NDArray[np.floating]) -> EncoderState:
     )
 
 
-def mixed(prompts: NDArray[np.float16], weights: Sequence[float]) -> UserPrompt:
-    """Mix a release's prompts: the sum of w_k P_k.
-
-    Args:
-        prompts: Shape (K, layers, 2, heads, length, head_dimension).
-        weights: The K weights.
-
-    Raises:
-        DataError: They are not K, not finite or below 0, or their sum is not 1.
-    """
-    given = tuple(float(weight) for weight in weights)
-    if len(given) != len(prompts):
-        raise DataError(f"{len(given)} weights for {len(prompts)} prompts")
-    check_weights(given)
-    total = np.zeros(prompts.shape[1:], np.float64)
-    for weight, prompt in zip(given, prompts, strict=True):
-        total += weight * prompt.astype(np.float64)
-    # Of what was mixed, not of the sum: that another machine may round otherwise.
-    digest = hashlib.sha256(f"mixed {prompts.shape} {given}\n".encode())
-    digest.update(prompts.astype("<f2").tobytes())
-    return UserPrompt(given, EncoderState(prompt_state(total).inputs, digest.hexdigest()))
-
-
 def hard_prompt_length(manifest: Manifest) -> int:
     """Tokens of the hard prompts that a release was trained with, and 0 for one without.
 
@@ -175,14 +128,17 @@ def compiled_bytes(state: EncoderState) -> bytes:
     return array_bytes(half)
 
 
-def compiled(kept: bytes) -> UserPrompt:
-    """A prompt of a user's own texts from its stored form; see ``compiled_bytes``.
+def compiled(data: bytes) -> EncoderState:
+    """A prompt of a user's own texts, as a backbone takes it.
+
+    Args:
+        data: The file; see ``compiled_bytes``.
 
     Raises:
         DataError: It is damaged.
     """
     try:
-        prompt = read_array(kept, most=_AXES)
+        prompt = read_array(data, most=_AXES)
     except BundleFormatError as error:
         raise DataError(f"a prompt of texts that is damaged: {error}") from error
     if prompt.dtype != np.float16 or prompt.ndim != _ONE or prompt.shape[1] != len(_PARTS):
@@ -191,19 +147,5 @@ def compiled(kept: bytes) -> UserPrompt:
         inputs = prompt_state(prompt).inputs
     except BundleFormatError as error:
         raise DataError(f"a prompt of texts that is damaged: {error}") from error
-    # Of the stored form, which a device that was moved has, too.
-    return UserPrompt(kept, EncoderState(inputs, hashlib.sha256(b"texts\n" + kept).hexdigest()))
-
-
-def check_weights(weights: Sequence[float]) -> None:
-    """Check the weights of a mixture of prompts.
-
-    Raises:
-        DataError: There are none or too many, one is not finite or below 0, or their sum is not 1.
-    """
-    if not 1 <= len(weights) <= layout.MAX_PROMPTS:
-        raise DataError(f"{len(weights)} weights of prompts; 1 to {layout.MAX_PROMPTS} are mixed")
-    if not all(math.isfinite(weight) and weight >= 0 for weight in weights):
-        raise DataError("a weight of a prompt is not finite, or below 0")
-    if abs(math.fsum(weights) - 1) > _ROUNDING:
-        raise DataError(f"the weights of prompts have the sum {math.fsum(weights):.6g}, not 1")
+    # The digest of the file: it is the same on another machine.
+    return EncoderState(inputs, hashlib.sha256(b"texts\n" + data).hexdigest())

@@ -91,7 +91,7 @@ def doctor(
     type=Described(PROMPTS),
     default="off",
     show_default=True,
-    help="Whether to try a prompt for the user.",
+    help="Whether to try a prompt of the user's own texts.",
 )
 @_JSON
 def update(

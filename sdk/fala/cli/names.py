@@ -13,8 +13,8 @@ About = Mapping[str, str]
 
 #: The choices of ``--prompts`` in a replacement.
 PROMPTS: About = {
-    "off": "leave them as they are",
-    "auto": "make one by the user's labels, and take it if it is better",
+    "off": "read texts as they are",
+    "auto": "compile the user's texts to a prompt, and use it if it is better",
 }
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fala.personal.gather import Snapshot, Space, old_logits
+from fala.personal.prompts import drop_prompts
 from fala.personal.refit import Judged, refit
 from fala.slots.bundles import model_digest
 from fala.slots.open_slot import OpenSlot
@@ -54,7 +55,7 @@ def forget(task: Task, ids: Iterable[int]) -> int:
         return 0
     store.examples.forget(gone)
     task.drop_unusable()
-    _drop_prompts(task, gone)
+    drop_prompts(task, gone)
     slots = _by_age(task)
     for slot in slots.all:
         _forget_teacher(task, slots, slot, gone)
@@ -66,26 +67,6 @@ def forget(task: Task, ids: Iterable[int]) -> int:
         _refit(task, slots.older, None)
     task.prune()
     return len(gone)
-
-
-def _drop_prompts(task: Task, gone: set[int]) -> None:
-    """Let no slot read texts with a prompt that was made of forgotten examples.
-
-    Its model is fitted again, to the embeddings that were made without a prompt.
-    """
-    for slot in (task.active, task.previous):
-        if slot is None or not slot.record.prompt:
-            continue
-        if not task.store.slots.prompt_is_of(slot.record.backbone, gone):
-            continue
-        plain = slot.plain()
-        task.store.slots.set_tried_prompts(None, None)
-        # A loss, whatever it is, marks a slot that was fitted: it is fitted again.
-        change = Change(slot.model.head.vendor_model(), loss=slot.record.loss or 0.0)
-        if slot.record.name == task.active.record.name:
-            task.commit(plain, change)
-        else:
-            _write(task, plain, change)
 
 
 def _by_age(task: Task) -> _Slots:

@@ -108,7 +108,7 @@ class Space:
 
     @staticmethod
     def _bridges(slot: OpenSlot, other: OpenSlot | None) -> list[Bridge]:
-        if slot.record.prompt:  # bridges lead to the backbone as it is
+        if not slot.reads_plain:  # bridges lead to the backbone as it is
             return []
         bridges = slot.bundle.bridges()
         if other is None:

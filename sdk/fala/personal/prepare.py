@@ -170,7 +170,7 @@ def release_for(task: Task, active: OpenSlot, bundle: Bundle, head: Head) -> Rel
     with task.expecting(active):
         earlier = active.bundle.bridges()
     bridges = bundle.bridges()
-    # Also where texts were read with a prompt: those that were read without one cross it.
+    # Also where the active slot feeds more to it: texts that were read by it as it is cross it.
     backbone = active.bundle.backbone_digest
     direct = bridges.get(backbone)
     if direct is not None and len(direct.matrix) != active.bundle.manifest.dimension:

@@ -3,7 +3,8 @@
 A release that was trained with hard prompts (PerPLM, 2023) reads a text behind other texts of its
 writer. The user's own, the newest first, are compiled to keys and values. A prompt changes every
 embedding, so the personal model is fitted anew, and compared with the active one on labels of other
-texts. It is the only place that makes a prompt: all others take it as a part of the backbone.
+texts. Where one of its texts is forgotten the prompt goes. Only this module makes and drops a
+prompt: all others take it as a part of the slot's backbone.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from fala.backbones import OnnxEncoder
 from fala.backbones.backbone import plain_of
 from fala.backbones.onnx_encoder import Context
-from fala.bundle.prompts import UserPrompt, compiled, compiled_bytes, hard_prompt_length
+from fala.bundle.prompts import compiled_bytes, hard_prompt_length
 from fala.errors import BundleError, DataError, DeviceChangedError, shown
 from fala.examples import CLASSIFICATION, segments, unique_texts
 from fala.model.heads import Vectors
@@ -32,7 +33,7 @@ from fala.report import PromptReport
 from fala.selection.next_texts import most_undecided
 from fala.slots.installed import Installed, Move
 from fala.slots.open_slot import OpenSlot
-from fala.slots.task import Change, Task
+from fala.slots.task import Change, Task, changed_record
 from fala.solver.judge import MIN_LABELLED, MIN_OF_A_LABEL, can_judge
 from fala.store.texts import NOT_KEPT
 from fala.text.lexicon import CachedRows
@@ -174,13 +175,13 @@ class _Attempt:
             plan = self._affordable(plan, result)
             with self._run.stage("forward"):
                 self.passes += 1
-                prompt = compiled(compiled_bytes(encoder.compile_context(context)))
+                prompt = compiled_bytes(encoder.compile_context(context))
                 encoded = self._encode(plan, active.with_prompt(prompt))
         return self._take(active, prompt, plan, encoded)
 
     def _check_usable(self, task: Task, active: OpenSlot) -> int:
         """Whether a prompt can be made; returns how many tokens it may have."""
-        if active.record.prompt:
+        if active.record.prompt is not None:
             raise _NotTakenError("a prompt is in use already")
         length = hard_prompt_length(active.bundle.manifest)
         if not length:
@@ -248,7 +249,7 @@ class _Attempt:
         return encoded
 
     def _take(
-        self, began: OpenSlot, prompt: UserPrompt, plan: _Plan, encoded: dict[str, Vectors]
+        self, began: OpenSlot, prompt: bytes, plan: _Plan, encoded: dict[str, Vectors]
     ) -> Prompted:
         """Fit and judge, with the labels of now; commit the model where it is better.
 
@@ -258,7 +259,7 @@ class _Attempt:
 
         def attempt(slots: Sequence[OpenSlot]) -> Prompted:
             (active,) = slots
-            if active.record.prompt:
+            if active.record.prompt is not None:
                 raise _NotTakenError(_OTHER_MODEL)
             slot = active.with_prompt(prompt)
             with self._run.stage("read"):
@@ -283,7 +284,7 @@ class _Attempt:
                 _note_tried(task, active, plan.labelled)
                 return Prompted(report)
             with self._run.stage("commit"):
-                model = self._commit(active, slot, prompt, result, encoded, plan)
+                model = self._commit(active, slot, result, encoded, plan)
             _note_tried(task, active, plan.labelled)
             return Prompted(report, model)
 
@@ -294,7 +295,6 @@ class _Attempt:
         self,
         active: OpenSlot,
         slot: OpenSlot,
-        prompt: UserPrompt,
         result: Refit,
         encoded: dict[str, Vectors],
         plan: _Plan,
@@ -323,7 +323,7 @@ class _Attempt:
         moves = [
             Move(
                 task, active, active.bundle, model.change(snapshot.data, encoded),
-                None if old is None else (old.logits, old.vendor), prompt,
+                None if old is None else (old.logits, old.vendor), slot.record,
             )
         ]  # fmt: skip
         moves += [_unchanged(further) for further in installed.further()]
@@ -346,6 +346,31 @@ class _Attempt:
             taken, reason, self.passes, compared.labelled, compared.old, compared.carried,
             difference, len(plan.chosen),
         )  # fmt: skip
+
+
+def drop_prompts(task: Task, gone: set[int]) -> None:
+    """Let no slot read texts with a prompt of forgotten examples. In ``Task.changing``.
+
+    The vendor's model stands in, to be fitted again to embeddings that were made without a prompt.
+
+    Args:
+        task: The task.
+        gone: The examples' ids.
+    """
+    for slot in (task.active, task.previous):
+        if slot is None or slot.record.prompt is None:
+            continue
+        if not task.store.slots.prompt_is_of(slot.record.backbone, gone):
+            continue
+        plain = slot.with_prompt(None)
+        task.store.slots.set_tried_prompts(None, None)
+        # A loss, whatever it is, marks a slot that was fitted: it is fitted again.
+        change = Change(slot.model.head.vendor_model(), loss=slot.record.loss or 0.0)
+        if slot.record.name == task.active.record.name:
+            task.commit(plain, change)
+        else:
+            task.rewrite(changed_record(plain, change))
+            task.store.slots.set_fit(slot.record.name, None)
 
 
 def _note_tried(task: Task, active: OpenSlot, labelled: int) -> None:

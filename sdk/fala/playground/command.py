@@ -68,7 +68,9 @@ class Options:
 
     def _check_walk(self) -> None:
         if self.prompts != "off":
-            raise click.UsageError("--prompts needs --device, whose labels choose the prompt")
+            raise click.UsageError(
+                "--prompts needs --device, whose texts and labels make the prompt"
+            )
         if self.refine:
             raise click.UsageError("--refine needs --device, whose last replacement it continues")
 
@@ -133,8 +135,7 @@ class Options:
     type=Described(PROMPTS),
     default="off",
     show_default=True,
-    help="With --device: make a prompt of the release's, or of the user's own texts, and use it "
-    "if it is better.",
+    help="With --device: compile the user's own texts to a prompt, and use it if it is better.",
 )
 @click.option(
     "--budget",

@@ -17,7 +17,7 @@ from fala.bundle.signature import Trust, check_signature
 from fala.errors import BundleError, BundleMismatchError, BundleSignatureError, DataError
 from fala.files import keep_private, write_atomically
 from fala.model.heads import Head, PersonalModel, Vectors
-from fala.store.records import LexicalRecord, Prompt, SlotRecord
+from fala.store.records import LexicalRecord, SlotRecord
 
 #: The folder of a device that holds its bundles.
 BUNDLES = "bundles"
@@ -147,8 +147,7 @@ def slot_record(
     teachers: tuple[str | None, str | None] = (None, None),
     threshold: float = 0.0,
     loss: float | None = None,
-    backbone: str | None = None,
-    prompt: Prompt = (),
+    like: SlotRecord | None = None,
 ) -> SlotRecord:
     """A slot's row for an installed bundle and a personal model.
 
@@ -159,13 +158,14 @@ def slot_record(
         teachers: ``teacher`` and ``teacher_vendor`` of ``SlotRecord``.
         threshold: See ``SlotRecord``.
         loss: See ``SlotRecord``.
-        backbone: See ``SlotRecord``; None for the bundle's as it is.
-        prompt: See ``SlotRecord``.
+        like: A row of the same release whose backbone, with all that is fed to it, is this one's;
+            None for the bundle's backbone as it is.
     """
+    backbone = bundle.backbone_digest if like is None else like.backbone
     return SlotRecord(
         name=name,
         bundle=bundle.digest,
-        backbone=backbone or bundle.backbone_digest,
+        backbone=backbone,
         weight=model.weight,
         bias=model.bias,
         model=model_digest(bundle, model, backbone),
@@ -175,7 +175,7 @@ def slot_record(
         labels=model.head.labels,
         lexical=lexical_record(model),
         loss=loss,
-        prompt=prompt,
+        prompt=None if like is None else like.prompt,
     )
 
 

@@ -25,7 +25,8 @@ class Folder:
         probing: Held while a slot on trial answers probes.
         trials: The trial of the active release.
         active: The active slots that are open, by their tasks' adapters; see ``Task.active``.
-        behind: The tasks that fell back to a model which lacks newer labels, by their adapters.
+        behind: The tasks, by their adapters, whose active model lacks labels: those that fell back,
+            and one whose model cannot be used (``OpenSlot.to_fit``).
     """
 
     def __init__(self, path: Path, store: Store) -> None:

@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.backbones import Backbone
-from fala.backbones.state import provenance
-from fala.bundle.prompts import UserPrompt
 from fala.bundle.reading import Bundle
 from fala.errors import BundleError, DataError, DeviceChangedError, DeviceError
 from fala.model.heads import Head
@@ -42,7 +40,8 @@ class Move:
         bundle: The bundle to install for it.
         change: Its personal model.
         old_logits: The old model's logits of examples, by id, and its vendor's: kept.
-        prompt: The prompt that texts are read with; None for none.
+        like: A row of the bundle whose backbone, with all that is fed to it, is used; None for the
+            bundle's backbone as it is.
     """
 
     task: Task
@@ -50,7 +49,7 @@ class Move:
     bundle: Bundle
     change: Change
     old_logits: tuple[Logits, Logits] | None
-    prompt: UserPrompt | None = None
+    like: SlotRecord | None = None
 
 
 class Installed:
@@ -173,11 +172,11 @@ class Installed:
                     raise DeviceError(f"{self.path}: there is no earlier model to go back to")
                 # Verified before it is active.
                 base = OpenSlot.open(self.path, self.store, previous, generation + 1)
-                base = base.sharing(self.folder.active.get(""))  # where only the prompt is another
+                base = base.sharing(self.folder.active.get(""))  # it may be the same release
                 changed += [task for task in self.further() if self._go_back(task, base)]
                 _flip(self.store, previous, slot)
                 trial = self.trials.resume(previous, generation + 1)
-                if self.store.slots.data_changed():
+                if base.to_fit or self.store.slots.data_changed():
                     changed.insert(0, self.own)
                 self.store.slots.note_data()
             self.folder.active[""] = replace(base, trial=trial)
@@ -249,11 +248,12 @@ class Installed:
     def _is_active(self, moves: Sequence[Move], *, on_trial: bool) -> bool:
         """Whether all that is to be installed is active already, and there is a way back from it.
 
-        With another prompt it is another release; on trial the prompt is a part of what is tried.
+        With something else fed to its backbone it is another release; on trial that is a part of
+        what is tried.
         """
         return self.store.slots.active()[1] is not None and all(
             move.bundle == move.before.bundle
-            and (on_trial or (move.prompt is None and not move.before.record.prompt))
+            and (on_trial or (move.like is None and move.before.reads_plain))
             for move in moves
         )
 
@@ -277,12 +277,9 @@ class Installed:
             teachers = before.record.model, model_digest(before.bundle, vendor, backbone)
         generation = store.slots.advance(before.generation)
         bundle = install(move.bundle, self.path)
-        state = None if move.prompt is None else move.prompt.state
         record = slot_record(
             slot, bundle, change.model, teachers=teachers or (None, None),
-            threshold=change.threshold, loss=change.loss,
-            backbone=provenance(bundle.backbone_digest, state),
-            prompt=() if move.prompt is None else move.prompt.kept,
+            threshold=change.threshold, loss=change.loss, like=move.like,
         )  # fmt: skip
         store.embeddings.add(record.backbone, change.embeddings)
         for name, values in zip(teachers or (), move.old_logits or (), strict=True):

@@ -12,7 +12,7 @@ from fala.backbones import Backbone, EncoderState, LazyBackbone
 from fala.backbones.backbone import AdaptedBackbone, plain_of
 from fala.backbones.state import provenance
 from fala.bundle.format import WORD_VECTORS
-from fala.bundle.prompts import UserPrompt, compiled, mixed
+from fala.bundle.prompts import compiled
 from fala.bundle.reading import Bundle
 from fala.errors import DataError, DeviceError, DimensionError
 from fala.model.active import ActiveModel
@@ -24,9 +24,10 @@ from fala.slots.bundles import (
     model_digest,
     open_adapter,
     open_release,
+    slot_record,
 )
 from fala.store.database import damaged, doctor
-from fala.store.records import OMEGA, THETA, SlotRecord
+from fala.store.records import OMEGA, THETA, UNUSABLE, SlotRecord
 from fala.store.store import Store
 
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -93,15 +94,17 @@ class OpenSlot:
         if bundle.path.stem != bundle.digest:  # installed under its digest
             raise DeviceError(f"{bundle.path}: not the bundle that was installed; {doctor(device)}")
         try:
-            prompt = prompt_of(record, bundle)
-            model = _model(record, bundle, head, prompt)
+            if record.form == UNUSABLE:
+                record = _with_vendor_model(record, bundle, head)
+            state = _state_of(record)
+            model = _model(record, bundle, head, state)
         except DataError as error:
             raise DeviceError(damaged(path, f"slot {slot} is damaged: {error}")) from error
         backbone: Backbone | None = None
         if base is not None:
             backbone = adapted(bundle, base.bundle, base.active_model.backbone)
-        elif prompt is not None:
-            backbone = prompted(lazy(bundle), prompt.state)
+        elif state is not None:
+            backbone = prompted(lazy(bundle), state)
         return cls.of(generation, record, bundle, model, backbone)
 
     @classmethod
@@ -124,33 +127,23 @@ class OpenSlot:
             return self
         backbone = other.active_model.backbone
         if other.record.backbone != self.record.backbone:  # the same, with another prompt
-            prompt = prompt_of(self.record, self.bundle)
-            backbone = prompted(backbone, None if prompt is None else prompt.state)
+            backbone = prompted(backbone, _state_of(self.record))
         return replace(self, active_model=replace(self.active_model, backbone=backbone))
 
-    def with_prompt(self, prompt: UserPrompt) -> OpenSlot:
-        """The same release, whose texts are read with a prompt; in the same session."""
-        record = replace(
-            self.record,
-            backbone=provenance(self.bundle.backbone_digest, prompt.state),
-            prompt=prompt.kept,
-        )
-        backbone = self.reading(prompt.state)
-        return replace(
-            self, record=record, active_model=replace(self.active_model, backbone=backbone)
-        )
+    def with_prompt(self, prompt: bytes | None) -> OpenSlot:
+        """The same release, whose texts are read with a prompt, or without; in the same session.
 
-    def plain(self) -> OpenSlot:
-        """The same release, whose texts are read without a prompt; in the same session."""
-        record = replace(self.record, backbone=self.bundle.backbone_digest, prompt=())
-        backbone = self.reading(None)
-        return replace(
-            self, record=record, active_model=replace(self.active_model, backbone=backbone)
-        )
+        Args:
+            prompt: See ``SlotRecord``.
 
-    def reading(self, state: EncoderState | None) -> LazyBackbone:
-        """Its backbone, which reads texts with a prompt, or without; in the same session."""
-        return prompted(self.active_model.backbone, state)
+        Raises:
+            DataError: It is damaged.
+        """
+        state = None if prompt is None else compiled(prompt)
+        backbone = provenance(self.bundle.backbone_digest, state)
+        model = replace(self.active_model, backbone=prompted(self.active_model.backbone, state))
+        record = replace(self.record, backbone=backbone, prompt=prompt)
+        return replace(self, record=record, active_model=model)
 
     def changed(self, generation: int, record: SlotRecord, model: PersonalModel) -> OpenSlot:
         """Another personal model on the same bundle."""
@@ -161,6 +154,16 @@ class OpenSlot:
     def model(self) -> PersonalModel:
         """The personal model."""
         return self.active_model.model
+
+    @property
+    def reads_plain(self) -> bool:
+        """Whether texts go into the bundle's backbone as it is."""
+        return self.record.backbone == self.bundle.backbone_digest
+
+    @property
+    def to_fit(self) -> bool:
+        """Whether the vendor's model stands in for a personal one that is of no use any more."""
+        return self.record.form == UNUSABLE
 
     @property
     def static(self) -> bool:
@@ -218,24 +221,6 @@ def prompted(backbone: LazyBackbone, state: EncoderState | None) -> LazyBackbone
     return LazyBackbone(load, transformer=backbone.is_transformer)
 
 
-def prompt_of(record: SlotRecord, bundle: Bundle) -> UserPrompt | None:
-    """The prompt that a slot's texts are read with; None without one.
-
-    Raises:
-        DataError: Its weights are not for the release's prompts, or what it was compiled to is
-            damaged.
-        BundleError: The bundle cannot be read any more.
-    """
-    if not record.prompt:
-        return None
-    if isinstance(record.prompt, bytes):
-        return compiled(record.prompt)
-    prompts = bundle.prompts()
-    if prompts is None:
-        raise DataError("weights of prompts, and the release brings none")
-    return mixed(prompts, record.prompt)
-
-
 def ordered(head: Head, labels: tuple[str, ...]) -> Head:
     """A head with its labels in the device's order; the head's own where there is none."""
     return head.in_order(labels) if labels else head
@@ -249,8 +234,29 @@ def prior_of(bundle: Bundle, labels: tuple[str, ...]) -> PopulationPrior | None:
     return prior.reversed()
 
 
+def _state_of(record: SlotRecord) -> EncoderState | None:
+    """What a slot's backbone is fed beside a text; None without a prompt.
+
+    Raises:
+        DataError: The prompt is damaged.
+    """
+    return None if record.prompt is None else compiled(record.prompt)
+
+
+def _with_vendor_model(record: SlotRecord, bundle: Bundle, head: Head) -> SlotRecord:
+    """A row with the vendor's model and the backbone as it is, until the model is fitted again.
+
+    Texts were read with a mixture of the release's prompts, which earlier versions made.
+    """
+    model = ordered(head, record.labels).vendor_model()
+    # A loss, whatever it is, marks a slot that was fitted: it is fitted again.
+    loss = record.loss or 0.0
+    vendor = slot_record(record.name, bundle, model, teachers=record.teachers, loss=loss)
+    return replace(vendor, form=UNUSABLE)
+
+
 def _model(
-    record: SlotRecord, bundle: Bundle, head: Head, prompt: UserPrompt | None
+    record: SlotRecord, bundle: Bundle, head: Head, state: EncoderState | None
 ) -> PersonalModel:
     """The personal model of a slot's row.
 
@@ -261,11 +267,11 @@ def _model(
     words = lexical_weight(record.lexical, head)
     omega = _omega(record.weight, record.form, head)
     model = PersonalModel(head, omega, record.bias, words)
-    made = provenance(bundle.backbone_digest, None if prompt is None else prompt.state)
-    if record.backbone != made:
+    backbone = provenance(bundle.backbone_digest, state)
+    if record.backbone != backbone:
         raise DataError("the backbone, or the prompt, is not the bundle's")
     # Earlier versions took the digest of theta.
-    if record.form == OMEGA and record.model != model_digest(bundle, model, made):
+    if record.form == OMEGA and record.model != model_digest(bundle, model, backbone):
         raise DataError("the personal model is not the one that was kept: its digest differs")
     return model
 

@@ -352,6 +352,8 @@ class Task:
             self.store.examples.task = slot.model.head.task
             if base is not None:
                 return replace(slot, trial=base.trial)
+            if slot.to_fit:
+                folder.behind.add("")
             # One session, whatever was learned since.
             slot = slot.sharing(folder.active.get(""))
             return slot if trial is None else replace(slot, trial=trial.began)
@@ -391,7 +393,7 @@ def fall_back(folder: Folder, generation: int, reason: str) -> bool:
                 store.slots.activate(previous, None)
                 store.slots.advance(generation)
                 trials.end(reason)
-                if store.slots.data_changed():
+                if base.to_fit or store.slots.data_changed():
                     changed.append("")
             folder.active[""] = base
     except (BundleError, DeviceError) as error:
@@ -462,8 +464,8 @@ def prune(folder: Folder, release: Bundle | None = None) -> None:
 def sources_of(bundle: Bundle) -> set[str]:
     """Backbones whose embeddings are of use to a bundle: a bridge starts there, or its own.
 
-    Texts that were read without a prompt can cross a bridge from the backbone; those that were
-    read with one cannot.
+    Texts that were read by the backbone as it is can cross a bridge from there; those for which
+    more was fed to it cannot.
     """
     return {bundle.backbone_digest, *bundle.bridges()}
 
@@ -473,8 +475,7 @@ def changed_record(slot: OpenSlot, change: Change) -> SlotRecord:
     record = slot.record
     return slot_record(
         record.name, slot.bundle, change.model, teachers=record.teachers,
-        threshold=change.threshold, loss=change.loss, backbone=record.backbone,
-        prompt=record.prompt,
+        threshold=change.threshold, loss=change.loss, like=record,
     )  # fmt: skip
 
 

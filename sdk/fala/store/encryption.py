@@ -44,7 +44,6 @@ RECORDS = (
     ("slots", ("name",), "bias", ("bias",)),
     ("slots", ("name",), "buckets", ("buckets",)),
     ("slots", ("name",), "lexical", ("lexical",)),
-    ("slots", ("name",), "prompt", ("prompt",)),
 )
 
 _BYTES = 32

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +11,9 @@ from numpy.typing import NDArray
 from fala.errors import DataError
 from fala.examples import Example
 
-#: What is kept of a prompt: the weights of a release's, or what the user's own texts were compiled
-#: to (see ``fala.bundle.prompts.compiled``); empty where there is none.
-Prompt: TypeAlias = "tuple[float, ...] | bytes"
-
-#: What a row's weights are: omega, or the personal matrix theta of the first two versions.
-OMEGA, THETA = "omega", "theta"
+#: What a row's weights are: omega; the personal matrix theta of the first two versions; or of no
+#: use, since texts were read with a mixture of prompts: the vendor's model takes their place.
+OMEGA, THETA, UNUSABLE = "omega", "theta", "unusable"
 
 
 @dataclass(frozen=True)
@@ -96,10 +92,11 @@ class SlotRecord:
         teacher_vendor: Digest of that one's vendor model, whose logits are stored beside them.
         threshold: Logit above which the second of two labels is decided.
         labels: The device's order of the labels; empty for the head's own.
-        form: What ``weight`` is: omega, or theta in a store of an earlier version.
+        form: What ``weight`` is: omega; theta, or of no use, in a store of an earlier version.
         lexical: The user's own weights of n-grams; None where the head has no lexical view.
         loss: Its cross-entropy on the labelled examples, each left out; None where it is not known.
-        prompt: What its texts are read with; empty where they are read with nothing.
+        prompt: What the user's texts were compiled to, behind which others are read (see
+            ``fala.bundle.prompts.compiled``); None without a prompt.
     """
 
     name: str
@@ -115,7 +112,7 @@ class SlotRecord:
     form: str = OMEGA
     lexical: LexicalRecord | None = None
     loss: float | None = None
-    prompt: Prompt = ()
+    prompt: bytes | None = None
 
     @property
     def teachers(self) -> tuple[str | None, str | None]:

@@ -81,6 +81,11 @@ def move_settings(database: sqlite3.Connection) -> None:
         with contextlib.suppress(*_DAMAGED):
             _move(database, name, value)
     database.execute("DROP TABLE settings")
+    # A mixture of a release's prompts is in use no more, and so are weights that are fitted to it.
+    database.execute(
+        "UPDATE slots SET prompt = NULL, form = 'unusable', fit_data = NULL"
+        " WHERE prompt IS NOT NULL"
+    )
 
 
 def _move(database: sqlite3.Connection, name: str, value: str) -> None:

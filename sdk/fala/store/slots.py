@@ -12,8 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.bundle.prompts import check_weights
-from fala.errors import DataError, DeviceChangedError, DeviceError, UnknownAdapterError
+from fala.errors import DeviceChangedError, DeviceError, UnknownAdapterError
 from fala.store.columns import (
     blob,
     floats,
@@ -28,6 +27,7 @@ from fala.store.encryption import Codec
 from fala.store.records import (
     OMEGA,
     THETA,
+    UNUSABLE,
     FitRecord,
     LexicalRecord,
     Replacement,
@@ -40,9 +40,9 @@ SLOTS = ("a", "b")
 #: The columns that ``slot_of`` takes, in this order.
 SLOT_COLUMNS = (
     "name", "bundle", "backbone", "weight", "bias", "model", "teacher", "teacher_vendor",
-    "threshold", "labels", "form", "buckets", "lexical", "loss", "prompt",
+    "threshold", "labels", "form", "buckets", "lexical", "loss",
 )  # fmt: skip
-_ENCRYPTED = ("weight", "bias", "buckets", "lexical", "prompt")
+_ENCRYPTED = ("weight", "bias", "buckets", "lexical")
 _FIT_COLUMNS = "fit_data, fit_examples, fit_further, fit_decision, fit_trust, fit_scales"
 
 
@@ -151,7 +151,7 @@ class Slots:
                 f" ON CONFLICT (name) DO UPDATE SET {changes}", row
             )  # fmt: skip
             written = db.execute("SELECT 1 FROM prompts WHERE backbone = ?", (record.backbone,))
-            if isinstance(record.prompt, bytes) and written.fetchone() is None:
+            if record.prompt is not None and written.fetchone() is None:
                 compiled = codec.encode(record.prompt, "prompts", record.backbone)
                 db.execute("INSERT INTO prompts VALUES (?, ?)", (record.backbone, compiled))
 
@@ -356,7 +356,7 @@ def slot_of(row: tuple[object, ...], codec: Codec) -> SlotRecord:
     if not isinstance(labels, list) or not all(isinstance(one, str) for one in labels):
         raise ValueError("labels that are no list of names")
     # Whoever keeps the order of the labels keeps omega, too.
-    if form not in (OMEGA, THETA) or (form == THETA and labels):
+    if form not in (OMEGA, THETA, UNUSABLE) or (form == THETA and labels):
         raise ValueError("a form of weights that is not known")
     bias = floats(weights.get("bias"))
     return SlotRecord(
@@ -373,15 +373,12 @@ def slot_of(row: tuple[object, ...], codec: Codec) -> SlotRecord:
         form=form,
         lexical=_lexical(weights.get("buckets"), weights.get("lexical"), len(bias)),
         loss=optional_number(cells["loss"]),
-        prompt=_prompt_weights(weights["prompt"]) if "prompt" in weights else (),
     )
 
 
 def _columns_of_slot(record: SlotRecord) -> dict[str, object]:
     """A slot's row, by column."""
-    lexical, prompt = record.lexical, record.prompt
-    # The compiled prompt of a user's texts is in a table of its own.
-    mixture = prompt if prompt and not isinstance(prompt, bytes) else None
+    lexical = record.lexical
     return {
         "name": record.name,
         "bundle": record.bundle,
@@ -397,7 +394,6 @@ def _columns_of_slot(record: SlotRecord) -> dict[str, object]:
         "buckets": None if lexical is None else lexical.buckets.astype("<u2").tobytes(),
         "lexical": None if lexical is None else _bytes(lexical.weight),
         "loss": record.loss,
-        "prompt": None if mixture is None else np.array(mixture, "<f8").tobytes(),
     }
 
 
@@ -409,16 +405,6 @@ def _lexical(buckets: bytes | None, weight: bytes | None, logits: int) -> Lexica
         raise ValueError("n-grams that are not in order")
     values = np.frombuffer(blob(weight), "<f4").reshape(logits, len(touched))
     return LexicalRecord(touched, values)
-
-
-def _prompt_weights(value: bytes) -> tuple[float, ...]:
-    """The weights of a mixture of a release's prompts."""
-    weights = tuple(np.frombuffer(value, "<f8").tolist())
-    try:
-        check_weights(weights)
-    except DataError as error:
-        raise ValueError(str(error)) from error
-    return weights
 
 
 def _fit_of(row: tuple[object, ...]) -> FitRecord:

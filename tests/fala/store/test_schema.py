@@ -71,7 +71,7 @@ def test_every_earlier_version_is_brought_to_this_one(tmp_path, opened, version)
     np.testing.assert_array_equal(read.weight, WEIGHT)
     # Two versions kept theta, and the third said in a column that it kept omega.
     assert read.form == (THETA if version < 3 else OMEGA)
-    assert (read.labels, read.threshold, read.lexical, read.prompt) == ((), 0.0, None, ())
+    assert (read.labels, read.threshold, read.lexical, read.prompt) == ((), 0.0, None, None)
     (row,) = store.examples.all()
     assert (row.example, row.label, row.added, row.labelled) == ("a", "1", None, None)
     assert store.slots.version() == Version(0, 0) and store.slots.active() == ("a", None)
