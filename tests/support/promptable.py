@@ -1,4 +1,4 @@
-"""Tiny real releases with writers' prompts: what one of them lets through tells the labels."""
+"""Tiny real releases that compile prompts: what a prompt lets through predicts the labels."""
 
 import numpy as np
 
@@ -6,61 +6,37 @@ from adaptable import TEXTS, _model
 from bundles import DIMENSION, onnx_manifest, tokenizer_json
 from fala import Budget, Bundle, Device, Head, write_bundle, write_release
 from fala.bundle import format as layout
-from fala.bundle.prompts import prompt_state
-from fala.release import add_prompts
 
 HEADS = 2
+#: Labels that a device has learned; the other texts are there to be learned.
+KNOWN = 60
+#: The user's newest texts, for which eight tokens have room.
+NEWEST = [KNOWN - 1, KNOWN - 2]
 #: Where the embedding is 0 without a prompt, and which of these numbers tells the labels.
 HIDDEN, TELLING = [0, 1, 2, 3, 4, 5], 0
 
 
-def write_prompted(path, seed=1, prompts=True, name="prompted encoder", words=None):
-    """Write a release with three prompts, of which the second shows what tells the labels."""
-    files = {layout.ONNX_MODEL: _gated(seed), layout.TOKENIZER: tokenizer_json()}
-    bare = path.with_suffix(".bare")
-    write_bundle(bare, onnx_manifest(DIMENSION, name=name), files)
-    backbone = Bundle.open(bare)
-    weight = np.full((1, DIMENSION), 0.1, np.float32)
-    weight[0, TELLING] = 4
-    shown = backbone.backbone().encode(TEXTS, prompt_state(make_prompts()[1])) @ weight[0]
-    bias = -np.median(shown)[None].astype(np.float32)
-    head = Head("classification", ("0", "1"), weight, bias, lexical=words)
-    write_release(path, backbone, head, {"head": "made up"})
-    bare.unlink()
-    if prompts:
-        add_prompts(path, Bundle.open(path), make_prompts(), {"writers": 3})
-    return Bundle.open(path)
+def write_plain(path, seed=1, name="plain encoder"):
+    """Write a release whose backbone reads prompts, and which was trained with none."""
+    return _write(path, name, _gated(seed), {})
 
 
-def write_compiling(path, tokens=8, name="compiling encoder", words=None, **details):
-    """Write a release that was trained with hard prompts, behind which the labels are told."""
-    files = {layout.ONNX_MODEL: _gated(1, gives=True), layout.TOKENIZER: tokenizer_json()}
+def write_compiling(path, tokens=8, name="compiling encoder", **details):
+    """Write a release that was trained with hard prompts, which make its head predict labels."""
+    details = {"hard_prompt": {"tokens": tokens}, **details}
+    return _write(path, name, _gated(1, gives=True), details)
+
+
+def _write(path, name, model, details):
+    files = {layout.ONNX_MODEL: model, layout.TOKENIZER: tokenizer_json()}
     bare = path.with_suffix(".bare")
     write_bundle(bare, onnx_manifest(DIMENSION, name=name), files)
     weight = np.full((1, DIMENSION), 0.1, np.float32)
     weight[0, TELLING] = 4
-    head = Head("classification", ("0", "1"), weight, np.zeros(1, np.float32), lexical=words)
-    told = {"hard_prompt": {"tokens": tokens}, **details}
-    write_release(path, Bundle.open(bare), head, {"head": "made up", **told})
+    head = Head("classification", ("0", "1"), weight, np.zeros(1, np.float32))
+    write_release(path, Bundle.open(bare), head, {"head": "made up", **details})
     bare.unlink()
     return Bundle.open(path)
-
-
-def make_prompts():
-    """Three prompts of two tokens in one layer: of nobody, of the user's kind, and of another."""
-    values = np.zeros((3, DIMENSION))
-    values[1, TELLING] = values[2, TELLING + 1] = 1
-    values[2, TELLING] = -1
-    prompts = np.zeros((3, 1, 2, HEADS, 2, DIMENSION // HEADS))
-    prompts[:, 0, 1] = values.reshape(3, HEADS, 1, -1) / 2  # two tokens
-    return prompts
-
-
-def telling_labels(path, texts=TEXTS):
-    """Labels that the second prompt's embeddings tell, and those without a prompt hardly do."""
-    bundle = Bundle.open(path)
-    seen = bundle.backbone().encode(texts, prompt_state(bundle.prompts()[1]))[:, TELLING]
-    return [str(int(value > np.median(seen))) for value in seen]
 
 
 def labels_behind(bundle, texts=TEXTS):
@@ -70,7 +46,7 @@ def labels_behind(bundle, texts=TEXTS):
     return [str(int(value > np.median(seen))) for value in seen]
 
 
-def mix(folder, say):
+def try_prompt(folder, say):
     with Device.open(folder) as device:
         say(device.refine(Budget(200), prompts="auto").prompt.taken)
 

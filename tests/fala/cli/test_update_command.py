@@ -17,7 +17,7 @@ from fala.cli.device import command
 from fala.device import Device
 from fala.errors import DataError
 from file_server import FileServer
-from promptable import telling_labels, write_prompted
+from promptable import labels_behind, write_compiling, write_plain
 from vendors import Vendor, target_in
 
 
@@ -33,11 +33,11 @@ def vendor(tmp_path_factory):
 
 @pytest.fixture
 def learned_of_telling(tmp_path):
-    """A device whose labels a prompt tells of the release that its vendor has published."""
-    old = write_prompted(tmp_path / "old.fala", seed=5, prompts=False, name="old encoder")
-    release = write_prompted(tmp_path / "prompted.fala")
+    """A device whose labels a prompt predicts, on the release that its vendor has published."""
+    old = write_plain(tmp_path / "old.fala", seed=5, name="old encoder")
+    release = write_compiling(tmp_path / "compiling.fala")
     with Device.create(tmp_path / "telling", old.path) as device:
-        device.learn(TEXTS, telling_labels(release.path))
+        device.learn(TEXTS, labels_behind(release))
     vendor = Vendor(tmp_path / "vendor")
     vendor.publish(release.path)
     return tmp_path / "telling", vendor
@@ -68,15 +68,14 @@ def test_json(path, vendor, server):
     assert json.loads(done.stdout)["new"] == "tiny vectors"
 
 
-def test_a_release_brings_its_prompts(tmp_path, learned_of_telling):
-    """What an update installs is asked for a prompt as any replacement is; not unless it is."""
+def test_an_update_compiles_a_prompt(tmp_path, learned_of_telling):
+    """A prompt is tried where it is asked for, as in any replacement."""
     path, vendor = learned_of_telling
     with FileServer(vendor.files()) as server:
         asked = ["update", path, server.address, "--root", vendor.root, "--budget", 200]
         done = run(*asked, "--prompts", "auto", "--json")
     told = json.loads(done.stdout)
-    assert told["new"] == "prompted encoder" and not told["prompt"]["taken"]
-    assert "not trained with prompts of texts" in told["prompt"]["reason"]
+    assert told["new"] == "compiling encoder" and told["prompt"]["taken"]
     with Device.open(path) as device:
         assert device.on_trial
         device.rollback()
@@ -85,7 +84,7 @@ def test_a_release_brings_its_prompts(tmp_path, learned_of_telling):
             with pytest.raises(DataError, match='"off" or "auto", not \'on\''):
                 device.update(server.address, root=vendor.root, prompts="on")
             assert server.requests == []
-            vendor.publish(tmp_path / "prompted.fala")
+            vendor.publish(tmp_path / "compiling.fala")
             server.files = vendor.files()
             assert device.update(server.address, root=vendor.root).prompt is None
 

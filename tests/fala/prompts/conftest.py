@@ -1,8 +1,47 @@
-"""What the tests of prompts share."""
+"""A release that was trained with hard prompts, and a device whose labels a prompt predicts."""
+
+import shutil
 
 import pytest
+
+from adaptable import TEXTS
+from fala import Budget, Device
+from promptable import KNOWN, labels_behind, write_compiling
+
+
+@pytest.fixture(scope="package")
+def release(tmp_path_factory):
+    return write_compiling(tmp_path_factory.mktemp("compiling") / "x.fala")
+
+
+@pytest.fixture(scope="package")
+def labels(release):
+    return labels_behind(release)
+
+
+@pytest.fixture(scope="package")
+def learned(tmp_path_factory, release, labels):
+    folder = tmp_path_factory.mktemp("learned") / "device"
+    with Device.create(folder, release.path) as device:
+        device.learn(TEXTS[:KNOWN], labels[:KNOWN])
+    return folder
+
+
+@pytest.fixture(scope="package")
+def taken(tmp_path_factory, learned):
+    """The same with a prompt of its user's texts; its answers before and after, and the report."""
+    folder = shutil.copytree(learned, tmp_path_factory.mktemp("taken") / "device")
+    with Device.open(folder) as device:
+        before = device.predict(TEXTS)
+        told = device.refine(Budget(200), prompts="auto").prompt
+        return folder, before, device.predict(TEXTS), told
 
 
 @pytest.fixture
 def folder(path):
     return path
+
+
+@pytest.fixture
+def compiled(tmp_path, taken):
+    return shutil.copytree(taken[0], tmp_path / "compiled")

@@ -1,7 +1,6 @@
 """A release that was trained with hard prompts: the user's own texts are compiled to one."""
 
 import json
-import shutil
 import sqlite3
 
 import numpy as np
@@ -10,47 +9,10 @@ import pytest
 from adaptable import TEXTS
 from bundles import make_head
 from devices import sql
-from fala import Budget, Bundle, Device, DeviceError, write_release
+from fala import Budget, Device, DeviceError, write_release
 from fala.backbones.state import EncoderState
 from fala.testing import PowerCuts, run_apart
-from promptable import is_new, labels_behind, mix, write_compiling, write_prompted
-
-KNOWN = 60
-#: The user's newest texts, for which eight tokens have room.
-NEWEST = [KNOWN - 1, KNOWN - 2]
-
-
-@pytest.fixture(scope="module")
-def release(tmp_path_factory):
-    return write_compiling(tmp_path_factory.mktemp("compiling") / "x.fala")
-
-
-@pytest.fixture(scope="module")
-def labels(release):
-    return labels_behind(release)
-
-
-@pytest.fixture(scope="module")
-def learned(tmp_path_factory, release, labels):
-    folder = tmp_path_factory.mktemp("learned") / "device"
-    with Device.create(folder, release.path) as device:
-        device.learn(TEXTS[:KNOWN], labels[:KNOWN])
-    return folder
-
-
-@pytest.fixture(scope="module")
-def taken(tmp_path_factory, learned):
-    """The same with a prompt of its user's texts; with what it answered, and was told."""
-    folder = shutil.copytree(learned, tmp_path_factory.mktemp("taken") / "device")
-    with Device.open(folder) as device:
-        before = device.predict(TEXTS)
-        told = device.refine(Budget(200), prompts="auto").prompt
-        return folder, before, device.predict(TEXTS), told
-
-
-@pytest.fixture
-def compiled(tmp_path, taken):
-    return shutil.copytree(taken[0], tmp_path / "compiled")
+from promptable import KNOWN, NEWEST, is_new, try_prompt, write_compiling, write_plain
 
 
 def kept(folder):
@@ -129,13 +91,13 @@ def test_the_next_release_leaves_none_of_it(compiled, tmp_path):
     with Device.open(compiled) as device:
         for seed, left in ((7, 1), (8, 0)):  # it may be gone back to, once
             path = tmp_path / f"{seed}.fala"
-            other = write_prompted(path, seed=seed, prompts=False, name="other")
+            other = write_plain(path, seed=seed, name="other")
             device.replace(other.path, Budget(0))
             assert len(kept(compiled)) == left
 
 
 def test_a_replacement_compiles_it_as_a_part_of_its_trial(tmp_path, release, labels):
-    old = write_prompted(tmp_path / "old.fala", seed=5, prompts=False, name="old").path
+    old = write_plain(tmp_path / "old.fala", seed=5, name="old").path
     with Device.create(tmp_path / "device", old) as device:
         device.learn(TEXTS, labels)
         before = device.predict(TEXTS)
@@ -149,7 +111,7 @@ def test_a_replacement_compiles_it_as_a_part_of_its_trial(tmp_path, release, lab
 
 
 def test_killed_at_every_end_of_something(learned, taken, tmp_path):
-    cuts = PowerCuts(mix, learned, scratch=tmp_path)
+    cuts = PowerCuts(try_prompt, learned, scratch=tmp_path)
     ends = cuts.at_operations({"sync", "rename", "delete"}, count=None, unsynced="lost")
     found = [is_new(cut.folder, *taken[1:3]) for cut in ends]
     assert found == sorted(found) and set(found) == {False, True}
@@ -217,7 +179,7 @@ def test_a_store_that_is_written_anew_keeps_it(compiled, taken):
 
 def test_devices_and_releases_without_what_it_takes(tmp_path, release, labels):
     unable = tmp_path / "unable.fala"
-    plain = Bundle.open(write_prompted(tmp_path / "plain.fala", prompts=False).path)
+    plain = write_plain(tmp_path / "plain.fala")
     write_release(unable, plain, plain.head(), {"hard_prompt": {"tokens": 8}})
     match = tmp_path / "match.fala"
     write_release(match, release, make_head("matching"), {"hard_prompt": {"tokens": 8}})

@@ -1,0 +1,114 @@
+"""Where a prompt is not proven better, or cannot be made, the device stays as it is."""
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from adaptable import TEXTS, write_adapter_for
+from devices import sql
+from fala import Budget, DataError, Device
+from fala.backbones import OnnxEncoder
+from fala.playground.command import command as cli
+from promptable import KNOWN
+
+#: One pass compiles, two read the texts in the prompt, and ten judge it.
+FEWEST = 1 + 2 + 10
+
+
+def content(folder):
+    """The personal models, and what they were fitted to."""
+    tables = ("slots", "active", "embeddings", "prompts")
+    return [sql(folder, f"SELECT * FROM {table}") for table in tables]
+
+
+def test_labels_that_the_prompt_does_not_predict_change_nothing(tmp_path, release):
+    draw = np.random.default_rng(0)
+    labels = [str(int(one)) for one in draw.random(len(TEXTS)) < 0.5]
+    with Device.create(tmp_path / "device", release.path) as device:
+        device.learn(TEXTS[:48], labels[:48])
+        before, kept = device.predict(TEXTS), content(tmp_path / "device")
+        prompt = device.refine(Budget(200), prompts="auto").prompt
+        assert not prompt.taken and "not better by more than a standard error" in prompt.reason
+        assert prompt.labelled == 46 and not prompt.difference.better
+        assert content(tmp_path / "device") == kept and not device.on_trial
+        np.testing.assert_array_equal(device.predict(TEXTS), before)
+        # With enough attempts one is better by chance: the next waits for more labels.
+        again = device.refine(Budget(200), prompts="auto").prompt
+        assert again.forward_passes == 0 and "tried again at 60" in again.reason
+        device.learn(TEXTS[48:60], labels[48:60])
+        assert device.refine(Budget(200), prompts="auto").prompt.labelled == 58
+
+
+@pytest.mark.parametrize(
+    ("budget", "spent", "reason"),
+    [
+        (Budget(0), 0, "0 forward passes are left"),
+        (Budget(FEWEST - 1), 0, f"{FEWEST - 1} forward passes are left"),
+        (Budget(200, seconds=0), 1, "the time is over"),
+    ],
+    ids=["none", "one too few", "no time"],
+)
+def test_a_budget_that_is_too_small(folder, budget, spent, reason):
+    kept = content(folder)
+    with Device.open(folder) as device:
+        prompt = device.refine(budget, prompts="auto").prompt
+        assert not prompt.taken and reason in prompt.reason and prompt.forward_passes == spent
+    assert content(folder) == kept
+
+
+def test_the_smallest_budget_that_is_enough_is_kept(folder):
+    encoded, real = [], OnnxEncoder.encode
+    with Device.open(folder) as device, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            OnnxEncoder,
+            "encode",
+            lambda self, texts, state=None: encoded.extend(texts) or real(self, texts, state),
+        )
+        prompt = device.refine(Budget(FEWEST), prompts="auto").prompt
+        assert prompt.forward_passes == 1 + len(encoded) == FEWEST
+        assert prompt.labelled == 10 and prompt.taken
+        # The other texts are encoded the next time.
+        patch.undo()
+        assert device.refine(Budget(200)).forward_passes == KNOWN - 12
+
+
+def test_a_cancelled_attempt_changes_nothing(folder):
+    kept = content(folder)
+    with Device.open(folder) as device:
+        budget = Budget(200, seconds=60)  # with a deadline the first batch has 8 texts
+        report = device.refine(budget, prompts="auto", progress=lambda *_: False)
+        assert report.prompt.reason == "cancelled" and not report.prompt.taken
+        assert report.prompt.forward_passes == 1 + 8
+    assert content(folder) == kept
+
+
+def test_one_label_judges_nothing(tmp_path, release):
+    with Device.create(tmp_path / "device", release.path) as device:
+        device.learn(TEXTS[:KNOWN], ["1"] * 58 + ["0"] * 2)
+        assert "3 of each of two labels" in device.refine(prompts="auto").prompt.reason
+
+
+def test_the_arguments_are_checked_first(folder, release):
+    adapter = write_adapter_for(folder.parent / "one.fala", release, "one")
+    with Device.open(folder) as device:
+        device.load_adapter(adapter.path)
+        with pytest.raises(DataError, match='"off" or "auto", not \'on\''):
+            device.refine(prompts="on")
+        with pytest.raises(DataError, match='"off" or "auto", not True'):
+            device.replace(release.path, prompts=True)
+        with pytest.raises(DataError, match=r"the device's own task.*'one'"):
+            device.refine(prompts="auto", adapter="one")
+        assert device.refine(adapter="one").prompt is None
+        assert device.refine().prompt is None
+
+
+def test_the_command_reports_the_attempt(folder):
+    def run(*arguments):
+        return CliRunner().invoke(cli, [str(one) for one in arguments])
+
+    done = run("--device", folder, "--refine", "--prompts", "auto", "--budget", 10)
+    assert "none taken: 10 forward passes are left" in done.output and done.exit_code == 0
+    done = run("--device", folder, "--refine", "--prompts", "auto", "--budget", 200)
+    assert "prompt           taken: with the prompt the personal model is better" in done.output
+    done = run("--old", "glove", "--new", "bert", "--prompts", "auto")
+    assert done.exit_code == 2 and "--prompts needs --device" in done.output
