@@ -7,6 +7,7 @@ A device with two slots, old logits and words has its rows, columns, pages or fi
 app uses it: whatever is not answered with finite numbers must be refused with FaLA's own error, in
 time. At last it is repaired: it must open, and know no example that was not there before.
 ``named`` is the share of damages that were refused, with an error of FaLA's; others did no harm.
+``rescued`` is the share of examples that are there after the repair.
 Prints what went wrong, and ends with status 1 if anything did.
 """
 
@@ -181,7 +182,7 @@ def use(folder: Path, release: Path, texts: list[str]) -> list[fala.FalaError]:
 def main(count: int, seed: int, as_json: bool) -> None:
     """Damage devices, use them, and repair them."""
     draw, wrong, kinds = random.Random(seed), Counter[str](), Counter[str]()
-    named, slowest, mended = 0, 0.0, 0
+    named, slowest, mended, rescued = 0, 0.0, 0, 0.0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         device, release, texts, known = prepare(folder)
@@ -206,6 +207,7 @@ def main(count: int, seed: int, as_json: bool) -> None:
                         raise ValueError("an answer that is not finite, after a repair")
                     opened.fit()
                 mended += report.whole
+                rescued += len({*found} & contents) / len(contents) / count
                 # A row that was changed to another good one is another row.
                 if not report.problems and {*found} != contents and what not in _UNSEEN:
                     wrong[f"changed unsaid: {what}"] += 1
@@ -217,7 +219,7 @@ def main(count: int, seed: int, as_json: bool) -> None:
     if slowest > _LIMIT:
         wrong[f"{slowest:.1f} s for one"] += 1
     figures = {
-        "count": count, "named": named / count, "mended": mended, "wrong": sum(wrong.values()),
+        "count": count, "named": named / count, "mended": mended, "rescued": rescued, "wrong": sum(wrong.values()),
         "slowest_s": slowest,
     }  # fmt: skip
     if as_json:

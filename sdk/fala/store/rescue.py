@@ -225,14 +225,13 @@ class _Copying:
         self._copy.execute("COMMIT")
 
     def _copy_table(self, table: str, columns: list[str]) -> None:
-        before = len(self._problems)
         key = _KEYS.get(table)
         if key is None:
             self._insert(table, columns, self._read(f"SELECT {', '.join(columns)} FROM {table}"))
         else:
             columns = [key, *(name for name in columns if name != key)]
             self._insert(table, columns, self._read_on(table, columns))
-        if len(self._problems) == before:
+        if not self._problems:
             return
         order = ", ".join(f"{name} DESC" for name in self._primary(table))
         query = f"SELECT {', '.join(columns)} FROM {table} ORDER BY {order}"
@@ -266,14 +265,15 @@ class _Copying:
             last = max(start - 1, 0)
             with self._noted(table):
                 for row in self._source.execute(query, (start,)):
-                    last = row[0] if isinstance(row[0], int) else last
+                    # Keys of a damaged page may lie in any order.
+                    last = max(last, row[0]) if isinstance(row[0], int) else last
                     yield row
                 return
             following = self._next_row(f"{query} LIMIT 1", last)
             if following is None or not isinstance(following[0], int):
                 return
             yield following
-            start = following[0] + 1
+            start = max(following[0], last) + 1
 
     def _next_row(self, query: str, last: int) -> Row | None:
         """The first row behind a key that can be read, past damaged pages; None without one.

@@ -243,7 +243,8 @@ def examples_of(folder):
 
 
 @pytest.mark.skipif(not has_dbstat(), reason="this SQLite does not tell where tables lie")
-def test_rows_behind_damaged_pages_are_read(tmp_path):
+@pytest.mark.parametrize("how", ["empty", "an earlier page"])
+def test_rows_behind_damaged_pages_are_read(tmp_path, how):
     """Of many pages: by the key, from both ends, and from the index."""
     store = Store.open(tmp_path / STORE, create=True)
     long = [f"{number} " * 300 for number in range(2000)]
@@ -252,8 +253,9 @@ def test_rows_behind_damaged_pages_are_read(tmp_path):
     store.close()
     data = (tmp_path / STORE).read_bytes()
     leaves = pages_of(tmp_path, "examples")
+    first = data[(leaves[0] - 1) * 4096 : leaves[0] * 4096]  # whose keys are smaller
     for page in leaves[1::3]:
-        data = with_page(data, page, bytes(4096))
+        data = with_page(data, page, bytes(4096) if how == "empty" else first)
     (tmp_path / STORE).write_bytes(data)
     with closing(sqlite3.connect(tmp_path / STORE)) as source:
         rescued = rescue(tmp_path / STORE, source, PLAIN)
