@@ -219,8 +219,8 @@ def main(count: int, seed: int, as_json: bool) -> None:
     if slowest > _LIMIT:
         wrong[f"{slowest:.1f} s for one"] += 1
     figures = {
-        "count": count, "named": named / count, "mended": mended, "rescued": rescued, "wrong": sum(wrong.values()),
-        "slowest_s": slowest,
+        "count": count, "named": named / count, "mended": mended, "rescued": rescued,
+        "wrong": sum(wrong.values()), "slowest_s": slowest,
     }  # fmt: skip
     if as_json:
         click.echo(json.dumps(figures))
