@@ -597,14 +597,15 @@ class Device:
             DeviceChangedError: Another release was installed meanwhile.
         """
         path = path_of(bundle, "bundle")
-        terms = Terms(
-            accept_of(accept), trust, allow_older, adapters_of(adapters), prompts_of(prompts)
-        )
+        terms = Terms(accept_of(accept), trust, allow_older, adapters_of(adapters))
+        try_one = prompts_of(prompts)
         run = Run(budget_of(budget), progress_of(progress))
         self._learner().ready()
         old = self.name
         replaced = replace(self._installed, path, run, terms)
-        report = replaced_report(old, replaced, self._installed, run)
+        left = replaced.passes_left(run)
+        prompted = try_prompt(self._installed, run, left) if try_one else None
+        report = replaced_report(old, replaced, run, prompted)
         _log.info("%s -> %s: %s", report.old, report.new, report.sentence)
         return report
 

@@ -99,7 +99,7 @@ def audit_model(model: bytes, max_length: int | None, *, ort_format: bool = Fals
         sort_nodes(graph)
         audits = [_audit(graph, max_length, state=False)]
         if graph.optional:
-            # The bounds hold for the largest adapter and prompt, too.
+            # The bounds hold for the largest optional inputs, too.
             audits.append(_audit(graph, max_length, state=True))
     return Model(min(one.tokens for one in audits), _smallest(one.rows for one in audits))
 

@@ -5,7 +5,7 @@ So was the previous slot's. Where that one was active before the last replacemen
 the other examples stand in where there is no label: it is fitted again to what the device had when
 it was left, and its old logits are written again. Old logits of a backbone that is gone cannot be
 made again: where its model was fitted to the example they are deleted, and the evidence of examples
-without a label with them. A prompt that was compiled of a forgotten text is dropped, too.
+without a label with them. What was compiled of a forgotten text is dropped, too.
 """
 
 from __future__ import annotations

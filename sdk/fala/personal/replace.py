@@ -13,7 +13,6 @@ from fala.model.heads import Vectors
 from fala.personal.adapters import Adapters, adapter_parts
 from fala.personal.compare import Accept, compare, refuse_worse
 from fala.personal.prepare import First, Part, Prepared, check, opening, prepare
-from fala.personal.prompts import Prompted, try_prompt
 from fala.personal.refine import Refined, refine
 from fala.personal.refit import until_committed
 from fala.personal.run import Run
@@ -32,14 +31,12 @@ class Terms:
         trust: The key that must have signed it.
         allow_older: Whether an older one is taken.
         adapters: The further tasks' adapters for it.
-        prompts: Whether a prompt is tried at last.
     """
 
     accept: Accept = "always"
     trust: Trust | None = None
     allow_older: bool = False
     adapters: Adapters = ()
-    prompts: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,14 +48,12 @@ class Replaced:
         probes: Texts that the new release had to answer.
         refined: The refinement; None where there was no budget for it.
         adapters: What was done for the further tasks, by their adapters' names.
-        prompted: The attempt with a prompt; None where there was none.
     """
 
     prepared: Prepared
     probes: int
     refined: Refined | None = None
     adapters: Mapping[str, Replaced] = field(default_factory=dict)
-    prompted: Prompted | None = None
 
     @property
     def encoded(self) -> int:
@@ -71,6 +66,10 @@ class Replaced:
         """Forward passes for all tasks together."""
         refined = 0 if self.refined is None else self.refined.forward_passes
         return self.encoded + refined + sum(one.passes for one in self.adapters.values())
+
+    def passes_left(self, run: Run) -> int:
+        """Forward passes that are left of the run's budget."""
+        return run.budget.passes(bool(self.prepared.part.release.bridges)) - self.passes
 
     def agreement(self) -> float | None:
         """Share of examples on which the first fit, each left out, decides as the old model does.
@@ -107,11 +106,7 @@ def replace(installed: Installed, path: str, run: Run, terms: Terms) -> Replaced
             return _install(installed, parts, slots, run, ngrams, terms.accept, first)
 
         replaced = until_committed([part.task for part in parts], attempt, began)
-    done = _refine(replaced, run, ngrams)
-    if not terms.prompts:
-        return done
-    left = run.budget.passes(bool(own.release.bridges)) - done.passes
-    return dataclasses.replace(done, prompted=try_prompt(installed, run, left))
+    return _refine(replaced, run, ngrams)
 
 
 def _install(

@@ -11,26 +11,27 @@ from fala.personal.refit import Judged
 from fala.personal.replace import Replaced
 from fala.personal.run import Run
 from fala.report import Counts, InstantReport, Report
-from fala.slots.installed import Installed
 from fala.slots.open_slot import OpenSlot
 from fala.solver.fit import Fit
 
 
-def replaced_report(old: str, replaced: Replaced, installed: Installed, run: Run) -> Report:
+def replaced_report(
+    old: str, replaced: Replaced, run: Run, prompted: Prompted | None = None
+) -> Report:
     """What a replacement did, for every task, with the refinement that followed it.
 
     Args:
         old: Name of the backbone that was replaced.
         replaced: What ``replace`` returned.
-        installed: The device.
         run: Its timings.
+        prompted: What ``try_prompt`` returned; None where it was not asked for.
     """
     report = _replaced(old, replaced, run)
     adapters = {
         name: replace(_replaced(f"{name} on {old}", one, run), new=f"{name} on {report.new}")
         for name, one in replaced.adapters.items()
     }
-    return _prompted(replace(report, adapters=adapters), replaced.prompted)
+    return _prompted(replace(report, adapters=adapters), prompted)
 
 
 def _replaced(old: str, replaced: Replaced, run: Run) -> Report:
