@@ -14,7 +14,7 @@
     ├── DataError                   the caller's texts, labels or numbers
     │   └── RowError                one bad row of a data file; names its line
     ├── DeviceError                 a device folder that is missing, foreign or damaged
-    │   └── DeviceChangedError      somebody else changed what answers in the meantime
+    │   └── DeviceChangedError      the active model was changed meanwhile
     ├── BudgetError                 a budget that cannot be kept
     ├── WorseModelError             a replacement that would make the user worse off
     ├── CancelledError              the app asked for an end through its progress function

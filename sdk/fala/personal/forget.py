@@ -75,12 +75,12 @@ def _by_age(task: Task) -> _Slots:
     names = sorted(slots, key=lambda name: installed[name].generation if name in installed else -1)
     newest = names[-1]
     if newest not in installed:  # an earlier version; if one slot has a teacher, the other is it
-        taught = [name for name in names if slots[name].record.teacher is not None]
-        if len(taught) != 1:
+        with_teacher = [name for name in names if slots[name].record.teacher is not None]
+        if len(with_teacher) != 1:
             others = [name for name in names if name != task.active.record.name]
             older = slots[others[0]] if others else None
             return _Slots(tuple(slots.values()), None, older, Replacement())
-        newest = taught[0]
+        newest = with_teacher[0]
     older = next((slots[name] for name in names if name != newest), None)
     ordered = tuple(slot for slot in (older, slots[newest]) if slot is not None)
     return _Slots(ordered, slots[newest], older, installed.get(newest, Replacement()))

@@ -239,7 +239,7 @@ def old_logits(snapshot: Snapshot, slot: OpenSlot) -> OldLogits:
 
 
 def old_differences(store: Store, slot: OpenSlot) -> dict[int, NDArray[np.float32]]:
-    """Personal minus vendor's logits of the model that a slot was taught by, (C,), by example."""
+    """Personal minus vendor logits of the old model that a slot refers to, (C,), by example."""
     teacher, vendor = slot.record.teacher, slot.record.teacher_vendor
     if teacher is None or vendor is None:
         return {}

@@ -1,4 +1,4 @@
-"""A slot, opened: its bundles, verified, and what answers."""
+"""A slot, opened: its bundles, verified, and its model on its backbone."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class OpenSlot:
         record: The slot's row.
         bundle: Its bundle.
         active_model: Its personal model on its backbone, with the threshold.
-        trial: What its trial is told by, see ``Trial``; None where it has proved itself.
+        trial: The generation at which its trial began, see ``Trial``; None where it is on none.
     """
 
     generation: int
