@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bridged
-import spoken
+import word_releases
 from bridged import PROBES, TEXTS
 from devices import loss, same, sql, state, vendor_of
 from fala.device import Device
@@ -26,7 +26,7 @@ def apart(tmp_path_factory):
 @pytest.fixture(scope="module")
 def worded(tmp_path_factory):
     """Releases with words, and without bridges."""
-    return spoken.write_releases(tmp_path_factory.mktemp("worded"), bridges=False)
+    return word_releases.write_releases(tmp_path_factory.mktemp("worded"), bridges=False)
 
 
 @pytest.fixture
@@ -156,18 +156,22 @@ def test_what_is_learned_is_encoded_at_once(tmp_path, releases, labels):
 
 
 def test_ngrams_carry_words_over(tmp_path, worded):
-    truth = spoken.labels_of(spoken.PROBES, spoken.TASTE, spoken.OWN)
-    labels = spoken.labels_of(spoken.TEXTS, spoken.TASTE, spoken.OWN)
+    truth = word_releases.labels_of(
+        word_releases.PROBES, word_releases.SHARED, word_releases.PERSONAL
+    )
+    labels = word_releases.labels_of(
+        word_releases.TEXTS, word_releases.SHARED, word_releases.PERSONAL
+    )
     answers, losses, models = {}, {}, {}
     for keep_text in ("always", "ngrams", "never"):
         path = tmp_path / keep_text
         with Device.create(path, worded["old"], keep_text=keep_text) as device:
-            losses["vendor"] = loss(device, truth, spoken.PROBES)
-            device.learn(spoken.TEXTS, labels)
-            losses[keep_text] = loss(device, truth, spoken.PROBES)
+            losses["vendor"] = loss(device, truth, word_releases.PROBES)
+            device.learn(word_releases.TEXTS, labels)
+            losses[keep_text] = loss(device, truth, word_releases.PROBES)
             models[keep_text] = device.model
             report = device.replace(worded["mid"], Budget(0))
-            answers[keep_text] = device.predict(spoken.PROBES)
+            answers[keep_text] = device.predict(word_releases.PROBES)
             assert report.decision == ("vendor" if keep_text == "never" else "personal")
     assert same([answers["ngrams"]], [answers["always"]])
     # Without n-grams the vendor's weights of them are but scaled: they tell of no text.
@@ -232,10 +236,12 @@ def test_a_damaged_setting_is_an_error(silent, change):
 
 @pytest.mark.parametrize("behind", ["%", "AAAAAA==", "AQAA"])
 def test_damaged_ngrams_are_told(tmp_path, worded, behind):
-    labels = spoken.labels_of(spoken.TEXTS, spoken.TASTE, spoken.OWN)
+    labels = word_releases.labels_of(
+        word_releases.TEXTS, word_releases.SHARED, word_releases.PERSONAL
+    )
     path = tmp_path / "device"
     with Device.create(path, worded["old"], keep_text="ngrams") as device:
-        device.learn(spoken.TEXTS[:20], labels[:20])
+        device.learn(word_releases.TEXTS[:20], labels[:20])
         sql(path, "UPDATE texts SET text = 'hmac:00:' || ? WHERE id = 2", behind)
         with pytest.raises(DeviceError, match="a text is damaged"):
             device.fit()

@@ -1,63 +1,63 @@
-"""A device that was fitted to very many examples takes further labels without reading them all."""
+"""A device that was fitted to very many examples adds a label without a fit of all of them."""
+
+import shutil
 
 import numpy as np
 import pytest
 
 import bridged
-import spoken
-from devices import sql
+import word_releases
+from devices import loss, sql
 from fala.device import Device
-from fala.personal import learn
-from fala.solver import fit as solver
-from fala.store.examples import Examples
-from spoken import OWN, TASTE
+from fala.personal.budget import Budget
+from word_releases import PERSONAL, PROBES, SHARED
 
-_RANDOM = np.random.default_rng(11)
-MANY = [" ".join(_RANDOM.choice(bridged.WORDS, size=6)) for _ in range(640)]
-MANY = sorted(set(MANY))[:570]
-LABELS = spoken.labels_of(MANY, TASTE, OWN)
-KEPT, FURTHER = 560, range(560, 570)
-
-
-@pytest.fixture(scope="module")
-def releases(tmp_path_factory):
-    return spoken.write_releases(tmp_path_factory.mktemp("spoken"))
+RANDOM = np.random.default_rng(11)
+#: More than are fitted in memory that is kept: after opening, a label is added beside a sample.
+COUNT = 2300
+MANY = sorted({" ".join(RANDOM.choice(bridged.WORDS, size=6)) for _ in range(COUNT + 100)})
+MANY = MANY[: COUNT + 10]
+LABELS = word_releases.labels_of(MANY, SHARED, PERSONAL)
 
 
-@pytest.fixture(params=["old", "silent"])
-def path(tmp_path, releases, request, monkeypatch):
-    """A device that knows many labels, closed; a few count as very many."""
-    monkeypatch.setattr(solver, "LARGEST", 200)
-    monkeypatch.setattr(learn, "LARGEST", 200)
-    monkeypatch.setattr(learn, "_SAMPLE", 150)
-    release = releases["old"]
-    if request.param == "silent":
-        release = spoken.write_releases(tmp_path, silent=("old",))["old"]
-    with Device.create(tmp_path / "device", release) as device:
-        device.learn(MANY[:KEPT], LABELS[:KEPT])
-    return tmp_path / "device"
+@pytest.fixture(scope="module", params=[(), ("old",)], ids=["words", "embeddings alone"])
+def fitted(tmp_path_factory, request):
+    """The folder of a device that was fitted to many labels."""
+    folder = tmp_path_factory.mktemp("fitted")
+    releases = word_releases.write_releases(folder, silent=request.param)
+    with Device.create(folder / "device", releases["old"]) as device:
+        report = device.learn(MANY[:COUNT], LABELS[:COUNT])
+        assert (report.fitted, report.decision) == (COUNT, "personal")
+    return folder / "device", releases
 
 
-def test_a_label_after_opening_moves_the_model_as_a_fit_of_all_would(path, monkeypatch):
+@pytest.fixture
+def path(fitted, tmp_path):
+    return shutil.copytree(fitted[0], tmp_path / "device")
+
+
+def test_very_many_labels_are_carried_to_a_new_release(path, fitted):
+    truth = word_releases.labels_of(PROBES, SHARED, PERSONAL)
+    with Device.open(path) as device:
+        before = loss(device, truth, PROBES)
+        report = device.replace(fitted[1]["mid"], Budget(0))
+        assert (report.decision, report.examples) == ("personal", COUNT)
+        assert loss(device, truth, PROBES) < before + 0.1
+
+
+def test_a_label_after_opening_moves_the_model_as_a_fit_of_all_would(path):
+    further = list(range(COUNT, COUNT + 10))
     with Device.open(path) as device:
         before = device.predict(MANY)
-        everything = Examples.all
-
-        def some(self, ids=None):
-            assert ids is not None, "all examples were read"
-            return everything(self, ids)
-
-        monkeypatch.setattr(Examples, "all", some)
-        reports = [device.learn([MANY[at]], [LABELS[at]]) for at in FURTHER]
-        monkeypatch.setattr(Examples, "all", everything)
-        assert [report.exact for report in reports] == [False] * len(FURTHER)
-        assert reports[-1].fitted == 570
+        reports = [device.learn([MANY[at]], [LABELS[at]]) for at in further]
+        assert [report.exact for report in reports] == [False] * len(further)
+        assert reports[-1].fitted == COUNT + 10
         after = device.predict(MANY)
         device.fit()
-        fitted = device.predict(MANY)
-    own = list(FURTHER)
+        refitted = device.predict(MANY)
     assert np.abs(after - before).max() > 1e-3
-    assert np.abs(fitted - after)[own].mean() < 0.7 * np.abs(fitted - before)[own].mean()
+    distance = np.abs(refitted - after)[further].mean()
+    assert distance < 0.7 * np.abs(refitted - before)[further].mean()
 
 
 def test_a_label_that_is_changed_after_opening_and_changed_back_leaves_nothing(path):
@@ -71,11 +71,11 @@ def test_a_label_that_is_changed_after_opening_and_changed_back_leaves_nothing(p
         assert np.abs(device.predict(MANY) - before).max() < moved.max() / 5
 
 
-def test_what_was_said_without_a_fit_is_fitted_first(path):
+def test_examples_that_were_remembered_are_fitted_first(path):
     with Device.open(path) as device:
-        device.remember([MANY[560]], [LABELS[560]])
+        device.remember([MANY[COUNT]], [LABELS[COUNT]])
     with Device.open(path) as device:
-        assert device.learn([MANY[561]], [LABELS[561]]).exact
+        assert device.learn([MANY[COUNT + 1]], [LABELS[COUNT + 1]]).exact
 
 
 def test_a_damaged_record_of_the_fit_costs_a_fit_and_nothing_else(path):
@@ -85,10 +85,9 @@ def test_a_damaged_record_of_the_fit_costs_a_fit_and_nothing_else(path):
             assert device.learn([MANY[0]], [LABELS[0]]).exact
 
 
-def test_another_process_goes_on_from_the_record(path):
+def test_another_process_adds_to_the_recorded_fit(path):
     with Device.open(path) as one, Device.open(path) as other:
-        assert not one.learn([MANY[560]], [LABELS[560]]).exact
-        assert not other.learn([MANY[561]], [LABELS[561]]).exact
-        report = one.learn([MANY[562]], [LABELS[562]])
-        assert not report.exact
-        assert report.labelled == 563
+        for at, device in enumerate((one, other, one), start=COUNT):
+            report = device.learn([MANY[at]], [LABELS[at]])
+            assert not report.exact
+        assert report.labelled == COUNT + 3

@@ -1,4 +1,4 @@
-"""A release that nobody should want."""
+"""A release whose head is no use."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from fala.model.heads import Head
 
 @pytest.fixture
 def blunt(tmp_path, releases):
-    """A release of a backbone that says the same of every text, with a bridge to it."""
+    """A release whose backbone gives all texts nearly the same embedding, with a bridge to it."""
     path = tmp_path / "blunt.fala"
     bridged.write_encoder(path, 1e-4 * np.ones((len(bridged.WORDS), 4)), "blunt")
     head = Bundle.open(releases["old"]).head()

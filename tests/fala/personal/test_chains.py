@@ -28,7 +28,7 @@ def test_learning_goes_on_after_a_replacement(tmp_path, releases, labels, truth,
         report = device.learn(TEXTS[HALF:], labels[HALF:])
         assert set(encoded) == set(TEXTS[HALF:])
         assert (report.examples, report.labelled, report.fitted) == (90, 90, 90)
-        # What the backbone before them has seen of them is nothing.
+        # The earlier backbone does not encode them.
         assert embedded(path, releases["old"]) == set(TEXTS[:HALF])
         assert loss(device, truth) < few
         assert 0 < report.loss < np.log(2)
@@ -66,7 +66,7 @@ def test_there_and_back(device, path, releases):
 
 
 def test_a_chain_composes(device, path, releases, labels):
-    # 45 examples that the middle backbone has seen, and 45 that only the first one has.
+    # The middle backbone has embeddings of 45 examples; only the first one has those of the others.
     device.close()
     sql(path, "DELETE FROM embeddings")
     sql(path, "DELETE FROM examples")
@@ -83,14 +83,14 @@ def test_a_chain_composes(device, path, releases, labels):
         old, mid, new = (Bundle.open(releases[age]) for age in ("old", "mid", "new"))
         second = new.bridges()[mid.backbone_digest]
         chain = mid.bridges()[old.backbone_digest].then(second)
-        known = halved(releases["old"], TEXTS)
+        vectors = halved(releases["old"], TEXTS)
         inputs = np.vstack([
-            second.map(halved(releases["mid"], TEXTS[:HALF])), chain.map(known[HALF:])
+            second.map(halved(releases["mid"], TEXTS[:HALF])), chain.map(vectors[HALF:])
         ])  # fmt: skip
-        # The shorter way is the better known one.
-        found = fitted(new.head(), inputs, labels, unseen=float(second.variance.sum()))
-        np.testing.assert_allclose(device.model.weight, found.weight, atol=1e-3)
-        np.testing.assert_allclose(device.model.bias, found.bias, atol=1e-3)
+        # Rows are mapped over the fewest bridges.
+        expected = fitted(new.head(), inputs, labels, unseen=float(second.variance.sum()))
+        np.testing.assert_allclose(device.model.weight, expected.weight, atol=1e-3)
+        np.testing.assert_allclose(device.model.bias, expected.bias, atol=1e-3)
         # Refining and learning still know them all, also after reopening.
         device.refine(Budget(BATCH))
     with Device.open(path) as device:
@@ -109,11 +109,10 @@ def test_the_same_release_again_changes_little(device, releases, encoded):
     np.testing.assert_allclose(device.predict(PROBES), before, atol=0.02)
 
 
-def test_a_strangers_release_in_the_other_slot_does_not_stop_learning(device, path, releases):
+def test_a_damaged_previous_release_does_not_stop_learning(device, path, releases):
     earlier = next((path / "bundles").iterdir())
     device.replace(releases["mid"], Budget(0))
     earlier.write_bytes(releases["new"].read_bytes())
-    # The earlier slot lends no more than its bridges.
     assert device.learn(["good film"], ["1"]).examples == len(TEXTS) + 1
 
 
@@ -140,19 +139,19 @@ def test_a_release_that_comes_again_leaves_the_way_back(learned, tmp_path, relea
         device.replace(releases["mid"], Budget(0))
         device.confirm()
         device.replace(releases["mid"])
-        # It has proved itself: were it on trial, it could fall back to what was left long ago.
+        # On trial again it could fall back to a model that was left long ago.
         assert device.name == "mid" and not device.on_trial
         new = state(device)
         device.rollback()
         assert same(state(device), old)
-        # What is gone back to is no other release, either, and the newer one is kept.
+        # The release that was rolled back to comes again, too, and the newer one is kept.
         device.replace(releases["old"])
         assert device.name == "old"
         device.rollback()
         assert same(state(device), new)
 
 
-def test_what_was_said_before_a_release_came_again_is_in_what_is_gone_back_to(
+def test_labels_before_a_release_came_again_count_after_a_rollback(
     learned, tmp_path, releases, labels
 ):
     turned = ["0" if label == "1" else "1" for label in labels[:5]]
@@ -161,8 +160,8 @@ def test_what_was_said_before_a_release_came_again_is_in_what_is_gone_back_to(
         device.learn(TEXTS[:5], turned)
         device.replace(releases["mid"])
         device.rollback()
-        found = state(device)
+        after = state(device)
     with Device.open(shutil.copytree(learned, tmp_path / "never")) as never:
         never.learn(TEXTS[:5], turned)
-        for one, other in zip(found, state(never), strict=True):
+        for one, other in zip(after, state(never), strict=True):
             np.testing.assert_allclose(one, other, atol=1e-5)

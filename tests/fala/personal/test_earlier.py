@@ -1,4 +1,4 @@
-"""What is left of an earlier backbone: its texts' labels, and what was personal in its logits."""
+"""After a replacement: labels and old logits stay, and earlier backbones are not asked again."""
 
 import numpy as np
 import pytest
@@ -15,12 +15,11 @@ from fala.personal.budget import Budget
 HALF = 45
 
 
-def test_earlier_backbones_do_not_answer_any_more(device, path, releases, encoded):
+def test_earlier_backbones_are_not_asked_again(device, path, releases, encoded):
     old, personal = Bundle.open(releases["old"]), device.model
     device.replace(releases["mid"], Budget(0))
     refine_all(device)
     before = state(device)
-    # Whatever the word vectors say, it is the new backbone alone that is asked.
     mid = Bundle.open(releases["mid"])
     assert device.model.head == mid.head()
     alone = device.model.probabilities(mid.backbone().encode(PROBES))
@@ -31,10 +30,10 @@ def test_earlier_backbones_do_not_answer_any_more(device, path, releases, encode
     device.rollback()
     assert same(state(device), before)
     device.replace(releases["new"], Budget(10))
-    # On the disk lies what answers, and what is kept to go back; the word vectors may go.
-    lying = {Bundle.open(file).digest for file in (path / "bundles").iterdir()}
-    assert lying == {Bundle.open(releases[age]).digest for age in ("mid", "new")}
-    assert old.digest not in lying
+    # The active release and the previous one are on the disk; the word vectors are gone.
+    digests = {Bundle.open(file).digest for file in (path / "bundles").iterdir()}
+    assert digests == {Bundle.open(releases[age]).digest for age in ("mid", "new")}
+    assert old.digest not in digests
     encoded.clear()
     device.predict(PROBES)
     assert len(encoded) == len(PROBES)
@@ -60,19 +59,21 @@ def test_unlabelled_documents_keep_the_old_personal_model(device, path, releases
     with Device.open(path) as device:
         before = device.predict(PROBES)
         report = device.replace(releases["mid"], Budget(0))
-        assert (report.labelled, report.examples) == (0, len(TEXTS))
+        assert (report.labelled, report.examples, report.counts.measure) == (0, len(TEXTS), "")
         assert report.decision == "personal" and device.threshold == 0
-        # It stands nearer to what the user had than the vendor's model does.
+        # It is nearer to the user's model than the vendor's is, and stays so.
         vendor = np.abs(vendor_of(releases["mid"]) - before).mean()
-        assert np.abs(device.predict(PROBES) - before).mean() < 0.8 * vendor
-        # Labels come back later, and are fitted to beside what the old logits say.
+        assert np.abs(device.predict(PROBES) - before).mean() < 0.5 * vendor
+        assert device.refine(Budget(30)).forward_passes > 0
+        assert np.abs(device.predict(PROBES) - before).mean() < 0.5 * vendor
+        # Labels that are learned later are fitted to beside the old logits.
         report = device.learn(TEXTS[:HALF], ["0", "1", "0"] * 15)
         assert (report.labelled, report.fitted) == (HALF, len(TEXTS))
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
-    ("examples", "given"),
+    ("examples", "user_labels"),
     [
         (["zzz", "qqq"], ["0", "1"]), (["good"], ["1"]), (["", "good"], ["1", "0"]),
         (["good"] * 5, ["1", "0", "1", "0", "1"]), (["good", "bad", "film"], ["1", None, None]),
@@ -80,21 +81,26 @@ def test_unlabelled_documents_keep_the_old_personal_model(device, path, releases
     ],
     ids=["unknown", "one", "empty", "one text", "one label", "one class", "nearly", "no label"],
 )  # fmt: skip
-def test_little_evidence_is_no_trouble(tmp_path, releases, examples, given):
+def test_little_evidence_leaves_probabilities_finite(
+    tmp_path, releases, unbridged, examples, user_labels
+):
     with Device.create(tmp_path / "device", releases["old"]) as device:
-        device.learn(examples, given)
+        device.learn(examples, user_labels)
+        decision = "vendor" if user_labels is None else "personal"
         for passes in (0, 20):
             report = device.replace(releases["mid"], Budget(passes))
-            assert report.decision == ("vendor" if given is None else "personal")
+            assert report.decision == decision
             assert np.isfinite(device.predict(PROBES)).all() and device.threshold == 0
             # A few labels do not run off with the model.
             assert np.abs(device.predict(PROBES) - vendor_of(releases["mid"])).max() < 0.95
             device.rollback()
         device.rollback()
         # Where there is nothing to fit to no pass is spent.
-        seen = 0 if given is None else len(set(examples))
-        assert device.refine(Budget(20)).counts.representatives == seen
-        device.learn(examples[:1], given and given[:1])
+        count = 0 if user_labels is None else len(set(examples))
+        assert device.refine(Budget(20)).counts.representatives == count
+        device.learn(examples[:1], user_labels and user_labels[:1])
+        assert np.isfinite(device.predict(PROBES)).all()
+        assert device.replace(unbridged["new"], Budget(90)).decision == decision
         assert np.isfinite(device.predict(PROBES)).all()
 
 
@@ -108,7 +114,7 @@ def test_word_vectors_that_replace_word_vectors_cost_no_pass(device, path, tmp_p
     write_release(release, Bundle.open(release), turned, {})
     bridged.add_learned_bridge(releases["old"], release)
     report = device.replace(release)
-    # All are looked up before it answers: nothing is estimated, and nothing is left to refine.
+    # All are encoded before it is installed: no row is mapped, and nothing is left to refine.
     assert (report.decision, report.instant) == ("personal", None)
     assert (report.forward_passes, report.bridged) == (0, 0)
     assert len(embedded(path, release)) == report.counts.representatives == len(TEXTS)

@@ -1,23 +1,22 @@
-"""A device that forgot is as one that never knew, and nothing is left on its disk."""
+"""A device that forgot is as one that never had the examples, and its disk is overwritten."""
 
+import errno
 import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 import bridged
 from bridged import PROBES, TEXTS
-from devices import refine_all, sql, state
+from devices import embedded, refine_all, same, sql, state, vendor_of
 from fala.device import Device
 from fala.errors import DataError, DeviceError
 from fala.examples import Match
 from fala.personal.budget import Budget
+from fala.testing import PowerCuts, counted, failing_disk
 
-#: Probabilities of a device that forgot, and of one that never knew, differ by less.
+#: Probabilities of the two devices differ by less.
 TOLERANCE = 1e-6
 GONE = TEXTS[::9]
 LATE = [f"{text} again" for text in TEXTS[:20]]
@@ -28,15 +27,15 @@ def assert_alike(device, other):
         np.testing.assert_allclose(ours, theirs, atol=TOLERANCE)
 
 
-def both(tmp_path, release, live, examples=TEXTS, given=None, gone=GONE):
+def both(tmp_path, release, live, examples=TEXTS, labels=None, gone=GONE):
     """A device that lives and then forgets, and one that lives without what is forgotten."""
-    known = dict(zip(examples, given, strict=True))
+    label_of = dict(zip(examples, labels, strict=True)).get
     with (
         Device.create(tmp_path / "forgot", release) as device,
         Device.create(tmp_path / "never", release) as other,
     ):
-        live(device, lambda texts: texts, known.get)
-        live(other, lambda texts: [text for text in texts if text not in gone], known.get)
+        live(device, lambda texts: texts, label_of)
+        live(other, lambda texts: [text for text in texts if text not in gone], label_of)
         ids = [row.id for row in device.examples() if row.example in gone]
         assert device.forget(ids) == len(ids) > 0
         other.fit()
@@ -51,20 +50,20 @@ def both(tmp_path, release, live, examples=TEXTS, given=None, gone=GONE):
             assert_alike(device, other)
 
 
-def teach(device, texts, label):
+def learn_labelled(device, texts, label):
     device.learn(texts, [label(text) for text in texts])
 
 
-def learn(device, known, label):
-    teach(device, known(TEXTS), label)
+def learn(device, kept, label):
+    learn_labelled(device, kept(TEXTS), label)
 
 
 def replace_with(budget, whole=False, unlabelled=False):
-    def live(device, known, label, path):
-        def said(text):
+    def live(device, kept, label, path):
+        def label_or_none(text):
             return None if unlabelled and TEXTS.index(text) % 3 == 0 else label(text)
 
-        teach(device, known(TEXTS), said)
+        learn_labelled(device, kept(TEXTS), label_or_none)
         device.replace(path, budget)
         if whole:
             refine_all(device)
@@ -73,7 +72,7 @@ def replace_with(budget, whole=False, unlabelled=False):
 
 
 def test_after_learning(tmp_path, releases, labels):
-    for _ in both(tmp_path, releases["old"], learn, given=labels):
+    for _ in both(tmp_path, releases["old"], learn, labels=labels):
         pass
 
 
@@ -82,9 +81,9 @@ def test_after_one_more_label(tmp_path, releases):
     texts = [f"{one} {other}" for one in TEXTS[:20] for other in TEXTS[20:33]]
     labels = bridged.planted_labels(releases["old"], texts)
 
-    def lived(device, known, label):
-        teach(device, known(texts[:250]), label)
-        for text in known(texts[250:]):
+    def lived(device, kept, label):
+        learn_labelled(device, kept(texts[:250]), label)
+        for text in kept(texts[250:]):
             assert not device.learn([text], [label(text)]).exact
 
     gone = {*texts[::9], texts[-1], texts[-3]}
@@ -92,71 +91,71 @@ def test_after_one_more_label(tmp_path, releases):
         pass
 
 
-@pytest.mark.parametrize("unlabelled", [False, True], ids=["labelled", "old logits"])
 @pytest.mark.parametrize(
-    ("bridges", "budget", "whole"),
-    [(True, Budget(0), False), (True, Budget(90), True), (False, Budget(200), False)],
+    ("bridges", "budget", "whole", "unlabelled"),
+    [(True, Budget(0), False, True), (True, Budget(90), True, False),
+     (False, Budget(200), False, True)],
     ids=["bridge", "refined", "no bridge"],
-)
+)  # fmt: skip
 def test_after_a_replacement(tmp_path, labels, bridges, budget, whole, unlabelled):
     releases = bridged.write_releases(tmp_path, bridges=bridges)
     live = replace_with(budget, whole, unlabelled)
 
-    def lived(device, known, label):
-        live(device, known, label, releases["mid"])
+    def lived(device, kept, label):
+        live(device, kept, label, releases["mid"])
 
-    for device, _ in both(tmp_path, releases["old"], lived, given=labels):
+    for device, _ in both(tmp_path, releases["old"], lived, labels=labels):
         teachers = sql(tmp_path / "forgot", "SELECT count(*) FROM logits")
         assert teachers == [(2 * (len(TEXTS) - len(GONE)),)]
         assert not device.model.is_vendor
 
 
 def test_after_a_replacement_and_more_labels(tmp_path, releases, labels):
-    def lived(device, known, label):
-        replace_with(Budget(0), unlabelled=True)(device, known, label, releases["mid"])
-        for text in known(LATE):
-            teach(device, [text], lambda text: "1")
+    def lived(device, kept, label):
+        replace_with(Budget(0), unlabelled=True)(device, kept, label, releases["mid"])
+        for text in kept(LATE):
+            learn_labelled(device, [text], lambda text: "1")
 
     gone = {*GONE, *LATE[::3]}
-    for _ in both(tmp_path, releases["old"], lived, given=labels, gone=gone):
+    for _ in both(tmp_path, releases["old"], lived, labels=labels, gone=gone):
         pass
 
 
 def test_what_came_after_a_replacement_leaves_its_old_logits_alone(tmp_path, releases, labels):
-    def lived(device, known, label):
-        replace_with(Budget(0), unlabelled=True)(device, known, label, releases["mid"])
-        teach(device, known(LATE), lambda text: "1")
+    def lived(device, kept, label):
+        replace_with(Budget(0), unlabelled=True)(device, kept, label, releases["mid"])
+        learn_labelled(device, kept(LATE), lambda text: "1")
 
     folder, statement = tmp_path / "forgot", "SELECT model, value FROM logits ORDER BY 1, 2"
-    for _ in both(tmp_path, releases["old"], lived, given=labels, gone=LATE[:5]):
-        said = sql(folder, statement)
-    assert said == sql(tmp_path / "never", statement)
+    for _ in both(tmp_path, releases["old"], lived, labels=labels, gone=LATE[:5]):
+        logits = sql(folder, statement)
+    assert logits == sql(tmp_path / "never", statement)
 
 
 def test_after_a_rollback(tmp_path, releases, labels):
-    def lived(device, known, label):
-        replace_with(Budget(0), unlabelled=True)(device, known, label, releases["mid"])
+    def lived(device, kept, label):
+        replace_with(Budget(0), unlabelled=True)(device, kept, label, releases["mid"])
         device.rollback()
-        teach(device, known(LATE), lambda text: "0")
+        learn_labelled(device, kept(LATE), lambda text: "0")
 
     gone = {*GONE, *LATE[::3]}
-    for _ in both(tmp_path, releases["old"], lived, given=labels, gone=gone):
+    for _ in both(tmp_path, releases["old"], lived, labels=labels, gone=gone):
         pass
 
 
 def test_after_a_chain_whose_first_backbone_is_gone(tmp_path, releases, labels):
-    """Labels say all; old logits of what is gone cannot be said again, and go."""
+    """Labels are enough; old logits of a backbone that is gone cannot be made again, and go."""
 
-    def lived(device, known, label):
-        learn(device, known, label)
+    def lived(device, kept, label):
+        learn(device, kept, label)
         device.replace(releases["mid"], Budget(0))
         device.replace(releases["new"], Budget(0))
 
-    for _ in both(tmp_path, releases["old"], lived, given=labels):
+    for _ in both(tmp_path, releases["old"], lived, labels=labels):
         pass
 
 
-def test_of_a_chain_no_old_logit_stays_that_knew_it(tmp_path, releases, labels):
+def test_after_a_chain_old_logits_that_were_fitted_to_the_example_go(tmp_path, releases, labels):
     with Device.create(tmp_path / "device", releases["old"]) as device:
         device.learn(TEXTS, [None if at % 3 == 0 else one for at, one in enumerate(labels)])
         device.replace(releases["mid"], Budget(20))
@@ -164,17 +163,17 @@ def test_of_a_chain_no_old_logit_stays_that_knew_it(tmp_path, releases, labels):
         before = {model for (model,) in sql(tmp_path / "device", "SELECT model FROM logits")}
         device.forget([2])
         after = {model for (model,) in sql(tmp_path / "device", "SELECT model FROM logits")}
-        # The vendor's own logits may stay: they know nobody.
+        # The vendor's own logits may stay: they depend on no example.
         assert len(before & after) <= 1
-        slots = sql(tmp_path / "device", "SELECT name, teacher FROM slots ORDER BY name")
-        assert slots[1] == ("b", None) and slots[0][1] in after
         assert np.isfinite(device.predict(PROBES)).all()
 
 
-def test_where_nothing_is_left_the_vendor_answers(device, releases):
+def test_where_nothing_is_left_the_vendors_model_is_active(device, path, releases):
     device.replace(releases["mid"], Budget(10))
+    assert device.forget([]) == device.forget([10_000]) == 0
     assert device.forget(where=lambda row: True) == len(TEXTS)
-    assert device.model.is_vendor
+    assert [*device.examples()] == [] and embedded(path, releases["mid"]) == set()
+    np.testing.assert_array_equal(device.predict(PROBES), vendor_of(releases["mid"]))
     device.rollback()
     assert device.model.is_vendor and device.threshold == 0
 
@@ -184,8 +183,8 @@ def test_matches(tmp_path):
     matches = list(dict.fromkeys(bridged.matches(texts=TEXTS)))
     labels = bridged.planted_labels(releases["old"], matches)
 
-    def lived(device, known, label):
-        teach(device, known(matches), label)
+    def lived(device, kept, label):
+        learn_labelled(device, kept(matches), label)
         device.replace(releases["mid"], Budget(200))
 
     gone = matches[::7]
@@ -193,9 +192,9 @@ def test_matches(tmp_path):
         Device.create(tmp_path / "forgot", releases["old"]) as device,
         Device.create(tmp_path / "never", releases["old"]) as other,
     ):
-        known = dict(zip(matches, labels, strict=True))
-        lived(device, list, known.get)
-        lived(other, lambda rows: [row for row in rows if row not in gone], known.get)
+        label_of = dict(zip(matches, labels, strict=True)).get
+        lived(device, list, label_of)
+        lived(other, lambda rows: [row for row in rows if row not in gone], label_of)
         assert device.forget(where=lambda row: row.example in gone) == len(gone)
         other.fit()
         probes = [Match((TEXTS[0], TEXTS[1]), text) for text in PROBES]
@@ -207,22 +206,15 @@ def test_matches(tmp_path):
             other.rollback()
 
 
-# By what they are, and mistakes
+# By a function, and on a disk that fails
 
 
-def test_by_what_they_are(device):
+def test_examples_are_forgotten_by_a_function(device):
     before = [*device.examples()]
     assert device.forget(where=lambda row: row.label == "1" and row.id % 2) > 0
     left = {row.id for row in device.examples()}
     assert left == {row.id for row in before if row.label != "1" or row.id % 2 == 0}
     assert device.forget(where=lambda row: False) == 0
-
-
-@pytest.mark.parametrize("given", [{}, {"ids": [1], "where": bool}, {"where": 5}, {"where": "a"}])
-def test_what_says_nothing(device, given):
-    with pytest.raises(DataError):
-        device.forget(**given)
-    assert len([*device.examples()]) == len(TEXTS)
 
 
 def test_a_condition_that_fails_forgets_nothing(device):
@@ -231,59 +223,55 @@ def test_a_condition_that_fails_forgets_nothing(device):
     assert len([*device.examples()]) == len(TEXTS)
 
 
-def test_what_fails_on_its_way_forgets_nothing(device, path, monkeypatch):
-    before = state(device)
+@pytest.mark.parametrize("arguments", [{}, {"ids": [1], "where": bool}, {"where": 5}])
+def test_forget_takes_ids_or_a_function(device, arguments):
+    with pytest.raises(DataError):
+        device.forget(**arguments)
+    assert len([*device.examples()]) == len(TEXTS)
 
-    def full(*arguments):
-        raise DeviceError("the disk is full")
 
-    with monkeypatch.context() as patch:
-        patch.setattr("fala.store.slots.Slots.put", full)
-        with pytest.raises(DeviceError, match="full"):
+def test_forgetting_on_a_full_disk_forgets_nothing(path):
+    with counted(path) as operations, Device.open(path) as device:
+        before = state(device)
+        opening = len(operations)
+    full = failing_disk(path, opening + 2, errno.ENOSPC)
+    with full as fault, Device.open(path) as device:
+        assert same(state(device), before)
+        with pytest.raises(DeviceError):
             device.forget([1, 2, 3])
-    for one in (device, Device.open(path)):
-        assert len([*one.examples()]) == len(TEXTS)
-        for ours, theirs in zip(state(one), before, strict=True):
-            np.testing.assert_array_equal(ours, theirs)
-    assert device.forget([1]) == 1
+        assert fault.failed and same(state(device), before)
+    with Device.open(path) as device:
+        assert len([*device.examples()]) == len(TEXTS)
+        assert same(state(device), before)
+        assert device.forget([1]) == 1
 
 
-KILLED = """
-import os, signal, sys
-from fala.device import Device
-from fala.store import slots, store
+@pytest.mark.parametrize("unsynced", ["kept", "lost"])
+def test_a_killed_device_has_forgotten_all_of_them_or_none(path, tmp_path, unsynced):
+    gone = TEXTS[:20]
 
-def killed(*arguments, **further):
-    os.kill(os.getpid(), signal.SIGKILL)
+    def forget(folder, say):
+        with Device.open(folder) as device:
+            say(device.forget(where=lambda row: row.example in gone))
 
-device = Device.open(sys.argv[1])
-owner, name = {"written": (slots.Slots, "put"), "kept": (store.Store, "scrub")}[sys.argv[2]]
-setattr(owner, name, killed)
-device.forget([1, 2, 3])
-"""
-
-
-@pytest.mark.parametrize("point", ["written", "kept"])
-def test_a_device_that_was_killed_knows_all_of_them_or_none(device, path, point, tmp_path):
-    before = state(device)
-    shutil.copytree(path, tmp_path / "copy")
-    device.close()
-    with Device.open(tmp_path / "copy") as other:
-        other.forget([1, 2, 3])
-        after = state(other)
-    done = subprocess.run([sys.executable, "-c", KILLED, str(path), point], capture_output=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    with Device.open(path) as again:
-        ids = {row.id for row in again.examples()}
-        expected, left = (before, {1, 2, 3}) if point == "written" else (after, set())
-        assert ids & {1, 2, 3} == left
-        for ours, theirs in zip(state(again), expected, strict=True):
-            np.testing.assert_array_equal(ours, theirs)
-    if point == "kept":  # the last one to close it has emptied the log
-        assert not left_of(path, TEXTS[:3])
+    with Device.open(path) as device:
+        before = state(device)
+    with Device.open(shutil.copytree(path, tmp_path / "whole")) as device:
+        device.forget(where=lambda row: row.example in gone)
+        after = state(device)
+    counts = []
+    cuts = PowerCuts(forget, path, scratch=tmp_path)
+    for cut in cuts.at_operations({"sync", "delete"}, unsynced=unsynced):
+        with Device.open(cut.folder) as device:
+            counts.append(len(list(device.examples())))
+            assert same(state(device), before if counts[-1] == len(TEXTS) else after)
+        assert counts[-1] == len(TEXTS) - 20 or not cut.said
+        if counts[-1] < len(TEXTS):
+            assert not left_of(cut.folder, gone)
+    assert set(counts) == {len(TEXTS), len(TEXTS) - 20}
 
 
-# Not a byte
+# The bytes on the disk
 
 
 @pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
@@ -301,7 +289,7 @@ def test_no_byte_of_a_text_is_left_on_the_disk(tmp_path, releases, closed):
     assert not left_of(folder, secret) and b"what is plain 7" in everything(folder)
 
 
-def test_nor_of_what_an_earlier_version_deleted(path):
+def test_no_byte_is_left_of_what_an_earlier_version_deleted(path):
     db = sqlite3.connect(path / "store.sqlite3")
     db.execute("PRAGMA secure_delete = OFF")
     db.execute("UPDATE device SET overwrites = 0")
@@ -316,7 +304,7 @@ def test_nor_of_what_an_earlier_version_deleted(path):
         assert b"an old secret" not in everything(path)
 
 
-def test_nor_in_what_a_repair_has_kept_aside(path):
+def test_no_byte_is_left_in_what_a_repair_has_kept_aside(path):
     sql(path, "UPDATE examples SET label = x'ff' WHERE id = 3")
     aside = path / Device.repair(path).aside
     assert TEXTS[5].encode() in aside.read_bytes()
@@ -331,10 +319,10 @@ def everything(folder):
 
 def left_of(folder, texts):
     """Pieces of some texts in any file, in two encodings."""
-    found = everything(folder)
+    data = everything(folder)
     return [
         piece
         for text in texts
         for piece in (text[:21], text[-21:])
-        if piece.encode() in found or piece.encode("utf-16-le") in found
+        if piece.encode() in data or piece.encode("utf-16-le") in data
     ]

@@ -36,17 +36,17 @@ class TestKilled:
             final = state(device)
         return {"old": learned, "instant": instant}, states, final
 
-    def found(self, prepared, folder, release):
-        """The name of the state in which a killed device comes back; it must go on from there."""
+    def name_of(self, prepared, folder, release):
+        """The name of the state in which a killed device is opened; it must go on from there."""
         _, states, final = prepared
         with Device.open(folder) as device:
             here = state(device)
-            (found,) = [name for name, known in states.items() if same(here, known)]
-            assert device.name == ("old" if found == "old" else "mid")
-            # What was paid for is kept with the model that was fitted to it.
+            (name,) = [name for name, other in states.items() if same(here, other)]
+            assert device.name == ("old" if name == "old" else "mid")
+            # Paid embeddings are kept with the model that was fitted to them.
             paid = embedded(folder, release)
-            assert len(paid) == (found if isinstance(found, int) else 0)
-            if found == "old":
+            assert len(paid) == (name if isinstance(name, int) else 0)
+            if name == "old":
                 device.replace(release, Budget(0))
                 assert same(state(device), states["instant"])
             with pytest.MonkeyPatch.context() as patch:
@@ -61,31 +61,26 @@ class TestKilled:
                 np.testing.assert_allclose(one, other, atol=0.02)
             device.rollback()
             assert same(state(device), states["old"])
-        return found
+        return name
 
     @pytest.mark.parametrize(
-        ("start", "point", "found"),
+        ("start", "stage", "expected"),
         [
-            ("old", "install", "old"), ("old", "put_slot", "old"), ("old", "prune", "old"),
-            ("old", "probe", "old"), ("old", "progress:check", "old"),
-            ("old", "progress:commit", "old"),
-            ("old", "commit", "instant"), ("old", "encode", "instant"),
-            ("old", "progress:forward", "instant"), ("old", "progress:refine", BRIDGED_PASSES),
-            ("instant", "encode", "instant"), ("instant", "add_embeddings", "instant"),
-            ("instant", "put_slot", "instant"), ("instant", "progress:forward", "instant"),
-            ("instant", "progress:refine", BRIDGED_PASSES),
+            ("old", "check", "old"), ("old", "commit", "old"), ("old", "forward", "instant"),
+            ("old", "refine", BRIDGED_PASSES), ("instant", "forward", "instant"),
+            ("instant", "refine", BRIDGED_PASSES),
         ],
     )  # fmt: skip
-    def test_at_a_point(self, prepared, tmp_path, releases, start, point, found):
+    def test_at_a_stage(self, prepared, tmp_path, releases, start, stage, expected):
         folder = shutil.copytree(prepared[0][start], tmp_path / "device")
-        kill_at(point, folder, releases["mid"] if start == "old" else None)
-        assert self.found(prepared, folder, releases["mid"]) == found
+        kill_at(stage, folder, releases["mid"] if start == "old" else None)
+        assert self.name_of(prepared, folder, releases["mid"]) == expected
 
-    @pytest.mark.parametrize("point", ["put_slot", "commit", "progress:refine"])
-    def test_asking_again_leaves_the_way_back(self, prepared, tmp_path, releases, point):
-        """The app does not know whether its replacement was there already."""
+    @pytest.mark.parametrize("stage", ["commit", "forward", "refine"])
+    def test_asking_again_leaves_the_way_back(self, prepared, tmp_path, releases, stage):
+        """The app does not know whether its replacement was committed already."""
         folder = shutil.copytree(prepared[0]["old"], tmp_path / "device")
-        kill_at(point, folder, releases["mid"])
+        kill_at(stage, folder, releases["mid"])
         with Device.open(folder) as device:
             device.replace(releases["mid"])
             assert device.on_trial
@@ -100,13 +95,21 @@ class TestKilled:
         release = releases["mid"]
         cuts = cuts_of(prepared[0][start], release if start == "old" else None, tmp_path)
         for cut in cuts.at_instants(3):
-            self.found(prepared, cut.folder, release)
+            self.name_of(prepared, cut.folder, release)
 
     @pytest.mark.parametrize("start", ["old", "instant"])
-    def test_at_every_third_flush(self, prepared, tmp_path, releases, start):
-        """What was not flushed is lost."""
+    def test_where_writes_that_were_not_flushed_are_lost(self, prepared, tmp_path, releases, start):
+        """At a third of the flushes, new names and deletions."""
         release = releases["mid"]
         cuts = cuts_of(prepared[0][start], release if start == "old" else None, tmp_path)
-        flushes = sum(each.kind == "sync" for each in cuts.course().operations)
-        for cut in cuts.at_operations({"sync"}, count=flushes // 3, unsynced="lost"):
-            self.found(prepared, cut.folder, release)
+        kinds = {"sync", "rename", "delete"}
+        ends = sum(each.kind in kinds for each in cuts.course().operations)
+        for cut in cuts.at_operations(kinds, count=ends // 3, unsynced="lost"):
+            self.name_of(prepared, cut.folder, release)
+
+    @pytest.mark.parametrize("start", ["old", "instant"])
+    def test_in_torn_writes(self, prepared, tmp_path, releases, start):
+        release = releases["mid"]
+        cuts = cuts_of(prepared[0][start], release if start == "old" else None, tmp_path)
+        for cut in cuts.at_operations(count=8, unsynced="some"):
+            self.name_of(prepared, cut.folder, release)

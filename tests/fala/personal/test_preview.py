@@ -1,4 +1,4 @@
-"""Whether a release is worth it, before it comes; and the same comparison as a guard."""
+"""A preview of a replacement, and the same comparison as a guard against a worse model."""
 
 import json
 
@@ -14,7 +14,7 @@ from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_release
 from fala.cli.device import command
 from fala.device import Device
-from fala.errors import BudgetError, BundleError, DataError, WorseModelError
+from fala.errors import BudgetError, BundleError, DataError, FalaError, WorseModelError
 from fala.model.heads import Head
 from fala.personal.budget import Budget
 from fala.personal.compare import Compared, refuse_worse
@@ -22,18 +22,8 @@ from fala.report import Correlation, Difference
 from fala.slots.validation import PROBES as ASKED
 
 
-@pytest.fixture
-def unbridged(tmp_path, releases):
-    """The release in the middle, without its bridge."""
-    path, opened = tmp_path / "unbridged.fala", Bundle.open(releases["mid"])
-    bridged.write_releases(tmp_path, bridges=False)
-    (tmp_path / "mid.fala").rename(path)
-    assert Bundle.open(path).backbone_digest == opened.backbone_digest
-    return path
-
-
-def lies(path):
-    """All that lies in a device's folder, but SQLite's index into what it has in memory."""
+def files_of(path):
+    """The bytes of a device's files, but of SQLite's shared memory."""
     return {
         file.name: file.read_bytes()
         for file in path.rglob("*")
@@ -41,10 +31,10 @@ def lies(path):
     }
 
 
-def test_a_preview_tells_what_the_replacement_then_does(device, path, releases, encoded):
-    before, there = state(device), lies(path)
+def test_a_preview_predicts_the_replacement(device, path, releases, encoded):
+    before, files = state(device), files_of(path)
     preview = device.preview(releases["mid"], Budget(0))
-    assert len(encoded) == ASKED and same(state(device), before) and lies(path) == there
+    assert len(encoded) == ASKED and same(state(device), before) and files_of(path) == files
     assert not device.on_trial and not device.can_roll_back
     size = sum(file.stat().st_size for file in (path / "bundles").iterdir())
     report = device.replace(releases["mid"], Budget(0))
@@ -72,24 +62,24 @@ def test_forward_passes_are_those_of_the_budget(device, releases, unbridged, enc
     over = device.preview(releases["mid"], Budget(passes))
     assert over.forward_passes == min(passes, len(TEXTS)) and len(encoded) == ASKED
     encoded.clear()
-    # Without a bridge only the texts themselves tell how the new model would do.
-    bought = device.preview(unbridged, Budget(passes))
+    # Without a bridge the texts themselves have to be encoded to judge the new model.
+    bought = device.preview(unbridged["mid"], Budget(passes))
     assert bought.forward_passes == min(passes, len(TEXTS)) == len(encoded) - ASKED
     assert bought.labelled == min(passes, len(TEXTS))
     assert (bought.to_old is None) == (passes == 7)
-    report = device.replace(unbridged, Budget(passes))
+    report = device.replace(unbridged["mid"], Budget(passes))
     assert report.forward_passes == bought.forward_passes
 
 
-def test_a_sentence_says_whether_it_is_worth_it(tmp_path, device, blunt, releases, labels):
+def test_a_sentence_sums_up_the_comparison(tmp_path, device, blunt, releases, labels):
     preview = device.preview(blunt)
     assert preview.sentence.startswith("blunt is worse for this user than old: cross-entropy of 90")
     assert f"{preview.carried_loss:.3f} against {preview.old_loss:.3f}" in preview.sentence
     assert f"{preview.forward_passes} forward passes" in preview.sentence
     with Device.create(tmp_path / "other", blunt) as other:
-        nothing = other.preview(releases["mid"])
-        assert nothing.sentence.startswith("There is no label to judge mid by")
-        assert (nothing.labelled, nothing.old_loss, nothing.to_old) == (0, None, None)
+        unlabelled = other.preview(releases["mid"])
+        assert unlabelled.sentence.startswith("There is no label to judge mid by")
+        assert (unlabelled.labelled, unlabelled.old_loss, unlabelled.to_old) == (0, None, None)
         other.learn(TEXTS[:5], labels[:5])
         few = other.preview(releases["mid"], Budget(90))
         assert few.sentence.startswith("5 labels are too few to judge") and few.to_old is None
@@ -100,7 +90,7 @@ def test_a_sentence_says_whether_it_is_worth_it(tmp_path, device, blunt, release
 
 
 def test_a_preview_refuses_what_a_replacement_would(device, path, tmp_path):
-    there = lies(path)
+    files = files_of(path)
     damaged = tmp_path / "damaged.fala"
     damaged.write_bytes(b"no bundle")
     with pytest.raises(BundleError):
@@ -112,32 +102,61 @@ def test_a_preview_refuses_what_a_replacement_would(device, path, tmp_path):
     bundles.write_onnx_release(damaged, bundles.make_head(labels=("a", "b", "c")))
     with pytest.raises(BundleError):
         device.preview(damaged)
-    assert lies(path) == there
+    assert files_of(path) == files
 
 
-def test_a_refusal_says_both_numbers_and_what_to_do(device, blunt):
-    preview = device.preview(blunt, Budget(10))
-    with pytest.raises(WorseModelError, match='pass accept="always"') as caught:
+def test_a_refusal_names_both_losses_and_changes_nothing(device, path, blunt, encoded):
+    preview, before = device.preview(blunt, Budget(10)), state(device)
+    encoded.clear()
+    advice = r'worse for this user than the active model.*pass accept="always"'
+    with pytest.raises(WorseModelError, match=advice) as caught:
         device.replace(blunt, Budget(10), accept="better-than-old")
     assert caught.value.before == pytest.approx(preview.old_loss)
     assert caught.value.after == pytest.approx(preview.carried_loss)
     assert f"{preview.carried_loss:.3f} against {preview.old_loss:.3f}" in str(caught.value)
-    # A slope and a bias of the user's own cost more here than they bring.
+    assert isinstance(caught.value, FalaError) and str(blunt) in str(caught.value)
+    # No forward pass was paid for it.
+    assert encoded == [] and not device.can_roll_back
+    assert len(list((path / "bundles").iterdir())) == 1
+    with Device.open(path) as again:
+        assert same(state(again), before) and same(state(device), before)
+    # A slope and a bias of the user's own cost more here than they gain.
     with pytest.raises(WorseModelError, match="than the vendor's own") as caught:
         device.replace(blunt, Budget(10), accept="better-than-vendor")
     assert caught.value.before == pytest.approx(preview.vendor_loss)
     assert device.name == "old"
+
+
+def test_a_report_has_the_losses_before_and_after(device, blunt, releases):
+    before = device.learn([]).loss
+    report = device.replace(releases["mid"], Budget(0))
+    assert report.old_loss == pytest.approx(before, abs=1e-6)
+    assert report.losses[report.decision] == pytest.approx(device.learn([]).loss, abs=1e-6)
+    assert report.worse == (report.losses[report.decision] > report.old_loss)
+    device.rollback()
     report = device.replace(blunt, Budget(10))
-    assert report.worse and device.name == "blunt"
+    assert report.worse and report.losses[report.decision] > report.old_loss
     assert report.sentence.startswith("Worse for this user than old: ")
-    assert report.to_dict()["worse"]
+    assert report.to_dict()["worse"] and device.name == "blunt"
 
 
-def test_few_labels_prove_nothing(tmp_path, blunt, releases, labels):
+def test_a_better_model_is_accepted(tmp_path, blunt, releases, labels):
+    with Device.create(tmp_path / "device", blunt) as device:
+        before = device.learn(TEXTS, labels).loss
+        report = device.replace(releases["mid"], Budget(60), accept="better-than-old")
+        assert report.losses[report.decision] < report.old_loss == pytest.approx(before, abs=1e-6)
+        assert not report.worse and device.name == "mid"
+
+
+@pytest.mark.parametrize("labelled", [0, 9])
+def test_without_enough_labels_a_release_is_not_refused(
+    tmp_path, blunt, releases, labels, labelled
+):
     with Device.create(tmp_path / "device", releases["old"]) as device:
-        device.learn(TEXTS[:9], labels[:9])
-        device.replace(blunt, Budget(0), accept="better-than-old")
-        assert device.name == "blunt"
+        device.learn(TEXTS[:9], [*labels[:labelled], *[None] * (9 - labelled)])
+        report = device.replace(blunt, Budget(0), accept="better-than-old")
+        assert device.name == "blunt" and (report.old_loss is None) == (labelled == 0)
+        assert np.isfinite(device.predict(PROBES)).all()
 
 
 def test_a_difference_within_a_standard_error_is_chance():
@@ -145,10 +164,10 @@ def test_a_difference_within_a_standard_error_is_chance():
     refuse_worse(compared, "better-than-old", "x.fala")
     refuse_worse(compared, "better-than-vendor", "x.fala")
     refuse_worse(Compared(5, 0.40, 0.45, 0.81), "better-than-old", "x.fala")
-    proven = Compared(50, 0.40, 0.37, 0.41, Difference(0.01, 0.02), Difference(0.04, 0.02))
-    refuse_worse(proven, "better-than-old", "x.fala")
+    worse = Compared(50, 0.40, 0.37, 0.41, Difference(0.01, 0.02), Difference(0.04, 0.02))
+    refuse_worse(worse, "better-than-old", "x.fala")
     with pytest.raises(WorseModelError, match=r"than the vendor's own.*0\.410 against 0\.370"):
-        refuse_worse(proven, "better-than-vendor", "x.fala")
+        refuse_worse(worse, "better-than-vendor", "x.fala")
 
 
 @pytest.mark.parametrize(
@@ -157,9 +176,9 @@ def test_a_difference_within_a_standard_error_is_chance():
      (0.0, 10_000, False), (1.0, 10, False)],
 )  # fmt: skip
 def test_a_contradiction_is_beyond_chance(value, examples, contradicts):
-    found = Correlation(value, examples)
-    assert found.contradicts is contradicts
-    compared = Compared(releases=found)
+    correlation = Correlation(value, examples)
+    assert correlation.contradicts is contradicts
+    compared = Compared(releases=correlation)
     refuse_worse(compared, "better-than-vendor", "x.fala")
     if contradicts:
         with pytest.raises(WorseModelError, match=rf"contradicts.*of {examples} of.* of {value}"):
@@ -180,10 +199,10 @@ def turned(tmp_path, releases):
 
 
 @pytest.mark.parametrize("labelled", [0, 5])
-def test_a_release_that_contradicts_the_old_one_is_refused_by_what_it_says(
+def test_a_release_that_contradicts_the_old_one_is_refused_by_its_logits(
     tmp_path, releases, turned, labels, labelled
 ):
-    """Labels are too few to prove anything; what the models say of all examples is enough."""
+    """Labels are too few to judge by; the two vendor models' logits of all examples are enough."""
     with Device.create(tmp_path / "device", releases["old"]) as device:
         device.remember(TEXTS[:30])
         device.learn(TEXTS[:labelled], labels[:labelled])
@@ -200,8 +219,8 @@ def test_a_release_that_contradicts_the_old_one_is_refused_by_what_it_says(
         device.replace(releases["mid"], Budget(0), accept="better-than-old")
 
 
-@pytest.mark.parametrize("accept", ["better", "", None, True, ["always"], "x" * 10_000])
-def test_what_cannot_be_accepted_is_named(device, releases, accept):
+@pytest.mark.parametrize("accept", ["better", None, True, ["always"], "x" * 10_000])
+def test_a_wrong_accept_is_refused(device, releases, accept):
     before = state(device)
     with pytest.raises(DataError, match='accept is one of "always", "better-than-old"'):
         device.replace(releases["mid"], accept=accept)

@@ -1,4 +1,4 @@
-"""Going on with a replacement, batch by batch."""
+"""Refining a replacement, batch by batch."""
 
 import time
 
@@ -45,11 +45,11 @@ def test_refining_goes_on_where_it_stopped(device, path, releases, encoded):
 
 
 def test_a_replacement_refines_within_its_budget(device, path, releases, encoded):
-    seen = []
+    steps = []
 
     def progress(*event):
         count = len(encoded)
-        seen.append((event, device.name, state(device)))
+        steps.append((event, device.name, state(device)))
         del encoded[count:]
 
     report = device.replace(releases["mid"], Budget(40), progress=progress)
@@ -62,11 +62,11 @@ def test_a_replacement_refines_within_its_budget(device, path, releases, encoded
     for count, total in batches:
         done += count
         events += [("forward", count, total), ("refine", done, 40)]
-    assert BATCH == 25 and [event for event, _, _ in seen] == events
-    assert [name for _, name, _ in seen] == ["old"] * 5 + ["mid"] * (len(seen) - 5)
-    # The instant model answers while the first batch passes, and the last one in the end.
-    assert same(seen[5][2], seen[6][2]) and not same(seen[6][2], seen[7][2])
-    assert same(seen[-1][2], state(device))
+    assert BATCH == 25 and [event for event, _, _ in steps] == events
+    assert [name for _, name, _ in steps] == ["old"] * 5 + ["mid"] * (len(steps) - 5)
+    # The first model is active while the first batch is encoded.
+    assert same(steps[5][2], steps[6][2]) and not same(steps[6][2], steps[7][2])
+    assert same(steps[-1][2], state(device))
     assert report.instant.losses["personal"] != report.losses["personal"]
 
 
@@ -74,13 +74,13 @@ def test_a_model_refined_to_the_end_is_the_closed_form_on_real_embeddings(device
     device.replace(releases["mid"], Budget(0))
     refine_all(device)
     head = Bundle.open(releases["mid"]).head()
-    found = fitted(head, halved(releases["mid"], TEXTS), labels)
-    np.testing.assert_allclose(device.model.weight, found.weight, atol=1e-3)
-    np.testing.assert_allclose(device.model.bias, found.bias, atol=1e-3)
+    expected = fitted(head, halved(releases["mid"], TEXTS), labels)
+    np.testing.assert_allclose(device.model.weight, expected.weight, atol=1e-3)
+    np.testing.assert_allclose(device.model.bias, expected.bias, atol=1e-3)
 
 
 def test_it_stops_where_a_batch_changes_next_to_nothing(tmp_path, encoded):
-    # Words of one token each, and hardly bent: the bridge tells the new embeddings nearly.
+    # Words of one token each, nearly linear: the bridge predicts the new embeddings closely.
     plain = [word for word in bridged.WORDS if word.isalpha()]
     random = np.random.default_rng(5)
     texts = [" ".join(random.choice(plain, size=6)) for _ in range(400)]
@@ -117,7 +117,7 @@ def test_refining_stops_when_time_is_over(device, releases, monkeypatch):
     assert report.stopped in ("the time is over", "the last texts changed next to nothing")
 
 
-def test_what_goes_wrong_while_refining_leaves_the_last_model(device, path, releases, monkeypatch):
+def test_an_error_while_refining_leaves_the_last_model(device, path, releases, monkeypatch):
     device.replace(releases["mid"], Budget(10))
     before, real = state(device), OnnxEncoder.encode
     with monkeypatch.context() as patch:
@@ -130,7 +130,7 @@ def test_what_goes_wrong_while_refining_leaves_the_last_model(device, path, rele
     assert device.refine(Budget(10)).forward_passes == 10
 
 
-def test_a_replacement_that_fails_while_refining_answers_with_its_instant_model(
+def test_a_replacement_that_fails_while_refining_keeps_its_first_model(
     device, path, releases, monkeypatch
 ):
     real = OnnxEncoder.encode

@@ -1,4 +1,4 @@
-"""What a replacement without a bridge carries over, and what it leaves to the vendor."""
+"""Replacements without a bridge."""
 
 import shutil
 
@@ -17,7 +17,7 @@ def opposite(release, texts):
     return ["0" if share > 0.5 else "1" for share in vendor_of(release, texts)[:, 1]]
 
 
-def test_a_user_who_turns_the_vendor_over_is_carried(tmp_path, unbridged):
+def test_a_user_who_contradicts_the_vendor_is_carried_over(tmp_path, unbridged):
     with Device.create(tmp_path / "device", unbridged["old"]) as device:
         device.learn(TEXTS, opposite(unbridged["mid"], TEXTS))
         report = device.replace(unbridged["mid"], Budget(60))
@@ -29,8 +29,7 @@ def test_a_user_who_turns_the_vendor_over_is_carried(tmp_path, unbridged):
         assert roc_auc_score(wanted, device.predict(PROBES)[:, 1]) > 0.9
 
 
-def test_labels_that_learning_cannot_use_leave_the_vendors_ranking(tmp_path, unbridged):
-    """The check is made after ``learn``, too."""
+def test_random_labels_leave_the_vendors_ranking_after_learning(tmp_path, unbridged):
     vendor, shares = vendor_of(unbridged["old"]), vendor_of(unbridged["old"], TEXTS)[:, 1]
     decisions = []
     for seed in range(6):
@@ -38,7 +37,7 @@ def test_labels_that_learning_cannot_use_leave_the_vendors_ranking(tmp_path, unb
         drawn = ["1" if one < share else "0" for one, share in zip(chances, shares, strict=True)]
         with Device.create(tmp_path / str(seed), unbridged["old"]) as device:
             report = device.learn(TEXTS, drawn)
-            assert device.threshold != 0  # it is the user's own whatever answers
+            assert device.threshold != 0  # the user's own, with any model
             order = np.argsort(device.predict(PROBES)[:, 1])
             same_order = np.array_equal(order, np.argsort(vendor[:, 1]))
             assert same_order == (report.decision == "calibrated")
@@ -47,12 +46,12 @@ def test_labels_that_learning_cannot_use_leave_the_vendors_ranking(tmp_path, unb
 
 
 def test_old_logits_help_where_labels_are_few(tmp_path, unbridged):
-    """What the old model knows of a text without a label counts beside labels."""
+    """Old logits of texts without a label are fitted to beside labels."""
     truth = bridged.planted_labels(unbridged["old"], PROBES)
     folder = tmp_path / "device"
     with Device.create(folder, unbridged["old"]) as device:
         device.learn(TEXTS, bridged.planted_labels(unbridged["old"], TEXTS))
-    # Afterwards most labels were taken back, and what they taught is in the old logits alone.
+    # Most labels are removed: what was learned from them is in the old logits alone.
     sql(folder, "UPDATE examples SET label = NULL WHERE id > 12")
     losses = []
     for forget in (False, True):
@@ -66,7 +65,7 @@ def test_old_logits_help_where_labels_are_few(tmp_path, unbridged):
     assert losses[0] < losses[1]
 
 
-def test_known_embeddings_cost_nothing(tmp_path, unbridged, encoded):
+def test_stored_embeddings_cost_nothing(tmp_path, unbridged, encoded):
     with Device.create(tmp_path / "device", unbridged["old"]) as device:
         device.learn(TEXTS, bridged.planted_labels(unbridged["old"], TEXTS))
         device.replace(unbridged["mid"], Budget(20))

@@ -1,4 +1,4 @@
-"""Nobody is worse off: the vendor's ranking answers where the labels prove nothing better."""
+"""Nobody is worse off: the vendor's ranking stays where the labels support nothing better."""
 
 import numpy as np
 import pytest
@@ -13,9 +13,9 @@ from fala.model.heads import Head
 from fala.personal.budget import Budget
 
 
-def untold(folder, release, bias=0.0):
-    """A release like this one, with a bridge that says nothing of a text."""
-    bundle, path = Bundle.open(release), folder / "untold.fala"
+def with_useless_bridge(folder, release, bias=0.0):
+    """A release like this one, with a bridge that maps all texts to the same embedding."""
+    bundle, path = Bundle.open(release), folder / "useless.fala"
     (bridge,) = bundle.bridges().values()
     head = bundle.head()
     head = Head(head.task, head.labels, head.weight, np.array([bias], np.float32))
@@ -25,12 +25,11 @@ def untold(folder, release, bias=0.0):
     return path
 
 
-def test_the_vendors_ranking_answers_until_real_embeddings_tell_more(
+def test_the_vendors_ranking_stays_until_real_embeddings_say_more(
     device, path, tmp_path, releases, truth
 ):
-    release = untold(tmp_path, releases["mid"])
+    release = with_useless_bridge(tmp_path, releases["mid"])
     report = device.replace(release, Budget(0))
-    # Over this bridge all texts are the same one: there is nothing to tell users apart by.
     assert report.decision == report.instant.decision == "calibrated"
     assert report.losses["personal"] >= report.losses["calibrated"]
     assert report.losses["vendor"] == pytest.approx(np.log(2), abs=1e-6)
@@ -51,10 +50,8 @@ def drawn_labels(release, seed, shift=0.0):
     return ["1" if chance < share else "0" for chance, share in zip(chances, shares, strict=True)]
 
 
-def test_a_user_whose_labels_say_nothing_keeps_the_vendors_ranking(
-    device, path, releases, labels, truth
-):
-    # Such a user differs in the base rate alone; what a fit finds beside it is chance.
+def test_a_user_with_random_labels_keeps_the_vendors_ranking(device, path, releases, labels, truth):
+    # Such a user differs in the base rate alone; anything else that a fit finds is noise.
     vendor = vendor_of(releases["mid"])
     decided = []
     for seed in range(12):

@@ -1,4 +1,4 @@
-"""Tiny releases with words, and a user whose taste words tell better than embeddings do."""
+"""Tiny releases with words, and a user whose labels depend on words."""
 
 import numpy as np
 
@@ -20,18 +20,20 @@ def texts(count, words=6):
 PUBLIC = texts(500)
 TEXTS = sorted(set(texts(240)))
 PROBES = texts(150)
-_TASTES = RANDOM.normal(size=(2, len(bridged.WORDS)))
-_TASTES -= _TASTES.mean(axis=1, keepdims=True)
-#: What the vendor's people, and this user beside them, think of a word. A backbone of 8 dimensions
-#: cannot tell 26 words apart.
-TASTE = dict(zip(bridged.WORDS, _TASTES[0], strict=True))
-OWN = dict(zip(bridged.WORDS, 2 * _TASTES[1], strict=True))
+_WEIGHTS = RANDOM.normal(size=(2, len(bridged.WORDS)))
+_WEIGHTS -= _WEIGHTS.mean(axis=1, keepdims=True)
+#: The weight of a word in the labels of the vendor's annotators, and what this user adds to it. A
+#: backbone of 8 dimensions cannot tell 26 words apart.
+SHARED = dict(zip(bridged.WORDS, _WEIGHTS[0], strict=True))
+PERSONAL = dict(zip(bridged.WORDS, 2 * _WEIGHTS[1], strict=True))
 
 
-def labels_of(examples, *tastes):
-    """Labels by the sum of what is thought of the words; of a match, of its candidate's."""
-    said = [one.candidate if isinstance(one, Match) else one for one in examples]
-    z = np.array([sum(taste[word] for taste in tastes for word in text.split()) for text in said])
+def labels_of(examples, *weights):
+    """Labels by the sum of the words' weights; of a match, of its candidate's."""
+    labelled = [one.candidate if isinstance(one, Match) else one for one in examples]
+    z = np.array(
+        [sum(weight[word] for weight in weights for word in text.split()) for text in labelled]
+    )
     return [str(int(one > 0)) for one in z]
 
 
@@ -45,31 +47,37 @@ def matches(count, documents, seed=1):
 
 
 def public_rows(task="classification", labels=("0", "1")):
-    """What a vendor fits heads on."""
+    """Examples and labels that a vendor fits heads to."""
     examples = PUBLIC if task == "classification" else matches(len(PUBLIC), PUBLIC)
-    given = labels_of(examples, TASTE)
+    public_labels = labels_of(examples, SHARED)
     if len(labels) > 2:
-        given = [labels[2] if i % 7 == 0 else label for i, label in enumerate(given)]
-    return examples, given
+        public_labels = [
+            labels[2] if i % 7 == 0 else label for i, label in enumerate(public_labels)
+        ]
+    return examples, public_labels
 
 
 def write_releases(folder, task="classification", labels=("0", "1"), silent=(), bridges=True):
-    """Three releases by age as ``bridged.write_releases``, with fitted heads.
+    """Write three releases by age as ``bridged.write_releases`` does, with fitted heads.
 
     Args:
         folder: Where they are written.
-        task: Theirs.
-        labels: Theirs, in order.
+        task: Of their heads.
+        labels: Of their heads, in order.
         silent: Ages of those without words.
         bridges: Whether bridges lead from each to the next.
     """
     folder.mkdir(exist_ok=True)
     releases = bridged.write_releases(folder, task, bridges=False)
-    examples, given = public_rows(task, labels)
+    examples, public_labels = public_rows(task, labels)
     for age, path in releases.items():
         opened = Bundle.open(path)
         head = fit_head(
-            opened.backbone(), examples, given, label_names=labels, lexical=age not in silent
+            opened.backbone(),
+            examples,
+            public_labels,
+            label_names=labels,
+            lexical=age not in silent,
         )
         write_release(path, opened, head, {})
     if bridges:
