@@ -147,9 +147,7 @@ class Device:
 
     @classmethod
     def examine(cls, path: str | os.PathLike[str], *, key: Key | None = None) -> RepairReport:
-        """Check a device's folder; nothing is repaired.
-
-        A whole store of an earlier schema is migrated, as by opening it.
+        """Check a device's folder; nothing is changed.
 
         Args:
             path: The folder.

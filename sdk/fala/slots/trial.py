@@ -1,9 +1,9 @@
-"""Slots that prove themselves, as in Android's A/B updates.
+"""The trial of a new slot, as in Android's A/B updates.
 
-A release that was just installed is on trial. Whoever loads it counts a try *before*, on the disk,
-and takes it back once it has answered: a process that dies in between leaves its try behind, and
-after ``TRIES`` of them in a row the device goes back to the earlier slot. The trial ends well when
-the app says so, or after ``ANSWERS`` answers.
+A release that was just installed is on trial. A process counts a try on the disk before it loads
+the release, and takes it back once the release has answered. A process that ends in between leaves
+its try; after ``TRIES`` of them in a row the device falls back to the previous slot. The trial ends
+well when the app confirms it, or after ``ANSWERS`` answers.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _log = logging.getLogger("fala.store")
 #: Tries in a row that ended with their process before the device falls back. One may be a flat
 #: battery or the user's impatience, and so may two; three are the release.
 TRIES = 3
-#: Examples answered before a slot needs no more proof: where none of 100 failed, fewer than 3 in
+#: Examples answered before a trial ends well: where none of 100 failed, fewer than 3 in
 #: 100 do (the rule of three, at 95 %), and it is a day or two of use: time to come back in.
 ANSWERS = 100
-#: Empty; held by the process that is trying. A process that dies lets go of it.
+#: Empty; locked by the process that counts a try. The lock ends with its process.
 _LOCK = "store.sqlite3.trial"
 
 
 class Trials:
-    """The trial of a device's folder, and what this object has seen of it.
+    """The trial of a device's folder, and its state in this process.
 
     Args:
         path: The folder.
@@ -44,23 +44,23 @@ class Trials:
     def __init__(self, path: Path, store: Store) -> None:
         self._path, self._store = path, store
         self._lock = Lock()
-        #: The trials that this object has seen through: their slot answered here.
+        #: The trials whose slot has answered in this process.
         self._passed: set[int] = set()
         self._began: int | None = None
         self._fresh = self._kept = 0
 
     def current(self) -> Trial | None:
-        """The trial, of whichever slot; None where both have proved themselves."""
+        """The trial, of whichever slot; None where neither is on trial."""
         return self._store.settings.trial()
 
     def running(self) -> Trial | None:
-        """The trial of the slot that answers."""
+        """The trial of the active slot; None where that is not on trial."""
         trial = self.current()
         return trial if trial is not None and trial.slot == self._store.slots.active()[0] else None
 
     @property
     def fell_back(self) -> str | None:
-        """Why the device left its last release by itself."""
+        """Why the device fell back from its last release; None where it did not."""
         return self._store.settings.fell_back()
 
     def begin(self, slot: str, generation: int) -> None:
@@ -70,10 +70,10 @@ class Trials:
         self.passed(generation, 0)
 
     def resume(self, slot: str, generation: int) -> int | None:
-        """Note that a slot answers again; the one on trial starts anew. In a transaction.
+        """Note that a slot is active again; a trial of it begins anew. In a transaction.
 
         Returns:
-            What the trial is told by; None where the slot has proved itself.
+            The generation at which it begins; None where the slot is not on trial.
         """
         self._store.settings.set_fell_back(None)
         trial = self.current()
@@ -83,7 +83,7 @@ class Trials:
         return generation
 
     def end(self, reason: str | None = None) -> None:
-        """End the trial: well, or with why the device fell back. In a transaction."""
+        """End the trial: well, or with the reason of a fall back. In a transaction."""
         self._store.settings.set_trial(None)
         if reason is not None:
             self._store.settings.set_fell_back(reason)
@@ -100,10 +100,10 @@ class Trials:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[bool]:
-        """Hold the right to try; gives whether nobody else does.
+        """Hold the right to count a try; yields whether no other process holds it.
 
-        Tries at the same time would count each other as failed. One that does not count is no
-        loss: what kills it kills the one that does.
+        Tries at the same time would count each other as failed. A try that is not counted is no
+        loss: what ends that process ends the one that counts.
         """
         file = self._path / _LOCK
         with contextlib.suppress(OSError):
@@ -125,7 +125,7 @@ class Trials:
             lock.close()
 
     def count(self, began: int, tries: int) -> None:
-        """Write how many tries did not end."""
+        """Write the count of tries that have not ended."""
         try:
             with self._store.transaction():
                 trial = self.current()
@@ -153,21 +153,21 @@ class Trials:
         try:
             with self._store.transaction():
                 trial = self.current()
-                told = 0 if trial is None or trial.began != began else trial.answered + fresh
-                if trial is not None and 0 < told < ANSWERS:
-                    self._put(replace(trial, answered=told))
-                elif told:
+                answered = 0 if trial is None or trial.began != began else trial.answered + fresh
+                if trial is not None and 0 < answered < ANSWERS:
+                    self._put(replace(trial, answered=answered))
+                elif answered:
                     self.end()
         except DeviceError as error:  # the trial lasts longer
             _log.warning("answers of the slot on trial are not counted: %s", error)
             return
         with self._lock:
             if self._began == began:
-                self._kept = told
-                if not 0 < told < ANSWERS:
+                self._kept = answered
+                if not 0 < answered < ANSWERS:
                     self._began = None
-        if told >= ANSWERS:
-            _log.info("%s: the release has proved itself: %d answers", self._path, told)
+        if answered >= ANSWERS:
+            _log.info("%s: the trial of the release ended well: %d answers", self._path, answered)
 
     def _put(self, trial: Trial) -> None:
         self._store.settings.set_trial(trial)
