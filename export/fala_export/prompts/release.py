@@ -1,4 +1,4 @@
-"""A release of a backbone, a head, and a few writers' prompts for the device to choose from."""
+"""A release of a backbone, a head, and a few writers' prompts."""
 
 from __future__ import annotations
 

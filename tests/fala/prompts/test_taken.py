@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from adaptable import TEXTS, answers, equal, labels_of, write_adapter_for
+from bundles import make_head
 from devices import sql
-from fala import Budget, Device, add_bridge, fit_bridge
+from fala import Budget, Device, add_bridge, fit_bridge, write_release
 from promptable import KNOWN, NEWEST, write_plain
 
 
@@ -124,3 +125,17 @@ def test_where_the_device_has_changed_meanwhile_nothing_is_taken(folder, act, re
     prompt = meanwhile(folder, act)
     assert not prompt.taken and reason in prompt.reason and prompt.forward_passes == 1 + KNOWN
     assert Device.examine(folder).whole
+
+
+@pytest.mark.parametrize(
+    "head", [make_head(words=True), make_head(labels=("0", "1", "more"))], ids=["words", "three"]
+)
+def test_heads_with_words_and_of_three_labels_take_one_too(tmp_path, release, labels, head):
+    path = tmp_path / "x.fala"
+    write_release(path, release, head, {"hard_prompt": {"tokens": 8}})
+    with Device.create(tmp_path / "device", path) as device:
+        device.learn(TEXTS[:KNOWN], labels[:KNOWN])
+        before = device.predict(TEXTS)
+        prompt = device.refine(Budget(200), prompts="auto").prompt
+        assert (prompt.labelled, prompt.forward_passes) == (KNOWN - 2, 1 + KNOWN)
+        assert prompt.taken and not np.array_equal(device.predict(TEXTS), before)
