@@ -26,7 +26,6 @@ from fala.errors import BundleError, BundleFormatError, BundleMismatchError
 from fala.examples import Example
 from fala.model.active import ActiveModel
 from fala.model.heads import Head, Vectors
-from fala.slots.validation_child import READY, seconds
 
 _log = logging.getLogger("fala.slots")
 
@@ -58,6 +57,11 @@ MOST_PROBES, LONGEST_PROBE = 16, 1_000
 
 #: An app that may start no process sets this variable, to anything.
 FORBIDDEN = "FALA_NO_CHILD_PROCESS"
+
+#: The first line of the process in which a release is loaded for the first time.
+READY = "ready"
+#: Seconds of processor time there, for any release and for each megabyte of it.
+SECONDS, SECONDS_A_MEGABYTE = 4.0, 0.25
 
 # Systems that let an app start none.
 _SINGLE = {"ios", "tvos", "watchos", "visionos", "android", "emscripten", "wasi"}
@@ -134,6 +138,11 @@ def validate(
         check_edge_cases(bundle, head, backbone)
     validated.add(digest)
     return backbone
+
+
+def seconds(size: int) -> float:
+    """Processor time that a release of a size may take, from its first byte to its answers."""
+    return SECONDS + SECONDS_A_MEGABYTE * size / 1e6
 
 
 def check_edge_cases(bundle: Bundle, head: Head, backbone: Backbone) -> int:

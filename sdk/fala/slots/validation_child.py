@@ -12,13 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-READY = "ready"
-
 #: Memory beyond that of the interpreter: some for any model, and some for each byte of it, which
 #: is read, parsed, laid out for the processor, and kept.
 _ROOM, _ROOM_A_BYTE = 1 << 30, 6
-#: Seconds of processor time, for any release and for each megabyte of it.
-SECONDS, SECONDS_A_MEGABYTE = 4.0, 0.25
 
 
 def main(job: Mapping[str, Any]) -> None:
@@ -37,13 +33,14 @@ def main(job: Mapping[str, Any]) -> None:
 
     from fala.bundle.reading import Bundle
     from fala.errors import FalaError
-    from fala.slots.validation import check_edge_cases
+    from fala.slots.validation import READY, check_edge_cases, seconds
 
     print(READY, flush=True)
     path = Path(job["bundle"])
     verdict: dict[str, Any]
     try:
-        _limit(path.stat().st_size)
+        size = path.stat().st_size
+        _limit(size, seconds(size))
         bundle = Bundle.open(path, hold=True)
         head = bundle.head()
         if bundle.digest != job["digest"] or head is None:
@@ -62,18 +59,13 @@ def main(job: Mapping[str, Any]) -> None:
     os._exit(0)
 
 
-def seconds(size: int) -> float:
-    """Processor time that a release of a size may take, from its first byte to its answers."""
-    return SECONDS + SECONDS_A_MEGABYTE * size / 1e6
-
-
-def _limit(size: int) -> None:
+def _limit(size: int, seconds: float) -> None:
     try:
         import resource
     except ImportError:  # Windows: the clock alone
         return
     # Counted from here: on a slow machine the imports alone take seconds.
-    end = int(time.process_time() + seconds(size)) + 1
+    end = int(time.process_time() + seconds) + 1
     room = _used() + _ROOM + _ROOM_A_BYTE * size
     for which, value in (
         (resource.RLIMIT_CPU, end), (resource.RLIMIT_AS, room), (resource.RLIMIT_CORE, 0),
