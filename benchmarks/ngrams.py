@@ -24,7 +24,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from fala.release import BUCKETS, Lexicon, ngrams
-from fala.release.one_fit import one_blas_thread
+from fala.release.device_fit import one_blas_thread
 
 _TOKEN = re.compile(r"[a-z0-9']+|[^\sa-z0-9']")
 _VOCABULARY = 20_000

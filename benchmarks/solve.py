@@ -4,11 +4,11 @@
     python benchmarks/solve.py --threads 1 --json
 
 The solve is the whole of it: checks, centring, eigendecomposition, exact leave-one-out over the
-default grid of lambdas, and theta and b at the best. The peers are a general matrix, and the
+default grid of 33 lambdas, and theta and b at the best. The peers are a general matrix, and the
 dual's own: symmetric and positive definite, which SciPy finds out and uses. They take turns with
 it in this process, with the same threads; the figures are medians. On a busy machine the clock
 tells what else ran, so processor time (of all threads, spinning ones too) stands beside it. The
-label fit is all of `fala.release.fit`, once, on soft shares.
+label fit is all of `fala.release.fit_paper`, once, on soft shares.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 import scipy.linalg
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from fala.release import GRID, Evidence, Problem, fit, probabilities
+from fala.release import Evidence, fit_paper, probabilities
 
 
 def interleaved(
@@ -50,7 +50,7 @@ def time_solve(examples: int, dimension: int, repeats: int, seed: int) -> dict[s
     symmetric = features @ features.T + np.eye(examples)
     seconds = interleaved(
         {
-            "path": lambda: Problem(features, targets).path().solution(),
+            "path": lambda: fit_paper(Evidence.of(features, logits=targets)),
             "general": lambda: scipy.linalg.solve(general, targets),
             "symmetric": lambda: scipy.linalg.solve(symmetric, targets),
         },
@@ -59,7 +59,6 @@ def time_solve(examples: int, dimension: int, repeats: int, seed: int) -> dict[s
     record: dict[str, float | int] = {
         "examples": examples,
         "dimension": dimension,
-        "lambdas": len(GRID),
     }
     for index, unit in enumerate(("clock", "processor")):
         middle = {}
@@ -78,7 +77,7 @@ def time_labels(examples: int, dimension: int, seed: int) -> dict[str, float]:
     logits = features @ (3 + 6 * random.standard_normal((dimension, 1)))
     evidence = Evidence.of(features, labels=random.binomial(5, probabilities(logits)) / 5)
     start = time.perf_counter(), time.process_time()
-    fit(evidence)
+    fit_paper(evidence)
     return {
         f"labels_{examples}x{dimension}_seconds": round(time.perf_counter() - start[0], 2),
         f"labels_{examples}x{dimension}_processor_seconds": round(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Head, Match, PersonalModel
-from fala.release.one_fit import SparseRows
+from fala.release.device_fit import SparseRows
 from fala_sim.meter import Meter
 
 Example: TypeAlias = "str | Match"

@@ -9,7 +9,7 @@ from scipy.special import expit
 from bundles import make_head, write_onnx, write_word_vector_release
 from fala import Bundle, DataError
 from fala.release import BIAS_DEVIATION
-from fala.release.one_fit import Inputs, TrainingSet, blocks_of, fit
+from fala.release.device_fit import Inputs, TrainingSet, blocks_of, fit_device
 from fala_export.cli import main
 from fala_export.population.annotators import chunks, gather_annotators
 from fala_export.population.choice import FITS, _devices_loss, choose_prior, cut
@@ -115,7 +115,7 @@ def test_annotators_are_fitted_as_devices_fit():
     rows = rows[np.lexsort((labels[rows], logits[rows, 0]))]
     blocks = blocks_of(head, Inputs(inputs[rows]), words.take(rows), None)
     training = TrainingSet(blocks, head.bias, labels[rows, None], np.full((len(rows), 1), np.nan))
-    full = fit(training).full
+    full = fit_device(training).full
     fitted = inputs[rows] @ full.weights[0].T + words.take(rows).times(full.weights[1]) + full.bias
     centred = inputs[rows] - inputs[rows].mean(axis=0)
     products = (centred @ centred.T).astype(float)

@@ -8,8 +8,7 @@ from threadpoolctl import threadpool_info
 
 from bundles import make_head, write_word_vector_release
 from fala import Bundle, Head
-from fala.release import one_fit
-from fala.release.one_fit import TrainingSet, fit
+from fala.release.device_fit import Inputs, TrainingSet, blocks_of, fit_device
 from fala_export.cli import main
 from fala_export.population import release as commands
 from fala_export.population.annotators import gather_annotators
@@ -90,11 +89,11 @@ def test_the_logits_that_are_given_stand_for_the_heads_own():
     logits = logits_of(head, inputs)
     one = training_sets(head, inputs, None, logits, labels, names, dict.fromkeys(names))[0]
     plain = TrainingSet(
-        one_fit.blocks_of(head, one_fit.Inputs(inputs[:40]), None, None),
+        blocks_of(head, Inputs(inputs[:40]), None, None),
         head.bias, labels[:40], np.full((40, 1), np.nan),
     )  # fmt: skip
-    same = fit(plain, (1.0, 0.4)).full.left_out
-    np.testing.assert_allclose(fit(one, (0.0, 1.0, 0.4)).full.left_out, same, atol=1e-4)
+    same = fit_device(plain, (1.0, 0.4)).full.left_out
+    np.testing.assert_allclose(fit_device(one, (0.0, 1.0, 0.4)).full.left_out, same, atol=1e-4)
     logits += np.random.default_rng(6).normal(size=logits.shape)
     other = training_sets(head, inputs, None, logits, labels, names, dict.fromkeys(names))[0]
     np.testing.assert_allclose(other.vendor_logits(), logits[:40], atol=1e-5)
@@ -106,7 +105,7 @@ def test_chosen_scales_leave_out_better_than_those_of_a_device_that_knows_none()
     chosen = choose_scales(sets)
 
     def loss(scales):
-        fits = [fit(one, (0.0, *scales)).full for one in sets]
+        fits = [fit_device(one, (0.0, *scales)).full for one in sets]
         pairs = [(one.labels[:, 0], f.left_out[:, 0]) for one, f in zip(sets, fits, strict=True)]
         return sum((np.logaddexp(0, logits) - labels * logits).sum() for labels, logits in pairs)
 

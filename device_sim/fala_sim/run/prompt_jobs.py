@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Bundle, DataError, Head
-from fala.release.one_fit import Block, Inputs, TrainingSet, fit, judge
+from fala.release.device_fit import Block, Inputs, TrainingSet, fit_device, judge
 from fala_sim.encoding import KnownEncoder
 from fala_sim.engine.inputs import here
 from fala_sim.methods.method import Settings
@@ -202,7 +202,7 @@ def personal_head(
     """
     shares = head.label_shares(labels)
     block = Block(Inputs(embeddings), head.weight)
-    found = fit(TrainingSet((block,), bias, shares, np.full_like(shares, np.nan)))
+    found = fit_device(TrainingSet((block,), bias, shares, np.full_like(shares, np.nan)))
     verdict = judge(shares, found.full.left_out, found.calibrated.left_out, found.vendor)
     chosen = found.personal(verdict.trust)
     return chosen.weights[0], chosen.bias, verdict.trust

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import DataError
-from fala.release.one_fit import (
+from fala.release.device_fit import (
     LEXICAL_SCALE,
     SLOPE_DEVIATION,
     SLOPE_SCALE,

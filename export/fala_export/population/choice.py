@@ -10,7 +10,7 @@ import numpy as np
 
 from fala import DataError, PopulationPrior
 from fala.release import BIAS_DEVIATION
-from fala.release.one_fit import DENSE_SCALE
+from fala.release.device_fit import DENSE_SCALE
 from fala_export.population.annotators import Annotator, Floats
 from fala_export.population.expectation import ROUNDS, Gaussian, estimate, isotropic
 from fala_export.population.laplace import find_mode

@@ -21,7 +21,7 @@ from fala import (
     write_bundle,
 )
 from fala.release import unique_texts
-from fala.release.one_fit import SparseRows, one_blas_thread
+from fala.release.device_fit import SparseRows, one_blas_thread
 from fala_export.embedding import embed
 from fala_export.population.annotators import (
     LEAST_ANNOTATORS,

@@ -7,8 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from fala import Head, PopulationPrior
-from fala.release import cross_entropy, one_fit
-from fala.release.one_fit import Block, SparseRows, TrainingSet, default_scales
+from fala.release import cross_entropy
+from fala.release.device_fit import (
+    Block,
+    SparseRows,
+    TrainingSet,
+    blocks_of,
+    default_scales,
+    fit_device,
+)
+from fala.release.device_fit import Inputs as BlockInputs
 from fala_export.population.annotators import MOST_ROWS, Floats, Inputs, evenly, rows_by_name
 
 #: Scales of a block that are compared. Where a block says nothing of people, 0 leaves it to the
@@ -56,14 +64,14 @@ def training_sets(
         name = order[position]
         rows = enough[name][evenly(len(enough[name]), MOST_ROWS)]
         own = None if words is None else words.take(rows)
-        said = Block(one_fit.Inputs(logits[rows].astype(np.float32)), one_each)
+        head_logits = Block(BlockInputs(logits[rows].astype(np.float32)), one_each)
         blocks = [
             Block(block.inputs, np.zeros_like(block.weight), block.prior)
-            for block in one_fit.blocks_of(head, one_fit.Inputs(inputs[rows]), own, priors[name])
+            for block in blocks_of(head, BlockInputs(inputs[rows]), own, priors[name])
         ]
         known, nothing = labels[rows], np.zeros_like(head.bias)
         missing = np.full(known.shape, np.nan)
-        sets.append(TrainingSet((said, *blocks), nothing, known, missing))
+        sets.append(TrainingSet((head_logits, *blocks), nothing, known, missing))
     return sets
 
 
@@ -124,5 +132,5 @@ def _descend(
 
 
 def _loss(person: TrainingSet, scales: tuple[float, ...]) -> float:
-    left_out = one_fit.fit(person, (0.0, *scales)).full.left_out
+    left_out = fit_device(person, (0.0, *scales)).full.left_out
     return float(cross_entropy(person.labels, left_out).sum())

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fala import DataError, Head
-from fala.release import MATCHING, Evidence, Row, Vectors, fit
+from fala.release import MATCHING, Evidence, Row, Vectors, fit_paper
 from fala_export.training.learners import Learner
 from fala_export.training.opened import Opened
 from fala_export.training.texts import Texts
@@ -90,7 +90,7 @@ class MatcherModule(nn.Module):
         evidence = Evidence.of(
             raw.vendor_model().logits(inputs), labels=raw.label_shares([row.label for row in rows])
         )
-        fitted = fit(evidence, prior_mean=1.0, lambdas=[_CALIBRATION])
+        fitted = fit_paper(evidence, prior_mean=1.0, lambdas=[_CALIBRATION])
         scale = fitted.theta[0].astype(np.float32)
         return Head(MATCHING, self.labels, raw.weight * scale, fitted.bias, raw.query)
 

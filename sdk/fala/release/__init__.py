@@ -36,10 +36,8 @@ from fala.model.heads import Vectors
 from fala.model.losses import cross_entropy, label_probabilities, probabilities
 from fala.release.fitting import fit_bridge, fit_head
 from fala.release.metrics import scores
-from fala.release.paper.evidence import Evidence
+from fala.release.paper.fit import Evidence, fit_paper
 from fala.release.paper.matrix import fit_matrix
-from fala.release.paper.objective import fit
-from fala.release.paper.ridge import GRID, Problem
 from fala.release.user_rows import Row, load_rows, read_rows
 from fala.selection.clustering import cluster_graph
 from fala.selection.graph import build_graph, disagreements, unit_vectors
@@ -55,7 +53,6 @@ __all__ = [
     "BUCKETS",
     "CLASSIFICATION",
     "DEFAULT_PRODUCT",
-    "GRID",
     "HARD_PROMPT",
     "LEXICAL",
     "MATCHING",
@@ -83,7 +80,6 @@ __all__ = [
     "Example",
     "Lexicon",
     "OnnxEncoder",
-    "Problem",
     "Row",
     "Vectors",
     "WordVectors",
@@ -95,10 +91,10 @@ __all__ = [
     "cross_entropy",
     "disagreements",
     "f1_threshold",
-    "fit",
     "fit_bridge",
     "fit_head",
     "fit_matrix",
+    "fit_paper",
     "label_probabilities",
     "load_rows",
     "message_of",

@@ -12,8 +12,7 @@ from fala.examples import MATCHING, Example
 from fala.model.heads import Head, Vectors
 from fala.model.lexical import Lexical
 from fala.model.losses import Floats
-from fala.release.paper.evidence import Evidence
-from fala.release.paper.objective import fit
+from fala.release.paper.fit import Evidence, fit_paper
 from fala.solver.gaussian import LEAST_SLOPE
 
 _CALIBRATION = 1e-6  # the pull of both scales to 1: it decides nothing, unless all rows are alike
@@ -76,5 +75,5 @@ def add_words(
 
 def _weighed(features: Floats, shares: Floats) -> tuple[Floats, Floats]:
     """The scales of each logit, (C, 2), and the biases; a feature that is 0 has the scale 1."""
-    found = fit(Evidence.of(features, labels=shares), prior_mean=1.0, lambdas=[_CALIBRATION])
+    found = fit_paper(Evidence.of(features, labels=shares), prior_mean=1.0, lambdas=[_CALIBRATION])
     return found.theta, found.bias

@@ -19,8 +19,7 @@ from fala.model.heads import Head, Vectors, example_inputs, label_name
 from fala.model.lexical import Lexical
 from fala.release.joint import Joint, fit_joint, left_out
 from fala.release.joint_problem import Evidence as JointEvidence
-from fala.release.paper.evidence import Evidence
-from fala.release.paper.objective import Fit, fit
+from fala.release.paper.fit import Evidence, Fit, fit_paper
 from fala.solver.design import DenseRows
 from fala.solver.newton import Evidence as Evidences
 from fala.solver.newton import Minimum, Problem, minimize
@@ -321,7 +320,7 @@ def _fit(
         return _fit_several(inputs.astype(np.float64), shares, counts, scale)
     features = inputs[:, None, :].astype(np.float64)
     with one_blas_thread():
-        return fit(
+        return fit_paper(
             Evidence.of(features, labels=shares, weights=counts),
             prior_mean=prior_mean,
             lambdas=_GRID * scale,
@@ -345,7 +344,7 @@ def _fit_several(
     parts = [(fold, np.setdiff1d(np.arange(n), fold)) for fold in folds]
     # n J has the penalty n lambda |theta|^2 = |delta|^2 / 2 for rows of this deviation.
     grid = {float(lambda_): 1.0 / math.sqrt(2 * n * lambda_) for lambda_ in scale * _GRID[::-1]}
-    best, least, steps = max(grid), math.inf, 0
+    best, least = max(grid), math.inf
     left_out = np.zeros((n, classes))
     with one_blas_thread():
         for lambda_, deviation in grid.items():
@@ -355,7 +354,6 @@ def _fit_several(
                 if len(others):
                     found = _minimum(rows[others], evidence.take(others))
                     tried[fold] = rows[fold] @ found.point[:, :-1].T
-                    steps += found.work.steps
             loss = evidence.loss(tried) / n
             if loss < least * (1 - 1e-9):
                 best, least, left_out = lambda_, loss, tried
@@ -363,7 +361,7 @@ def _fit_several(
                 break
         found = _minimum(_whitened(inputs, grid[best]), evidence)
     theta, bias = grid[best] * found.point[:, :-2], _FREE * found.point[:, -2]
-    return Fit(theta, bias, best, left_out, least, steps + found.work.steps)
+    return Fit(theta, bias, best, left_out, least)
 
 
 def _whitened(inputs: NDArray[np.float64], deviation: float) -> NDArray[np.float64]:

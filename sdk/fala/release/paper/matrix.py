@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike
 
 from fala.errors import DataError
 from fala.model.heads import Head, PersonalModel, Vectors
-from fala.release.paper.evidence import Evidence
-from fala.release.paper.objective import Fit, fit
+from fala.release.paper.fit import Evidence, Fit, fit_paper
 from fala.solver.gaussian import LOGIT_WEIGHT
 from fala.solver.threads import one_blas_thread
 
@@ -75,13 +74,12 @@ def matrix_fit(
     lambdas = None if lambda_ is None else [lambda_]
     if evidence.labels is not None:
         evidence = replace(evidence, logit_weights=LOGIT_WEIGHT * evidence.logit_weights)
-    if prior == "zero":
-        with one_blas_thread():
-            return fit(
+    with one_blas_thread():
+        if prior == "zero":
+            return fit_paper(
                 evidence, prior_mean=0.0, start_bias=head.bias, fixed_bias=True, lambdas=lambdas
             )
-    square = np.mean(head.weight.astype(np.float64) ** 2, axis=0)
-    mean = square.mean()
-    precision = np.maximum(square / mean, MIN_PENALTY) if mean else np.ones_like(square)
-    with one_blas_thread():
-        return fit(evidence, precision=precision, start_bias=head.bias, lambdas=lambdas)
+        square = np.mean(head.weight.astype(np.float64) ** 2, axis=0)
+        mean = square.mean()
+        precision = np.maximum(square / mean, MIN_PENALTY) if mean else np.ones_like(square)
+        return fit_paper(evidence, precision=precision, start_bias=head.bias, lambdas=lambdas)

@@ -1,4 +1,4 @@
-"""The one fit of the device, as a vendor runs it for public people; see ``fala.solver.fit``."""
+"""The fit that devices run, for a vendor's studies of public people; see ``fala.solver.fit``."""
 
 from fala.solver.fit import (
     DENSE_SCALE,
@@ -6,8 +6,8 @@ from fala.solver.fit import (
     SLOPE_SCALE,
     Fit,
     default_scales,
-    fit,
 )
+from fala.solver.fit import fit as fit_device
 from fala.solver.gaussian import SLOPE_DEVIATION, whiten
 from fala.solver.judge import Verdict, judge
 from fala.solver.threads import one_blas_thread
@@ -27,7 +27,7 @@ __all__ = [
     "Verdict",
     "blocks_of",
     "default_scales",
-    "fit",
+    "fit_device",
     "judge",
     "one_blas_thread",
     "whiten",

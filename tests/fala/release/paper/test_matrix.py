@@ -6,7 +6,7 @@ import pytest
 from bundles import make_head
 from fala.errors import DataError
 from fala.model.heads import Head
-from fala.release.paper.evidence import Evidence
+from fala.release.paper.fit import Evidence
 from fala.release.paper.matrix import fit_matrix, matrix_fit
 from fala.solver import gaussian
 from fala.solver.fit import fit, fit_personal

@@ -8,8 +8,8 @@ from sklearn.linear_model import LogisticRegression
 
 from fala.errors import DataError
 from fala.model.losses import cross_entropy, probabilities
-from fala.release.paper.evidence import Evidence
-from fala.release.paper.objective import fit
+from fala.release.paper.fit import Evidence
+from fala.release.paper.fit import fit_paper as fit
 from fala.release.paper.ridge import Problem
 
 
@@ -30,7 +30,7 @@ def draw(seed, n, d, classes=1):
 def objective(evidence, theta, bias, lambda_, mean, precision):
     z = np.einsum("ncd,cd->nc", evidence.features, theta) + bias
     gap = theta - mean
-    P = precision * np.eye(theta.shape[1]) if np.ndim(precision) < 2 else precision
+    P = precision * np.eye(theta.shape[1])
     return evidence.loss(z) + lambda_ * np.einsum("cd,de,ce->", gap, P, gap)
 
 
@@ -71,13 +71,12 @@ def evidence_of(kind, seed, n, d, classes):
 @pytest.mark.parametrize("kind", ["ce", "soft", "mixed"])
 @pytest.mark.parametrize("classes", [1, 3])
 @pytest.mark.parametrize(("n", "d"), [(40, 4), (12, 20)])
-@pytest.mark.parametrize("precision", ["one", "matrix"])
+@pytest.mark.parametrize("precision", ["one", "diagonal"])
 def test_the_gradient_is_zero_at_the_fit(kind, classes, n, d, precision):
     evidence = evidence_of(kind, 3, n, d, classes)
     random = np.random.default_rng(0)
-    factor = random.standard_normal((d, d))
-    P = 1.0 if precision == "one" else factor @ factor.T / d + np.eye(d)
-    mean = random.standard_normal((classes, d))
+    P = 1.0 if precision == "one" else random.uniform(0.5, 3, d)
+    mean = 0.7
     for lambda_ in (1e-4, 0.02, 3.0):
         fitted = fit(evidence, prior_mean=mean, precision=P, lambdas=[lambda_])
         assert fitted.lambda_ == lambda_
@@ -135,12 +134,17 @@ def test_leave_one_out_is_near_a_refit(kind, classes):
 def test_old_logits_alone_are_the_ridge():
     features, logits, _ = draw(7, 12, 5)
     fitted = fit(Evidence.of(features, logits=logits))
-    path = Problem(features, logits).path()
-    np.testing.assert_allclose(fitted.theta, path.solution().theta)
-    np.testing.assert_allclose(fitted.bias, path.solution().bias)
-    np.testing.assert_allclose(fitted.left_out, path.logits())
-    assert fitted.loss == pytest.approx(path.errors[path.best])
-    assert fitted.lambda_ == path.lambdas[path.best]
+    offset = features.sum(axis=2)
+    problem = Problem(features, logits - offset, np.ones(12), None)
+    solution = problem.solve(fitted.lambda_)
+    left_out = offset + problem.leave_one_out(fitted.lambda_)
+    np.testing.assert_allclose(fitted.theta, 1 + solution.theta)
+    np.testing.assert_allclose(fitted.bias, solution.bias)
+    np.testing.assert_allclose(fitted.left_out, left_out)
+    assert fitted.loss == pytest.approx(((left_out - logits) ** 2).mean())
+    for lambda_ in fitted.lambda_ * np.logspace(-1, 1, 9):
+        error = offset + problem.leave_one_out(lambda_) - logits
+        assert (error**2).mean() > fitted.loss * (1 - 1e-2)
 
 
 @pytest.mark.parametrize("kind", ["logits", "labels"])
@@ -284,10 +288,6 @@ def test_bad_evidence_is_a_data_error(features, keywords):
         {"lambdas": []},
         {"lambdas": [1.0, 0.0]},
         {"lambdas": [np.nan]},
-        {"prior_mean": [1.0, 2, 3]},
-        {"prior_mean": np.inf},
-        {"precision": -1.0},
-        {"start_bias": [1.0, 2.0]},
     ],
 )
 @pytest.mark.parametrize("kind", ["labels", "logits"])
