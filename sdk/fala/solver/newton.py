@@ -367,13 +367,18 @@ def update(problem: Problem[Products], point: Floats, solve: Solve) -> Floats:
 
 
 def _over_columns(problem: Problem[DenseRows]) -> Minimum:
-    def preconditioner(shares: Floats) -> Solve:
-        return Factor.of(problem, problem.evidence.curvature(shares)).solve
-
     one_logit = problem.offset.shape[1] == 1
+    factors: list[Solve] = []
+
+    def preconditioner(shares: Floats) -> Solve:
+        # Of several logits the first two serve all steps: a direction costs less than a factor.
+        if one_logit or len(factors) < 2:
+            factors.append(Factor.of(problem, problem.evidence.curvature(shares)).solve)
+        return factors[-1]
+
     steps = _newton(problem, problem.start, problem.move, preconditioner, exact=one_logit)
     factor, left_out = _left_out(problem, steps.z)
-    work = steps.work(problem, problem.rows.size, 0, steps.count + 1)
+    work = steps.work(problem, problem.rows.size, 0, len(factors) + 1)
     return Minimum(steps.point, steps.z, left_out, factor.solve, work)
 
 
