@@ -253,7 +253,7 @@ def _check(name: str, array: NDArray[np.float32]) -> None:
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """The array, or a copy, so that nobody can change it."""
+    """The array, or a copy, read-only."""
     if array.flags.writeable or array.base is not None or not array.flags.c_contiguous:
         array = np.array(array, order="C")
         array.flags.writeable = False

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,8 +33,3 @@ def move(before: Floats, after: Floats) -> float:
     if not len(before):
         return 0.0
     return float(np.abs(probabilities(after) - probabilities(before)).mean())
-
-
-def in_order(missing: Sequence[Sequence[str]], order: Sequence[int]) -> list[Sequence[str]]:
-    """The lists of some examples' texts, in another order."""
-    return [missing[position] for position in order]

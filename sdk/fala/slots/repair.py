@@ -272,7 +272,7 @@ def _rebuild(folder: Path, release: str | None, codec: Codec) -> tuple[Health, R
 
 
 def _lock(connection: sqlite3.Connection) -> None:
-    """Let nobody write meanwhile; to a file that is too damaged for that nobody can."""
+    """Keep others from writing meanwhile; a file too damaged to lock cannot be written either."""
     try:
         connection.execute("BEGIN IMMEDIATE")
     except sqlite3.OperationalError as error:
@@ -285,8 +285,7 @@ def _lock(connection: sqlite3.Connection) -> None:
 def _exchange(folder: Path) -> str:
     """Let the store that was written take the damaged one's name; that one stays aside.
 
-    Killed on its way, it is finished by the next repair: as long as no store is there, nobody can
-    have written to one.
+    Killed midway, the next repair finishes it: as long as no store is there, none was written to.
     """
     aside = f"{ASIDE}{time.time_ns()}-{STORE}"
     (folder / STORE).replace(folder / aside)

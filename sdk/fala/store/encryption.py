@@ -232,7 +232,7 @@ def rotate(db: sqlite3.Connection, old: Codec, new: Codec) -> None:
     for table, keys, column, ending in RECORDS:
         read, write = (old.decode, new.encode)
         if column == "label":
-            read, write = (old.decode_text, new.encode_text)  # type: ignore[assignment]
+            read, write = (old.decode_text, new.encode_text)  # type: ignore[assignment]  # text, not bytes
         chosen = f"SELECT {', '.join(keys)}, {column} FROM {table} WHERE {column} IS NOT NULL"
         where = " AND ".join(f"{key} = ?" for key in keys)
         for *key, value in db.execute(chosen).fetchall():
