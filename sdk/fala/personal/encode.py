@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from fala.backbones import Backbone
 from fala.examples import unique_texts
@@ -73,17 +73,16 @@ def encode_missing(
     return dict(zip(missing, backbone.encode([named[name] for name in missing]), strict=True))
 
 
-def encode_free(task: Task, slot: OpenSlot, snapshot: Snapshot) -> Mapping[str, Vectors]:
+def encode_free(task: Task, slot: OpenSlot, snapshot: Snapshot) -> None:
     """Encode at once, and keep, what costs no forward pass: word vectors."""
     backbone, digest = slot.active_model.backbone, slot.record.backbone
     if backbone.is_transformer or not task.store.texts.kept:
-        return {}
+        return
     encoded = snapshot.embeddings(digest)
     texts = unique_texts(row.known for row in snapshot.examples())
     missing = [text for text in texts if text not in encoded]
     if not missing:
-        return {}
+        return
     fresh = forward(missing, backbone.encode, Run(), free=True)
     task.keep_embeddings(digest, fresh)
     snapshot.add(digest, fresh)
-    return fresh

@@ -8,6 +8,7 @@ then starts over.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -115,20 +116,23 @@ def refit(
         snapshot: The examples.
         space: Where rows are gathered.
         positive: Of two labels, the one whose F1 the threshold is for.
-        run: Times the stages ``"read"`` and ``"solve"``.
+        run: Times the stages ``"read"`` and ``"solve"``; None times nothing.
         encode: Returns new embeddings of the space's backbone, by text, to gather with; None
             encodes nothing.
     """
-    timed = Run() if run is None else run
-    with timed.stage("read"):
+
+    def stage(name: str) -> AbstractContextManager[None]:
+        return nullcontext() if run is None else run.stage(name)
+
+    with stage("read"):
         rows = gather(snapshot, space)
     if encode is not None and (encoded := encode(rows)):
-        with timed.stage("read"):
+        with stage("read"):
             snapshot.add(space.backbone, encoded)
             rows = gather(snapshot, space)
     if not rows.has_evidence:
         return Refit(snapshot, space, rows, None)
-    with timed.stage("solve"):
+    with stage("solve"):
         return Refit(snapshot, space, rows, judged(space, rows, positive))
 
 
