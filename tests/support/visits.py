@@ -27,13 +27,20 @@ def settle(visit):
 
 
 @contextmanager
-def served(folder, *options):
-    """A server in a process of its own; the process and the address of its page."""
+def served(folder, *options, errors=None):
+    """A server in a process of its own; the process and the address of its page.
+
+    Args:
+        folder: Of its devices.
+        options: Of ``fala demo``.
+        errors: The open file of its standard error; None for that of the tests.
+    """
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "fala", "demo", "--no-browser", "--json"]
     process = subprocess.Popen(
         [*command, "--device-dir", str(folder), *options],
         stdout=subprocess.PIPE,
+        stderr=errors,
         text=True,
         env=environment,
     )

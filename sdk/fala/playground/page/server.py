@@ -19,7 +19,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -126,6 +126,8 @@ def make_app(
             if not isinstance(body, dict):
                 raise DataError("send a JSON object")
             answer = await run_in_threadpool(acts[name], body)
+        except ClientDisconnect:  # the page was left while it sent this
+            return Response()
         except (ValueError, RecursionError):
             return JSONResponse({"error": "that is not JSON"}, status_code=400)
         except FalaError as error:

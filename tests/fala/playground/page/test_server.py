@@ -2,7 +2,10 @@
 
 import re
 import socket
+import struct
 import sys
+import time
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
@@ -11,7 +14,7 @@ from starlette.testclient import TestClient
 from fala.playground.page.command import command
 from fala.playground.page.guard import HEADERS, LARGEST_BODY
 from fala.playground.page.server import make_app, page_files
-from visits import opened
+from visits import opened, served
 
 TOKEN, PORT = "a-token-of-the-tests", 8123
 OWN = f"http://127.0.0.1:{PORT}"
@@ -122,6 +125,26 @@ def test_a_newer_view_is_sent_when_there_is_one(client):
     assert done["version"] > view["version"]
     newer = client.get(f"/api/state?after={view['version']}", headers=BEARER).json()
     assert newer["labelled"] == 1
+
+
+@pytest.mark.parametrize("sent", [0, 9], ids=["no body", "half a body"])
+def test_a_page_that_is_left_in_mid_post_prints_nothing(sent, tmp_path):
+    with (
+        (tmp_path / "errors").open("wb") as errors,
+        served(tmp_path / "visit", errors=errors) as (_, address),
+    ):
+        host, token = re.fullmatch(r"http://([\d.:]+)/#token=(.+)", address).groups()
+        with socket.create_connection(host.split(":")) as page:
+            page.sendall(
+                f"POST /api/ask HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n"
+                "Content-Type: application/json\r\nContent-Length: 22\r\n\r\n".encode()
+                + b'{"text": "one clown."}'[:sent]
+            )
+            time.sleep(0.3)  # it is read before the reset
+            page.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with urlopen(address, timeout=30) as answer:
+            assert answer.status == 200
+    assert (tmp_path / "errors").read_text() == ""
 
 
 def run(*arguments):
