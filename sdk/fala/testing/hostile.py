@@ -16,6 +16,7 @@ import json
 import os
 import struct
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,6 @@ from fala.errors import DataError
 from fala.testing.hostile_graphs import GRAPHS, Changes
 
 __all__ = ["KINDS", "Changes", "repack", "write_hostile"]
-
-_FAR = 10**9
-_LONG = 1_000_000
 
 
 def repack(
@@ -95,142 +93,135 @@ def write_hostile(
     return repack(release, path, _MAKERS[kind](bundle, source))
 
 
-# Tokenizers
-
-
-def _tokenizer(change: Callable[[dict[str, Any]], None]) -> Callable[[Bundle, Bundle], Changes]:
-    def make(bundle: Bundle, _: Bundle) -> Changes:
-        tokenizer = json.loads(bundle.read(layout.TOKENIZER))
-        change(tokenizer)
-        return Changes({layout.TOKENIZER: json.dumps(tokenizer).encode()})
-
-    return make
-
-
-def _normalizer(*parts: Mapping[str, Any]) -> Callable[[Bundle, Bundle], Changes]:
-    sequence = {"type": "Sequence", "normalizers": [dict(part) for part in parts]}
-    return _tokenizer(lambda tokenizer: tokenizer.update(normalizer=sequence))
-
-
 def _replace(pattern: Mapping[str, str], content: str) -> dict[str, Any]:
-    return {"type": "Replace", "pattern": dict(pattern), "content": content}
+    return {"type": "Replace", "pattern": pattern, "content": content}
 
 
-def _charsmap(trie: int) -> str:
-    return base64.b64encode(struct.pack("<I", trie) + bytes(64)).decode()
+def _precompiled(trie: int) -> dict[str, Any]:
+    """A table of normal forms that claims some bytes for its trie."""
+    table = struct.pack("<I", trie) + bytes(64)
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(table).decode()}
 
 
-def _split(pattern: str) -> Callable[[Bundle, Bundle], Changes]:
-    part = {
-        "type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False,
+def _template(single: list[Any], special: Mapping[str, Any]) -> dict[str, Any]:
+    pair = [{"Sequence": {"id": name, "type_id": 0}} for name in ("A", "B")]
+    return {
+        "type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special,
     }  # fmt: skip
-    return _tokenizer(lambda tokenizer: tokenizer.update(pre_tokenizer=part))
 
 
-def _empty_vocabulary(tokenizer: dict[str, Any]) -> None:
-    tokenizer["model"]["vocab"] = {} if isinstance(tokenizer["model"]["vocab"], dict) else []
+_FAR = 10**9
+_LONG = 1_000_000
+_E, _TEXT = {"String": "e"}, {"Sequence": {"id": "A", "type_id": 0}}
+_ESCAPE = "\x1b]0;owned\x07\x1b[2J"
+
+_NORMALIZERS: dict[str, list[Mapping[str, Any]]] = {
+    "replace": [_replace(_E, "e" * _LONG)],
+    "replace often": [_replace(_E, "e" * 8)] * 8,
+    "replace by pattern": [_replace({"Regex": "."}, "e" * 60)],
+    "prepend": [{"type": "Prepend", "prepend": "e" * _LONG}],
+    "prepend often": [{"type": "Prepend", "prepend": "e" * 60}] * 5_000,
+    "huge charsmap": [_precompiled(0xFFFFFFFC)],
+    "charsmap out of bounds": [_precompiled(64)],
+}
+
+#: Parts of a tokenizer.
+_PARTS: dict[str, Mapping[str, Any]] = {
+    **{
+        kind: {"normalizer": {"type": "Sequence", "normalizers": parts}}
+        for kind, parts in _NORMALIZERS.items()
+    },
+    "exponential pattern": {"pre_tokenizer": {
+        "type": "Split", "pattern": {"Regex": "(e+)+$"}, "behavior": "Isolated", "invert": False,
+    }},
+    "template far off": {"post_processor": _template(
+        [{"SpecialToken": {"id": "far", "type_id": 0}}, _TEXT],
+        {"far": {"id": "far", "ids": [_FAR], "tokens": ["far"]}},
+    )},
+    "template often": {"post_processor": _template([_TEXT] * 10_000, {})},
+}  # fmt: skip
+
+#: Fields of the manifest.
+_FIELDS: dict[str, Mapping[str, Any]] = {
+    "name with escapes": {"name": f"good{_ESCAPE}"},
+    "labels with escapes": {"labels": ["0", f"1{_ESCAPE}"]},
+    "precision with escapes": {"precision": _ESCAPE},
+}
 
 
-def _far_token(tokenizer: dict[str, Any]) -> None:
-    vocabulary = tokenizer["model"]["vocab"]
-    if isinstance(vocabulary, dict):
-        vocabulary[next(reversed(vocabulary))] = _FAR
+def _tokenizer(parts: Mapping[str, Any], bundle: Bundle, _: Bundle) -> Changes:
+    tokenizer = json.loads(bundle.read(layout.TOKENIZER))
+    return Changes({layout.TOKENIZER: json.dumps({**tokenizer, **parts}).encode()})
+
+
+def _random_tokens(bundle: Bundle, source: Bundle) -> Changes:
+    model = json.loads(bundle.read(layout.TOKENIZER))["model"]
+    return _tokenizer({"model": {**model, "dropout": 0.5}}, bundle, source)
+
+
+def _empty_vocabulary(bundle: Bundle, source: Bundle) -> Changes:
+    model = json.loads(bundle.read(layout.TOKENIZER))["model"]
+    return _tokenizer({"model": {**model, "vocab": type(model["vocab"])()}}, bundle, source)
+
+
+def _far_token(bundle: Bundle, source: Bundle) -> Changes:
+    model = json.loads(bundle.read(layout.TOKENIZER))["model"]
+    if isinstance(model["vocab"], dict):
+        model["vocab"][next(reversed(model["vocab"]))] = _FAR
     else:
-        vocabulary.extend([[f"far{number}", -1.0] for number in range(10_000)])
-
-
-def _far_template(tokenizer: dict[str, Any]) -> None:
-    tokenizer["post_processor"] = {
-        "type": "TemplateProcessing",
-        "single": [{"SpecialToken": {"id": "far", "type_id": 0}},
-                   {"Sequence": {"id": "A", "type_id": 0}}],
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
-        "special_tokens": {"far": {"id": "far", "ids": [_FAR], "tokens": ["far"]}},
-    }  # fmt: skip
-
-
-def _long_template(tokenizer: dict[str, Any]) -> None:
-    tokenizer["post_processor"] = {
-        "type": "TemplateProcessing",
-        "single": [{"Sequence": {"id": "A", "type_id": 0}}] * 10_000,
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
-        "special_tokens": {},
-    }
-
-
-# Heads, bridges, priors, manifests
-
-
-def _head(bundle: Bundle, _: Bundle) -> Changes:
-    weight = bundle.manifest.dimension
-    return Changes({layout.HEAD_WEIGHT: array_bytes(np.full((1, weight), np.nan, np.float32))})
-
-
-def _bridge(rows: int, filled: float = 0.1) -> Callable[[Bundle, Bundle], Changes]:
-    def make(bundle: Bundle, source: Bundle) -> Changes:
-        folder = f"{layout.BRIDGES}{source.backbone_digest}"
-        width = bundle.manifest.dimension
-        shape = (source.manifest.dimension + rows, width)
-        parts = (np.full(shape, filled), np.zeros(width), np.ones(width))
-        return Changes({
-            f"{folder}/{name}": array_bytes(part.astype(np.float16))
-            for name, part in zip(layout.BRIDGE_FILES, parts, strict=True)
-        })  # fmt: skip
-
-    return make
-
-
-def _prior(width: int, filled: float) -> Callable[[Bundle, Bundle], Changes]:
-    def make(bundle: Bundle, _: Bundle) -> Changes:
-        size = bundle.manifest.dimension + 1 + width
-        return Changes({
-            layout.PRIOR_MEAN: array_bytes(np.full(size, filled, np.float32)),
-            layout.PRIOR_VARIANCE: array_bytes(np.ones(size, np.float32)),
-            layout.PRIOR_FACTORS: array_bytes(np.zeros((1, size), np.float32)),
-        })  # fmt: skip
-
-    return make
-
-
-def _manifest(**fields: object) -> Callable[[Bundle, Bundle], Changes]:
-    return lambda bundle, source: Changes(manifest=fields)
+        model["vocab"].extend([[f"far{number}", -1.0] for number in range(10_000)])
+    return _tokenizer({"model": model}, bundle, source)
 
 
 def _padding(bundle: Bundle, _: Bundle) -> Changes:
     return Changes(manifest={"details": {**bundle.manifest.details, "pad_id": _FAR}})
 
 
-_E, _ESCAPE = {"String": "e"}, "\x1b]0;owned\x07\x1b[2J"
+def _head(bundle: Bundle, _: Bundle) -> Changes:
+    weight = np.full((1, bundle.manifest.dimension), np.nan, np.float32)
+    return Changes({layout.HEAD_WEIGHT: array_bytes(weight)})
+
+
+def _bridge(more_rows: int, filled: float, bundle: Bundle, source: Bundle) -> Changes:
+    width = bundle.manifest.dimension
+    matrix = np.full((source.manifest.dimension + more_rows, width), filled)
+    parts = (matrix, np.zeros(width), np.ones(width))
+    names = [f"{layout.BRIDGES}{source.backbone_digest}/{name}" for name in layout.BRIDGE_FILES]
+    files = [array_bytes(part.astype(np.float16)) for part in parts]
+    return Changes(dict(zip(names, files, strict=True)))
+
+
+def _prior(more_columns: int, filled: float, bundle: Bundle, _: Bundle) -> Changes:
+    size = bundle.manifest.dimension + 1 + more_columns
+    return Changes({
+        layout.PRIOR_MEAN: array_bytes(np.full(size, filled, np.float32)),
+        layout.PRIOR_VARIANCE: array_bytes(np.ones(size, np.float32)),
+        layout.PRIOR_FACTORS: array_bytes(np.zeros((1, size), np.float32)),
+    })  # fmt: skip
+
+
+def _graph(make: Callable[[Bundle], Changes], bundle: Bundle, _: Bundle) -> Changes:
+    return make(bundle)
+
+
+def _manifest(fields: Mapping[str, Any], *_: Bundle) -> Changes:
+    return Changes(manifest=fields)
+
 
 _MAKERS: dict[str, Callable[[Bundle, Bundle], Changes]] = {
-    **GRAPHS,
+    **{kind: partial(_graph, make) for kind, make in GRAPHS.items()},
+    **{kind: partial(_tokenizer, parts) for kind, parts in _PARTS.items()},
+    **{kind: partial(_manifest, fields) for kind, fields in _FIELDS.items()},
+    "random tokens": _random_tokens,
+    "empty vocabulary": _empty_vocabulary,
+    "token far off": _far_token,
     "padding far off": _padding,
-    "replace": _normalizer(_replace(_E, "e" * _LONG)),
-    "replace often": _normalizer(*[_replace(_E, "e" * 8)] * 8),
-    "replace by pattern": _normalizer(_replace({"Regex": "."}, "e" * 60)),
-    "prepend": _normalizer({"type": "Prepend", "prepend": "e" * _LONG}),
-    "prepend often": _normalizer(*[{"type": "Prepend", "prepend": "e" * 60}] * 5_000),
-    "huge charsmap": _normalizer(
-        {"type": "Precompiled", "precompiled_charsmap": _charsmap(0xFFFFFFFC)}
-    ),
-    "charsmap out of bounds": _normalizer(
-        {"type": "Precompiled", "precompiled_charsmap": _charsmap(64)}
-    ),
-    "exponential pattern": _split("(e+)+$"),
-    "empty vocabulary": _tokenizer(_empty_vocabulary),
-    "token far off": _tokenizer(_far_token),
-    "template far off": _tokenizer(_far_template),
-    "template often": _tokenizer(_long_template),
-    "random tokens": _tokenizer(lambda tokenizer: tokenizer["model"].update(dropout=0.5)),
     "head of no numbers": _head,
-    "bridge too short": _bridge(-1),
-    "bridge too long": _bridge(3),
-    "bridge of no numbers": _bridge(0, np.nan),
-    "prior too long": _prior(2, 0.0),
-    "prior of no numbers": _prior(0, np.nan),
-    "name with escapes": _manifest(name=f"good{_ESCAPE}"),
-    "labels with escapes": _manifest(labels=["0", f"1{_ESCAPE}"]),
-    "precision with escapes": _manifest(precision=_ESCAPE),
+    "bridge too short": partial(_bridge, -1, 0.1),
+    "bridge too long": partial(_bridge, 3, 0.1),
+    "bridge of no numbers": partial(_bridge, 0, np.nan),
+    "prior too long": partial(_prior, 2, 0.0),
+    "prior of no numbers": partial(_prior, 0, np.nan),
 }
 
 #: What there is to attack with, by name.
