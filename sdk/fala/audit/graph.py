@@ -1,8 +1,19 @@
-"""A model's graph, whatever file format it is read from."""
+"""A model's graph, whatever file format it is read from.
+
+A graph may have optional inputs: constants that are inputs too, so that a run may leave them out.
+They are those of a task's adapter and a writer's prompt, and their names are those of the field:
+``adapter.{l}.{attention,output}.{down,up,norm}.{weight,bias}`` for a bottleneck behind a sub-layer
+and the norm that follows it, ``past_key_values.{l}.{key,value}`` for tokens in front of a text's
+own. Constants of other names are constants only.
+
+A graph with the second may also return the keys and values of a text: ``keys.{l}``, transposed to
+(texts, heads, width, tokens), and ``values.{l}``, (texts, heads, tokens, width).
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,8 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.audit.limits import GRAPH
-from fala.audit.optional import form_of
+from fala.audit.limits import GRAPH, STATE
 
 #: NumPy's types of ONNX's numbers (TensorProto.DataType); of the others only sizes matter.
 DTYPES: dict[int, type[np.generic]] = {
@@ -24,8 +34,17 @@ BITS = {
     16: 16, 17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4,
 }  # fmt: skip
 
+_FLOAT = 1  # of the types
 
-_FLOAT = 1
+_ADAPTER = re.compile(r"(adapter\.\d{1,3}\.(?:attention|output))\.(down|up|norm)\.(weight|bias)")
+_PREFIX = re.compile(r"(past_key_values\.\d{1,3})\.(?:key|value)")
+
+#: Of an adapter's parts: how many axes they have, and which of them is the bottleneck.
+_PARTS = {
+    ("down", "weight"): (2, 1), ("down", "bias"): (1, 0), ("up", "weight"): (2, 0),
+    ("up", "bias"): (1, None), ("norm", "weight"): (1, None), ("norm", "bias"): (1, None),
+}  # fmt: skip
+_PREFIX_AXES = 4  # (1, heads, length, width of a head)
 
 
 class UnsoundError(ValueError):
@@ -58,9 +77,9 @@ class Tensor:
         """
         if self.kind not in BITS:
             raise UnsoundError(f"{what} is of type {self.kind}, which is not of numbers")
-        count = math.prod(self.dims)
-        if any(length < 0 for length in self.dims) or len(self.dims) > 8:
+        if any(length < 0 for length in self.dims) or len(self.dims) > GRAPH.dimensions:
             raise UnsoundError(f"{what} has an impossible shape")
+        count = math.prod(self.dims)
         packed = -(-count * BITS[self.kind] // 8)
         if self.raw is not None and self.listed is None:
             fine = len(self.raw) == packed
@@ -113,8 +132,21 @@ class Declared:
 
 
 @dataclass(slots=True)
+class Size:
+    """How much a model holds, its branches included.
+
+    Attributes:
+        nodes: Operators.
+        constants: Constants.
+    """
+
+    nodes: int = 0
+    constants: int = 0
+
+
+@dataclass(slots=True)
 class Graph:
-    """Operators and constants.
+    """Operators and constants, in bounds that both readers share.
 
     Attributes:
         nodes: The operators.
@@ -124,6 +156,8 @@ class Graph:
         declared: The declared types and shapes of its inputs, by name.
         optional: Names of its optional inputs, with the largest shape of each; see
             ``split_inputs``.
+        depth: How many graphs are around it.
+        size: Of the whole model.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -132,13 +166,42 @@ class Graph:
     outputs: list[str] = field(default_factory=list)
     declared: dict[str, Declared] = field(default_factory=dict)
     optional: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    depth: int = 0
+    size: Size = field(default_factory=Size)
+
+    def branch(self) -> Graph:
+        """An empty graph inside one of its operators.
+
+        Raises:
+            UnsoundError: It would be nested too deeply.
+        """
+        if self.depth == GRAPH.depth:
+            raise UnsoundError("graphs nested too deeply")
+        return Graph(depth=self.depth + 1, size=self.size)
+
+    def add_node(self, node: Node) -> None:
+        """Add an operator.
+
+        Raises:
+            UnsoundError: The model has too many, or the operator has too many inputs.
+        """
+        self.size.nodes += 1
+        if self.size.nodes > GRAPH.nodes:
+            raise UnsoundError(f"the model has more than {GRAPH.nodes} operators")
+        if len(node.inputs) + len(node.outputs) + len(node.attributes) > GRAPH.arguments:
+            raise UnsoundError(f"an operator has more than {GRAPH.arguments} inputs and outputs")
+        self.nodes.append(node)
 
     def add_constant(self, name: str, tensor: Tensor) -> None:
         """Add a constant.
 
         Raises:
-            UnsoundError: There is one of the name, or it does not hold the numbers of its shape.
+            UnsoundError: The model has too many, there is one of the name, or it does not hold the
+                numbers of its shape.
         """
+        self.size.constants += 1
+        if self.size.constants > GRAPH.constants:
+            raise UnsoundError(f"the model has more than {GRAPH.constants} constants")
         if name in self.constants:
             raise UnsoundError("a constant is defined twice")
         tensor.check(f"the constant {name!r:.60}")
@@ -174,3 +237,54 @@ class Graph:
             for value in node.attributes.values():
                 if isinstance(value, Graph):
                     yield value
+
+
+@dataclass(frozen=True)
+class Form:
+    """The form of an optional input.
+
+    Attributes:
+        group: Inputs of one group have the same length along their free axes.
+        axes: How many it has.
+        free: The axis whose length a state chooses; None where there is none.
+        most: The largest such length.
+    """
+
+    group: str
+    axes: int
+    free: int | None
+    most: int
+
+    def largest(self, shape: Sequence[int | None]) -> tuple[int, ...] | None:
+        """The largest shape that may be fed.
+
+        Args:
+            shape: As the graph declares it; None for what is free.
+
+        Returns:
+            None where the graph declares another form than this.
+        """
+        if len(shape) != self.axes:
+            return None
+        for axis, length in enumerate(shape):
+            if (length is None) != (axis == self.free) or (length is not None and length < 1):
+                return None
+        if self.axes == _PREFIX_AXES and shape[0] != 1:
+            return None
+        return tuple(self.most if length is None else length for length in shape)
+
+
+def prompt_outputs(names: Iterable[str]) -> set[str]:
+    """Names of the outputs beside the embedding that a graph with some optional inputs may have."""
+    layers = {name.split(".")[1] for name in names if _PREFIX.fullmatch(name)}
+    return {f"{part}.{layer}" for part in ("keys", "values") for layer in layers}
+
+
+def form_of(name: str) -> Form | None:
+    """The form of the optional input of a name; None for any other name."""
+    if match := _ADAPTER.fullmatch(name):
+        axes, free = _PARTS[match[2], match[3]]
+        return Form(match[1], axes, free, STATE.bottleneck)
+    if match := _PREFIX.fullmatch(name):
+        return Form(match[1], _PREFIX_AXES, 2, STATE.prefix)
+    return None

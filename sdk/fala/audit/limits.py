@@ -14,6 +14,7 @@ class GraphLimits:
         depth: Branches within branches.
         constants: Constant tensors.
         arguments: Inputs, outputs and attributes of one operator.
+        dimensions: Of a constant.
         elements: Numbers in the largest tensor of one run of usual size (256 MB in float32).
         long_elements: The same for a text of as many tokens as the release reads.
         work: Multiplications a token (BERT-large: 3e8).
@@ -24,6 +25,7 @@ class GraphLimits:
     depth: int = 3
     constants: int = 20_000
     arguments: int = 2_000
+    dimensions: int = 8
     elements: int = 1 << 26
     long_elements: int = 1 << 28
     work: int = 1 << 30

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from fala.audit.graph import Graph, Node, UnsoundError
 from fala.audit.limits import GRAPH
 from fala.audit.onnx_file import read_onnx
-from fala.audit.operators import RULES, Inputs
+from fala.audit.operators import Inputs, Value, broadcast, outputs_of, require_data
 from fala.audit.ort_file import read_ort
-from fala.audit.values import Value, broadcast, compute, require_data
 from fala.errors import BundleFormatError, safe_line
 
 # Several short texts in one run, and one text of usual length.
@@ -197,7 +196,7 @@ def follow_graph(
             if node.operator == "If":
                 outputs = _branches(node, inputs, values, constant, cost)
             else:
-                outputs = _outputs(node, inputs)
+                outputs = outputs_of(node, inputs)
         except UnsoundError as error:
             raise UnsoundError(f"{node.operator!r:.60}: {error}") from error
         except (ValueError, IndexError, TypeError, OverflowError, ArithmeticError) as error:
@@ -223,18 +222,6 @@ def follow_graph(
     if missing := [name for name in graph.outputs if name not in values]:
         raise UnsoundError(f"{missing[0]!r:.60} is an output and defined nowhere")
     return values
-
-
-def _outputs(node: Node, inputs: Inputs) -> list[Value]:
-    rule = RULES.get(node.operator)
-    if rule is None:
-        raise UnsoundError("an operator that no encoder needs")
-    outputs = rule(node, inputs)
-    if not outputs:
-        raise UnsoundError("an operator without outputs")
-    if outputs[0].data is None and outputs[0].elements <= GRAPH.small:
-        outputs[0] = Value(outputs[0].shape, compute(node, inputs, outputs[0].shape))
-    return outputs
 
 
 def _branches(

@@ -21,7 +21,6 @@ MOST_FIELDS = 1_000_000
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LONGEST_LIST = 1 << 16  # bytes of a list of varints that is decoded
-_DIMENSIONS = 8
 
 _GRAPH, _TRAINING, _FUNCTIONS = 7, 20, 25  # of a model
 # Fields of a tensor that list its numbers: the wire type of a number that stands alone, and its
@@ -48,7 +47,7 @@ def read_onnx(model: bytes) -> Graph:
         UnsoundError: It holds functions, or more than any encoder does.
         ValueError: It is no ONNX file.
     """
-    reader, graphs = _Reader(), []
+    reader, graph, graphs = _Reader(), Graph(), []
     for number, wire, value in reader.fields(memoryview(model)):
         if number in (_TRAINING, _FUNCTIONS):
             # The runtime inlines functions, and each may call the next one twice.
@@ -57,16 +56,16 @@ def read_onnx(model: bytes) -> Graph:
             graphs.append(value)
     if len(graphs) != 1:
         raise ValueError(f"not an ONNX model: it holds {len(graphs)} graphs")
-    graph = reader.graph(graphs[0], 0)
+    reader.read(graphs[0], graph)
     graph.split_inputs()
     return graph
 
 
 class _Reader:
-    """Reads the messages of one file, with bounds on all of them together."""
+    """Reads the messages of one file, with a bound on all of their fields together."""
 
     def __init__(self) -> None:
-        self._fields = self._nodes = self._constants = 0
+        self._fields = 0
 
     def fields(self, data: memoryview) -> Iterator[Field]:
         """Yield a message's fields: number, wire type, and a whole number or bytes in place.
@@ -80,21 +79,12 @@ class _Reader:
                 raise ValueError(f"more than {MOST_FIELDS} fields")
             yield field
 
-    def graph(self, data: memoryview, depth: int) -> Graph:
-        """Read a graph that lies inside ``depth`` others."""
-        if depth > GRAPH.depth:
-            raise UnsoundError("graphs nested too deeply")
-        graph = Graph()
+    def read(self, data: memoryview, graph: Graph) -> None:
+        """Read a graph."""
         for number, value in self._messages(data):
             if number == 1:
-                self._nodes += 1
-                if self._nodes > GRAPH.nodes:
-                    raise UnsoundError(f"the model has more than {GRAPH.nodes} operators")
-                graph.nodes.append(self._node(value, depth))
+                graph.add_node(self._node(value, graph))
             elif number == 5:
-                self._constants += 1
-                if self._constants > GRAPH.constants:
-                    raise UnsoundError(f"the model has more than {GRAPH.constants} constants")
                 graph.add_constant(*self._tensor(value))
             elif number == 11:
                 name = self._name(value)
@@ -104,8 +94,6 @@ class _Reader:
                 graph.outputs.append(self._name(value))
             elif number == 15:
                 raise UnsoundError("the model holds sparse constants")
-        graph.inputs = [name for name in graph.inputs if name not in graph.constants]
-        return graph
 
     def _messages(self, data: memoryview) -> Iterator[tuple[int, memoryview]]:
         """Yield only the fields that hold bytes."""
@@ -143,13 +131,9 @@ class _Reader:
             lengths.append(length)
         return Declared(kinds[0], tuple(lengths))
 
-    def _node(self, data: memoryview, depth: int) -> Node:
+    def _node(self, data: memoryview, graph: Graph) -> Node:
         node, domain = Node(), ""
-        for count, (number, value) in enumerate(self._messages(data)):
-            if count == GRAPH.arguments:
-                raise UnsoundError(
-                    f"an operator has more than {GRAPH.arguments} inputs and outputs"
-                )
+        for number, value in self._messages(data):
             if number == 1:
                 node.inputs.append(_text(value))
             elif number == 2:
@@ -159,7 +143,7 @@ class _Reader:
             elif number == 7:
                 domain = _text(value)
             elif number == 5:
-                name, setting = self._attribute(value, depth)
+                name, setting = self._attribute(value, graph)
                 if name in node.attributes:
                     raise UnsoundError(f"an operator has the attribute {name!r:.60} twice")
                 node.attributes[name] = setting
@@ -167,7 +151,7 @@ class _Reader:
             node.operator = f"{domain}.{node.operator}"
         return node
 
-    def _attribute(self, data: memoryview, depth: int) -> tuple[str, Any]:
+    def _attribute(self, data: memoryview, graph: Graph) -> tuple[str, Any]:
         """An attribute's name and value; of its fields only the one that its type names counts."""
         name, kind = "", 0
         values: dict[int, Any] = {_FLOAT: 0.0, _INT: 0, _STRING: b"", _STRINGS: []}
@@ -195,7 +179,8 @@ class _Reader:
                 values[_TENSOR] = self._tensor(value)[1]
                 values[_TENSOR].check(f"the attribute {name!r:.60}")
             elif number == 6 and _SUBGRAPH not in values:
-                values[_SUBGRAPH] = self.graph(value, depth + 1)
+                values[_SUBGRAPH] = graph.branch()
+                self.read(value, values[_SUBGRAPH])
             elif number in (7, 8):
                 if len(value) > 8 * GRAPH.small:
                     raise ValueError("a list of numbers is too long")
@@ -235,8 +220,6 @@ class _Reader:
                 tensor.raw = value
             elif number in (3, 6):
                 raise UnsoundError("a constant of texts, or in parts")
-        if len(dims) > _DIMENSIONS:
-            raise UnsoundError(f"a constant of more than {_DIMENSIONS} dimensions")
         tensor.dims = tuple(dims)
         # Readers differ where both raw and listed numbers are there; the tensor's check refuses it.
         if count or tensor.raw is None:

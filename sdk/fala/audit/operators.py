@@ -2,18 +2,72 @@
 
 Standard ones, and those of com.microsoft that onnxruntime's own tools put in their place. All
 others are refused: loops, scans, sequences, random numbers, strings, training, other domains.
+
+A graph computes shapes from the lengths of its inputs, by the same operators that compute on
+numbers. So tensors of few numbers are followed with their numbers.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fala.audit.graph import Node, Tensor, UnsoundError
+from fala.audit.graph import DTYPES, Node, Tensor, UnsoundError
 from fala.audit.limits import GRAPH
-from fala.audit.values import Array, Shape, Value, broadcast, require_data, require_integers
+
+Array = NDArray[Any]
+Shape = tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Value:
+    """A tensor before the run.
+
+    Attributes:
+        shape: Its shape.
+        data: Its numbers; None where they are many or depend on the text.
+    """
+
+    shape: Shape
+    data: Array | None = None
+
+    @property
+    def elements(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
+
+
+def require_data(value: Value | None, what: str) -> Array:
+    """The numbers of a tensor that decides about a shape.
+
+    Raises:
+        UnsoundError: They depend on the text, so that the model's cost has no bound.
+    """
+    if value is None or value.data is None:
+        raise UnsoundError(f"{what} depends on more than a text's length: its cost is unbounded")
+    return value.data
+
+
+def require_integers(value: Value | None, what: str) -> list[int]:
+    """The same, as whole numbers."""
+    return [int(number) for number in require_data(value, what).reshape(-1)]
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape:
+    """The shape of an elementwise operator's output.
+
+    Lengths that do not fit are an error when the model runs, which costs nothing.
+    """
+    rank = max((len(shape) for shape in shapes), default=0)
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    return tuple(0 if 0 in lengths else max(lengths) for lengths in zip(*padded, strict=True))
+
 
 Inputs = Sequence[Value | None]
 Rule = Callable[[Node, Inputs], list[Value]]
@@ -314,8 +368,13 @@ def _all(node: Node, inputs: Inputs) -> list[Value]:
     return [Value(broadcast([value.shape for value in inputs if value is not None]))]
 
 
-def _where(node: Node, inputs: Inputs) -> list[Value]:
-    return _all(node, inputs[:3])
+def _cast(node: Node, inputs: Inputs) -> list[Value]:
+    data = input_at(inputs, 0)
+    if data.data is None:
+        return [data]
+    with np.errstate(all="ignore"):
+        numbers = data.data.astype(DTYPES.get(integer(node, "to", 1), np.float32))
+    return [Value(data.shape, numbers)]
 
 
 def _layer_norm(node: Node, inputs: Inputs) -> list[Value]:
@@ -353,17 +412,22 @@ def _product_of_bits(node: Node, inputs: Inputs) -> list[Value]:
 
 
 def _reduce(node: Node, inputs: Inputs) -> list[Value]:
-    shape = input_at(inputs, 0).shape
-    axes = axes_of(node, inputs, len(shape))
+    data = input_at(inputs, 0)
+    axes = axes_of(node, inputs, len(data.shape))
     if not axes:
         if integer(node, "noop_with_empty_axes", 0):
-            return [Value(shape)]
-        axes = list(range(len(shape)))
+            return [data]
+        axes = list(range(len(data.shape)))
     keep = bool(integer(node, "keepdims", 1))
-    return [Value(tuple(
+    shape = tuple(
         1 if axis in axes else length
-        for axis, length in enumerate(shape) if keep or axis not in axes
-    ))]  # fmt: skip
+        for axis, length in enumerate(data.shape) if keep or axis not in axes
+    )  # fmt: skip
+    function = _REDUCTIONS.get(node.operator)
+    if function is None or data.data is None or not data.data.size:
+        return [Value(shape)]
+    with np.errstate(all="ignore"):
+        return [Value(shape, np.asarray(function(data.data, axis=tuple(axes), keepdims=keep)))]
 
 
 def _best(node: Node, inputs: Inputs) -> list[Value]:
@@ -429,12 +493,9 @@ def _heads(node: Node, inputs: Inputs) -> list[Value]:
             Value((shape[0], heads, shape[1], shape[1]))]  # fmt: skip
 
 
-def _embedding(words: int) -> Rule:
-    def rule(node: Node, inputs: Inputs) -> list[Value]:
-        ids, table = input_at(inputs, 0).shape, input_at(inputs, words).shape
-        return [Value((*ids, table[-1])), Value((ids[0],)), Value((*ids, table[-1]))]
-
-    return rule
+def _embedding(node: Node, inputs: Inputs) -> list[Value]:
+    ids, table = input_at(inputs, 0).shape, input_at(inputs, 2).shape
+    return [Value((*ids, table[-1])), Value((ids[0],)), Value((*ids, table[-1]))]
 
 
 def _rules(rule: Rule, names: str, domain: str = "") -> dict[str, Rule]:
@@ -444,7 +505,7 @@ def _rules(rule: Rule, names: str, domain: str = "") -> dict[str, Rule]:
 #: The operators of encoders. A rule returns the first outputs' shapes; others have the last one's.
 RULES: dict[str, Rule] = {
     **_rules(_same,
-             "Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization Cast CastLike Ceil Celu Clip "
+             "Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization CastLike Ceil Celu Clip "
              "Cos Cosh CumSum DequantizeLinear Dropout Elu Erf Exp Floor Gelu GroupNormalization "
              "HardSigmoid HardSwish Hardmax Identity InstanceNormalization IsInf IsNaN LeakyRelu "
              "Log LogSoftmax LpNormalization MeanVarianceNormalization Mish Neg Not PRelu "
@@ -454,15 +515,14 @@ RULES: dict[str, Rule] = {
     **_rules(_layer_norm, "LayerNormalization RMSNormalization"),
     **_rules(_all,
              "Add And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Div Equal Greater "
-             "GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or Pow Sub Sum Xor"),
-    **_rules(_where, "Where"),
+             "GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or Pow Sub Sum Where Xor"),
     **_rules(_product(0, 1), "MatMul Gemm MatMulInteger"),
     **_rules(_product(0, 3), "QLinearMatMul"),
     **_rules(_reduce,
              "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin "
              "ReduceProd ReduceSum ReduceSumSquare"),
     **_rules(_best, "ArgMax ArgMin"),
-    "Concat": _concat, "Constant": _constant, "ConstantOfShape": _constant_of_shape,
+    "Cast": _cast, "Concat": _concat, "Constant": _constant, "ConstantOfShape": _constant_of_shape,
     "Expand": _expand, "Flatten": _flatten, "Gather": _gather,
     "GatherElements": _gather_elements, "GatherND": _gather_nd, "Pad": _pad, "Range": _range,
     "Reshape": _reshape, "Shape": _shape, "Size": _size, "Slice": _slice, "Split": _split,
@@ -478,6 +538,62 @@ RULES: dict[str, Rule] = {
     **_rules(_product_of_bits, "MatMulNBits MatMulBnb4", _MS),
     **_rules(_attention, "Attention QAttention", _MS),
     **_rules(_heads, "MultiHeadAttention", _MS),
-    **_rules(_embedding(2), "EmbedLayerNormalization", _MS),
-    **_rules(_embedding(2), "QEmbedLayerNormalization", _MS),
+    **_rules(_embedding, "EmbedLayerNormalization QEmbedLayerNormalization", _MS),
 }  # fmt: skip
+
+
+def _divide(left: Array, right: Array) -> Array:
+    if np.issubdtype(left.dtype, np.integer):
+        return np.trunc(left / right).astype(left.dtype)
+    return np.asarray(left / right)
+
+
+#: Operators of several numbers that graphs compute shapes with, in numpy.
+_COMPUTED: dict[str, Callable[..., Any]] = {
+    "Abs": np.abs, "Neg": np.negative, "Ceil": np.ceil, "Floor": np.floor, "Round": np.rint,
+    "Sqrt": np.sqrt, "Log": np.log, "Exp": np.exp, "Sign": np.sign, "Not": np.logical_not,
+    "Reciprocal": lambda data: 1 / data, "Identity": lambda data: data, "Add": np.add,
+    "Sub": np.subtract, "Mul": np.multiply, "Div": _divide, "Mod": np.mod, "Pow": np.power,
+    "And": np.logical_and, "Or": np.logical_or, "Xor": np.logical_xor, "Equal": np.equal,
+    "Less": np.less, "Greater": np.greater, "LessOrEqual": np.less_equal,
+    "GreaterOrEqual": np.greater_equal, "Where": np.where,
+    "Max": lambda *arrays: reduce(np.maximum, arrays),
+    "Min": lambda *arrays: reduce(np.minimum, arrays),
+    "Sum": lambda *arrays: reduce(np.add, arrays),
+    "Clip": lambda data, low=None, high=None: np.clip(data, low, high),
+}  # fmt: skip
+_REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "ReduceProd": np.prod, "ReduceSum": np.sum, "ReduceMax": np.max, "ReduceMin": np.min,
+}  # fmt: skip
+
+
+def outputs_of(node: Node, inputs: Inputs) -> list[Value]:
+    """The outputs of an operator: their shapes, and the first one's numbers where they are few.
+
+    Raises:
+        UnsoundError: It is none of an encoder's, or its outputs have no bounds.
+    """
+    rule = RULES.get(node.operator)
+    if rule is None:
+        raise UnsoundError("an operator that no encoder needs")
+    outputs = rule(node, inputs)
+    if not outputs:
+        raise UnsoundError("an operator without outputs")
+    if outputs[0].data is None:
+        outputs[0] = Value(outputs[0].shape, _compute(node, inputs, outputs[0]))
+    return outputs
+
+
+def _compute(node: Node, inputs: Inputs, output: Value) -> Array | None:
+    """The numbers of an operator's output; None where they are many, or depend on the text."""
+    function = _COMPUTED.get(node.operator)
+    values = [value for value in inputs if value is not None]
+    arrays = [value.data for value in values if value.data is not None]
+    if function is None or output.elements > GRAPH.small or len(arrays) != len(values):
+        return None
+    with np.errstate(all="ignore"):
+        try:
+            numbers = np.asarray(function(*arrays))
+        except (ValueError, IndexError, TypeError, OverflowError, ZeroDivisionError):
+            return None
+    return numbers if numbers.shape == output.shape else None

@@ -117,43 +117,34 @@ def read_ort(model: bytes) -> Graph:
     try:
         session = _Table(data, int(_at(data, "<I", 0)), [_MOST_TABLES])
         stored = session.table(1)
-        graph = None if stored is None else stored.table(7)
-        if graph is None:
+        table = None if stored is None else stored.table(7)
+        if table is None:
             raise ValueError("it holds no graph")
-        result = _graph(graph, [0], 0)
-        inputs = set(graph.texts(5))
-        for argument in graph.tables(1):  # of all values, the graph's inputs among them
-            if (name := argument.text(0)) in inputs and name in result.constants:
+        graph = Graph()
+        _read(table, graph)
+        inputs = set(graph.inputs)
+        for argument in table.tables(1):  # of all values, the graph's inputs among them
+            if (name := argument.text(0)) in inputs and name in graph.constants:
                 # Readers differ in which of two declarations of a name they take.
-                again = name in result.declared
-                result.declared[name] = Declared(0, None) if again else _declared(argument)
-        result.split_inputs()
-        return result
+                again = name in graph.declared
+                graph.declared[name] = Declared(0, None) if again else _declared(argument)
+        graph.split_inputs()
+        return graph
     except struct.error as error:
         raise ValueError("an offset leads out of the file") from error
 
 
-def _graph(table: _Table, counted: list[int], depth: int) -> Graph:
-    if depth > GRAPH.depth:
-        raise UnsoundError("graphs nested too deeply")
+def _read(table: _Table, graph: Graph) -> None:
     if table.tables(7):
         raise UnsoundError("the model holds sparse constants")
     optimizations = table.table(8)
     if optimizations is not None and optimizations.tables(0):
         raise UnsoundError("the model changes itself while it is loaded")
-    graph = Graph(inputs=table.texts(5), outputs=table.texts(6))
-    constants = table.tables(0)
-    if len(constants) > GRAPH.constants:
-        raise UnsoundError(f"the model has more than {GRAPH.constants} constants")
-    for stored in constants:
+    graph.inputs, graph.outputs = table.texts(5), table.texts(6)
+    for stored in table.tables(0):
         graph.add_constant(*_tensor(stored))
     for stored in table.tables(2):
-        counted[0] += 1
-        if counted[0] > GRAPH.nodes:
-            raise UnsoundError(f"the model has more than {GRAPH.nodes} operators")
-        graph.nodes.append(_node(stored, counted, depth))
-    graph.inputs = [name for name in graph.inputs if name not in graph.constants]
-    return graph
+        graph.add_node(_node(stored, graph))
 
 
 def _declared(argument: _Table) -> Declared:
@@ -171,19 +162,16 @@ def _declared(argument: _Table) -> Declared:
     return Declared(int(tensor.scalar(0, "<i")), tuple(lengths))
 
 
-def _node(table: _Table, counted: list[int], depth: int) -> Node:
+def _node(table: _Table, graph: Graph) -> Node:
     domain, operator = table.text(2), table.text(5)
     node = Node(operator if domain in ("", "ai.onnx") else f"{domain}.{operator}")
     node.inputs, node.outputs = table.texts(8), table.texts(9)
-    attributes = table.tables(10)
-    if len(node.inputs) + len(node.outputs) + len(attributes) > GRAPH.arguments:
-        raise UnsoundError(f"an operator has more than {GRAPH.arguments} inputs and outputs")
-    for stored in attributes:
-        node.attributes[stored.text(0)] = _attribute(stored, counted, depth)
+    for stored in table.tables(10):
+        node.attributes[stored.text(0)] = _attribute(stored, graph)
     return node
 
 
-def _attribute(table: _Table, counted: list[int], depth: int) -> object:
+def _attribute(table: _Table, graph: Graph) -> object:
     kind = int(table.scalar(2, "<i"))
     if kind in (1, 2):
         return table.scalar(2 + kind, "<f" if kind == 1 else "<q")
@@ -193,8 +181,10 @@ def _attribute(table: _Table, counted: list[int], depth: int) -> object:
         constant = _tensor(tensor)[1]
         constant.check("an attribute")
         return constant
-    if kind == 5 and (graph := table.table(7)) is not None:
-        return _graph(graph, counted, depth + 1)
+    if kind == 5 and (inside := table.table(7)) is not None:
+        branch = graph.branch()
+        _read(inside, branch)
+        return branch
     if kind in (6, 7):
         size, form = (4, "<f") if kind == 6 else (8, "<q")
         listed = table.vector(2 + kind, size) or memoryview(b"")
@@ -209,7 +199,7 @@ def _attribute(table: _Table, counted: list[int], depth: int) -> object:
 def _tensor(table: _Table) -> tuple[str, Tensor]:
     name = table.text(0)
     dims = table.vector(2, 8) or memoryview(b"")
-    if len(dims) > 64 or table.vector(5, 4):
+    if len(dims) > 8 * GRAPH.dimensions or table.vector(5, 4):
         raise UnsoundError("a constant of texts, or of too many dimensions")
     if table.has(6):
         raise UnsoundError("it keeps weights outside its own file")

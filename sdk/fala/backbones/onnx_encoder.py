@@ -15,8 +15,8 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.audit.graph import prompt_outputs
 from fala.audit.limits import STATE
-from fala.audit.optional import prompt_outputs
 from fala.backbones.state import (
     EncoderState,
     Shape,

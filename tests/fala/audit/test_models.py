@@ -12,8 +12,7 @@ from bundles import onnx_model
 from fala.audit.graph import UnsoundError
 from fala.audit.model import Cost, audit_model, follow, follow_graph, sort_nodes
 from fala.audit.onnx_file import read_onnx
-from fala.audit.operators import RULES
-from fala.audit.values import Value
+from fala.audit.operators import RULES, Value
 from fala.errors import BundleFormatError
 
 LENGTH = 24

@@ -11,8 +11,7 @@ import pytest
 
 from bundles import tokenizer_json
 from fala.audit.graph import UnsoundError
-from fala.audit.patterns import PATTERNS
-from fala.audit.tokenizer import audit_tokenizer, check_charsmap
+from fala.audit.tokenizer import PATTERNS, audit_tokenizer, check_charsmap
 from fala.errors import BundleFormatError
 
 QWEN = (
