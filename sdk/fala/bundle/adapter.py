@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fala.backbones.state import Coded, EncoderState
 from fala.bundle import format as layout
-from fala.bundle.arrays import array_bytes, read_array
+from fala.bundle.arrays import array_bytes, check_array, read_array
 from fala.bundle.manifest import Manifest
 from fala.errors import BundleFormatError, BundleMismatchError
 
@@ -58,13 +58,8 @@ def read_state(manifest: Manifest, read: Callable[[str], bytes]) -> EncoderState
     if manifest.kind != layout.ADAPTER:
         raise BundleMismatchError("no adapter, but a backbone of its own")
     check_config(read(layout.ADAPTER_CONFIG))
-    arrays = {}
-    for name in layout.ADAPTER_FILES:
-        if name != layout.ADAPTER_CONFIG:
-            try:
-                arrays[name] = read_array(read(name))
-            except BundleFormatError as error:
-                raise BundleFormatError(f"{name}: {error}") from error
+    names = [name for name in layout.ADAPTER_FILES if name != layout.ADAPTER_CONFIG]
+    arrays = {name: read_array(read(name), name=name) for name in names}
     inputs = read_inputs(arrays, manifest.dimension)
     return EncoderState(inputs, state_digest(manifest))
 
@@ -199,11 +194,7 @@ def _checked(
     arrays: Mapping[str, NDArray[Any]], name: str, rows: int, columns: int, dtype: type
 ) -> NDArray[Any]:
     array = arrays[name]
-    if array.dtype != dtype or array.shape != (rows, columns):
-        raise BundleFormatError(
-            f"{name}: {np.dtype(dtype)} of shape {(rows, columns)} expected, not {array.dtype} of "
-            f"shape {array.shape}"
-        )
+    check_array(name, array, dtype, (rows, columns))
     if dtype is np.float32 and not np.isfinite(array).all():
         raise BundleFormatError(f"{name}: NaN or infinity")
     return array

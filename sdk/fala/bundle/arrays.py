@@ -37,12 +37,13 @@ def array_bytes(array: NDArray[Any]) -> bytes:
     return buffer.getvalue()
 
 
-def read_array(data: bytes, most: int = 2) -> NDArray[Any]:
+def read_array(data: bytes, most: int = 2, *, name: str = "") -> NDArray[Any]:
     """Read what ``array_bytes`` wrote.
 
     Args:
         data: The whole file.
         most: Dimensions that it may have.
+        name: The file's, which errors begin with.
 
     Returns:
         A read-only view of the bytes.
@@ -50,14 +51,36 @@ def read_array(data: bytes, most: int = 2) -> NDArray[Any]:
     Raises:
         BundleFormatError: Not such an array, or not as long as its header says.
     """
+    prefix = f"{name}: " if name else ""
     start = len(_MAGIC) + 2
     content = start + int.from_bytes(data[len(_MAGIC) : start], "little")
     header = _HEADER.fullmatch(data[start:content])
     shape = () if header is None else tuple(map(int, header[2].rstrip(b",").split(b",")))
     if not data.startswith(_MAGIC) or header is None or len(shape) > most:
         named = {2: "one or two", 6: "one to six"}[most]
-        raise BundleFormatError(f"not a NumPy array of {named} dimensions, of floats or bytes")
+        raise BundleFormatError(
+            f"{prefix}not a NumPy array of {named} dimensions, of floats or bytes"
+        )
     dtype = np.dtype(header[1].decode())
     if len(data) - content != math.prod(shape) * dtype.itemsize:
-        raise BundleFormatError(f"the array's length is not that of its shape {shape}")
+        raise BundleFormatError(f"{prefix}the array's length is not that of its shape {shape}")
     return np.frombuffer(data, dtype, offset=content).reshape(shape)
+
+
+def check_array(name: str, array: NDArray[Any], dtype: type, shape: tuple[int, ...]) -> None:
+    """Check the type and the shape of an array.
+
+    Args:
+        name: The file's, which the error begins with.
+        array: The array.
+        dtype: The type that is expected.
+        shape: The shape that is expected.
+
+    Raises:
+        BundleFormatError: It has another type or shape.
+    """
+    if array.dtype != dtype or array.shape != shape:
+        raise BundleFormatError(
+            f"{name}: {np.dtype(dtype)} of shape {shape} expected, not {array.dtype} of shape "
+            f"{array.shape}"
+        )

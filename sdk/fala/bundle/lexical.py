@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.bundle import format as layout
-from fala.bundle.arrays import array_bytes
+from fala.bundle.arrays import array_bytes, check_array
 from fala.errors import BundleFormatError
 from fala.model.lexical import Lexical
 from fala.text.lexicon import Lexicon
@@ -58,16 +58,9 @@ def read_lexical(idf: NDArray[Any], weight: NDArray[Any], scales: NDArray[Any]) 
         BundleFormatError: An array is of another type or shape, or a number is not finite.
     """
     logits = len(weight)
-    for name, array, dtype, shape in (
-        (layout.LEXICAL_IDF, idf, np.uint8, (BUCKETS,)),
-        (layout.LEXICAL_WEIGHT, weight, np.int8, (logits, BUCKETS)),
-        (layout.LEXICAL_SCALES, scales, np.float32, (1 + logits,)),
-    ):
-        if array.dtype != dtype or array.shape != shape:
-            raise BundleFormatError(
-                f"{name}: {np.dtype(dtype)} of shape {shape} expected, not {array.dtype} of shape "
-                f"{array.shape}"
-            )
+    check_array(layout.LEXICAL_IDF, idf, np.uint8, (BUCKETS,))
+    check_array(layout.LEXICAL_WEIGHT, weight, np.int8, (logits, BUCKETS))
+    check_array(layout.LEXICAL_SCALES, scales, np.float32, (1 + logits,))
     if not np.isfinite(scales).all() or (scales < 0).any():
         raise BundleFormatError(f"{layout.LEXICAL_SCALES}: a step is negative or not finite")
     return _of_codes(idf, weight, scales)

@@ -55,7 +55,7 @@ def read_prompts(data: bytes, manifest: Manifest) -> NDArray[np.float16]:
             number is not finite; or the backbone reads no prompt.
         DimensionError: The heads' numbers are not as many as the backbone's.
     """
-    prompts = read_array(data, most=_AXES)
+    prompts = read_array(data, most=_AXES, name=layout.PROMPT_PREFIXES)
     if manifest.kind == layout.WORD_VECTORS:
         raise BundleFormatError("prompts beside word vectors, which read none")
     if prompts.dtype != np.float16 or prompts.ndim != _AXES or prompts.shape[2] != 2:

@@ -86,54 +86,50 @@ class Bundle:
             DataError: ``path`` is none.
         """
         file = path_of(path, "path")
-        with named_errors(file):
-            return cls.verified(file, hold=hold)
+        return cls.verified(file, file, hold=hold)
 
     @classmethod
-    def verified(cls, path: Path, *, hold: bool = False) -> Bundle:
-        """As ``open``, but errors do not name the bundle."""
-        mode = path.stat().st_mode
-        if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode):
-            raise BundleFormatError("not a bundle: not a file")  # opening it might wait for ever
-        with path.open("rb") as stream:
-            index = read_index(stream)
-            packed = read_manifest(stream, index)
-            manifest = Manifest.from_json(packed)
-            manifest.check_files(set(index) - {layout.MANIFEST})
-            # A file is parsed from the bytes that were hashed. A backbone that is not parsed now
-            # is too large to be kept.
-            kept: dict[str, bytes] = {}  # in the archive's order, in which it may be written again
-            for name, entry in index.items():
-                if name == layout.MANIFEST:
-                    kept[name] = packed
-                    continue
-                if hold or name == layout.ONNX_MODEL or not name.startswith(layout.BACKBONE):
-                    kept[name] = read_entry(stream, entry)
-                    digest = hashlib.sha256(kept[name]).hexdigest()
-                else:
-                    digest = digest_of(stream, entry)
-                _check_digest(name, digest, manifest)
-        bundle = cls(path, manifest, kept)
+    def verified(cls, path: Path, name: Path, *, hold: bool = False) -> Bundle:
+        """As ``open``, of a file that will lie elsewhere: errors have that name."""
+        with named_errors(name):
+            mode = path.stat().st_mode
+            if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode):
+                # Opening it might wait for ever.
+                raise BundleFormatError("not a bundle: not a file")
+            with path.open("rb") as stream:
+                index = read_index(stream)
+                packed = read_manifest(stream, index)
+                manifest = Manifest.from_json(packed)
+                manifest.check_files(set(index) - {layout.MANIFEST})
+                # A file is parsed from the bytes that were hashed. A backbone that is not parsed
+                # now is too large to be kept. The order is the archive's, which may be written
+                # again.
+                kept: dict[str, bytes] = {}
+                for file, entry in index.items():
+                    if file == layout.MANIFEST:
+                        kept[file] = packed
+                        continue
+                    if hold or file == layout.ONNX_MODEL or not file.startswith(layout.BACKBONE):
+                        kept[file] = read_entry(stream, entry)
+                        digest = hashlib.sha256(kept[file]).hexdigest()
+                    else:
+                        digest = digest_of(stream, entry)
+                    _check_digest(file, digest, manifest)
+        bundle = cls(name, manifest, kept)
         bundle._check_parts()
-        return bundle if hold else cls(path, manifest)
+        return bundle if hold else cls(name, manifest)
 
     def _check_parts(self) -> None:
         """Load everything but the backbone, whose ONNX file is only read."""
         if self.manifest.kind == layout.ONNX:
-            check_onnx(self._read(layout.ONNX_MODEL))
-        head = self._head()
-        if head is not None and self.scales is not None:
-            expected = len(head.parts) + (head.lexical is not None) + 1
-            if len(self.scales) != expected:
-                raise BundleFormatError(
-                    f"{len(self.scales)} scales for a head whose fit has {expected}; choose them "
-                    "anew with fala-export prior"
-                )
+            with named_errors(self.path):
+                check_onnx(self._read(layout.ONNX_MODEL))
+        self.head()
         if self.base is not None:
-            read_state(self.manifest, self._read)
-        self._bridges()
-        self._prior()
-        self._prompts()
+            self.state()
+        self.bridges()
+        self.prior()
+        self.prompts()
 
     def read(self, name: str) -> bytes:
         """Read one file of the bundle.
@@ -158,10 +154,9 @@ class Bundle:
         """
         if self._held:
             return self._held
-        with named_errors(self.path):
-            again = self.verified(self.path, hold=True)
-            if again != self:
-                raise BundleDigestError("the file changed since it was opened")
+        again = self.verified(self.path, self.path, hold=True)
+        if again != self:
+            raise BundleDigestError(f"{self.path}: the file changed since it was opened")
         return again.contents()
 
     def backbone(self) -> Backbone:
@@ -173,8 +168,18 @@ class Bundle:
             BundleMismatchError: It is an adapter, and has none.
             BundleError: The bundle changed since it was opened, or is gone.
         """
+        prompts = self.prompts()
         with named_errors(self.path):
-            backbone = self._backbone()
+            if self.base is not None:
+                raise BundleMismatchError(
+                    f"an adapter, which has no backbone of its own; it is for {self.base[:12]}"
+                )
+            if self._model_file is None:
+                backbone: Backbone = self._word_vectors()
+            else:
+                backbone = self._encoder(self._model_file)
+                if prompts is not None:
+                    backbone.check_state(prompt_state(prompts[0]))
             if backbone.dimension != self.manifest.dimension:
                 raise DimensionError(
                     f"the backbone's embeddings have {backbone.dimension} dimensions, "
@@ -221,9 +226,9 @@ class Bundle:
                 encoder's.
             BundleError: The bundle changed since it was opened, or is gone.
         """
-        if self.manifest.kind in (layout.ONNX, layout.ORT):
+        if self._model_file is not None:
             with named_errors(self.path):
-                self._audit()
+                self._audit(self._model_file)
 
     def head(self) -> Head | None:
         """Load the vendor's head, or None where the bundle is a backbone only.
@@ -233,8 +238,36 @@ class Bundle:
             BundleFormatError: An array cannot be read, or does not fit the labels.
             BundleError: The bundle changed since it was opened, or is gone.
         """
+        manifest = self.manifest
+        if manifest.task is None:
+            return None
         with named_errors(self.path):
-            return self._head()
+            weight, lexical = self._array(layout.HEAD_WEIGHT), None
+            if layout.LEXICAL_WEIGHT in manifest.files:
+                lexical = read_lexical(*(self._array(name) for name in layout.LEXICAL_FILES))
+            has_query = layout.HEAD_QUERY in manifest.files
+            wide = weight.ndim == 2 and weight.shape[1] == 2 * manifest.dimension
+            head = Head(
+                task=manifest.task,
+                labels=manifest.labels,
+                weight=weight,
+                bias=self._array(layout.HEAD_BIAS),
+                query=self._array(layout.HEAD_QUERY) if has_query else None,
+                lexical=lexical,
+                dimension=manifest.dimension if wide and manifest.task == MATCHING else None,
+            )
+            if head.dimension != manifest.dimension:
+                raise DimensionError(
+                    f"the head takes embeddings of {head.dimension} dimensions, the backbone's "
+                    f"have {manifest.dimension}"
+                )
+            parts = len(head.parts) + (head.lexical is not None) + 1
+            if self.scales is not None and len(self.scales) != parts:
+                raise BundleFormatError(
+                    f"{len(self.scales)} scales for a head whose fit has {parts}; choose them "
+                    "anew with fala-export prior"
+                )
+        return head
 
     def bridges(self) -> dict[str, Bridge]:
         """The bridges from earlier backbones, by those backbones' digests.
@@ -244,8 +277,20 @@ class Bundle:
             DimensionError: A bridge does not lead to embeddings of this backbone's dimension.
             BundleError: The bundle changed since it was opened, or is gone.
         """
+        bridges: dict[str, Bridge] = {}
         with named_errors(self.path):
-            return self._bridges()
+            for name in self.manifest.files:
+                folder, _, file = name.rpartition("/")
+                if name.startswith(layout.BRIDGES) and file == layout.BRIDGE_FILES[0]:
+                    source = folder.removeprefix(layout.BRIDGES)
+                    arrays = [self._floats(f"{folder}/{part}") for part in layout.BRIDGE_FILES]
+                    bridges[source] = bridge = Bridge(source, *arrays)
+                    if len(bridge.offset) != self.manifest.dimension:
+                        raise DimensionError(
+                            f"the bridge {source[:12]} leads to {len(bridge.offset)} dimensions, "
+                            f"the backbone has {self.manifest.dimension}"
+                        )
+        return bridges
 
     def prior(self) -> PopulationPrior | None:
         """The population prior of the head, or None where the release has none.
@@ -255,8 +300,18 @@ class Bundle:
             DimensionError: It is made for embeddings of another dimension.
             BundleError: The bundle changed since it was opened, or is gone.
         """
+        manifest = self.manifest
+        if layout.PRIOR_MEAN not in manifest.files:
+            return None
         with named_errors(self.path):
-            return self._prior()
+            names = (layout.PRIOR_MEAN, layout.PRIOR_VARIANCE, layout.PRIOR_FACTORS)
+            prior = PopulationPrior(*(self._floats(name) for name in names))
+            if prior.dimension != manifest.dimension or len(manifest.labels) != 2:
+                raise DimensionError(
+                    f"the prior is for a head of two labels on {prior.dimension} dimensions; the "
+                    f"bundle has {len(manifest.labels)} labels on {manifest.dimension}"
+                )
+        return prior
 
     def prompts(self) -> NDArray[np.float16] | None:
         """The vendor's writers' prompts, or None where the release has none.
@@ -270,8 +325,10 @@ class Bundle:
             DimensionError: They are made for a backbone of another dimension.
             BundleError: The bundle changed since it was opened, or is gone.
         """
+        if layout.PROMPT_PREFIXES not in self.manifest.files:
+            return None
         with named_errors(self.path):
-            return self._prompts()
+            return read_prompts(self._read(layout.PROMPT_PREFIXES), self.manifest)
 
     @property
     def digest(self) -> str:
@@ -321,7 +378,7 @@ class Bundle:
         kind = kind if self.base is None else f"adapter for {self.base[:12]}"
         return f"<Bundle {manifest.name}: {kind}, {manifest.dimension} dimensions, {self.path}>"
 
-    # What follows raises errors that do not name the bundle.
+    # Errors of what follows do not name the bundle.
 
     def _read(self, name: str) -> bytes:
         if not isinstance(name, str) or name not in self.manifest.files:
@@ -337,45 +394,41 @@ class Bundle:
         return data
 
     def _array(self, name: str) -> NDArray[Any]:
-        try:
-            return read_array(self._read(name))
-        except BundleFormatError as error:
-            raise BundleFormatError(f"{name}: {error}") from error
+        return read_array(self._read(name), name=name)
 
     def _floats(self, name: str) -> NDArray[np.float32]:
         # What does not fit float32 becomes infinite, which bridge and prior refuse.
         with np.errstate(over="ignore"):
             return self._array(name).astype(np.float32)
 
-    def _audit(self) -> Model:
+    @property
+    def _model_file(self) -> str | None:
+        """The name of the transformer's file; None where the backbone is none."""
+        files = {layout.ONNX: layout.ONNX_MODEL, layout.ORT: layout.ORT_MODEL}
+        return files.get(self.manifest.kind)
+
+    def _audit(self, model_file: str) -> Model:
         """Audit the model and the tokenizer, once for each object."""
         if self._audited is None:
             manifest = self.manifest
-            ort = manifest.kind == layout.ORT
-            model = self._read(layout.ORT_MODEL if ort else layout.ONNX_MODEL)
-            audited = audit_model(model, manifest.max_length, ort_format=ort)
+            ort_format = manifest.kind == layout.ORT
+            audited = audit_model(
+                self._read(model_file), manifest.max_length, ort_format=ort_format
+            )
             audit_tokenizer(self._read(layout.TOKENIZER), audited.rows, manifest.pad_id)
             self._audited = audited
         return self._audited
 
-    def _backbone(self) -> Backbone:
-        manifest = self.manifest
-        if self.base is not None:
-            raise BundleMismatchError(
-                f"an adapter, which has no backbone of its own; it is for {self.base[:12]}"
-            )
-        if manifest.kind in (layout.ONNX, layout.ORT):
-            ort = manifest.kind == layout.ORT
-            encoder = OnnxEncoder(
-                self._read(layout.ORT_MODEL if ort else layout.ONNX_MODEL),
-                self._read(layout.TOKENIZER),
-                ort_format=ort,
-                max_length=self._audit().tokens,
-                pad_id=manifest.pad_id,
-            )
-            if (prompts := self._prompts()) is not None:
-                encoder.check_state(prompt_state(prompts[0]))
-            return encoder
+    def _encoder(self, model_file: str) -> OnnxEncoder:
+        return OnnxEncoder(
+            self._read(model_file),
+            self._read(layout.TOKENIZER),
+            ort_format=self.manifest.kind == layout.ORT,
+            max_length=self._audit(model_file).tokens,
+            pad_id=self.manifest.pad_id,
+        )
+
+    def _word_vectors(self) -> WordVectors:
         words = self._read(layout.VOCABULARY)
         if words.count(b"\n") > layout.MAX_WORDS:
             raise BundleFormatError(f"a vocabulary of more than {layout.MAX_WORDS} words")
@@ -383,68 +436,9 @@ class Bundle:
             vocabulary = words.decode().removesuffix("\n").split("\n")
         except UnicodeDecodeError as error:
             raise BundleFormatError("the vocabulary is not UTF-8") from error
-        scales = self._array(layout.SCALES) if layout.SCALES in manifest.files else None
+        has_scales = layout.SCALES in self.manifest.files
+        scales = self._array(layout.SCALES) if has_scales else None
         return WordVectors(vocabulary, self._array(layout.VECTORS), scales)
-
-    def _head(self) -> Head | None:
-        manifest = self.manifest
-        if manifest.task is None:
-            return None
-        weight, lexical = self._array(layout.HEAD_WEIGHT), None
-        if layout.LEXICAL_WEIGHT in manifest.files:
-            lexical = read_lexical(*(self._array(name) for name in layout.LEXICAL_FILES))
-        wide = weight.ndim == 2 and weight.shape[1] == 2 * manifest.dimension
-        head = Head(
-            task=manifest.task,
-            labels=manifest.labels,
-            weight=weight,
-            bias=self._array(layout.HEAD_BIAS),
-            query=self._array(layout.HEAD_QUERY) if layout.HEAD_QUERY in manifest.files else None,
-            lexical=lexical,
-            dimension=manifest.dimension if wide and manifest.task == MATCHING else None,
-        )
-        if head.dimension != manifest.dimension:
-            raise DimensionError(
-                f"the head takes embeddings of {head.dimension} dimensions, the backbone's have "
-                f"{manifest.dimension}"
-            )
-        return head
-
-    def _bridges(self) -> dict[str, Bridge]:
-        bridges: dict[str, Bridge] = {}
-        for name in self.manifest.files:
-            folder, _, file = name.rpartition("/")
-            if name.startswith(layout.BRIDGES) and file == layout.BRIDGE_FILES[0]:
-                source = folder.removeprefix(layout.BRIDGES)
-                arrays = [self._floats(f"{folder}/{part}") for part in layout.BRIDGE_FILES]
-                bridges[source] = bridge = Bridge(source, *arrays)
-                if len(bridge.offset) != self.manifest.dimension:
-                    raise DimensionError(
-                        f"the bridge {source[:12]} leads to {len(bridge.offset)} dimensions, "
-                        f"the backbone has {self.manifest.dimension}"
-                    )
-        return bridges
-
-    def _prior(self) -> PopulationPrior | None:
-        manifest = self.manifest
-        if layout.PRIOR_MEAN not in manifest.files:
-            return None
-        names = (layout.PRIOR_MEAN, layout.PRIOR_VARIANCE, layout.PRIOR_FACTORS)
-        prior = PopulationPrior(*(self._floats(name) for name in names))
-        if prior.dimension != manifest.dimension or len(manifest.labels) != 2:
-            raise DimensionError(
-                f"the prior is for a head of two labels on {prior.dimension} dimensions; the "
-                f"bundle has {len(manifest.labels)} labels on {manifest.dimension}"
-            )
-        return prior
-
-    def _prompts(self) -> NDArray[np.float16] | None:
-        if layout.PROMPT_PREFIXES not in self.manifest.files:
-            return None
-        try:
-            return read_prompts(self._read(layout.PROMPT_PREFIXES), self.manifest)
-        except BundleFormatError as error:
-            raise BundleFormatError(f"{layout.PROMPT_PREFIXES}: {error}") from error
 
 
 def read_manifest(stream: BinaryIO, index: Mapping[str, Entry]) -> bytes:

@@ -73,8 +73,7 @@ def write_bundle(
 
     def write(temporary: Path) -> None:
         write_archive(temporary, {**files, layout.MANIFEST: written})
-        with named_errors(path):
-            Bundle.verified(temporary)
+        Bundle.verified(temporary, target)
 
     write_atomically(target, write)
     return manifest
