@@ -1,5 +1,6 @@
 """A new release proves itself, or the device goes back by itself; processes really die of it."""
 
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -103,6 +104,54 @@ def test_tries_that_did_not_end_are_forgiven_by_one_that_did(replaced):
         assert device.name == "mid"
 
 
+@pytest.mark.parametrize("kind", [MemoryError, KeyboardInterrupt, OSError])
+def test_a_try_that_its_process_survives_does_not_count(replaced, monkeypatch, kind):
+    path, _ = replaced
+
+    def encode(self, texts):
+        if kind is KeyboardInterrupt:
+            signal.raise_signal(signal.SIGINT)
+        raise kind
+
+    with monkeypatch.context() as patch, Device.open(path) as device:
+        patch.setattr(OnnxEncoder, "encode", encode)
+        for _ in range(TRIES):
+            with pytest.raises(kind):
+                device.predict(PROBES)
+    assert kept(path).tries == 0
+    die(path, 1)
+    with monkeypatch.context() as patch, Device.open(path) as device:
+        patch.setattr(OnnxEncoder, "encode", encode)
+        with pytest.raises(kind):
+            device.predict(PROBES)
+    assert kept(path).tries == 1  # the process that ended
+    with Device.open(path) as device:
+        device.predict(PROBES)
+        assert device.name == "mid" and device.on_trial and device.fell_back is None
+
+
+def test_a_process_that_cannot_take_its_try_back_counts_once(replaced, monkeypatch):
+    path, _ = replaced
+    monkeypatch.setattr("fala.store.database.BUSY_TIMEOUT_MS", 10)
+    other = sqlite3.connect(path / "store.sqlite3", isolation_level=None)
+
+    def encode(self, texts):
+        other.execute("BEGIN IMMEDIATE")
+        raise MemoryError
+
+    with monkeypatch.context() as patch, Device.open(path) as device:
+        patch.setattr(OnnxEncoder, "encode", encode)
+        for _ in range(TRIES):
+            with pytest.raises(MemoryError):
+                device.predict(PROBES)
+            other.execute("ROLLBACK")
+    other.close()
+    assert kept(path).tries == 1
+    with Device.open(path) as device:
+        device.predict(PROBES)
+        assert device.name == "mid" and kept(path).tries == 0
+
+
 def test_processes_that_try_at_once_do_not_count_each_other(replaced):
     path, _ = replaced
     waiting = [
@@ -178,6 +227,25 @@ def test_a_release_that_cannot_answer_gives_way_in_the_same_call(replaced, monke
         assert np.isfinite(device.predict(PROBES[:5])).all() and device.name == "mid"
         assert np.array_equal(device.predict(PROBES), before[0])
         assert device.fell_back == "the model fails on this text"
+
+
+def test_learn_goes_back_as_predict_does(replaced, monkeypatch):
+    path, _ = replaced
+    real = OnnxEncoder.encode
+
+    def encode(self, texts):
+        if LATER[0] in texts and self.dimension == mid:
+            raise BundleFormatError("the model fails on this text")
+        return real(self, texts)
+
+    with Device.open(path) as device:
+        mid = device.model.head.dimension
+        device.predict(PROBES[:5])
+        monkeypatch.setattr(OnnxEncoder, "encode", encode)
+        report = device.learn(LATER, ["1", "0", "1", "0"])
+        assert device.name == "old" and device.fell_back == "the model fails on this text"
+        assert report.labelled == report.fitted == len(TEXTS) + len(LATER)
+        assert [row.label for row in device.examples()][-4:] == ["1", "0", "1", "0"]
 
 
 def test_what_has_proved_itself_is_not_left_for_one_text(replaced, monkeypatch):

@@ -176,15 +176,13 @@ class Learner:
         """Encode texts that have no embedding, and keep the embeddings; returns the active slot."""
         task, texts = self.task, unique_texts(examples)
 
-        def attempt(slots: Sequence[OpenSlot]) -> OpenSlot:
-            (active,) = slots
+        def encode(active: OpenSlot) -> OpenSlot:
             digest, backbone = active.record.backbone, active.active_model.backbone
             fresh = encode_missing(task.store, digest, backbone, texts)
             task.keep_embeddings(digest, fresh)
             return active
 
-        task.ready(examples)
-        return until_committed([task], attempt)
+        return task.using(encode, examples)
 
     def _resumed(
         self, active: OpenSlot, before: Version, examples: Sequence[Example]

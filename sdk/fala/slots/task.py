@@ -174,20 +174,35 @@ class Task:
         Raises:
             BundleError: It cannot answer, and there is nothing to fall back to.
         """
+
+        def answer(active: OpenSlot) -> Result:
+            result = question(active.active_model, examples)
+            if active.trial is not None:
+                self._folder.trials.answered(active.trial, len(examples))
+            return result
+
+        return self.using(answer, examples)
+
+    def using(self, use: Callable[[OpenSlot], Result], examples: Sequence[Example] = ()) -> Result:
+        """Use the active slot; where it is on trial and fails, the previous one.
+
+        Args:
+            use: Given the slot; it may be called again, with another one.
+            examples: See ``ready``.
+
+        Raises:
+            BundleError: It fails, and there is nothing to fall back to.
+        """
         while True:
             active = self.ready(examples)
             try:
                 with self.expecting(active):
-                    result = question(active.active_model, examples)
+                    return use(active)
             except DeviceChangedError:  # its release was swept away before it was loaded
                 continue
             except BundleError as error:
                 if not self._gave_way(active, error):
                     raise
-                continue
-            if active.trial is not None:
-                self._folder.trials.answered(active.trial, len(examples))
-            return result
 
     @contextlib.contextmanager
     def expecting(self, slot: OpenSlot) -> Iterator[None]:
@@ -299,20 +314,17 @@ class Task:
             if trial is None or trial.began != began:  # confirmed, or left, by another process
                 trials.passed(began, 0)
                 return
-            if alone:
-                trials.count(began, trial.tries + 1)
             try:
-                texts = self.store.texts.newest(len(FEW_EDGE_CASES))
-                check_trial(active.active_model, examples, texts)
-                for task in further_tasks(self._folder):
-                    with contextlib.suppress(DeviceError):  # its row is damaged, or it is gone
-                        check_trial(task.active.active_model, (), texts)
+                with trials.counted(trial) if alone else contextlib.nullcontext():
+                    texts = self.store.texts.newest(len(FEW_EDGE_CASES))
+                    check_trial(active.active_model, examples, texts)
+                    for task in further_tasks(self._folder):
+                        with contextlib.suppress(DeviceError):  # its row is damaged, or it is gone
+                            check_trial(task.active.active_model, (), texts)
             except BundleError as error:
                 if not self._gave_way(active, error):
                     raise
                 return
-            if alone:
-                trials.count(began, 0)
             trials.passed(began, trial.answered)
 
     def _gave_way(self, active: OpenSlot, error: BundleError) -> bool:

@@ -1,9 +1,9 @@
 """The trial of a new slot, as in Android's A/B updates.
 
 A release that was just installed is on trial. A process counts a try on the disk before it loads
-the release, and takes it back once the release has answered. A process that ends in between leaves
-its try; after ``TRIES`` of them in a row the device falls back to the previous slot. The trial ends
-well when the app confirms it, or after ``ANSWERS`` answers.
+the release, and takes it back once the release has answered or raised an error. A process that ends
+in between leaves its try; after ``TRIES`` of them in a row the device falls back to the previous
+slot. The trial ends well when the app confirms it, or after ``ANSWERS`` answers.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class Trials:
         self._lock = Lock()
         #: The trials whose slot has answered in this process.
         self._passed: set[int] = set()
+        #: The trial whose count on the disk has a try of this process.
+        self._counted: int | None = None
         self._began: int | None = None
         self._fresh = self._kept = 0
 
@@ -124,15 +126,21 @@ class Trials:
         finally:
             lock.close()
 
-    def count(self, began: int, tries: int) -> None:
-        """Write the count of tries that have not ended."""
+    @contextlib.contextmanager
+    def counted(self, trial: Trial) -> Iterator[None]:
+        """Count a try of this process, until it ends: with an answer, or with an error.
+
+        Where the disk is full, and a try cannot be taken back, this process counts no other.
+        """
+        before = trial.tries - (self._counted == trial.began)
+        self._counted = trial.began
         try:
-            with self._store.transaction():
-                trial = self.current()
-                if trial is not None and trial.began == began:
-                    self._put(replace(trial, tries=tries))
-        except DeviceError as error:  # a full disk must not keep a device from answering
-            _log.warning("a try of the slot on trial is not counted: %s", error)
+            self._count(trial.began, before + 1)
+            yield
+        except BaseException:
+            self._take_back(trial.began, before)
+            raise
+        self._take_back(trial.began, 0)
 
     def answered(self, began: int, count: int) -> None:
         """Count answers, in memory; written at once when they are enough."""
@@ -168,6 +176,23 @@ class Trials:
                     self._began = None
         if answered >= ANSWERS:
             _log.info("%s: the trial of the release ended well: %d answers", self._path, answered)
+
+    def _take_back(self, began: int, tries: int) -> None:
+        """Write the count of tries without this process's own."""
+        if self._count(began, max(tries, 0)):
+            self._counted = None
+
+    def _count(self, began: int, tries: int) -> bool:
+        """Write the count of tries that have not ended; returns whether that was possible."""
+        try:
+            with self._store.transaction():
+                trial = self.current()
+                if trial is not None and trial.began == began:
+                    self._put(replace(trial, tries=tries))
+        except DeviceError as error:  # a full disk must not keep a device from answering
+            _log.warning("a try of the slot on trial is not counted: %s", error)
+            return False
+        return True
 
     def _put(self, trial: Trial) -> None:
         self._store.settings.set_trial(trial)

@@ -20,10 +20,12 @@ import numpy as np
 
 from fala import errors
 from fala.backbones import Backbone, LazyBackbone
+from fala.bundle.archive import write_archive
 from fala.bundle.format import WORD_VECTORS
 from fala.bundle.reading import Bundle
 from fala.errors import BundleError, BundleFormatError, BundleMismatchError
 from fala.examples import Example
+from fala.files import temporary_folder
 from fala.model.active import ActiveModel
 from fala.model.heads import Head, Vectors
 
@@ -80,6 +82,10 @@ _START = (
 _PATIENCE = 3.0
 _WAIT = 20.0  # seconds, for any process to begin
 _MOST_VALIDATED = 1_000
+
+
+class _OtherFileError(Exception):
+    """The other process read other bytes than those that were verified here."""
 
 
 class ValidatedReleases:
@@ -266,11 +272,37 @@ def _validated_apart(bundle: Bundle) -> bool:
     if why := _forbidden():
         _log.info("%s: loaded in this process at once: %s", bundle.path, why)
         return False
+    try:
+        return _answered_apart(bundle, bundle.path)
+    except _OtherFileError:  # it was exchanged, or is a path of this process alone
+        pass
+    try:
+        with temporary_folder() as folder:
+            copy = folder / "release.fala"
+            write_archive(copy, bundle.contents())
+            return _answered_apart(bundle, copy)
+    except (OSError, _OtherFileError) as error:
+        raise BundleError(
+            f"{bundle.path}: not installed: the file changed, and a copy of what was read cannot "
+            f"be tried: {error}"
+        ) from error
+
+
+def _answered_apart(bundle: Bundle, file: Path) -> bool:
+    """As ``_validated_apart``, where processes may be started.
+
+    Args:
+        bundle: The release.
+        file: A file that has, or had, its bytes.
+
+    Raises:
+        _OtherFileError: It has others.
+    """
     size = sum(len(data) for data in bundle.contents().values())
     limit = _WAIT + _PATIENCE * seconds(size)
     job = {
         "paths": sys.path, "package": [str(Path(__file__).parent.parent)],
-        "bundle": str(bundle.path.absolute()), "digest": bundle.digest,
+        "bundle": str(file.absolute()), "digest": bundle.digest,
     }  # fmt: skip
     try:
         process = subprocess.Popen(
@@ -313,10 +345,8 @@ def _verdict(bundle: Bundle, output: bytes, code: int) -> bool:
             f"{bundle.path}: not installed: loading it, or letting it answer, ended the process "
             f"that tried, {_ended(code)}"
         ) from None
-    if verdict.get("changed"):
-        # The bytes that are held are what counts; the file is not what it was.
-        _log.warning("%s: loaded in this process at once: its file changed", bundle.path)
-        return False
+    if changed := verdict.get("changed"):
+        raise _OtherFileError(changed)
     if refused := verdict.get("refused"):
         kind = getattr(errors, str(verdict.get("kind")), BundleFormatError)
         raise kind(f"{bundle.path}: {str(refused).removeprefix(f'{bundle.path}: ')}")

@@ -31,9 +31,8 @@ def main(job: Mapping[str, Any]) -> None:
     import onnxruntime  # noqa: F401
     import tokenizers  # noqa: F401
 
-    from fala.bundle.reading import Bundle
     from fala.errors import FalaError
-    from fala.slots.validation import READY, check_edge_cases, seconds
+    from fala.slots.validation import READY, seconds
 
     print(READY, flush=True)
     path = Path(job["bundle"])
@@ -41,22 +40,33 @@ def main(job: Mapping[str, Any]) -> None:
     try:
         size = path.stat().st_size
         _limit(size, seconds(size))
-        bundle = Bundle.open(path, hold=True)
-        head = bundle.head()
-        if bundle.digest != job["digest"] or head is None:
-            verdict = {"changed": True}
-        else:
-            verdict = {"answered": check_edge_cases(bundle, head, bundle.backbone())}
+        verdict = _verdict(path, job["digest"])
     except FalaError as error:
         verdict = {"refused": str(error)[:2_000], "kind": type(error).__name__}
     except MemoryError:
         verdict = {"refused": "it takes more memory than its size explains"}
-    except OSError:
-        verdict = {"changed": True}
+    except OSError as error:
+        verdict = {"changed": str(error)}
     sys.stdout.write(json.dumps(verdict) + "\n")
     sys.stdout.flush()
     # Threads of the libraries may hang.
     os._exit(0)
+
+
+def _verdict(path: Path, digest: str) -> dict[str, Any]:
+    """Let a release answer; what has another digest, or is none, is not the one that is meant."""
+    from fala.bundle.reading import Bundle
+    from fala.errors import BundleError
+    from fala.slots.validation import check_edge_cases
+
+    try:
+        bundle = Bundle.open(path, hold=True)
+    except BundleError as error:
+        return {"changed": str(error)[:2_000]}
+    head = bundle.head()
+    if bundle.digest != digest or head is None:
+        return {"changed": "its digest differs"}
+    return {"answered": check_edge_cases(bundle, head, bundle.backbone())}
 
 
 def _limit(size: int, seconds: float) -> None:

@@ -2,8 +2,10 @@
 
 import logging
 import os
+import shutil
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,12 +47,32 @@ def test_odd_texts_are_answered_elsewhere_and_once(release, encoded, caplog):
     np.testing.assert_array_equal(backbone.encode(["a film"]), again.encode(["a film"]))
 
 
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="no paths of open files")
+@pytest.mark.usefixtures("apart")
+@pytest.mark.parametrize("how", ["open file", "exchanged", "no bundle", "gone"])
+def test_a_file_that_is_another_there_is_loaded_elsewhere_too(how, release, tmp_path, caplog):
+    path = shutil.copy(release, tmp_path / "x.fala")
+    with path.open("rb") as stream:
+        bundle = held(f"/dev/fd/{stream.fileno()}" if how == "open file" else path)
+        if how == "exchanged":
+            write_hostile("silent on blanks", release, path)
+        elif how == "no bundle":
+            path.write_bytes(b"another file")
+        elif how == "gone":
+            path.unlink()
+        with caplog.at_level(logging.INFO, "fala.slots"):
+            validate(bundle)
+    assert caplog.records == [] and bundle.digest in VALIDATED
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of memory are Linux's")
 @pytest.mark.usefixtures("apart")
 def test_what_no_look_finds_ends_another_process(release, tmp_path):
     path = write_hostile("size by one length", release, tmp_path / "x.fala")
-    with pytest.raises(BundleError, match=r"alloc|memory|ended the process"):
-        Device.create(tmp_path / "device", path)
+    with path.open("rb") as stream:
+        for file in (path, f"/dev/fd/{stream.fileno()}"):
+            with pytest.raises(BundleError, match=r"alloc|memory|ended the process"):
+                Device.create(tmp_path / "device", file)
     assert not (tmp_path / "device").exists()
 
 
