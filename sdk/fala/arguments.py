@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import pathlib
 from collections.abc import Callable, Iterable, Mapping
 from operator import index
 from typing import SupportsIndex, TypeVar
 
 from fala.bundle.manifest import PRODUCT
-from fala.errors import BudgetError, DataError, shown
+from fala.errors import BudgetError, DataError, DeviceError, UsageError, shown
 from fala.examples import fault
 from fala.personal.budget import Budget, Progress
 from fala.store.records import StoredExample
@@ -35,6 +37,20 @@ def path_of(value: str | os.PathLike[str], name: str) -> str:
     return path
 
 
+def folder_of(value: str | os.PathLike[str]) -> pathlib.Path:
+    """A device's folder, which stays the same where the process changes its working directory.
+
+    Raises:
+        DataError: It is no path.
+        DeviceError: It is relative to a working directory that is gone.
+    """
+    folder = pathlib.Path(path_of(value, "path"))
+    try:
+        return folder.absolute()
+    except OSError as error:
+        raise DeviceError(f"{folder}: the working directory is gone: {error.strerror}") from error
+
+
 def budget_of(value: Budget | None) -> Budget:
     """A budget, or the default.
 
@@ -55,9 +71,22 @@ def progress_of(value: Progress | None) -> Progress | None:
 
     Raises:
         DataError: It cannot be called.
+        UsageError: It cannot be called with three arguments.
     """
-    if value is not None and not callable(value):
+    if value is None:
+        return None
+    if not callable(value):
         raise DataError(f"progress is a function of (stage, done, total), not {shown(value)}")
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):  # of a function in C, say: the first call shows it
+        return value
+    try:
+        signature.bind("stage", 0, 1)
+    except TypeError as error:
+        raise UsageError(
+            f"progress is a function of (stage, done, total), and this one is of {signature}"
+        ) from error
     return value
 
 
@@ -129,11 +158,12 @@ def listed(values: Iterable[Item], name: str) -> list[Item]:
     try:
         return list(values)
     except TypeError as error:
-        raise DataError(f"{name} are a sequence, not {shown(values)}") from error
+        # Not the value itself: it may be a text of the user.
+        raise DataError(f"{name} are a sequence, not a {type(values).__name__}") from error
 
 
 def ids_where(
-    ids: Iterable[int] | None,
+    ids: Iterable[int | StoredExample] | None,
     where: Callable[[StoredExample], object] | None,
     examples: Callable[[], Iterable[StoredExample]],
 ) -> list[int]:
@@ -151,15 +181,19 @@ def ids_where(
     return [row.id for row in examples() if where(row)]
 
 
-def ids_of(values: Iterable[int]) -> list[int]:
-    """Ids of examples, of Python's whole numbers or NumPy's.
+def ids_of(values: Iterable[int | StoredExample]) -> list[int]:
+    """Ids of examples: Python's whole numbers or NumPy's, or the examples themselves.
 
     Raises:
-        DataError: One is no whole number.
+        DataError: One is neither.
     """
     wanted: list[int] = []
     for value in listed(values, "ids"):
-        if isinstance(value, bool) or not isinstance(value, SupportsIndex):
-            raise DataError(f"an example's id is a whole number, not {shown(value)}")
-        wanted.append(index(value))
+        number = value.id if isinstance(value, StoredExample) else value
+        if isinstance(number, bool) or not isinstance(number, SupportsIndex):
+            raise DataError(
+                f"an example's id is a whole number, not a {type(number).__name__}; "
+                "Device.examples returns examples with their ids"
+            )
+        wanted.append(index(number))
     return wanted

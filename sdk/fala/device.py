@@ -6,9 +6,8 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace as replace_fields
-from pathlib import Path
 from types import TracebackType
-from typing import IO, TypeVar
+from typing import IO, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from fala.arguments import (
     adapter_name,
     adapters_of,
     budget_of,
+    folder_of,
     ids_where,
     limits_of,
     listed,
@@ -27,7 +27,7 @@ from fala.arguments import (
     progress_of,
 )
 from fala.bundle.signature import Trust
-from fala.errors import DataError, DeviceError, MissingExtraError
+from fala.errors import DataError, DeviceError, MissingExtraError, UsageError
 from fala.examples import Example, check_examples
 from fala.model.active import ActiveModel
 from fala.model.heads import PersonalModel, label_name
@@ -73,9 +73,15 @@ class Device:
     backbone, with examples and a personal model of its own, and is asked by its name.
     """
 
-    def __init__(self, installed: Installed) -> None:
-        if not isinstance(installed, Installed):
-            raise DataError("make a device with Device.create, and open it with Device.open")
+    def __init__(
+        self, installed: Installed | None = None, *others: object, **named: object
+    ) -> None:
+        if not isinstance(installed, Installed) or others or named:
+            raise UsageError(
+                "fala.Device(...) is not how a device is opened: make one with "
+                "fala.Device.create(folder, release), and open it afterwards with "
+                "fala.Device.open(folder)"
+            )
         self._installed = installed
         self._learners: dict[str, Learner] = {}
 
@@ -120,7 +126,7 @@ class Device:
         """
         installed = create(
             NewDevice(
-                Path(path_of(path, "path")), path_of(bundle, "bundle"), positive, trust,
+                folder_of(path), path_of(bundle, "bundle"), positive, trust,
                 codec_of(key), TextNames.new(keep_text_of(keep_text)),
             )
         )  # fmt: skip
@@ -143,7 +149,7 @@ class Device:
                 none; nothing is changed then.
             BundleError: The installed release is not what was installed.
         """
-        return cls(open_folder(Path(path_of(path, "path")), codec_of(key)))
+        return cls(open_folder(folder_of(path), codec_of(key)))
 
     @classmethod
     def examine(cls, path: str | os.PathLike[str], *, key: Key | None = None) -> RepairReport:
@@ -156,7 +162,7 @@ class Device:
         Raises:
             DeviceError: There is none, a newer FaLA wrote it, or it has another key.
         """
-        return look(Path(path_of(path, "path")), codec_of(key))
+        return look(folder_of(path), codec_of(key))
 
     @classmethod
     def repair(
@@ -183,7 +189,7 @@ class Device:
                 another key.
             BundleError: ``bundle`` cannot be trusted.
         """
-        folder = Path(path_of(path, "path"))
+        folder = folder_of(path)
         release = None if bundle is None else path_of(bundle, "bundle")
         report = repair(folder, release, codec_of(key))
         if report.fit or report.fit_adapters:
@@ -207,6 +213,17 @@ class Device:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be copied or pickled: a device is a file that is open.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError(
+            "a device cannot be copied or pickled: threads share the object, and another process "
+            "opens the folder with fala.Device.open"
+        )
 
     def erase(self) -> None:
         """Delete all of the user's data, and the device with it; it is closed then.
@@ -383,22 +400,31 @@ class Device:
         learner = self._learner(adapter)
         return learner.remember(*self._checked(learner, examples, labels))
 
-    def fit(self, *, adapter: str | None = None) -> LearnReport:
+    def fit(self, *examples: object, adapter: str | None = None) -> LearnReport:
         """Fit the personal model to all examples, with the scales chosen anew.
 
         For the app's idle time. Pending texts are encoded where that is free (word vectors); a
         transformer encodes them in ``refine``.
 
         Args:
+            examples: None are passed here, but to ``learn``.
             adapter: The task that is fitted; see ``predict``.
+
+        Raises:
+            UsageError: Examples are passed.
         """
+        if examples:
+            raise UsageError(
+                "fit takes no examples: it fits to all that the device keeps; "
+                "learn(texts, labels) keeps examples, and fits"
+            )
         learner = self._learner(adapter)
         learner.ready()
         return learner.fit()
 
     def forget(
         self,
-        ids: Iterable[int] | None = None,
+        ids: Iterable[int | StoredExample] | None = None,
         *,
         where: Callable[[StoredExample], object] | None = None,
         adapter: str | None = None,
@@ -414,7 +440,8 @@ class Device:
         has kept aside is deleted.
 
         Args:
-            ids: As ``examples`` gives them; unknown ones are ignored.
+            ids: Ids of examples, or examples as ``examples`` returns them; unknown ones are
+                ignored.
             where: In place of ids: a function of a ``StoredExample``; those with a true result are
                 deleted.
             adapter: The task of the examples; those of others are ignored. A text stays where

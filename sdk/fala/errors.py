@@ -12,7 +12,8 @@
     │   ├── BundleSignatureError    not signed by the key that the app trusts
     │   └── OlderReleaseError       older than a release that this device has had
     ├── DataError                   the caller's texts, labels or numbers
-    │   └── RowError                one bad row of a data file; names its line
+    │   ├── RowError                one bad row of a data file; names its line
+    │   └── UsageError              a call of another form than the method's; a TypeError, too
     ├── DeviceError                 a device folder that is missing, foreign or damaged
     │   └── DeviceChangedError      the active model was changed meanwhile
     ├── BudgetError                 a budget that cannot be kept
@@ -100,6 +101,10 @@ class RowError(DataError):
     def __init__(self, line: int, message: str) -> None:
         super().__init__(f"line {line}: {message}")
         self.line = line
+
+
+class UsageError(DataError, TypeError):
+    """A call that the method has no form for; the error names the one that is meant."""
 
 
 class DeviceError(FalaError):

@@ -1,6 +1,8 @@
 """What is no argument is refused by name, before anything changes."""
 
+import copy
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -96,6 +98,38 @@ def test_what_is_no_progress(progress, device, releases):
     assert same(state(device), before)
 
 
+def test_progress_takes_three(device, releases):
+    before = state(device)
+    with pytest.raises(DataError, match=r"\(stage, done, total\), and this one is of \(done\)"):
+        device.replace(releases["mid"], progress=lambda done: None)
+    assert same(state(device), before)
+    device.replace(releases["mid"], Budget(1), progress=lambda *all: None)
+
+
+def test_another_door_is_named(device, path, releases):
+    for call in (
+        lambda: Device(path),
+        Device,
+        lambda: Device(None),
+        lambda: Device(path=path),
+        lambda: Device(path, releases["old"]),
+    ):
+        with pytest.raises(TypeError, match=r"fala\.Device\.create.* fala\.Device\.open") as caught:
+            call()
+        assert isinstance(caught.value, DataError)
+    with pytest.raises(TypeError, match=r"learn\(texts, labels\)"):
+        device.fit(TEXTS, [1] * len(TEXTS))
+    with pytest.raises(fala.BundleError, match=r"bert: no such file; .* fala\.sample_release"):
+        device.replace("bert")
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_device_is_not_copied(copied, device):
+    with pytest.raises(TypeError, match=r"another process opens .* fala\.Device\.open") as caught:
+        copied(device)
+    assert isinstance(caught.value, DataError)
+
+
 @pytest.mark.parametrize(
     ("examples", "said"),
     [
@@ -132,6 +166,18 @@ def test_what_is_no_id(ids, device):
     with pytest.raises(DataError):
         device.forget(ids)
     assert [*device.examples()] == known
+
+
+def test_examples_are_forgotten_and_never_quoted(device):
+    kept = [*device.examples()]
+    for wrong in (TEXTS, dict.fromkeys(TEXTS, 1), TEXTS[0], dict(enumerate(TEXTS)).items()):
+        with pytest.raises(DataError) as caught:
+            device.forget(wrong)
+        assert not any(text in str(caught.value) for text in TEXTS)
+    assert device.forget(kept[:2]) == 2
+    assert [*device.examples()] == kept[2:]
+    with pytest.raises(DataError, match="ids are a sequence, not a StoredExample"):
+        device.forget(kept[2])
 
 
 def test_ids_that_nobody_has(device):

@@ -290,9 +290,3 @@ def test_a_creation_on_a_full_disk_leaves_nothing_or_is_called_again(tmp_path, r
     assert list((tmp_path / "empty").iterdir()) == []
     with Device.create(tmp_path / "begun", release) as device:
         assert np.isfinite(device.predict(PROBES)).all()
-
-
-def test_a_device_is_not_made_by_its_class(tmp_path):
-    for argument in (None, tmp_path, str(tmp_path)):
-        with pytest.raises(DataError, match=r"Device\.create, and open it with Device\.open"):
-            Device(argument)

@@ -136,8 +136,26 @@ def test_a_repr_describes_the_device(device, tmp_path, labels):
     assert "with a personal model, 90 examples, 90 labelled" in repr(device)
     device.close()
     assert "closed" in repr(device)
-    with pytest.raises(DeviceError, match="closed"):
-        device.predict(PROBES)
+    for call in (device.predict, device.learn):
+        with pytest.raises(DeviceError, match=r"this device is closed; .* fala\.Device\.open"):
+            call(PROBES)
+    device.close()
+
+
+def test_a_relative_folder_stays_where_it_was(releases, labels, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with Device.create("relative", releases["old"]) as device:
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        device.learn(TEXTS, labels)
+        device.replace(releases["mid"], Budget(5))
+        device.rollback()
+        assert [*device.examples()] != []
+    assert [*Path().iterdir()] == []
+    gone = tmp_path / "elsewhere"
+    gone.rmdir()
+    with pytest.raises(DeviceError, match="working directory is gone"):
+        Device.open("relative")
 
 
 def test_value_objects_compare(releases, device, labels):

@@ -89,6 +89,11 @@ def test_nothing_is_left_of_an_erased_device(device, path, releases):
             one.learn(["late"], ["1"])
         with pytest.raises(DeviceError):
             [*one.examples()]
+    with pytest.raises(DeviceError, match=r"closed: it was erased; make another with .*create"):
+        device.predict(PROBES)
+    with pytest.raises(DeviceError, match="repaired or erased meanwhile"):
+        other.predict(PROBES)
+    for one in (device, other):
         one.close()
     assert not path.exists()
     with Device.create(path, releases["old"]) as again:

@@ -27,6 +27,7 @@ from fala.backbones.state import (
 )
 from fala.errors import BundleFormatError, DataError, DimensionError, safe_line
 from fala.examples import check_texts, segments
+from fala.forks import keep_in_forks
 
 #: Tokens a run, padding included, where more than one text is in it: some eight short texts.
 #: Measured on int8 transformers of 4 and 6 layers: from 130 to 400 a run costs the least processor
@@ -119,6 +120,7 @@ class OnnxEncoder:
             )
             # Its Python class keeps the model's bytes, to load it again for other providers.
             self._session._model_bytes = None
+            keep_in_forks(self)
             inputs = {entry.name: entry.type for entry in self._session.get_inputs()}
             entries = self._session.get_outputs()
             self._optional = optional_shapes(self._session.get_overridable_initializers())

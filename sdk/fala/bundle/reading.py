@@ -467,7 +467,9 @@ def named_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     except BundleError as error:
         raise type(error)(f"{os.fspath(path)}: {error}") from error
     except FileNotFoundError as error:
-        raise BundleError(f"{os.fspath(path)}: no such file") from error
+        # A name alone is likely that of a release to try.
+        hint = "" if Path(path).suffix else '; a release to try is fala.sample_release("bert")'
+        raise BundleError(f"{os.fspath(path)}: no such file{hint}") from error
     except OSError as error:
         raise BundleError(
             f"{os.fspath(path)}: cannot be read: {error.strerror or error}"

@@ -11,11 +11,14 @@ from threading import RLock, get_ident
 
 from fala.errors import DeviceError
 from fala.files import keep_private
+from fala.forks import keep_in_forks
 from fala.store.encryption import PLAIN, Codec
 from fala.store.schema import migrate
 
 #: Milliseconds that a writer waits for another process to finish; one may be copying a release.
 BUSY_TIMEOUT_MS = 30_000
+#: The error of a use after ``close``.
+CLOSED = "this device is closed; open it again with fala.Device.open"
 
 
 class Database:
@@ -53,6 +56,10 @@ class Database:
         self._reading = RLock()
         self._depth = 0
         self._owner: int | None = None
+        self._file: tuple[int, int] | None = None
+        #: Why it cannot be used any more, and what to do; empty while it can.
+        self._ended = ""
+        keep_in_forks(self, Database._forked)
         if copy is not None:
             self._writer = self._reader = copy
             self._file = _identity(path)
@@ -75,11 +82,17 @@ class Database:
                 self._writer.close()
                 raise
 
-    def close(self) -> None:
-        """Close the file."""
+    def close(self, why: str = CLOSED) -> None:
+        """Close the file.
+
+        Args:
+            why: The error of every later use.
+        """
         with self._lock, self._reading:
-            self._reader.close()
-            self._writer.close()
+            if not self._ended:
+                self._ended = why
+                self._reader.close()
+                self._writer.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -153,10 +166,13 @@ class Database:
 
     @contextmanager
     def named_errors(self) -> Iterator[None]:
-        """Name the file in SQLite's errors."""
+        """Name the file in SQLite's errors; where it is not open any more, say so."""
+        if self._ended:
+            raise DeviceError(f"{self.path.parent}: {self._ended}")
         try:
             yield
         except sqlite3.Error as error:
+            self._check_exchanged()
             why = str(error).partition(" with text ")[0]  # what follows is the user's
             usual = isinstance(
                 error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError
@@ -181,6 +197,14 @@ class Database:
         with self._lock, self.named_errors():
             self._writer.execute("VACUUM")
 
+    def _forked(self) -> None:
+        """Leave the file to the parent process, with locks that other threads may hold there."""
+        self._lock, self._reading = RLock(), RLock()
+        self._ended = (
+            "the device was opened by the process that this one was forked from; open it here "
+            "with Device.open"
+        )
+
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
@@ -190,7 +214,11 @@ class Database:
 
     def _still_there(self) -> None:
         """Refuse to write to a file that is the device's no more: it was mended, or erased."""
-        if _identity(self.path) != self._file:
+        self._check_exchanged()
+
+    def _check_exchanged(self) -> None:
+        """Refuse to go on where another file, or none, lies at the path of the open one."""
+        if self._file is not None and _identity(self.path) != self._file:
             raise DeviceError(
                 f"{self.path}: was repaired or erased meanwhile; open the device again"
             )

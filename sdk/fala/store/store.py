@@ -105,7 +105,7 @@ class Store:
                 db.execute(f"DELETE FROM {table}")
             db.execute("INSERT INTO device (one, overwrites) VALUES (1, 1)")
         self._db.checkpoint()
-        self.close()
+        self._db.close("this device is closed: it was erased; make another with fala.Device.create")
 
     def scrub(self) -> None:
         """Leave nothing of what was deleted in the file, or in the log beside it."""

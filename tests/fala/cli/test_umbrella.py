@@ -51,7 +51,7 @@ def test_a_command_is_described_in_one_way(name):
     ("arguments", "status", "message"),
     [
         (("replace", "--old", "nothing", "--new", "bert"), 1, "fala: 'nothing' is neither"),
-        (("device", "doctor", "nowhere"), 1, "fala: nowhere: not a device folder"),
+        (("device", "doctor", "nowhere"), 1, "nowhere: not a device folder"),
         (("sim", "table", "99"), 1, "fala: "),
         (("sim", "data", "get", "99"), 1, "fala: no data set '99'; one of "),
         (("export", "inspect", "nowhere"), 1, "fala: nowhere: no such file"),
