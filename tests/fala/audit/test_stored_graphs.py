@@ -17,18 +17,18 @@ from optional_graphs import optional_model, stored
 MODELS = [onnx_model().SerializeToString(), optional_model()]
 
 
-def test_both_formats_hold_the_same_graph(tmp_path):
-    stored_graph = read_ort(written := stored(MODELS[0], tmp_path / "model.ort"))
-    graph = read_onnx(MODELS[0])
-    for part in ("operator", "inputs"):
-        assert [getattr(node, part) for node in stored_graph.nodes] == [
-            getattr(node, part) for node in graph.nodes
-        ]
-    assert (stored_graph.inputs, stored_graph.outputs) == (graph.inputs, graph.outputs)
-    assert {name: tensor.dims for name, tensor in stored_graph.constants.items()} == {
-        name: tensor.dims for name, tensor in graph.constants.items()
+@pytest.mark.parametrize("model", MODELS, ids=["plain", "optional"])
+def test_both_formats_hold_the_same_graph(model, tmp_path):
+    written = stored(model, tmp_path / "model.ort")
+    one, other = read_onnx(model), read_ort(written)
+    assert (one.inputs, one.outputs, one.optional) == (other.inputs, other.outputs, other.optional)
+    assert [(node.operator, node.inputs) for node in one.nodes] == [
+        (node.operator, node.inputs) for node in other.nodes
+    ]
+    assert {name: tensor.dims for name, tensor in one.constants.items()} == {
+        name: tensor.dims for name, tensor in other.constants.items()
     }
-    assert audit_model(written, 16, ort_format=True) == audit_model(MODELS[0], 16)
+    assert audit_model(written, 16, ort_format=True) == audit_model(model, 16)
 
 
 @pytest.mark.parametrize("ort_format", [False, True])

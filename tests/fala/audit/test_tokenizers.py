@@ -33,20 +33,7 @@ def test_a_known_regular_expression_is_quick_on_any_text(expression):
     audit_tokenizer(changed(pre_tokenizer=split(expression)), 30, 0)
     part = pre_tokenizers.Split(Regex(expression), "isolated")
     started = time.process_time()
-    for unit in (
-        " ",
-        "a",
-        "'",
-        "1",
-        "A",
-        "!",
-        "\r\n",
-        "\n ",
-        "( ",
-        "\u00e9\u0301",
-        "\u01c5",
-        "\u4e00",
-    ):
+    for unit in (*" a'1A!", "\r\n", "\n ", "( ", "\u00e9\u0301", "\u01c5", "\u4e00"):
         assert part.pre_tokenize_str(unit * 10_000 + "x")
     assert time.process_time() - started < 5
 
@@ -110,14 +97,9 @@ def test_sentencepieces_own_table_of_normal_forms(charsmap):
     ],
 )
 def test_tables_of_normal_forms_that_do_not_hold_together(change, charsmap):
-    with pytest.raises(UnsoundError):
-        check_charsmap(base64.b64encode(change(charsmap)).decode())
-
-
-@pytest.mark.parametrize("encoded", [None, "", "no base 64!", "AAAA", 5])
-def test_what_is_no_table(encoded):
-    with pytest.raises(UnsoundError):
-        check_charsmap(encoded)
+    for encoded in (base64.b64encode(change(charsmap)).decode(), None, "", "no base 64!", 5):
+        with pytest.raises(UnsoundError):
+            check_charsmap(encoded)
 
 
 def changed(**parts):

@@ -1,6 +1,7 @@
 import pytest
 
-from bundles import write_onnx_release, write_word_vector_release
+from bundles import make_head, write_onnx_release, write_word_vector_release
+from tasks import write_task
 
 
 @pytest.fixture(scope="module")
@@ -15,6 +16,19 @@ def release(tmp_path_factory):
 def encoder(tmp_path_factory):
     """A whole release with an ONNX encoder."""
     return write_onnx_release(tmp_path_factory.mktemp("encoder") / "encoder.fala")
+
+
+@pytest.fixture(scope="module")
+def with_words(tmp_path_factory):
+    """A word-vector release with weights of words."""
+    path = tmp_path_factory.mktemp("words") / "words.fala"
+    return write_word_vector_release(path, make_head(words=True))
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory, encoder):
+    """An adapter to the encoder."""
+    return write_task(tmp_path_factory.mktemp("task") / "task.fala", encoder)
 
 
 @pytest.fixture

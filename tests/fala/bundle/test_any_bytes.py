@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from bundles import DIMENSION, archive_of, entries_of, repacked
+from bundles import archive_of, entries_of, repacked
 from fala.bundle import format as layout
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
@@ -14,9 +14,6 @@ from fala.errors import BundleError
 SETTINGS = settings(
     deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-
-
-# Any bytes at all
 
 
 def mutations(size):
@@ -45,10 +42,18 @@ def mutated(data, edits):
     return data
 
 
-@pytest.mark.parametrize("name", ["release", "encoder"])
+def loaded(bundle):
+    """What a device loads of a bundle: its head, and its embeddings or its adapter's numbers."""
+    if bundle.base is not None:
+        parts = [part.ravel() for part in bundle.state().inputs.values()]
+        return bundle.head(), np.concatenate(parts)
+    return bundle.head(), bundle.backbone().encode(["a good film", ""])
+
+
+@pytest.mark.parametrize("name", ["release", "encoder", "task"])
 def test_damaged_bundles_open_equal_or_are_refused(name, request, tmp_path):
     good = request.getfixturevalue(name)
-    data = good.path.read_bytes()
+    data, (head, numbers) = good.path.read_bytes(), loaded(good)
     path = tmp_path / "damaged.fala"
 
     @SETTINGS
@@ -60,34 +65,34 @@ def test_damaged_bundles_open_equal_or_are_refused(name, request, tmp_path):
         except BundleError:
             return
         assert bundle.manifest == good.manifest
-        head, backbone = bundle.head(), bundle.backbone()
-        assert np.array_equal(head.weight, good.head().weight)
-        assert backbone.dimension == DIMENSION
+        assert loaded(bundle)[0] == head
+        assert np.array_equal(loaded(bundle)[1], numbers)
 
     check()
 
 
+FORGED = [
+    *(("release", name) for name in (layout.VOCABULARY, layout.VECTORS, layout.SCALES)),
+    *(("release", name) for name in (layout.MANIFEST, layout.HEAD_WEIGHT)),
+    *(("task", name) for name in (layout.MANIFEST, *layout.ADAPTER_FILES)),
+]
+
+
 @SETTINGS
-@given(
-    name=st.sampled_from(
-        [layout.MANIFEST, layout.VOCABULARY, layout.VECTORS, layout.SCALES, layout.HEAD_WEIGHT]
-    ),
-    edits=mutations(400),
-)
-def test_a_forger_who_mends_the_digests_meets_no_foreign_error(release, tmp_path, name, edits):
-    content = mutated(dict(entries_of(release.path))[name], edits)
+@given(forged=st.sampled_from(FORGED), edits=mutations(400))
+def test_a_forger_who_mends_the_digests_meets_no_foreign_error(request, tmp_path, forged, edits):
+    good, name = request.getfixturevalue(forged[0]), forged[1]
+    content = mutated(dict(entries_of(good.path))[name], edits)
     path = tmp_path / "forged.fala"
     if name == layout.MANIFEST:
-        path.write_bytes(archive_of({**dict(entries_of(release.path)), name: content}.items()))
+        path.write_bytes(archive_of({**dict(entries_of(good.path)), name: content}.items()))
     else:
-        path.write_bytes(repacked(release.path, {name: content}))
+        path.write_bytes(repacked(good.path, {name: content}))
     try:
-        bundle = Bundle.open(path)
-        bundle.head()
-        embedding = bundle.backbone().encode(["a good film", ""])
+        numbers = loaded(Bundle.open(path))[1]
     except BundleError:
         return
-    assert embedding.shape == (2, bundle.manifest.dimension)
+    assert np.isfinite(numbers).all()
 
 
 @SETTINGS

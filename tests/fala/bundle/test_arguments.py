@@ -17,7 +17,6 @@ from fala import (
     write_bundle,
     write_release,
 )
-from fala.bundle import format as layout
 from fala.errors import safe_line
 from fala.testing.hostile import Changes, repack
 
@@ -52,12 +51,6 @@ def test_a_manifest_of_very_many_labels(release, bad):
     many = Changes(manifest={"labels": [str(number) for number in range(2_000)]})
     with pytest.raises(BundleFormatError, match="more than 1024 labels"):
         Bundle.open(repack(release.path, bad(b""), many))
-
-
-def test_a_vocabulary_of_very_many_words(release, bad):
-    many = Changes({layout.VOCABULARY: b"\n" * (layout.MAX_WORDS + 2)})
-    with pytest.raises(BundleFormatError, match="a vocabulary of more than"):
-        Bundle.open(repack(release.path, bad(b""), many)).backbone()
 
 
 @pytest.mark.parametrize("wrong", [None, 5, "x", b"x", [], [1], {1, 2}], ids=repr)

@@ -1,22 +1,14 @@
 import numpy as np
 import pytest
 
-from bundles import DIMENSION, make_head, onnx_model, refused, repacked, tokenizer_json
+pytest.importorskip("onnx")
+
+from bundles import onnx_model, refused, repacked, tokenizer_json
+from fala.backbones import OnnxEncoder
 from fala.bundle import format as layout
-from fala.bundle.arrays import array_bytes
 from fala.bundle.reading import Bundle
-from fala.errors import BundleFormatError, DimensionError, ExternalDataError
-
-# What is refused: ONNX
-
-
-def test_an_onnx_output_whose_dimension_is_not_the_manifests(encoder, bad):
-    head = make_head(dimension=DIMENSION + 1)
-    changes = {
-        layout.HEAD_WEIGHT: array_bytes(head.weight), layout.HEAD_BIAS: array_bytes(head.bias),
-    }  # fmt: skip
-    data = repacked(encoder.path, changes, dimension=DIMENSION + 1)
-    refused(bad(data), DimensionError, "the manifest says 9")
+from fala.errors import BundleFormatError, ExternalDataError
+from optional_graphs import stored
 
 
 def external(tensor):
@@ -64,18 +56,6 @@ def in_a_branch(model):
     model.graph.node.append(branches(1))
 
 
-@pytest.mark.parametrize(
-    "place", [in_an_initializer, without_the_flag, in_an_attribute, in_a_branch]
-)
-def test_external_onnx_data(encoder, bad, place):
-    pytest.importorskip("onnx")
-    model = onnx_model()
-    place(model)
-    path = bad(repacked(encoder.path, {layout.ONNX_MODEL: model.SerializeToString()}))
-    with pytest.raises(ExternalDataError, match="outside its own file"):
-        Bundle.open(path)
-
-
 def in_a_deep_branch(model):
     model.graph.node.append(branches(4))
 
@@ -101,20 +81,28 @@ def in_training_information(model):
     model.training_info.add().algorithm.node.append(branches(1))
 
 
+OUTSIDE = ExternalDataError, "outside its own file"
+MORE = BundleFormatError, "more than an encoder needs"
+
+
 @pytest.mark.parametrize(
-    "place", [in_a_deep_branch, in_a_function, in_a_sparse_tensor, in_training_information]
-)
-def test_external_onnx_data_where_no_encoder_has_any(encoder, bad, place):
-    pytest.importorskip("onnx")
+    ("change", "error", "match"),
+    [
+        (in_an_initializer, *OUTSIDE), (without_the_flag, *OUTSIDE), (in_an_attribute, *OUTSIDE),
+        (in_a_branch, *OUTSIDE), (in_a_deep_branch, *MORE), (in_a_function, *MORE),
+        (in_a_sparse_tensor, *MORE), (in_training_information, *MORE),
+    ],
+)  # fmt: skip
+def test_external_onnx_data(encoder, bad, change, error, match):
     model = onnx_model()
-    place(model)
-    path = bad(repacked(encoder.path, {layout.ONNX_MODEL: model.SerializeToString()}))
-    with pytest.raises(BundleFormatError, match="more than an encoder needs"):
-        Bundle.open(path)
+    change(model)
+    with pytest.raises(error, match=match):
+        Bundle.open(bad(repacked(encoder.path, {layout.ONNX_MODEL: model.SerializeToString()})))
 
 
 def test_external_onnx_data_as_onnx_saves_it(encoder, bad, tmp_path):
-    onnx = pytest.importorskip("onnx")
+    import onnx
+
     path = tmp_path / "model.onnx"
     onnx.save(onnx_model(), path, save_as_external_data=True, location="w.bin", size_threshold=0)
     with pytest.raises(ExternalDataError):
@@ -134,29 +122,10 @@ def test_bytes_that_are_no_onnx(encoder, bad, data):
     refused(path, BundleFormatError, "the model cannot be read")
 
 
-@pytest.mark.parametrize(
-    ("changes", "match"),
-    [
-        ({layout.ONNX_MODEL: b""}, "the model cannot be read"),
-        ({layout.TOKENIZER: b"{}"}, "the tokenizer cannot be loaded"),
-        ({layout.TOKENIZER: b"\xff"}, "the tokenizer cannot be loaded"),
-    ],
-)
-def test_a_model_or_tokenizer_that_cannot_be_loaded(encoder, bad, changes, match):
-    refused(bad(repacked(encoder.path, changes)), BundleFormatError, match)
-
-
 def test_a_model_in_onnxruntimes_own_format_is_refused(encoder, bad, tmp_path):
-    # It could point outside the file where nobody has looked.
-    ort = pytest.importorskip("onnxruntime")
-    options = ort.SessionOptions()
-    options.optimized_model_filepath = str(tmp_path / "model.ort")
-    options.add_session_config_entry("session.save_model_format", "ORT")
-    ort.InferenceSession(onnx_model().SerializeToString(), options)
-    data = (tmp_path / "model.ort").read_bytes()
+    """It could point outside the file where nobody has looked."""
+    data = stored(onnx_model().SerializeToString(), tmp_path / "model.ort")
     assert data[4:8] == b"ORTM"
     refused(bad(repacked(encoder.path, {layout.ONNX_MODEL: data})), BundleFormatError, "ONNX|onnx")
-    from fala.backbones import OnnxEncoder
-
     with pytest.raises(BundleFormatError, match="onnxruntime cannot load"):
         OnnxEncoder(data, tokenizer_json())

@@ -15,6 +15,7 @@ from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_bundle
 from fala.errors import BundleFormatError
+from optional_graphs import stored
 
 # Runs in a process of its own: what ends the process is what is looked for.
 _FUZZ = """
@@ -43,16 +44,8 @@ print(json.dumps(seen))
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """The tiny graph of ``bundles``, as onnxruntime itself writes it."""
-    import onnxruntime
-
     path = tmp_path_factory.mktemp("ort") / "model.ort"
-    options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(path)
-    options.add_session_config_entry("session.save_model_format", "ORT")
-    onnxruntime.InferenceSession(
-        onnx_model().SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    return path.read_bytes()
+    return stored(onnx_model().SerializeToString(), path)
 
 
 def write_ort(path, model):

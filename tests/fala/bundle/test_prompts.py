@@ -108,9 +108,3 @@ def test_word_vectors_read_no_prompts(tmp_path, release):
     shape = (1, 1, 2, 1, 1, DIMENSION)
     with pytest.raises(BundleFormatError, match="beside word vectors"):
         add_prompts(path, release, make_prompts(shape), {})
-
-
-def test_other_arrays_have_two_dimensions_still(told, bad):
-    wide = array_bytes(make_head().weight[None])
-    with pytest.raises(BundleFormatError, match="one or two dimensions"):
-        Bundle.open(bad(repacked(told.path, {layout.HEAD_WEIGHT: wide})))

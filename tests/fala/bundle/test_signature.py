@@ -68,48 +68,67 @@ def test_the_signature_leaves_the_bundle_as_it_is(signed):
     }  # fmt: skip
 
 
-def test_not_signed(tmp_path, signed, keys):
-    (signed.parent / "x.fala.sig").unlink()
-    error = refused(tmp_path, signed, keys / "vendor.pub", "not signed: x.fala.sig")
-    assert str(signed) in str(error)
+def another_key(path, keys):
+    sign_file(path, keys / "other.pem")
 
 
-def test_another_key(tmp_path, signed, keys):
-    refused(tmp_path, signed, keys / "other.pub", "signed by another key")
+def another_key_that_claims_to_be_the_vendors(path, keys):
+    signature = path.with_name("x.fala.sig")
+    theirs = json.loads(signature.read_bytes())
+    sign_file(path, keys / "other.pem")
+    forged = json.loads(signature.read_bytes())
+    signature.write_text(json.dumps({**forged, "key": theirs["key"]}))
 
 
-def test_another_key_that_claims_to_be_the_vendors(tmp_path, signed, keys):
-    theirs = json.loads((signed.parent / "x.fala.sig").read_bytes())
-    sign_file(signed, keys / "other.pem")
-    forged = json.loads((signed.parent / "x.fala.sig").read_bytes())
-    forged["key"] = theirs["key"]
-    (signed.parent / "x.fala.sig").write_text(json.dumps(forged))
-    refused(tmp_path, signed, keys / "vendor.pub", "not of this bundle")
+def another_bundle(path, keys):
+    """Whole, with digests that fit; nothing but the signature shows it."""
+    write_word_vector_release(path, make_head(seed=9))
 
 
-def test_another_bundle(tmp_path, signed, keys):
-    """Whole, with digests that fit; nothing but the signature tells."""
-    write_word_vector_release(signed, make_head(seed=9))
-    refused(tmp_path, signed, keys / "vendor.pub", "not of this bundle")
+def a_manifest_with_more_in_it(path, keys):
+    """Fields that this SDK does not read are signed, too: a later one may read them."""
+    path.write_bytes(repacked(path, more="x"))
+    assert Bundle.open(path)
 
 
-def test_a_manifest_with_more_in_it(tmp_path, signed, keys):
-    """Fields that this SDK does not know are signed, too: a later one may read them."""
-    signed.write_bytes(repacked(signed, more="x"))
-    assert Bundle.open(signed)
-    refused(tmp_path, signed, keys / "vendor.pub", "not of this bundle")
-
-
-def test_a_file_that_changed(tmp_path, signed, keys):
-    data = bytearray(signed.read_bytes())
+def a_file_that_changed(path, keys):
+    data = bytearray(path.read_bytes())
     data[data.index(b"<unk>")] ^= 1
-    signed.write_bytes(data)
-    refused(tmp_path, signed, keys / "vendor.pub", "SHA-256", BundleDigestError)
+    path.write_bytes(data)
 
 
-def test_no_bundle(tmp_path, signed, keys):
-    signed.write_bytes(b"no zip" * 10)
-    refused(tmp_path, signed, keys / "vendor.pub", "not a bundle", BundleFormatError)
+@pytest.mark.parametrize(
+    ("change", "match", "error"),
+    [
+        (another_key, "signed by another key", BundleSignatureError),
+        (another_key_that_claims_to_be_the_vendors, "not of this bundle", BundleSignatureError),
+        (another_bundle, "not of this bundle", BundleSignatureError),
+        (a_manifest_with_more_in_it, "not of this bundle", BundleSignatureError),
+        (a_file_that_changed, "SHA-256", BundleDigestError),
+        (lambda path, _: path.write_bytes(b"no zip" * 10), "not a bundle", BundleFormatError),
+    ],
+)
+def test_what_the_vendor_did_not_sign(tmp_path, signed, keys, change, match, error):
+    change(signed, keys)
+    refused(tmp_path, signed, keys / "vendor.pub", match, error)
+
+
+@pytest.mark.parametrize(
+    "content", [None, b"", b"[]", b"3", b"\xff", b"[" * 9_000, b'{"format": 1}',
+                b'{"format": 1, "key": 3, "signature": 4}',
+                b'{"format": 1, "key": "zz", "signature": "00"}',
+                b'{"format": 1, "key": "00", "signature": "00"}',
+                b'{"format": 2, "key": "00", "signature": "00"}'],
+    ids=range(11),
+)  # fmt: skip
+def test_no_signature(tmp_path, signed, keys, content):
+    signature, match = signed.with_name("x.fala.sig"), "is no signature|of format 2"
+    if content is None:
+        signature.unlink()
+        match = "not signed: x.fala.sig"
+    else:
+        signature.write_bytes(content)
+    assert str(signed) in str(refused(tmp_path, signed, keys / "vendor.pub", match))
 
 
 def test_a_bundle_that_changes_while_it_is_read(tmp_path, signed, keys, monkeypatch):
@@ -124,19 +143,6 @@ def test_a_bundle_that_changes_while_it_is_read(tmp_path, signed, keys, monkeypa
 
     monkeypatch.setattr(slots, "check_signature", late)
     refused(tmp_path, signed, keys / "vendor.pub", "changed while it was read")
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"[]", b"3", b"\xff", b"[" * 9_000, b'{"format": 1}',
-                b'{"format": 1, "key": 3, "signature": 4}',
-                b'{"format": 1, "key": "zz", "signature": "00"}',
-                b'{"format": 1, "key": "00", "signature": "00"}',
-                b'{"format": 2, "key": "00", "signature": "00"}'],
-    ids=range(10),
-)  # fmt: skip
-def test_no_signature(tmp_path, signed, keys, content):
-    (signed.parent / "x.fala.sig").write_bytes(content)
-    refused(tmp_path, signed, keys / "vendor.pub", "is no signature|of format 2")
 
 
 def test_no_key(tmp_path, signed, keys):

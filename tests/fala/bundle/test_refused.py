@@ -1,0 +1,243 @@
+"""What is refused of an archive whose manifest, files or arrays are not those of a bundle."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+
+from bundles import DIMENSION, WORDS, archive_of, entries_of, make_head, refused, repacked
+from fala.bundle import format as layout
+from fala.bundle.arrays import array_bytes, read_array
+from fala.bundle.reading import Bundle
+from fala.errors import (
+    BundleDigestError,
+    BundleFilesError,
+    BundleFormatError,
+    BundleVersionError,
+    DimensionError,
+)
+from fala.text.ngrams import BUCKETS
+
+
+def array(*shape, dtype=np.float32, filled=1.0):
+    return array_bytes(np.full(shape, filled, dtype))
+
+
+# The manifest
+
+
+def with_manifest(release, manifest):
+    entries = {**dict(entries_of(release.path)), layout.MANIFEST: manifest}
+    return archive_of((name, data) for name, data in entries.items() if data is not None)
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        None, b"", b"{", b"no", b"\xff", "{}".encode("utf-16"), b"[" * 100_000, b"[]", b"null",
+        b'{"format_version": 1, "format_version": 1}', b'{"a": NaN}', b'{"a": -Infinity}',
+        b'{"a": 1e999}', b'{"a": ' + b"1" * 30 + b"}", b'{"a": "\\ud800"}',
+        b'{"\\ud800": 1}', b"{1: 2}", b" " * (layout.MAX_MANIFEST_BYTES + 1),
+    ],
+)  # fmt: skip
+def test_a_manifest_that_is_not_json(release, bad, manifest):
+    match = "it has no manifest.json" if manifest is None else "manifest is (not|larger)"
+    refused(bad(with_manifest(release, manifest)), BundleFormatError, match)
+
+
+@pytest.mark.parametrize("version", [0, 3, "1", 1.0, True, None, [], {}, -1, 10**17])
+def test_an_unknown_format_version(release, bad, version):
+    data = repacked(release.path, format_version=version)
+    refused(bad(data), BundleVersionError, "format version .* this SDK reads versions 1 to 2:")
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("name", [None, 3]),
+        ("kind", ["pickle", [], {}, None]),
+        ("dimension", [0, -1, "8", True, 8.0, 10**12]),
+        ("precision", [None]),
+        ("max_length", [0, "16", 10**15, True]),
+        ("task", ["ranking", [], {}, None]),
+        ("labels", ["01", None, [0, 1], {}, []]),
+        ("details", [None, [], *({"pad_id": one} for one in ("0", -1, True, None, 2**40))]),
+        ("files", [None, [], {layout.VECTORS: 1}]),
+    ],
+)
+def test_a_field_that_is_missing_or_not_what_it_should_be(release, bad, name, values):
+    for value in values:
+        data = repacked(release.path, **{name: value})
+        refused(bad(data), BundleFormatError, "manifest cannot be read")
+    manifest = json.loads(release.manifest.to_json())
+    if name in ("precision", "max_length"):
+        return
+    del manifest[name]
+    data = with_manifest(release, json.dumps(manifest).encode())
+    refused(bad(data), BundleFormatError, "manifest cannot be read")
+
+
+def test_fields_of_a_later_version_are_ignored(release, bad):
+    bundle = Bundle.open(bad(repacked(release.path, bridge={"from": "glove"})))
+    assert bundle.manifest == release.manifest
+
+
+# The files
+
+
+def test_files_that_are_not_those_of_the_manifest(release, bad):
+    entries = dict(entries_of(release.path))
+    vectors = entries[layout.VECTORS]
+    wrong = {**entries, layout.VECTORS: vectors[:-1] + bytes([vectors[-1] ^ 1])}
+    refused(bad(archive_of(wrong.items())), BundleDigestError, "vectors.npy is not what the vend")
+    more = {**entries, "backbone/more.bin": b"more"}
+    match = "not in the manifest: backbone/more.bin"
+    refused(bad(archive_of(more.items())), BundleFilesError, match)
+    for name in (layout.VECTORS, layout.SCALES, layout.HEAD_BIAS):
+        fewer = [entry for entry in entries.items() if entry[0] != name]
+        refused(bad(archive_of(fewer)), BundleFilesError, f"missing from the archive: {name}")
+    data = release.path.read_bytes().replace(b"tiny vectors", b"tiny vectorz")
+    refused(bad(data), BundleDigestError, "manifest.json is damaged")
+
+
+@pytest.mark.parametrize(
+    ("of", "name"),
+    [
+        ("release", layout.VOCABULARY), ("release", layout.VECTORS),
+        ("release", layout.HEAD_WEIGHT), *(("with_words", name) for name in layout.LEXICAL_FILES),
+    ],
+)  # fmt: skip
+def test_a_file_that_no_manifest_asks_for_but_the_format_does(request, bad, of, name):
+    whole = request.getfixturevalue(of)
+    refused(bad(repacked(whole.path, {name: None})), BundleFilesError, f"missing.*{name}")
+
+
+# Backbones and heads
+
+
+NINE = make_head(dimension=DIMENSION + 1)
+NINE = {layout.HEAD_WEIGHT: array_bytes(NINE.weight), layout.HEAD_BIAS: array_bytes(NINE.bias)}
+
+
+@pytest.mark.parametrize(
+    ("of", "changes", "fields", "error", "match"),
+    [
+        *(
+            ("release", {}, {"labels": labels}, BundleFormatError, "label")
+            for labels in (["a"], ["a", "b", "c"], ["a", "a"])
+        ),
+        ("release", {layout.HEAD_WEIGHT: array(3, DIMENSION), layout.HEAD_BIAS: array(3)},
+         {"task": "matching", "labels": ["a", "b", "c"]}, BundleFormatError,
+         "a matcher has two labels"),
+        *(
+            ("release", {}, {"dimension": dimension}, DimensionError,
+             f"takes embeddings of {DIMENSION} dimensions")
+            for dimension in (DIMENSION - 1, DIMENSION + 1)
+        ),
+        ("release", NINE, {"dimension": DIMENSION + 1}, DimensionError, "the manifest says 9"),
+        ("encoder", NINE, {"dimension": DIMENSION + 1}, DimensionError, "the manifest says 9"),
+        ("release", {layout.HEAD_QUERY: array(DIMENSION + 1)}, {"task": "matching"},
+         DimensionError, "query"),
+        ("release", {layout.HEAD_WEIGHT: array(1, 2 * DIMENSION)}, {}, DimensionError,
+         "takes embeddings of 16 dimensions"),
+        *(
+            ("release", {layout.HEAD_WEIGHT: data}, {}, BundleFormatError, match)
+            for data, match in (
+                (array(1, DIMENSION, filled=np.nan), "not finite"),
+                (array(1, DIMENSION, filled=1e300, dtype=np.float64), "not finite"),
+                (array(1, DIMENSION, dtype=np.int8), "of floats"),
+                (array(2, DIMENSION), "need a weight of shape"),
+                (array(DIMENSION), "need a weight of shape"),
+            )
+        ),
+        *(
+            ("release", changes, {}, BundleFormatError, match)
+            for changes, match in (
+                ({layout.VOCABULARY: b"one\ntwo\n"}, "2 words"),
+                ({layout.VOCABULARY: b"\xff\xfe"}, "not UTF-8"),
+                ({layout.VOCABULARY: b"\n" * (layout.MAX_WORDS + 2)}, "a vocabulary of more than"),
+                ({layout.SCALES: None}, "without scales"),
+                ({layout.SCALES: array(3)}, "scales"),
+                ({layout.SCALES: array(len(WORDS), dtype=np.int8)}, "scales"),
+                ({layout.SCALES: array(len(WORDS), filled=1e300, dtype=np.float64)},
+                 "NaN or infinity"),
+                ({layout.VECTORS: array(len(WORDS), DIMENSION, dtype=np.float64)}, "float64"),
+            )
+        ),
+        ("encoder", {layout.ONNX_MODEL: b""}, {}, BundleFormatError, "the model cannot be read"),
+        *(
+            ("encoder", {layout.TOKENIZER: data}, {}, BundleFormatError,
+             "the tokenizer cannot be loaded")
+            for data in (b"{}", b"\xff")
+        ),
+        *(
+            ("with_words", {name: array_bytes(np.array(wrong))}, {}, BundleFormatError, match)
+            for name, wrong, match in (
+                (layout.LEXICAL_IDF, np.ones(BUCKETS, np.float32), "uint8 of shape"),
+                (layout.LEXICAL_IDF, np.ones(BUCKETS - 1, np.uint8), "uint8 of shape"),
+                (layout.LEXICAL_WEIGHT, np.ones((1, BUCKETS), np.float32), "int8 of shape"),
+                (layout.LEXICAL_WEIGHT, np.ones((1, 7), np.int8), "int8 of shape"),
+                (layout.LEXICAL_WEIGHT, np.ones((2, BUCKETS), np.int8), r"float32 of shape \(3,\)"),
+                (layout.LEXICAL_SCALES, np.ones(3, np.float32), "float32 of shape"),
+                (layout.LEXICAL_SCALES, np.array([1, np.nan], np.float32), "not finite"),
+                (layout.LEXICAL_SCALES, np.array([-1, 1], np.float32), "negative"),
+                (layout.LEXICAL_SCALES, np.array([3e38, 1], np.float32), "lexicon"),
+                (layout.LEXICAL_SCALES, np.array([1, 3e38], np.float32), "not finite"),
+            )
+        ),
+        ("with_words",
+         {layout.LEXICAL_WEIGHT: array(2, BUCKETS, dtype=np.int8), layout.LEXICAL_SCALES: array(3)},
+         {}, BundleFormatError, "of 2 logits for a head of 1"),
+        # An old SDK would read it, and answer otherwise.
+        ("with_words", {}, {"format_version": 1}, BundleFormatError,
+         "lexical view in a bundle of format version 1"),
+    ],
+)  # fmt: skip
+def test_parts_that_cannot_be_used(request, bad, of, changes, fields, error, match):
+    whole = request.getfixturevalue(of)
+    refused(bad(repacked(whole.path, changes, **fields)), error, match)
+
+
+# Arrays
+
+
+def npy(header, content=b""):
+    """A .npy file with any header."""
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + content
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x93NUMPY",
+        b"\x93NUMPY\x01\x00\xff\xff",
+        npy(b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }\n", b"\0" * 8),
+        npy(b"{'descr': '<f4', 'fortran_order': True, 'shape': (1, 1), }\n", b"\0" * 4),
+        npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (), }\n", b"\0" * 4),
+        npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (999999999999, 9), }\n"),
+        npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 8), }\n", b"\0" * 32),
+        npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (9**9, 8), }\n"),
+        npy(b"(" * 9000),
+        array(1, DIMENSION) + b"\0",
+        array(1, DIMENSION)[:-1],
+        array(1, 1, DIMENSION),
+        array(1, DIMENSION, dtype=np.complex64),
+        array_bytes(np.array([["a"]])),
+    ],
+)
+def test_an_array_that_cannot_be_read(release, bad, data):
+    path = bad(repacked(release.path, {layout.HEAD_WEIGHT: data}))
+    refused(path, BundleFormatError, "head/weight.npy: ")
+
+
+def test_arrays_return_as_they_were_and_are_those_of_numpy(tmp_path):
+    for dtype in (np.float16, np.float32, np.float64, np.int8):
+        for shape in ((3,), (2, 3), (0,), (1, 0)):
+            array = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+            np.save(tmp_path / "a.npy", array)
+            assert array_bytes(array) == (tmp_path / "a.npy").read_bytes()
+            loaded = read_array(array_bytes(array))
+            assert loaded.dtype == dtype
+            assert np.array_equal(loaded, array)
