@@ -1,16 +1,19 @@
 """Forget exactly: afterwards a device is as one that never had the examples.
 
 More than an example's rows depends on it. The active model was fitted to it, so it is fitted again.
-So was the previous slot's. Where that one was active before the last replacement, its old logits of
-the other examples stand in where there is no label: it is fitted again to what the device had when
-it was left, and its old logits are written again. Old logits of a backbone that is gone cannot be
-made again: where its model was fitted to the example they are deleted, and the evidence of examples
-without a label with them. What was compiled of a forgotten text is dropped, too.
+So was the previous slot's: it is fitted again to what is left of that which it was fitted to. Where
+it was active before the last replacement, its old logits of the other examples stand in where there
+is no label: they are written again, of the model that it was then. Examples, labels and
+replacements are ordered by the task's count of changes, never by a clock. Old logits of a backbone
+that is gone cannot be made again: where its model was fitted to the example they are deleted, and
+the evidence of examples without a label with them. What was compiled of a forgotten text is
+dropped, too.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -53,18 +56,18 @@ def forget(task: Task, ids: Iterable[int]) -> int:
     gone = {row.id for row in store.examples.all()} & set(ids)
     if not gone:
         return 0
+    first = store.examples.first_added(gone)
     store.examples.forget(gone)
     task.drop_unusable()
     drop_prompts(task, gone)
     slots = _by_age(task)
     for slot in slots.all:
-        _forget_teacher(task, slots, slot, gone)
+        _forget_teacher(task, slots, slot, first)
     slots = _by_age(task)  # as they are by now
     active = task.active.record.name
-    if slots.newer is not None and slots.newer.record.name != active:
-        _refit(task, slots.newer, slots.older)
-    if slots.newer is None and slots.older is not None and slots.older.record.name != active:
-        _refit(task, slots.older, None)
+    for idle in (slots.older, slots.newer):
+        if idle is not None and idle.record.name != active:
+            _refit(task, idle, slots.older if idle is slots.newer else None, first)
     task.prune()
     return len(gone)
 
@@ -86,54 +89,64 @@ def _by_age(task: Task) -> _Slots:
     return _Slots(ordered, slots[newest], older, installed.get(newest, Replacement()))
 
 
-def _forget_teacher(task: Task, slots: _Slots, slot: OpenSlot, gone: set[int]) -> None:
-    """Let the old logits of a slot be those of a model that never had the forgotten examples."""
+def _forget_teacher(task: Task, slots: _Slots, slot: OpenSlot, first: int) -> None:
+    """Let the old logits of a slot be those of a model that never had the forgotten examples.
+
+    Args:
+        task: The task.
+        slots: Its slots.
+        slot: One of them.
+        first: The count of changes of data at which the first of these examples came.
+    """
     record = slot.record
     if slot is slots.newer and slots.older is not None:
-        if min(gone) <= slots.replacement.last or slots.replacement.rolled_back:
+        if first <= slots.replacement.data:
             _teach(task, slots.older.record.name, slots)
         return
     installed = task.store.slots.replacements().get(record.name, Replacement())
-    if record.teacher is not None and min(gone) <= installed.last:
+    if record.teacher is not None and first <= installed.data:
         task.rewrite(dataclasses.replace(record, teacher=None, teacher_vendor=None))
 
 
 def _teach(task: Task, older: str, slots: _Slots) -> None:
-    """Fit the older model to what it had at the replacement, and write its old logits again."""
+    """Write the old logits of the older model as it was at the replacement."""
     store, newer = task.store, slots.newer
     slot = task.slot(older)
     if newer is None or never_fitted(slot):
         return
     then = slots.replacement
-    rows = [
-        row if (row.labelled or 0.0) <= then.time else dataclasses.replace(row, label=None)
-        for row in store.examples.all()
-        if row.id <= then.last
-    ]
-    snapshot = Snapshot(store, only=rows)
-    judged = _judged(task, slot, snapshot, None)
-    model = slot.model.head.vendor_model() if judged is None else judged.model
+    fitted_to = then.data if then.fit_data is None else then.fit_data
+    snapshot = Snapshot(store, only=store.examples.at(fitted_to))
+    model = _change(slot, _judged(task, slot, snapshot, None)).model
     teachers: tuple[str | None, str | None] = None, None
-    if newer.record.teacher is not None and not model.is_vendor:
+    same_labels = slot.model.head.labels == newer.model.head.labels
+    if same_labels and then.fit_data is not None and not model.is_vendor:
+        snapshot = Snapshot(store, only=store.examples.at(then.data))
         old = old_logits(snapshot, slot.changed(slot.generation, slot.record, model))
         digests = [
             model_digest(slot.bundle, one, slot.record.backbone)
             for one in (model, model.head.vendor_model())
         ]
-        store.logits.forget(newer.record.teacher)
+        if newer.record.teacher is not None:
+            store.logits.forget(newer.record.teacher)
         for digest, logits in zip(digests, (old.logits, old.vendor), strict=True):
             store.logits.add(digest, logits)
         teachers = digests[0], digests[1]
     teacher, vendor = teachers
     task.rewrite(dataclasses.replace(newer.record, teacher=teacher, teacher_vendor=vendor))
-    if task.active.record.name != older:  # the active model is fitted to all that there is
-        _write(task, slot, _change(slot, judged))
 
 
-def _refit(task: Task, slot: OpenSlot, other: OpenSlot | None) -> None:
-    """Fit a slot that is not active to all that there is."""
-    if not never_fitted(slot):
-        _write(task, slot, _change(slot, _judged(task, slot, Snapshot(task.store), other)))
+def _refit(task: Task, slot: OpenSlot, other: OpenSlot | None, first: int) -> None:
+    """Fit a slot that is not active to what is left of that which it was fitted to."""
+    store = task.store
+    fit = store.slots.fit(slot.record.name)
+    data = math.inf if fit is None else fit.data
+    if never_fitted(slot) or first > data:
+        return
+    judged = _judged(task, slot, Snapshot(store, only=store.examples.at(data)), other)
+    task.rewrite(changed_record(slot, _change(slot, judged)))
+    record = None if judged is None or fit is None else judged.record(fit.data)
+    store.slots.set_fit(slot.record.name, record)
 
 
 def _judged(
@@ -145,13 +158,7 @@ def _judged(
 
 
 def _change(slot: OpenSlot, judged: Judged | None) -> Change:
-    """A slot's next model: one to which nothing can be added."""
+    """A slot's next model; the vendor's where it has no evidence."""
     if judged is None:
         return Change(slot.model.head.vendor_model())
     return Change(judged.model, judged.threshold, judged.loss)
-
-
-def _write(task: Task, slot: OpenSlot, change: Change) -> None:
-    """Write another model to a slot that is not active. In ``Task.changing``."""
-    task.rewrite(changed_record(slot, change))
-    task.store.slots.set_fit(slot.record.name, None)

@@ -323,7 +323,7 @@ class _Attempt:
         moves = [
             Move(
                 task, active, active.bundle, model.change(snapshot.data, encoded),
-                None if old is None else (old.logits, old.vendor), slot.record,
+                None if old is None else (old.logits, old.vendor), snapshot.data, slot.record,
             )
         ]  # fmt: skip
         moves += [_unchanged(further) for further in installed.further()]
@@ -380,14 +380,14 @@ def _note_tried(task: Task, active: OpenSlot, labelled: int) -> None:
 
 def _unchanged(task: Task) -> Move:
     """A further task's part: the same model in its other slot, so that all go back together."""
-    active = task.active
+    active, snapshot = task.active, Snapshot(task.store)
     logits = None
     if not active.model.is_vendor:
-        old = old_logits(Snapshot(task.store), active)
+        old = old_logits(snapshot, active)
         logits = old.logits, old.vendor
     fit = task.store.slots.fit(active.record.name)
     change = Change(active.model, active.record.threshold, active.record.loss, {}, fit)
-    return Move(task, active, active.bundle, change, logits)
+    return Move(task, active, active.bundle, change, logits, snapshot.data)
 
 
 def _newest_texts(rows: Rows) -> list[int]:

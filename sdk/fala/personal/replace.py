@@ -156,8 +156,9 @@ def _install(
         if old is not None and not one.active.model.is_vendor:
             logits = old.logits, old.vendor
         embeddings = encoded[bundle.backbone_digest]
-        change = one.judged.change(one.refit.snapshot.data, embeddings)
-        moves.append(Move(task, one.active, bundle, change, logits))
+        data = one.refit.snapshot.data
+        change = one.judged.change(data, embeddings)
+        moves.append(Move(task, one.active, bundle, change, logits, data))
     with run.stage("commit"):
         installed.install(moves, checked[0][0])
     run.report("commit", 1, 1)

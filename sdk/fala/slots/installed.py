@@ -40,6 +40,7 @@ class Move:
         bundle: The bundle to install for it.
         change: Its personal model.
         old_logits: The old model's logits of examples, by id, and its vendor's: kept.
+        data: The task's count of changes of data that all this was made at.
         like: A row of the bundle whose backbone, with all that is fed to it, is used; None for the
             bundle's backbone as it is.
     """
@@ -49,6 +50,7 @@ class Move:
     bundle: Bundle
     change: Change
     old_logits: tuple[Logits, Logits] | None
+    data: int
     like: SlotRecord | None = None
 
 
@@ -289,7 +291,7 @@ class Installed:
         if not again:
             store.slots.activate(slot, before.record.name)
             store.slots.note_data()
-            store.slots.note_replacement(slot, generation, store.examples.last())
+            store.slots.note_replacement(slot, generation, move.data, before.record.name)
         return generation, record, bundle
 
     def _go_back(self, task: Task, base: OpenSlot) -> bool:
@@ -326,4 +328,3 @@ def _flip(store: Store, slot: str, previous: str) -> None:
     generation = store.slots.version().generation
     store.slots.activate(slot, previous)
     store.slots.advance(generation)
-    store.slots.note_rollback(generation + 1)

@@ -37,6 +37,7 @@ Key = Callable[[], bytes]
 #: Of ``texts`` the text is encrypted, too; see ``fala.store.texts``.
 RECORDS = (
     ("examples", ("id",), "label", ("label",)),
+    ("earlier_labels", ("example", "since"), "label", ("label",)),
     ("embeddings", ("text", "backbone"), "vector", ()),
     ("logits", ("example", "model"), "value", ()),
     ("prompts", ("backbone",), "compiled", ()),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from fala.examples import MATCHING, Example, Match, as_text, texts_of, unique_texts
 from fala.store.columns import (
@@ -55,24 +57,44 @@ class Examples:
         now = time.time()
         rows: list[int] = []
         with self._db.writer() as db:
+            data = self._count_change(db)
             ids = self._texts.add(unique_texts(examples))
             for example, label in zip(examples, labels, strict=True):
                 document, history = columns_of_example(example, ids)
                 db.execute(
-                    "INSERT INTO examples (document, history, added, adapter)"
-                    " VALUES (?, ?, ?, ?) ON CONFLICT (adapter, document, history) DO NOTHING",
-                    (document, history, now, self._adapter),
+                    "INSERT INTO examples (document, history, added, adapter, added_data)"
+                    " VALUES (?, ?, ?, ?, ?)"
+                    " ON CONFLICT (adapter, document, history) DO NOTHING",
+                    (document, history, now, self._adapter, data),
                 )
                 (row,) = db.execute(_ID, (self._adapter, document, history)).fetchone()
                 rows.append(row)
                 if label is not None:
-                    written = self._db.codec.encode_text(label, "examples", row, "label")
-                    db.execute(
-                        "UPDATE examples SET label = ?, labelled = ? WHERE id = ?",
-                        (written, now, row),
-                    )
-            self._count_change(db)
+                    self._label(db, row, label, now, data)
+            prune_labels(db, self._adapter)
         return rows
+
+    def _label(self, db: sqlite3.Connection, row: int, label: str, now: float, data: int) -> None:
+        """Write an example's label; an earlier one stays, too, as long as a model needs it."""
+        codec = self._db.codec
+        query = "SELECT label, coalesce(labelled_data, 0) FROM examples WHERE id = ?"
+        written, since = db.execute(query, (row,)).fetchone()
+        earlier = None
+        with contextlib.suppress(ValueError):  # a damaged one cannot be kept
+            earlier = label_of(codec, row, written)
+        if earlier is not None and earlier != label:
+            place = ("earlier_labels", row, since, "label")
+            db.execute(
+                "INSERT OR REPLACE INTO earlier_labels VALUES (?, ?, ?, ?)",
+                (row, since, data, codec.encode_text(earlier, *place)),
+            )
+        db.execute(
+            "UPDATE examples SET label = ?, labelled = ?, labelled_data = ? WHERE id = ?",
+            (
+                codec.encode_text(label, "examples", row, "label"), now,
+                since if earlier == label else data, row,
+            ),
+        )  # fmt: skip
 
     def forget(self, ids: Iterable[int]) -> int:
         """Delete examples of the task with all that was made of them. In a transaction.
@@ -88,6 +110,7 @@ class Examples:
             stored = {row for (row,) in db.execute(_IDS, (self._adapter,))}
             rows = [(row,) for row in wanted & stored]
             db.executemany("DELETE FROM logits WHERE example = ?", rows)
+            db.executemany("DELETE FROM earlier_labels WHERE example = ?", rows)
             db.executemany("DELETE FROM examples WHERE id = ?", rows)
             used = {row for (row,) in db.execute("SELECT document FROM examples")}
             for (history,) in db.execute("SELECT history FROM examples WHERE history <> ''"):
@@ -121,12 +144,31 @@ class Examples:
                 rows = [(*row[:3], label_of(codec, row[0], row[3]), *row[4:]) for row in rows]
             return [example_of(row, texts, self.task) for row in rows]
 
-    def last(self) -> int:
-        """The largest id of an example; 0 without any."""
-        with self._db.writer() as db:
-            query = "SELECT max(id) FROM examples WHERE adapter = ?"
-            (largest,) = db.execute(query, (self._adapter,)).fetchone()
-        return int(largest or 0)
+    def at(self, data: float) -> list[StoredExample]:
+        """Examples with their labels as they were at a count of changes of data.
+
+        Args:
+            data: The task's count; infinity takes all, as they are.
+        """
+        with self._db.rows("its examples are damaged") as db:
+            added = {row for row, count in self._added(db) if count <= data}
+            query = f"{_IDS} AND coalesce(labelled_data, 0) > ?"
+            later = {row for (row,) in db.execute(query, (self._adapter, data))}
+            query = "SELECT * FROM earlier_labels WHERE since <= ? AND ? < until"
+            labels = {
+                row: self._db.codec.decode_text(label, "earlier_labels", row, since, "label")
+                for row, since, _, label in db.execute(query, (data, data))
+            }
+            return [
+                replace(row, label=labels.get(row.id)) if row.id in later else row
+                for row in self.all()
+                if row.id in added
+            ]
+
+    def first_added(self, ids: Collection[int]) -> int:
+        """The count of changes of data at which the first of some examples came."""
+        with self._db.rows("its examples are damaged") as db:
+            return min((count for row, count in self._added(db) if row in ids), default=0)
 
     def ids(self, examples: Sequence[Example]) -> list[int]:
         """The ids of those examples that the table has."""
@@ -162,8 +204,33 @@ class Examples:
             row = db.execute(query, (self._adapter,)).fetchone()
         return int(row[0]), int(row[1])
 
-    def _count_change(self, db: sqlite3.Connection) -> None:
+    def _added(self, db: sqlite3.Connection) -> list[tuple[int, int]]:
+        """Every example's id, and the count of changes of data at which it came."""
+        query = "SELECT id, coalesce(added_data, 0) FROM examples WHERE +adapter = ?"
+        rows = db.execute(query, (self._adapter,))
+        return [(whole(row), whole(count)) for row, count in rows]
+
+    def _count_change(self, db: sqlite3.Connection) -> int:
+        """Count a change of examples or labels; returns the task's count."""
         db.execute("UPDATE active SET data = data + 1 WHERE adapter = ?", (self._adapter,))
+        query = "SELECT data FROM active WHERE adapter = ?"
+        row = db.execute(query, (self._adapter,)).fetchone()
+        return 0 if row is None else whole(row[0])
+
+
+def prune_labels(db: sqlite3.Connection, adapter: str) -> None:
+    """Delete a task's earlier labels, but for those that a slot's model was fitted to.
+
+    Of the slots' own fits, and of those whose old logits are kept. In a transaction.
+    """
+    db.execute(
+        "DELETE FROM earlier_labels"
+        " WHERE (SELECT adapter FROM examples WHERE id = example) = :adapter"
+        " AND NOT EXISTS (SELECT 1 FROM slots WHERE slots.adapter = :adapter"
+        " AND (since <= fit_data AND fit_data < until"
+        " OR since <= replaced_fit_data AND replaced_fit_data < until))",
+        {"adapter": adapter},
+    )
 
 
 def example_of(

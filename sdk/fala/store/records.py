@@ -35,15 +35,13 @@ class Replacement:
 
     Attributes:
         generation: The task's by then.
-        last: The largest id of an example by then.
-        time: When it was, in seconds since 1970 (UTC).
-        rolled_back: Whether the slot before it has been active again since.
+        data: The task's count of changes of data that the old logits were made at.
+        fit_data: The one that the old model was fitted to; None where it never was.
     """
 
     generation: int = -1
-    last: float = math.inf
-    time: float = math.inf
-    rolled_back: bool = True
+    data: float = math.inf
+    fit_data: float | None = math.inf
 
 
 @dataclass(frozen=True)

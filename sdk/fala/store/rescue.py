@@ -39,11 +39,12 @@ _MOST = 3
 #: The whole numbers by which a table is read on behind a damaged page.
 _KEYS = {"texts": "id", "examples": "id", "embeddings": "text", "logits": "example"}
 _LARGEST = 2**63 - 1
+#: More changes than a device can have had.
+_MOST_CHANGES = 2**53
 #: The types of columns that hold them as SQLite knows them; other values are damaged.
 _TYPES = {
     ("device", "fell_back"): "text",
     ("tasks", "positive"): "text",
-    ("tasks", "rolled_back"): "integer",
     ("tasks", "left_at"): "integer",
     ("tasks", "tried_release"): "text",
     ("tasks", "tried_labels"): "integer",
@@ -337,6 +338,7 @@ class _Cleaning:
         self._clean_types()
         self._clean_texts(self._text_names())
         self._clean_examples()
+        self._clean_earlier_labels()
         dimensions = self._clean_vectors("embeddings", ("text", "backbone"), "vector", _vector)
         self._clean_vectors("logits", ("example", "model"), "value", floats)
         self._clean_backbones(dimensions)
@@ -424,14 +426,18 @@ class _Cleaning:
     def _clean_examples(self) -> None:
         """Delete damaged examples; one whose label or time is damaged does without it."""
         texts = self._rescued.store.texts.by_id()
-        rows = self._rows(f"SELECT {EXAMPLE_COLUMNS} FROM examples")
-        for identity, document, history, label, added, labelled, adapter in rows:
+        rows = self._rows(f"SELECT {EXAMPLE_COLUMNS}, added_data, labelled_data FROM examples")
+        for *row, added_data, labelled_data in rows:
+            identity, document, history, label, added, labelled, adapter = row
             with self._emptying("label", identity):
                 label_of(self._codec, identity, label)
             with self._emptying("added", identity):
                 optional_number(added)
             with self._emptying("labelled", identity):
                 optional_number(labelled)
+            for column, count in (("added_data", added_data), ("labelled_data", labelled_data)):
+                with self._emptying(column, identity):
+                    _check_count(count)
             with self._deleting("examples", id=identity):
                 example_of((identity, document, history, None, None, None, adapter), texts)
         self._rescued.lost = len(rows) - len(self._rows("SELECT id FROM examples"))
@@ -441,6 +447,16 @@ class _Cleaning:
                 "INSERT INTO examples (document, history) SELECT id, '' FROM texts"
                 " WHERE id NOT IN (SELECT document FROM examples)"
             )
+
+    def _clean_earlier_labels(self) -> None:
+        """Delete damaged earlier labels: what was fitted to them is fitted without them."""
+        self._db.execute(
+            "DELETE FROM earlier_labels WHERE example NOT IN (SELECT id FROM examples)"
+        )
+        for example, since, until, label in self._rows("SELECT * FROM earlier_labels"):
+            with self._deleting("earlier_labels", example=example, since=since):
+                whole(until)
+                self._codec.decode_text(label, "earlier_labels", example, whole(since), "label")
 
     def _clean_vectors(
         self, table: str, keys: tuple[str, str], column: str, check: Callable[[bytes], object]
@@ -521,6 +537,11 @@ class _Cleaning:
 
 def _vector(data: bytes) -> None:
     vectors_of([data], None)
+
+
+def _check_count(value: object) -> None:
+    if value is not None and not 0 <= whole(value) < _MOST_CHANGES:
+        raise ValueError("a count of changes that cannot be")
 
 
 def _check_slots(adapter: object, *names: object) -> None:

@@ -10,8 +10,8 @@ from fala.store.settings_of_8 import move_settings
 
 #: All tables, those that refer to others first.
 TABLES = (
-    "logits", "embeddings", "backbones", "examples", "texts", "active", "tasks", "slots",
-    "prompt_examples", "prompts", "versions", "device",
+    "logits", "earlier_labels", "embeddings", "backbones", "examples", "texts", "active", "tasks",
+    "slots", "prompt_examples", "prompts", "versions", "device",
 )  # fmt: skip
 
 #: A step is statements, or a function.
@@ -142,6 +142,40 @@ MIGRATIONS: tuple[Step, ...] = (
     ) WITHOUT ROWID;
     """,
     move_settings,
+    # Examples, labels and replacements are ordered by the task's count of changes of data, as no
+    # clock orders them. Of a store that has times, those say what came before a replacement: it has
+    # the count 2 (a second one 4), and what came before it 1. All later counts are larger.
+    """
+    ALTER TABLE examples ADD COLUMN added_data INTEGER;
+    ALTER TABLE examples ADD COLUMN labelled_data INTEGER;
+    ALTER TABLE slots ADD COLUMN replaced_data INTEGER;
+    ALTER TABLE slots ADD COLUMN replaced_fit_data INTEGER;
+    CREATE TABLE earlier_labels (
+        example INTEGER NOT NULL REFERENCES examples (id),
+        since INTEGER NOT NULL,
+        until INTEGER NOT NULL,
+        label TEXT NOT NULL,
+        PRIMARY KEY (example, since)
+    ) WITHOUT ROWID;
+    UPDATE slots SET replaced_data = 2 * (
+        SELECT count(*) FROM slots AS other
+        WHERE other.adapter = slots.adapter AND other.replaced_at <= slots.replaced_at
+    ) WHERE replaced_at IS NOT NULL;
+    UPDATE slots SET replaced_fit_data = replaced_data;
+    UPDATE examples SET added_data = 1 + 2 * (
+        SELECT count(*) FROM slots
+        WHERE slots.adapter = examples.adapter AND slots.replaced_after < examples.id
+    );
+    UPDATE examples SET labelled_data = max(added_data, 1 + 2 * (
+        SELECT count(*) FROM slots
+        WHERE slots.adapter = examples.adapter AND slots.replaced < examples.labelled
+    )) WHERE label IS NOT NULL;
+    UPDATE slots SET replaced_after = NULL, replaced = NULL, fit_data = fit_data + 5;
+    UPDATE tasks SET rolled_back = NULL, left_at = CASE WHEN left_at = (
+        SELECT data FROM active WHERE active.adapter = tasks.adapter
+    ) THEN left_at + 5 END;
+    UPDATE active SET data = data + 5
+    """,
 )
 
 

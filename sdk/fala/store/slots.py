@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-import time
+import sqlite3
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
@@ -24,6 +24,7 @@ from fala.store.columns import (
 )
 from fala.store.database import Database, damaged
 from fala.store.encryption import Codec
+from fala.store.examples import prune_labels
 from fala.store.records import (
     OMEGA,
     THETA,
@@ -115,10 +116,10 @@ class Slots:
         first = secrets.randbits(40) if self._adapter else 0
         with self._db.writer() as db:
             db.execute(
-                "INSERT INTO active (adapter, slot, previous, generation) VALUES (?, ?, ?, ?)"
-                " ON CONFLICT (adapter)"
+                "INSERT INTO active (adapter, slot, previous, generation, data)"
+                " VALUES (?, ?, ?, ?, ?) ON CONFLICT (adapter)"
                 " DO UPDATE SET slot = excluded.slot, previous = excluded.previous",
-                (self._adapter, slot, previous, first),
+                (self._adapter, slot, previous, first, self._last_count(db)),
             )
 
     def deactivate(self) -> None:
@@ -219,50 +220,58 @@ class Slots:
         with self._db.writer() as db:
             query = f"UPDATE slots SET ({_FIT_COLUMNS}) = ({marks}) WHERE name = ?"
             db.execute(query, (*values, name))
+            prune_labels(db, self._adapter)
 
     # How they came to be active
 
-    def note_replacement(self, name: str, generation: int, last: int) -> None:
+    def note_replacement(self, name: str, generation: int, data: int, before: str) -> None:
         """Note that a replacement installed a slot. In a transaction.
 
         Args:
             name: The slot.
             generation: The task's by then.
-            last: The largest id of an example by then.
+            data: The task's count of changes of data that the old logits were made at.
+            before: The slot that it replaces.
         """
-        query = "UPDATE slots SET replaced_at = ?, replaced_after = ?, replaced = ? WHERE name = ?"
         with self._db.writer() as db:
-            db.execute(query, (generation, last, time.time(), name))
+            db.execute(
+                "UPDATE slots SET replaced_at = ?, replaced_data = ?, replaced_fit_data ="
+                " (SELECT fit_data FROM slots WHERE name = ?) WHERE name = ?",
+                (generation, data, before, name),
+            )
+            prune_labels(db, self._adapter)
 
     def replacements(self) -> dict[str, Replacement]:
         """The replacements that installed the task's slots, by name, where they are known."""
         with self._db.writer() as db:
             rows = db.execute(
-                "SELECT name, replaced_at, replaced_after, replaced,"
-                " coalesce((SELECT rolled_back FROM tasks WHERE adapter = ?), -1)"
+                "SELECT name, replaced_at, replaced_data, replaced_fit_data"
                 " FROM slots WHERE adapter = ?",
-                (self._adapter, self._adapter),
+                (self._adapter,),
             ).fetchall()
         replacements: dict[str, Replacement] = {}
-        for name, generation, last, moment, rolled_back in rows:
+        for name, generation, data, fit_data in rows:
             with contextlib.suppress(ValueError):  # unknown, of an earlier version; or damaged
-                rolled_back_since = whole(rolled_back) > whole(generation)
-                replacements[text(name)] = Replacement(
-                    generation, whole(last), number(moment), rolled_back_since
-                )
+                fitted = None if fit_data is None else whole(fit_data)
+                replacements[text(name)] = Replacement(whole(generation), whole(data), fitted)
         return replacements
-
-    def note_rollback(self, generation: int) -> None:
-        """Note that the slot before the last replacement is active again. In a transaction."""
-        self._set_task(rolled_back=generation)
 
     def note_data(self) -> None:
         """Note the count of changes of data at which the other slot is left. In a transaction."""
         self._set_task(left_at=self.version().data)
 
     def data_changed(self) -> bool:
-        """Whether an example or label changed since the other slot was left."""
-        return self._task("left_at") != (self.version().data,)
+        """Whether an example or label came since the other slot was left."""
+        (left_at,) = self._task("left_at")
+        if not isinstance(left_at, int):
+            return True
+        with self._db.writer() as db:
+            query = (
+                "SELECT 1 FROM examples WHERE +adapter = ? AND"
+                " (coalesce(added_data, 0) > ? OR coalesce(labelled_data, 0) > ?) LIMIT 1"
+            )
+            row = db.execute(query, (self._adapter, left_at, left_at)).fetchone()
+        return row is not None
 
     # What belongs to the task
 
@@ -311,6 +320,16 @@ class Slots:
             query = "SELECT example FROM prompt_examples WHERE adapter = ? AND backbone = ?"
             ids = {row for (row,) in db.execute(query, (self._adapter, backbone))}
         return not ids or not ids.isdisjoint(examples)
+
+    def _last_count(self, db: sqlite3.Connection) -> int:
+        """The largest count of changes of data that a row of the task has; 0 without any."""
+        row = db.execute(
+            "SELECT max(added_data, coalesce(labelled_data, 0)) FROM examples WHERE adapter = ?"
+            " UNION ALL SELECT max(coalesce(replaced_data, 0), coalesce(fit_data, 0))"
+            " FROM slots WHERE adapter = ? ORDER BY 1 DESC LIMIT 1",
+            (self._adapter, self._adapter),
+        ).fetchone()
+        return 0 if row is None or not isinstance(row[0], int) else row[0]
 
     def _task(self, columns: str) -> tuple[object, ...]:
         with self._db.writer() as db:

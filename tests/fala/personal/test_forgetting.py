@@ -3,6 +3,7 @@
 import errno
 import shutil
 import sqlite3
+import time
 
 import numpy as np
 import pytest
@@ -140,6 +141,52 @@ def test_after_a_rollback(tmp_path, releases, labels):
 
     gone = {*GONE, *LATE[::3]}
     for _ in both(tmp_path, releases["old"], lived, labels=labels, gone=gone):
+        pass
+
+
+def test_after_labels_that_changed_since_a_replacement(tmp_path, releases, labels, monkeypatch):
+    """Also by a clock that was an hour ahead until then."""
+
+    def lived(device, kept, label):
+        with monkeypatch.context() as patch:
+            patch.setattr("time.time", lambda later=time.time: later() + 3600)
+            replace_with(Budget(0), unlabelled=True)(device, kept, label, releases["mid"])
+        for text in kept(TEXTS[1::7]):
+            learn_labelled(device, [text], lambda text: "01"[label(text) == "0"])
+
+    for _ in both(tmp_path, releases["old"], lived, labels=labels):
+        pass
+    kept = (
+        "SELECT text, earlier.label FROM earlier_labels AS earlier"
+        " JOIN examples ON examples.id = example JOIN texts ON texts.id = document ORDER BY 1"
+    )
+    assert sql(tmp_path / "forgot", kept) == sql(tmp_path / "never", kept) != []
+
+
+def test_after_labels_that_nothing_was_fitted_to_before_a_replacement(tmp_path, releases, labels):
+    """What was only kept has old logits of a model that was not fitted to it."""
+
+    def lived(device, kept, label):
+        learn(device, lambda texts: kept(texts[:60]), label)
+        late = kept(TEXTS[:10] + TEXTS[60:])
+        device.remember(late, [None if TEXTS.index(text) % 2 else "1" for text in late])
+        device.replace(releases["mid"], Budget(0))
+
+    for _ in both(tmp_path, releases["old"], lived, labels=labels):
+        pass
+
+
+def test_after_an_example_that_took_the_place_of_a_forgotten_one(tmp_path, releases, labels):
+    """The largest id is given again: what is kept under it came after the replacement."""
+
+    def lived(device, kept, label):
+        replace_with(Budget(0), unlabelled=True)(device, kept, label, releases["mid"])
+        device.rollback()
+        device.forget(where=lambda row: row.example == TEXTS[-1])
+        learn_labelled(device, kept(LATE), lambda text: None)
+        device.rollback()
+
+    for _ in both(tmp_path, releases["old"], lived, labels=labels, gone=TEXTS[:9]):
         pass
 
 

@@ -11,7 +11,7 @@ from devices import sql
 from fala.errors import DeviceError
 from fala.examples import Match
 from fala.store.records import OMEGA, THETA, FitRecord, Replacement, Trial, Version
-from fala.store.schema import MIGRATIONS
+from fala.store.schema import MIGRATIONS, apply
 from fala.store.store import Store
 from fala.store.texts import TextNames
 from fala.testing import PowerCuts
@@ -26,7 +26,7 @@ def write(folder, version, *statements):
     with closing(sqlite3.connect(folder / STORE)) as db:
         db.execute("PRAGMA journal_mode = WAL")
         for step in MIGRATIONS[:version]:
-            db.executescript(step)
+            apply(step, db)
         weight = "theta" if version < 3 else "weight"
         db.execute(
             f"INSERT INTO slots (name, bundle, backbone, {weight}, bias, model, teacher)"
@@ -66,7 +66,7 @@ def opened():
 def test_every_earlier_version_is_brought_to_this_one(tmp_path, opened, version):
     write(tmp_path, version)
     store = opened(tmp_path)
-    assert version_of(tmp_path) == len(MIGRATIONS) == 9
+    assert version_of(tmp_path) == len(MIGRATIONS) == 10
     read = store.slots.get("a")
     np.testing.assert_array_equal(read.weight, WEIGHT)
     # Two versions kept theta, and the third said in a column that it kept omega.
@@ -74,7 +74,7 @@ def test_every_earlier_version_is_brought_to_this_one(tmp_path, opened, version)
     assert (read.labels, read.threshold, read.lexical, read.prompt) == ((), 0.0, None, None)
     (row,) = store.examples.all()
     assert (row.example, row.label, row.added, row.labelled) == ("a", "1", None, None)
-    assert store.slots.version() == Version(0, 0) and store.slots.active() == ("a", None)
+    assert store.slots.version() == Version(0, 5) and store.slots.active() == ("a", None)
     assert (store.slots.names(), store.slots.adapters()) == ({"a"}, [])
     assert store.settings.trial() is None and store.texts.kept
     assert sql(tmp_path, "SELECT name FROM sqlite_master WHERE name IN ('views', 'settings')") == []
@@ -96,7 +96,7 @@ def test_a_store_of_one_task_keeps_its_matches_embeddings_and_logits(tmp_path, o
     assert (row.added, row.labelled, row.adapter) == (2.0, 5.5, "")
     assert store.embeddings.get("space")["b"].tolist() == [1.0, 2.0]
     assert store.logits.get("teacher")[4].tolist() == [0.0]
-    assert store.slots.version() == Version(7, 9)
+    assert store.slots.version() == Version(7, 14)
     with store.transaction():
         assert store.examples.forget([4]) == 1
 
@@ -152,16 +152,38 @@ def test_settings_become_columns(tmp_path, opened):
     assert store.settings.newest_version(None) == 3
     assert store.settings.newest_version("news") == 12
     assert sql(tmp_path, "SELECT * FROM backbones") == [("space", 256)]
-    assert store.slots.fit("a") == FitRecord(3, 60, 2, "personal", 0.5, (1.0, 0.25))
+    assert store.slots.fit("a") == FitRecord(8, 60, 2, "personal", 0.5, (1.0, 0.25))
     assert one.slots.fit("one/a") is None
-    # The slot before it was active again at generation 5.
-    assert store.slots.replacements() == {"a": Replacement(4, 60, 1795470436.25, True)}
-    assert one.slots.replacements() == {"one/a": Replacement(9, 70, 1795470437.5, False)}
+    assert store.slots.replacements() == {"a": Replacement(4, 2, 2)}
+    assert one.slots.replacements() == {"one/a": Replacement(9, 2, 2)}
     assert (store.slots.positive(), one.slots.positive()) == ("0", "1")
     assert store.slots.data_changed() and not one.slots.data_changed()
     assert store.slots.tried_prompts() == ("bundle", 40) and one.slots.tried_prompts() is None
     assert store.slots.prompt_is_of("space", [4]) and not store.slots.prompt_is_of("space", [2])
     assert (store.slots.names(), one.slots.names()) == ({"a"}, {"one/a"})
+
+
+def test_times_order_what_came_before_a_replacement_and_after_it(tmp_path, opened):
+    """Of a label that came later it is not known what was there before."""
+    write(
+        tmp_path, 9,
+        "INSERT INTO slots SELECT 'b', bundle, backbone, weight, bias, model, teacher,"
+        " teacher_vendor, threshold, form, labels, buckets, lexical, loss, prompt, adapter, 3, 60,"
+        " 2, 'personal', 0.5, x'', 5, 2, 100.0 FROM slots",
+        "UPDATE slots SET replaced_at = 9, replaced_after = 3, replaced = 200.0 WHERE name = 'a'",
+        "UPDATE active SET data = 3",
+        "INSERT INTO tasks (adapter, left_at, rolled_back) VALUES ('', 3, 7)",
+        "INSERT INTO texts (id, text) VALUES (2, 'b'), (3, 'c'), (4, 'd')",
+        "UPDATE examples SET labelled = 150.0",
+        "INSERT INTO examples (id, document, history, label, added, labelled)"
+        " VALUES (2, 2, '', '0', 50.0, 300.0), (3, 3, '', '1', 150.0, 50.0),"
+        " (4, 4, '', NULL, 250.0, NULL)",
+    )  # fmt: skip
+    store = opened(tmp_path)
+    assert store.slots.replacements() == {"a": Replacement(9, 4, 4), "b": Replacement(5, 2, 2)}
+    labels = [[row.label for row in store.examples.at(data)] for data in (2, 4, 6)]
+    assert labels == [[None, None], ["1", None, "1"], ["1", "0", "1", None]]
+    assert store.slots.version() == Version(0, 8) and not store.slots.data_changed()
 
 
 @pytest.mark.parametrize("value", ["", "{", "null", "[]", "[1]", "x 1 2", "9" * 30, '{"data": 1}'])

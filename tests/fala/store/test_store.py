@@ -44,9 +44,9 @@ def rows(path, query):
         db.close()
 
 
-def test_a_fresh_file_is_of_version_9_in_wal(path, store):
-    assert len(MIGRATIONS) == 9
-    assert rows(path, "PRAGMA user_version") == [(9,)]
+def test_a_fresh_file_is_of_version_10_in_wal(path, store):
+    assert len(MIGRATIONS) == 10
+    assert rows(path, "PRAGMA user_version") == [(10,)]
     assert rows(path, "PRAGMA journal_mode") == [("wal",)]
 
 
