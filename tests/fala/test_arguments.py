@@ -1,8 +1,6 @@
 """What is no argument is refused by name, before anything changes."""
 
-import copy
 import math
-import pickle
 
 import numpy as np
 import pytest
@@ -59,13 +57,18 @@ def test_the_positive_label(positive, releases, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("budget", [5, 5.0, "5", (5,), HUGE, Dumb(), True], ids=named)
-def test_what_is_no_budget(budget, device, releases):
-    before, slots = state(device), device.can_roll_back
-    for call in (device.refine, lambda given: device.replace(releases["mid"], given)):
+@pytest.mark.parametrize("wrong", [5, 5.0, "5", (5,), HUGE, Dumb(), True], ids=named)
+def test_what_is_no_budget_and_no_progress(wrong, device, releases):
+    before, could = state(device), device.can_roll_back
+    for call in (
+        device.refine,
+        lambda *args, **given: device.replace(releases["mid"], *args, **given),
+    ):
         with pytest.raises(BudgetError, match=r"budget is a fala\.Budget"):
-            call(budget)
-    assert same(state(device), before) and device.can_roll_back == slots
+            call(wrong)
+        with pytest.raises(DataError, match="progress is a function"):
+            call(progress=wrong)
+    assert same(state(device), before) and device.can_roll_back == could
 
 
 @pytest.mark.parametrize(
@@ -89,73 +92,31 @@ def test_budgets_without_an_end(budget, device, releases):
     assert device.refine(Budget(*budget)).stopped
 
 
-@pytest.mark.parametrize("progress", [5, "tell", HUGE, Dumb()], ids=named)
-def test_what_is_no_progress(progress, device, releases):
-    before = state(device)
-    for call in (device.refine, lambda **given: device.replace(releases["mid"], **given)):
-        with pytest.raises(DataError, match="progress is a function"):
-            call(progress=progress)
-    assert same(state(device), before)
-
-
-def test_progress_takes_three(device, releases):
-    before = state(device)
-    with pytest.raises(DataError, match=r"\(stage, done, total\), and this one is of \(done\)"):
-        device.replace(releases["mid"], progress=lambda done: None)
-    assert same(state(device), before)
-    device.replace(releases["mid"], Budget(1), progress=lambda *all: None)
-
-
-def test_another_door_is_named(device, path, releases):
-    for call in (
-        lambda: Device(path),
-        Device,
-        lambda: Device(None),
-        lambda: Device(path=path),
-        lambda: Device(path, releases["old"]),
-    ):
-        with pytest.raises(TypeError, match=r"fala\.Device\.create.* fala\.Device\.open") as caught:
-            call()
-        assert isinstance(caught.value, DataError)
-    with pytest.raises(TypeError, match=r"learn\(texts, labels\)"):
-        device.fit(TEXTS, [1] * len(TEXTS))
-    with pytest.raises(fala.BundleError, match=r"bert: no such file; .* fala\.sample_release"):
-        device.replace("bert")
-
-
-@pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_a_device_is_not_copied(copied, device):
-    with pytest.raises(TypeError, match=r"another process opens .* fala\.Device\.open") as caught:
-        copied(device)
-    assert isinstance(caught.value, DataError)
-
-
 @pytest.mark.parametrize(
-    ("examples", "said"),
-    [
-        (None, None), (5, None), ("one", None), (b"one", None), ([None], None), ([b"one"], None),
-        ([HUGE], None), ([Match((), "one")], None), (["a\ud800"], None), (["one"], 5),
-        (["one"], "1"), (["one"], [HUGE]), (["one"], [-HUGE]), (["one"], ["2"]),
-        (["one"], [Dumb()]), (["one"], [["1"]]), (["one"], []), (["one"], ["0", "1"]),
-        (["one"], [math.nan]), (["one"], HUGE), (Dumb(), None),
-    ],
+    "examples",
+    [None, 5, "one", b"one", Dumb(), *([one] for one in (None, b"one", 3.5, HUGE, "a\ud800")),
+     [Match((), "one")]],
     ids=named,
 )  # fmt: skip
-def test_what_cannot_be_learned(examples, said, device):
-    before, known = state(device), [*device.examples()]
-    for call in (device.learn, device.remember):
+def test_what_are_no_examples(examples, device):
+    before, kept = state(device), [*device.examples()]
+    for call in (device.learn, device.remember, device.predict, device.decide):
         with pytest.raises(DataError):
-            call(examples, said)
-    assert same(state(device), before) and [*device.examples()] == known
+            call(examples)
+    assert same(state(device), before) and [*device.examples()] == kept
 
 
 @pytest.mark.parametrize(
-    "examples", [None, 5, "one", b"one", [None], [3.5], [Match((), "one")]], ids=named
+    "wrong",
+    [5, "1", HUGE, [], ["0", "1"], *([one] for one in (HUGE, -HUGE, "2", Dumb(), ["1"], math.nan))],
+    ids=named,
 )
-def test_what_cannot_be_asked(examples, device):
-    for call in (device.predict, device.decide):
+def test_what_are_no_labels(wrong, device):
+    before, kept = state(device), [*device.examples()]
+    for call in (device.learn, device.remember):
         with pytest.raises(DataError):
-            call(examples)
+            call(["one"], wrong)
+    assert same(state(device), before) and [*device.examples()] == kept
 
 
 @pytest.mark.parametrize(
@@ -180,15 +141,12 @@ def test_examples_are_forgotten_and_never_quoted(device):
         device.forget(kept[2])
 
 
-def test_ids_that_nobody_has(device):
-    assert device.forget([HUGE, -HUGE, 2**63, -(2**63), 0, -1, 999]) == 0
-    assert device.forget(np.array([1, 2])) == 2 and len([*device.examples()]) == len(TEXTS) - 2
-
-
-def test_labels_that_nobody_has(device):
+def test_ids_and_labels_that_nobody_has(device):
     for label in (HUGE, "2", Dumb(), None):
         assert len([*device.examples(label=label)]) == (len(TEXTS) if label is None else 0)
     assert [*device.examples(label=1)] == [*device.examples(label="1")] != []
+    assert device.forget([HUGE, -HUGE, 2**63, -(2**63), 0, -1, 999]) == 0
+    assert device.forget(np.array([1, 2])) == 2 and len([*device.examples()]) == len(TEXTS) - 2
 
 
 @pytest.mark.parametrize("history", [None, 5, "one", b"one", Dumb()], ids=named)

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from bundles import make_head, write_onnx_release, write_word_vector_release, write_word_vectors
+from bundles import make_head, write_onnx_release, write_word_vectors
 from command_lines import SCRIPTS, data_rows, fails, jsonl, result_of, run, said, told
 
 METRICS = ("auc", "f1", "accuracy")
@@ -26,15 +26,6 @@ def untimed(result):
     return result
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    """Arguments of a walk from tiny vectors to a tiny transformer."""
-    folder = tmp_path_factory.mktemp("tiny")
-    write_word_vector_release(folder / "old.fala")
-    write_onnx_release(folder / "new.fala")
-    return "--old", folder / "old.fala", "--new", folder / "new.fala"
-
-
 @pytest.fixture
 def data(tmp_path):
     path = tmp_path / "rows.jsonl"
@@ -42,28 +33,24 @@ def data(tmp_path):
     return path
 
 
-def check_figures(figures):
-    assert figures["seconds"]["total"] > 0
-    for metric in METRICS:
-        assert list(figures[metric]) == MODELS
-        assert all(value is None or 0 <= value <= 1 for value in figures[metric].values())
-
-
 def check_result(result, budget, bridged=True):
     assert {"old", "new", "data", "bridge", "users", "mean"} <= set(result)
     assert result["budget"] == budget
     assert result["bridge"].startswith("none") != bridged
+    for figures in (*result["users"], result["mean"]):
+        assert figures["seconds"]["total"] > 0
+        assert figures["documents"] > 0
+        assert 0 <= figures["forward_passes"] <= budget
+        assert (figures["instant"] is not None) == bridged
+        for metric in METRICS:
+            assert list(figures[metric]) == MODELS
+            assert all(value is None or 0 <= value <= 1 for value in figures[metric].values())
     for user in result["users"]:
         assert isinstance(user["user"], str)
-        assert user["documents"] > 0
-        assert 0 <= user["forward_passes"] <= budget
         assert user["decision"] in ("personal", "calibrated", "vendor")
-        assert (user["instant"] is not None) == bridged
         assert (user["f1"]["instant"] is not None) == bridged
         if bridged:
             assert 0 < user["instant"]["seconds"] < user["seconds"]["total"]
-        check_figures(user)
-    check_figures(result["mean"])
     for metric in METRICS:
         values = [user[metric]["fala"] for user in result["users"]]
         if None not in values:

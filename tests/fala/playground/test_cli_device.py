@@ -16,15 +16,6 @@ from fala_export.updates.keys import make_key
 from fala_export.updates.signing import sign_file
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    """Arguments of a walk from tiny vectors to a tiny transformer."""
-    folder = tmp_path_factory.mktemp("tiny")
-    write_word_vector_release(folder / "old.fala")
-    write_onnx_release(folder / "new.fala")
-    return "--old", folder / "old.fala", "--new", folder / "new.fala"
-
-
 @pytest.fixture
 def device(tmp_path, tiny):
     """A device folder with the tiny old release, which has learned, a fifth of it wrongly."""
@@ -138,41 +129,29 @@ def test_ctrl_c_before_the_change_changes_nothing(device, bridged, monkeypatch):
         assert opened.name == "tiny vectors"
 
 
-def test_a_device_refuses_what_is_not_for_it(device, tmp_path):
+def test_a_device_refuses_what_is_not_for_it(device, tmp_path, tiny):
     write_word_vector_release(tmp_path / "other.fala", make_head(labels=("no", "yes")))
     fails(run("--device", device, "--new", tmp_path / "other.fala"), "other.fala", "no, yes")
     write_word_vectors(tmp_path / "headless.fala")
-    fails(run("--device", device, "--new", tmp_path / "headless.fala"), "without a head")
+    fails(told("--device", device, "--new", tmp_path / "headless.fala"), "without a head")
     with fala.Device.open(device) as opened:
-        assert opened.name == "tiny vectors"
-        assert not opened.can_roll_back
+        assert (opened.name, opened.can_roll_back) == ("tiny vectors", False)
+    for folder in (tmp_path, tmp_path / "none"):
+        fails(told("--device", folder, *tiny[2:]), folder, "not a device")
+    assert not (tmp_path / "none").exists()
 
 
-def test_a_folder_that_is_no_device(tmp_path, tiny):
-    fails(run("--device", tmp_path, *tiny[2:]), tmp_path, "not a device")
-    fails(run("--device", tmp_path / "none", *tiny[2:]), "none", "not a device")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.fixture
-def signed(tmp_path):
-    """The folder of a device with version 2, and of the signed version 1."""
+def test_an_older_release_and_a_wrong_signature_are_refused(tmp_path):
     make_key(tmp_path / "vendor.pem")
-    old = write_word_vector_release(tmp_path / "2.fala")
-    add_version(tmp_path / "2.fala", old, 2, "model")
-    new = write_onnx_release(tmp_path / "1.fala")
-    add_version(tmp_path / "1.fala", new, 1, "model")
+    add_version(tmp_path / "2.fala", write_word_vector_release(tmp_path / "2.fala"), 2, "model")
+    add_version(tmp_path / "1.fala", write_onnx_release(tmp_path / "1.fala"), 1, "model")
     sign_file(tmp_path / "1.fala", tmp_path / "vendor.pem")
     fala.Device.create(tmp_path / "device", tmp_path / "2.fala").close()
-    return tmp_path
-
-
-def test_an_older_release_and_a_wrong_signature_are_refused(signed):
-    command = "--device", signed / "device", "--new", signed / "1.fala"
+    command = "--device", tmp_path / "device", "--new", tmp_path / "1.fala"
     fails(told(*command), "version 1, and this device has had version 2 already")
-    trusted = *command, "--trust", signed / "vendor.pub"
+    trusted = *command, "--trust", tmp_path / "vendor.pub"
     assert told(*trusted, "--allow-older").returncode == 0
-    with fala.Device.open(signed / "device") as device:
+    with fala.Device.open(tmp_path / "device") as device:
         assert device.name == "tiny encoder"
-    add_version(signed / "1.fala", fala.Bundle.open(signed / "2.fala"), 3)
+    add_version(tmp_path / "1.fala", fala.Bundle.open(tmp_path / "2.fala"), 3)
     fails(told(*trusted), "its signature is not of this bundle")
