@@ -51,7 +51,6 @@ class Cost:
     Attributes:
         most: Numbers that the largest tensor may have.
         stored: Numbers of the model's constants.
-        largest: Numbers of its largest tensor.
         held: Numbers of the tensors that are needed at once, results of constants included.
         work: Multiplications, roughly.
         rows: Rows of the smallest table in which tokens are looked up by their ids; None where
@@ -61,7 +60,6 @@ class Cost:
 
     most: int
     stored: int = 0
-    largest: int = 0
     held: int = 0
     work: int = 0
     rows: int | None = None
@@ -249,7 +247,6 @@ def _charge(node: Node, inputs: Inputs, outputs: list[Value], cost: Cost) -> Non
         raise UnsoundError(
             f"{node.operator!r:.60} makes a tensor of {'x'.join(map(str, shape[:8]))} numbers"
         )
-    cost.largest = max(cost.largest, largest)
     work = max(largest, *(value.elements for value in inputs if value is not None), 0)
     if any(word in node.operator for word in ("MatMul", "Gemm", "Attention")):
         # The inner length: the first factor's last axis, or its other one if it is transposed.

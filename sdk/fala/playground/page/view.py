@@ -49,7 +49,6 @@ def view_of(
             {"number": number, "average": number in AVERAGE} for number in range(1, READERS + 1)
         ],
         "labelled": len(labelled),
-        "unwelcome": sum(labelled.values()),
         "wanted": len(posts.documents) if who == "reader" else WANTED,
         "next": {"post": pending[0], "text": posts.documents[pending[0]]} if pending else None,
         "passes": notes.get("passes", 0),
@@ -102,10 +101,9 @@ def _post(
     first = notes.get("first")
     decided = {name: bool(column.decided[post]) for name, column in columns.items()}
     label = truth.get(post)
-    lost = gained = False
+    lost = False
     if label is not None and "old" in columns:
         lost = decided["old"] == bool(label) != decided["mine"]
-        gained = decided["mine"] == bool(label) != decided["old"]
     return {
         "post": post,
         "text": posts.unseen[post],
@@ -115,7 +113,6 @@ def _post(
         "decided": decided,
         "differ": _differ(columns, post),
         "lost": lost,
-        "gained": gained,
     }
 
 

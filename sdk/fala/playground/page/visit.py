@@ -59,8 +59,7 @@ class Visit:
         self._columns: dict[str, Column] = {}
         self._worker = Worker(self._show_job)
         self.view: dict[str, Any] = {
-            "version": 0, "seed": self._seed, "stage": "preparing",
-            "busy": None, "failed": None, "resume": resume,
+            "version": 0, "stage": "preparing", "busy": None, "failed": None, "resume": resume,
         }  # fmt: skip
 
     def start(self) -> None:

@@ -47,7 +47,8 @@ def test_a_reader_labels_all_and_says_what_the_unseen_posts_are(visit):
     visit.watch(READER)
     settle(visit)
     assert visit.view["labelled"] == DOCUMENTS
-    assert visit.view["unwelcome"] == sum(POSTS.labels)
+    labelled = visit._opened[0].labelled()
+    assert labelled == dict(zip(POSTS.documents, POSTS.labels, strict=True))
     assert [post["label"] for post in visit.view["posts"]] == list(POSTS.truth[:SHOWN])
     assert visit.view["columns"][0]["of"] == len(POSTS.unseen)
     assert visit.view["columns"][0]["auc"] > 0.6
