@@ -148,8 +148,8 @@ class Visit:
             if not 0 <= post < len(posts.unseen) or label not in (0, 1, None):
                 raise DataError("label one of the unseen posts with 0, 1 or nothing")
             checks = {**self._notes.get("checks", {}), str(post): label}
-            given = {key: value for key, value in checks.items() if value is not None}
-            self._notes.set(checks=given)
+            labelled = {key: value for key, value in checks.items() if value is not None}
+            self._notes.set(checks=labelled)
             self._show()
 
     def ask(self, text: str) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 // browser sends, and is kept for this tab, so that it survives a reload.
 
 const KEPT = "fala token";
-const found = new URLSearchParams(location.hash.slice(1)).get("token");
-if (found) {
-  sessionStorage.setItem(KEPT, found);
+const token = new URLSearchParams(location.hash.slice(1)).get("token");
+if (token) {
+  sessionStorage.setItem(KEPT, token);
   history.replaceState(null, "", location.pathname);
 }
 // An address of a later start, opened in the same tab, changes the fragment alone.
@@ -13,11 +13,11 @@ addEventListener("hashchange", () => location.reload());
 const headers = () => ({ Authorization: `Bearer ${sessionStorage.getItem(KEPT) ?? ""}` });
 
 async function answer(response) {
-  const said = await response.json();
+  const content = await response.json();
   if (!response.ok) {
-    throw Object.assign(new Error(said.error), { status: response.status });
+    throw Object.assign(new Error(content.error), { status: response.status });
   }
-  return said;
+  return content;
 }
 
 /** Do an act of the walk; what it gives. A mistake is an Error with a status, a silence is without. */

@@ -62,11 +62,11 @@ at("ask").addEventListener("submit", async (event) => {
 
 function showAnswers(answers) {
   at("answers").replaceChildren(...answers.map((answer) => {
-    const place = cell("li", "listitem");
-    fillCell(place, answer.unwelcome, answer.decided);
-    place.cell.prepend(element("strong", {}, title(answer.key, answers.length === 1)), element("br"));
-    place.cell.append(element("span", { class: "quiet" }, `${answer.backbone}, ${number(answer.milliseconds, 1)} ms`));
-    return place.cell;
+    const parts = cell("li", "listitem");
+    fillCell(parts, answer.unwelcome, answer.decided);
+    parts.cell.prepend(element("strong", {}, title(answer.key, answers.length === 1)), element("br"));
+    parts.cell.append(element("span", { class: "quiet" }, `${answer.backbone}, ${number(answer.milliseconds, 1)} ms`));
+    return parts.cell;
   }));
 }
 

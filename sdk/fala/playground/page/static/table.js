@@ -20,17 +20,17 @@ export function showTable(table, view, check) {
   const keys = view.columns.map((column) => column.key);
   if (keys.length === 1) differing = false;
   const posts = differing ? view.differing : view.posts;
-  const own = view.who !== "reader";
-  const wanted = `${keys} ${own} ${posts.map((post) => post.text)}`;
+  const labelling = view.who !== "reader";
+  const wanted = `${keys} ${labelling} ${posts.map((post) => post.text)}`;
   if (wanted !== shape) {
     shape = wanted;
-    build(table, posts, keys, own, check);
+    build(table, posts, keys, labelling, check);
   }
   for (const column of view.columns) head(heads[column.key], column, view, keys.length === 1);
-  posts.forEach((post, at) => fill(rows[at], post, view, own));
+  posts.forEach((post, at) => fill(rows[at], post, view, labelling));
 }
 
-function build(table, posts, keys, own, check) {
+function build(table, posts, keys, labelling, check) {
   table.style.setProperty("--columns", keys.length);
   table.classList.toggle("alone", keys.length === 1);
   heads = {};
@@ -41,7 +41,7 @@ function build(table, posts, keys, own, check) {
   const figures = keys.map((key) => (heads[key] = element("td", { role: "cell" })));
   const about = element("tr", { role: "row", class: "figures" },
     element("th", { role: "rowheader", scope: "row", class: "corner" }, "What it is"), ...figures);
-  rows = posts.map((post) => row(post, keys, own, check));
+  rows = posts.map((post) => row(post, keys, labelling, check));
   table.setAttribute("role", "table");
   table.replaceChildren(
     element("thead", { role: "rowgroup" }, line, about),
@@ -49,24 +49,24 @@ function build(table, posts, keys, own, check) {
   );
 }
 
-function row(post, keys, own, check) {
+function row(post, keys, labelling, check) {
   const note = element("span", { class: "lost-note", hidden: "" }, "The old model was right here; the new one is wrong.");
-  const said = element("span", { class: "said" });
+  const labels = element("span", { class: "said" });
   const buttons = [];
-  if (own) {
-    said.append("You say:");
+  if (labelling) {
+    labels.append("You say:");
     ["fine", "unwelcome"].forEach((word, label) => {
       const button = element("button", { type: "button", "aria-label": `You say ${word}: ${post.text}` }, word);
       button.addEventListener("click", () =>
         check(post.post, button.getAttribute("aria-pressed") === "true" ? null : label));
       buttons.push(button);
-      said.append(button);
+      labels.append(button);
     });
   }
-  const name = element("th", { role: "rowheader", scope: "row" }, post.text, note, said);
+  const name = element("th", { role: "rowheader", scope: "row" }, post.text, note, labels);
   const cells = Object.fromEntries(keys.map((key) => [key, cell()]));
   const line = element("tr", { role: "row" }, name, ...keys.map((key) => cells[key].cell));
-  return { line, cells, note, said, buttons };
+  return { line, cells, note, labels, buttons };
 }
 
 /** A place for an answer: a mark, a probability, and a bar. */
@@ -81,24 +81,24 @@ export function cell(tag = "td", role = "cell") {
 }
 
 /** `line` is where the bar has a line: where the vendor's model began, or the threshold. */
-export function fillCell(place, unwelcome, decided, line) {
-  place.cell.classList.toggle("no", decided);
-  place.mark.textContent = decided ? "✕" : "✓";
-  place.figure.textContent = hundredths(unwelcome);
-  place.word.textContent = decided ? " unwelcome" : " fine";
-  place.bar.style.setProperty("--part", unwelcome);
-  place.line.hidden = line === undefined;
-  if (line !== undefined) place.bar.style.setProperty("--line-at", line);
+export function fillCell(parts, unwelcome, decided, line) {
+  parts.cell.classList.toggle("no", decided);
+  parts.mark.textContent = decided ? "✕" : "✓";
+  parts.figure.textContent = hundredths(unwelcome);
+  parts.word.textContent = decided ? " unwelcome" : " fine";
+  parts.bar.style.setProperty("--part", unwelcome);
+  parts.line.hidden = line === undefined;
+  if (line !== undefined) parts.bar.style.setProperty("--line-at", line);
 }
 
-function fill(row, post, view, own) {
+function fill(row, post, view, labelling) {
   row.line.classList.toggle("differ", post.differ);
   row.line.classList.toggle("lost", post.lost && view.stage === "shipped");
   row.note.hidden = !(post.lost && view.stage === "shipped");
-  if (own) {
+  if (labelling) {
     row.buttons.forEach((button, label) => button.setAttribute("aria-pressed", post.label === label));
   } else {
-    row.said.textContent = `The reader says: ${post.label ? "unwelcome" : "fine"}`;
+    row.labels.textContent = `The reader says: ${post.label ? "unwelcome" : "fine"}`;
   }
   const alone = view.columns.length === 1;
   for (const column of view.columns) {
@@ -107,7 +107,7 @@ function fill(row, post, view, own) {
   }
 }
 
-function head(place, column, view, alone) {
+function head(parts, column, view, alone) {
   const back = view.stage === "rolled back";
   const about = {
     old: "before",
@@ -123,6 +123,6 @@ function head(place, column, view, alone) {
     lines.push([view.who === "reader" ? `F1 ${share(column.f1)}` : few]);
   }
   if (!alone) lines.push([`${number(column.seconds, 1)} s`], [`${number(column.megabytes, 1)} MB`]);
-  place.replaceChildren(...lines.filter(([text]) => text).map(([text, first]) =>
+  parts.replaceChildren(...lines.filter(([text]) => text).map(([text, first]) =>
     element(first ? "strong" : "span", {}, text)));
 }

@@ -9,8 +9,8 @@ export const share = (value) => value.toFixed(3).replace(/^0/, "");
 
 /** An element with attributes and children; texts are set as texts, never as markup. */
 export function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  node.append(...children);
+  return node;
 }
