@@ -34,23 +34,14 @@ def test_a_path_that_is_none(path, release):
             call()
 
 
-def test_a_folder_and_a_long_name_are_no_bundles(tmp_path):
+def test_what_is_no_file_is_no_bundle(tmp_path):
     for path in (tmp_path, tmp_path / ("x" * 5000), "/dev/null", tmp_path / "none"):
         with pytest.raises(BundleError):
             Bundle.open(path)
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
-def test_a_pipe_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(BundleFormatError, match="not a file"):
-        Bundle.open(tmp_path / "pipe")
-
-
-def test_a_manifest_of_very_many_labels(release, bad):
-    many = Changes(manifest={"labels": [str(number) for number in range(2_000)]})
-    with pytest.raises(BundleFormatError, match="more than 1024 labels"):
-        Bundle.open(repack(release.path, bad(b""), many))
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(BundleFormatError, match="not a file"):  # which nobody waits for
+            Bundle.open(tmp_path / "pipe")
 
 
 @pytest.mark.parametrize("wrong", [None, 5, "x", b"x", [], [1], {1, 2}], ids=repr)
@@ -89,11 +80,14 @@ def test_what_a_terminal_acts_on_is_in_no_manifest(text, release, bad):
         with pytest.raises(BundleFormatError) as caught:
             Bundle.open(repack(release.path, bad(b""), Changes(manifest=fields)))
         assert str(caught.value).isprintable()
+    many = Changes(manifest={"labels": [str(number) for number in range(2_000)]})
+    with pytest.raises(BundleFormatError, match="more than 1024 labels"):
+        Bundle.open(repack(release.path, bad(b""), many))
 
 
-@pytest.mark.parametrize("text", ["Größe 3", "مرحبا", "日本", "👩‍👩‍👧 ok", "naïve"])
-def test_names_in_any_script_are_names(text, release, bad):
-    assert Bundle.open(repack(release.path, bad(b""), Changes(manifest={"name": text})))
+def test_names_in_any_script_are_names(release, bad):
+    for text in ("Größe 3", "مرحبا", "日本", "👩‍👩‍👧 ok", "naïve"):
+        assert Bundle.open(repack(release.path, bad(b""), Changes(manifest={"name": text})))
 
 
 def test_what_libraries_say_is_one_safe_line():

@@ -139,6 +139,8 @@ def test_a_bundle_that_would_not_open_is_not_written(tmp_path, files, manifest, 
         write_bundle(path, manifest, content)
     assert left_in(tmp_path) == ["a.fala"]
     assert path.read_bytes() == b"what was there"
+    with pytest.raises(FileNotFoundError):
+        write_bundle(tmp_path / "no" / "a.fala", word_vector_manifest(), word_vector_files())
 
 
 def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
@@ -158,11 +160,6 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
                 write_bundle(tmp_path / "a.fala", word_vector_manifest(), word_vector_files(seed=9))
         assert left_in(tmp_path) == ["a.fala"]
         assert (tmp_path / "a.fala").read_bytes() == before
-
-
-def test_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        write_bundle(tmp_path / "no" / "a.fala", word_vector_manifest(), word_vector_files())
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no such modes")

@@ -24,28 +24,26 @@ def plain(tmp_path):
 
 
 @pytest.fixture
-def told(plain, tmp_path):
-    add_prompts(tmp_path / "told.fala", plain, make_prompts(dtype=np.float64), {"writers": 9})
-    return Bundle.open(tmp_path / "told.fala")
+def prompted(plain, tmp_path):
+    add_prompts(tmp_path / "prompted.fala", plain, make_prompts(dtype=np.float64), {"writers": 9})
+    return Bundle.open(tmp_path / "prompted.fala")
 
 
-def test_a_release_brings_prompts_and_is_otherwise_the_same(plain, told, tmp_path):
+def test_a_release_brings_prompts_and_is_otherwise_the_same(plain, prompted, tmp_path):
     assert plain.prompts() is None
-    np.testing.assert_array_equal(told.prompts(), make_prompts())
-    assert told.prompts().dtype == np.float16
-    assert told.manifest.details["prompts"] == {"count": 3, "length": 5, "writers": 9}
+    np.testing.assert_array_equal(prompted.prompts(), make_prompts())
+    assert prompted.prompts().dtype == np.float16
+    assert prompted.manifest.details["prompts"] == {"count": 3, "length": 5, "writers": 9}
     # Who passes them over has the head's answers to the same backbone.
-    assert told.manifest.format_version == plain.manifest.format_version
-    assert told.backbone_digest == plain.backbone_digest
-    assert told.head_digest == plain.head_digest
-    assert told != plain
+    assert prompted.manifest.format_version == plain.manifest.format_version
+    assert prompted.backbone_digest == plain.backbone_digest
+    assert prompted.head_digest == plain.head_digest
+    assert prompted != plain
     fewer = make_prompts((1, *SHAPE[1:]))
-    add_prompts(told.path, told, fewer, {})
-    np.testing.assert_array_equal(Bundle.open(told.path).prompts(), fewer)
-
-
-def test_prompts_stay_with_the_head_that_they_were_learnt_with(told, tmp_path):
-    manifest = write_release(tmp_path / "other.fala", told, make_head(), {})
+    add_prompts(prompted.path, prompted, fewer, {})
+    np.testing.assert_array_equal(Bundle.open(prompted.path).prompts(), fewer)
+    # They stay with the head that they were learned with.
+    manifest = write_release(tmp_path / "other.fala", prompted, make_head(), {})
     assert not any(name.startswith(layout.PROMPTS) for name in manifest.files)
     assert "prompts" not in manifest.details
     assert Bundle.open(tmp_path / "other.fala").prompts() is None
@@ -75,27 +73,27 @@ def test_prompts_that_are_none_are_refused(plain, tmp_path, prompts, error, matc
     assert not path.exists()
 
 
-def test_files_that_are_no_prompts_are_refused(told, bad):
+def test_files_that_are_no_prompts_are_refused(prompted, bad):
     name = layout.PROMPT_PREFIXES
     for data, match in (
         (array_bytes(make_prompts(dtype=np.float32)), "float32"),
         (array_bytes(make_prompts((4, 4))), "of shape"),
-        (told.read(name)[:-2], "length is not that of its shape"),
+        (prompted.read(name)[:-2], "length is not that of its shape"),
         (b"prompts", "one to six dimensions"),
     ):
         with pytest.raises(BundleError, match=match):
-            Bundle.open(bad(repacked(told.path, {name: data})))
+            Bundle.open(bad(repacked(prompted.path, {name: data})))
 
 
-def test_a_backbone_that_takes_no_such_prompt_is_not_loaded(plain, told):
+def test_a_backbone_that_takes_no_such_prompt_is_not_loaded(plain, prompted):
     """The tiny graph has no optional inputs; the head and all else of the bundle are fine."""
     assert plain.backbone().encode(["a text"]).shape == (1, DIMENSION)
     with pytest.raises(BundleFormatError, match=r"no optional input past_key_values\.0\.key"):
-        told.backbone()
+        prompted.backbone()
 
 
-def test_a_prompt_is_a_state(told):
-    state = prompt_state(told.prompts()[1])
+def test_a_prompt_is_a_state(prompted):
+    state = prompt_state(prompted.prompts()[1])
     assert list(state.inputs) == [
         f"past_key_values.{layer}.{part}" for layer in range(2) for part in ("key", "value")
     ]
