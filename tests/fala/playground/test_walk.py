@@ -88,43 +88,34 @@ def test_releases_with_heads_get_a_bridge_and_stay_as_they_are(tmp_path, bundles
 
 @pytest.mark.parametrize("has_head", [False, True])
 def test_a_bundle_keeps_its_own_bridge(tmp_path, bundles, folder, has_head, monkeypatch):
-    rows = rows_of()
     later = write_onnx_release(tmp_path / "release.fala") if has_head else bundles[1]
     zeros = np.zeros(later.manifest.dimension, np.float32)
-    own = fala.Bridge(bundles[0].backbone_digest, np.diag(zeros + 1), zeros, zeros)
-    fala.add_bridge(later.path, later, own, {})
+    bridge = fala.Bridge(bundles[0].backbone_digest, np.diag(zeros + 1), zeros, zeros)
+    fala.add_bridge(later.path, later, bridge, {})
     monkeypatch.delattr(walk, "fit_bridge")
-    new = prepare((bundles[0], fala.Bundle.open(later.path)), rows, folder)[1]
+    new = prepare((bundles[0], fala.Bundle.open(later.path)), rows_of(), folder)[1]
     assert (new.bridged, new.bridge) == (True, "the bundle's own")
-    kept = fala.Bundle.open(new.release).bridges()[own.source]
-    np.testing.assert_array_equal(kept.matrix, own.matrix)
+    kept = fala.Bundle.open(new.release).bridges()[bridge.source]
+    np.testing.assert_array_equal(kept.matrix, bridge.matrix)
 
 
-def test_without_a_bridge_words_answer_at_once(bundles, folder):
+@pytest.mark.parametrize("words", [True, False])
+def test_without_a_bridge_words_answer_at_once_and_nothing_else(bundles, tmp_path, folder, words):
     rows = rows_of(public=12)
+    if not words:
+        for name, bundle in zip("cd", bundles, strict=True):
+            fala.write_release(tmp_path / f"{name}.fala", bundle, make_head(), {})
+        bundles = [fala.Bundle.open(tmp_path / f"{name}.fala") for name in "cd"]
     sides = prepare(bundles, rows, folder)
-    assert not sides[1].bridged
-    result = run(sides, rows, 20)
-    assert result["instant"]["decision"] in ("personal", "calibrated")
-    assert result["auc"]["instant"] is not None
-    assert result["forward_passes"] == 20
-
-
-def test_with_neither_a_bridge_nor_words_there_is_no_instant_model(bundles, tmp_path, folder):
-    rows = rows_of(public=12)
-    own = []
-    for name, bundle in zip("cd", bundles, strict=True):
-        fala.write_release(tmp_path / f"{name}.fala", bundle, make_head(), {})
-        own.append(fala.Bundle.open(tmp_path / f"{name}.fala"))
-    sides = prepare(own, rows, folder)
     assert not sides[1].bridged
     assert sides[1].bridge.startswith("none: 12 distinct public texts are too few")
     result = run(sides, rows, 20)
-    assert result["instant"] is None
-    assert result["auc"]["instant"] is None
     assert result["forward_passes"] == 20
-    assert walk.mean([result])["instant"] is None
-    assert walk.mean([result])["auc"]["instant"] is None
+    for figures in (result, walk.mean([result])):
+        assert (figures["instant"] is not None) == words
+        assert (figures["auc"]["instant"] is not None) == words
+    if words:
+        assert result["instant"]["decision"] in ("personal", "calibrated")
 
 
 def test_a_backbone_needs_no_bridge_to_itself(tmp_path, bundles, folder):
@@ -175,10 +166,7 @@ def test_no_forward_pass_leaves_the_instant_model(bundles, folder):
     assert result["threshold"] == result["instant"]["threshold"]
     for metric in walk.METRICS:
         assert result[metric]["instant"] == result[metric]["fala"]
-
-
-def test_word_vectors_that_come_are_all_looked_up_before_they_answer(bundles, folder):
-    rows = rows_of(public=300)
+    # Word vectors that come are all looked up before they answer.
     result = run(prepare(bundles[::-1], rows, folder), rows, 0)
     assert (result["forward_passes"], result["decision"]) == (0, "personal")
     assert result["instant"] is None
@@ -187,7 +175,7 @@ def test_word_vectors_that_come_are_all_looked_up_before_they_answer(bundles, fo
         assert result[metric]["fala"] is not None
 
 
-def test_a_user_who_gave_no_label(bundles, folder):
+def test_a_user_without_labels(bundles, folder):
     rows = rows_of(public=300, labelled=False)
     result = run(prepare(bundles, rows, folder), rows)
     assert (result["decision"], result["forward_passes"]) == ("vendor", 0)

@@ -53,13 +53,10 @@ def test_a_careful_app_has_the_old_or_the_new(folder, tmp_path):
         assert {(False, "old"), (True, "new")} <= found
 
 
-def test_a_name_before_its_content(folder, tmp_path):
-    """Without a flush the new name may be there, and what was written not."""
+def test_a_careless_app_is_caught(folder, tmp_path):
+    """Without a flush the new name may be there, and not what was written."""
     assert (True, "") in notes_after(folder, tmp_path, "lost", flush=False, rename=True)
     assert (True, "") not in notes_after(folder, tmp_path, "kept", flush=False, rename=True)
-
-
-def test_a_file_overwritten_in_place(folder, tmp_path):
     assert (False, "") in notes_after(folder, tmp_path, "kept", flush=True, rename=False)
 
 

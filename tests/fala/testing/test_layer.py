@@ -78,13 +78,18 @@ def test_what_is_watched_is_as_without(use, tmp_path):
     assert [file.read_bytes() for file in watched] == [file.read_bytes() for file in plain]
 
 
-def test_other_folders_are_left_alone(tmp_path):
+def test_one_folder_is_watched_by_one_layer(tmp_path):
     (tmp_path / "in").mkdir()
     with failing_disk(tmp_path / "in", 1) as fault:
         (tmp_path / "out").write_text("written")
         (tmp_path / "inside").mkdir()
     assert fault.count == 0
     (tmp_path / "in" / "later").write_text("written")
+    with watching(tmp_path, lambda _: None) as layer:
+        with pytest.raises(DataError, match="one layer at a time"), counted(tmp_path):
+            pass
+        (tmp_path / "file").touch()
+    assert layer.count == 1
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
@@ -149,14 +154,6 @@ def test_a_full_disk_fails_as_one_that_is_really_full(tmp_path):
     with failing_disk(tmp_path, 2, errno.ENOSPC), pytest.raises(OSError) as failed:
         (tmp_path / "file").write_bytes(bytes(100_000))
     assert failed.value.errno == written.value.errno == errno.ENOSPC
-
-
-def test_one_layer_at_a_time(tmp_path):
-    with watching(tmp_path, lambda _: None) as layer:
-        with pytest.raises(DataError, match="one layer at a time"), counted(tmp_path):
-            pass
-        (tmp_path / "file").touch()
-    assert layer.count == 1
 
 
 def test_a_fork_is_watched_and_its_parent_is_not(tmp_path):
