@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import secrets
 import signal
 import socket
@@ -26,6 +27,8 @@ from starlette.routing import Route
 from fala.errors import DataError, FalaError
 from fala.playground.page.guard import Guard
 from fala.playground.page.visit import Visit
+
+_log = logging.getLogger("fala.playground.page")
 
 ADDRESS = "127.0.0.1"
 
@@ -64,9 +67,10 @@ def serve(visit: Visit, port: int, show: Callable[[str], None], *, browser: bool
         token = secrets.token_urlsafe(24)
         app = make_app(visit, token=token, port=port, ending=lambda: server.should_exit)
         config = uvicorn.Config(
-            app, log_level="error", access_log=False, server_header=False, lifespan="off",
+            app, log_level="critical", access_log=False, server_header=False, lifespan="off",
             ws="none", http="h11", loop="asyncio", timeout_graceful_shutdown=2,
         )  # fmt: skip
+        # Below "critical" it logs a traceback for every page that is left before its answer.
         server = uvicorn.Server(config)
         listening.listen()
         visit.start()
@@ -132,6 +136,10 @@ def make_app(
             return JSONResponse({"error": "that is not JSON"}, status_code=400)
         except FalaError as error:
             return JSONResponse({"error": str(error)}, status_code=409)
+        except Exception:
+            _log.exception("%s failed", name)
+            why = f"this failed ({name}); see the terminal of the command"
+            return JSONResponse({"error": why}, status_code=500)
         return JSONResponse({"answer": answer, "version": visit.view["version"]})
 
     routes = [

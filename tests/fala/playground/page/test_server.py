@@ -119,6 +119,16 @@ def test_mistakes_are_answers(client):
     assert client.get("/api/label", headers=BEARER).status_code == 405
 
 
+def test_a_failure_is_an_answer_and_is_logged(tmp_path, caplog):
+    visit = opened(tmp_path)
+    visit.close()  # its notes cannot be read any more
+    client = TestClient(make_app(visit, token=TOKEN, port=PORT), base_url=OWN)
+    answer = client.post("/api/label", headers=BEARER, json={"post": 0, "label": 1})
+    assert answer.status_code == 500
+    assert "this failed (label)" in answer.json()["error"]
+    assert [record.message for record in caplog.records] == ["label failed"]
+
+
 def test_a_newer_view_is_sent_when_there_is_one(client):
     view = client.get("/api/state", headers=BEARER).json()
     assert view["stage"] == "labelling"
@@ -128,8 +138,16 @@ def test_a_newer_view_is_sent_when_there_is_one(client):
     assert newer["labelled"] == 1
 
 
-@pytest.mark.parametrize("sent", [0, 9], ids=["no body", "half a body"])
-def test_a_page_that_is_left_in_mid_post_prints_nothing(sent, tmp_path):
+@pytest.mark.parametrize(
+    ("length", "body"),
+    [
+        ("Content-Length: 22", b""),
+        ("Content-Length: 22", b'{"text": '),
+        ("Transfer-Encoding: chunked", b"no chunk\r\n"),
+    ],
+    ids=["no body", "half a body", "no chunks"],
+)
+def test_a_page_that_is_left_in_mid_post_prints_nothing(length, body, tmp_path):
     with (
         (tmp_path / "errors").open("wb") as errors,
         served(tmp_path / "visit", errors=errors) as (_, address),
@@ -138,8 +156,8 @@ def test_a_page_that_is_left_in_mid_post_prints_nothing(sent, tmp_path):
         with socket.create_connection(host.split(":")) as page:
             page.sendall(
                 f"POST /api/ask HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n"
-                "Content-Type: application/json\r\nContent-Length: 22\r\n\r\n".encode()
-                + b'{"text": "one clown."}'[:sent]
+                f"Content-Type: application/json\r\n{length}\r\n\r\n".encode()
+                + body
             )
             time.sleep(0.3)  # it is read before the reset
             page.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
