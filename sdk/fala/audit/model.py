@@ -7,8 +7,8 @@ computes from constants while it loads the model.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections import ChainMap, defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -163,57 +163,53 @@ def follow(graph: Graph, texts: int, length: int, elements: int, *, state: bool 
 
 
 def follow_graph(
-    graph: Graph, outer: Mapping[str, Value], fixed: Container[str], cost: Cost
-) -> dict[str, Value]:
+    graph: Graph, values: MutableMapping[str, Value], fixed: Container[str], cost: Cost
+) -> MutableMapping[str, Value]:
     """Follow a graph, or a branch in one.
 
     Args:
         graph: Its operators are sorted.
-        outer: Values of its inputs, or of the names around a branch.
-        fixed: Those names of ``outer`` that depend on constants alone.
+        values: Those of its inputs, or of the names around a branch; the graph's are added.
+        fixed: Those names of ``values`` that depend on constants alone.
         cost: Grows by what the graph costs.
 
     Returns:
-        The values of all names.
+        ``values``.
 
     Raises:
         UnsoundError: See ``follow``.
     """
-    constants = {
-        name: Value(tensor.dims, tensor.values())
-        for name, tensor in graph.constants.items()
-        if name not in graph.optional
-    }
-    values = {**outer, **constants}
-    constant = {name for name in outer if name in fixed} | set(constants)
+    constant = {name for name in graph.constants if name not in graph.optional}
+    for name in constant:
+        tensor = graph.constants[name]
+        values[name] = Value(tensor.dims, tensor.values())
+    folded = _Names(constant, fixed)
+    defined: set[str] = set()
     last_use = {name: number for number, node in enumerate(graph.nodes) for name in needed(node)}
     alive = cost.held
     for number, node in enumerate(graph.nodes):
         inputs = [values[name] if name else None for name in node.inputs]
         try:
             if node.operator == "If":
-                outputs = _branches(node, inputs, values, constant, cost)
+                outputs = _branches(node, inputs, values, folded, cost)
             else:
                 outputs = outputs_of(node, inputs)
         except UnsoundError as error:
             raise UnsoundError(f"{node.operator!r:.60}: {error}") from error
-        except (ValueError, IndexError, TypeError, OverflowError, ArithmeticError) as error:
+        except (ValueError, LookupError, TypeError, ArithmeticError) as error:
             raise UnsoundError(f"{node.operator!r:.60} cannot be followed: {error}") from error
         _charge(node, inputs, outputs, cost)
         _note_table(node, values, cost)
         names = needed(node)
-        folded = names <= constant
+        of_constants = all(name in folded for name in names)
         for position, name in enumerate(filter(None, node.outputs)):
             values[name] = outputs[min(position, len(outputs) - 1)]
             alive += values[name].elements
-            if folded:
-                constant.add(name)
+            (constant if of_constants else defined).add(name)
         cost.held = max(cost.held, alive)
         # What the runtime computes from constants while it loads a model stays.
         alive -= sum(
-            values[name].elements
-            for name in names
-            if last_use[name] == number and name not in constant and name not in outer
+            values[name].elements for name in names if last_use[name] == number and name in defined
         )
     if cost.held > max(2 * cost.most, 4 * cost.stored):
         raise UnsoundError(f"tensors of {cost.held} numbers are needed at once")
@@ -223,7 +219,11 @@ def follow_graph(
 
 
 def _branches(
-    node: Node, inputs: Inputs, values: Mapping[str, Value], fixed: Container[str], cost: Cost
+    node: Node,
+    inputs: Inputs,
+    values: MutableMapping[str, Value],
+    fixed: Container[str],
+    cost: Cost,
 ) -> list[Value]:
     """Follow both branches; an output has the larger of their shapes."""
     ends = []
@@ -231,7 +231,8 @@ def _branches(
         branch = node.attributes.get(name)
         if not isinstance(branch, Graph) or len(branch.outputs) != len(node.outputs):
             raise UnsoundError("a branch is missing")
-        branch_values = follow_graph(branch, values, fixed, cost)
+        # What is around the branches is not copied: there may be many.
+        branch_values = follow_graph(branch, ChainMap({}, values), fixed, cost)
         ends.append([branch_values[name] for name in branch.outputs])
     condition = inputs[0] if inputs else None
     if condition is not None and condition.data is not None and condition.data.size == 1:

@@ -372,9 +372,8 @@ def _cast(node: Node, inputs: Inputs) -> list[Value]:
     data = input_at(inputs, 0)
     if data.data is None:
         return [data]
-    with np.errstate(all="ignore"):
-        numbers = data.data.astype(DTYPES.get(integer(node, "to", 1), np.float32))
-    return [Value(data.shape, numbers)]
+    dtype = DTYPES.get(integer(node, "to", 1), np.float32)
+    return [Value(data.shape, data.data.astype(dtype))]
 
 
 def _layer_norm(node: Node, inputs: Inputs) -> list[Value]:
@@ -426,8 +425,7 @@ def _reduce(node: Node, inputs: Inputs) -> list[Value]:
     function = _REDUCTIONS.get(node.operator)
     if function is None or data.data is None or not data.data.size:
         return [Value(shape)]
-    with np.errstate(all="ignore"):
-        return [Value(shape, np.asarray(function(data.data, axis=tuple(axes), keepdims=keep)))]
+    return [Value(shape, np.asarray(function(data.data, axis=tuple(axes), keepdims=keep)))]
 
 
 def _best(node: Node, inputs: Inputs) -> list[Value]:
@@ -446,11 +444,11 @@ def _one_hot(node: Node, inputs: Inputs) -> list[Value]:
 
 
 def _einsum(node: Node, inputs: Inputs) -> list[Value]:
-    equation = bytes(node.attributes.get("equation", b"")).decode("ascii", "replace")
-    terms, arrow, result = equation.replace(" ", "").partition("->")
+    equation = node.attributes.get("equation")
+    if not isinstance(equation, bytes) or b"->" not in equation or b"." in equation:
+        raise UnsoundError("a sum of products whose result is not named, which no encoder has")
+    terms, _, result = equation.decode("ascii", "replace").replace(" ", "").partition("->")
     lengths: dict[str, int] = {}
-    if not arrow or "." in equation:
-        raise UnsoundError("a sum of products whose result is not named")
     for term, value in zip(terms.split(","), inputs, strict=True):
         for letter, length in zip(term, input_at([value], 0).shape, strict=True):
             lengths[letter] = max(length, lengths.get(letter, 0))
@@ -576,11 +574,12 @@ def outputs_of(node: Node, inputs: Inputs) -> list[Value]:
     rule = RULES.get(node.operator)
     if rule is None:
         raise UnsoundError("an operator that no encoder needs")
-    outputs = rule(node, inputs)
-    if not outputs:
-        raise UnsoundError("an operator without outputs")
-    if outputs[0].data is None:
-        outputs[0] = Value(outputs[0].shape, _compute(node, inputs, outputs[0]))
+    with np.errstate(all="ignore"):
+        outputs = rule(node, inputs)
+        if not outputs:
+            raise UnsoundError("an operator without outputs")
+        if outputs[0].data is None:
+            outputs[0] = Value(outputs[0].shape, _compute(node, inputs, outputs[0]))
     return outputs
 
 
@@ -591,9 +590,10 @@ def _compute(node: Node, inputs: Inputs, output: Value) -> Array | None:
     arrays = [value.data for value in values if value.data is not None]
     if function is None or output.elements > GRAPH.small or len(arrays) != len(values):
         return None
-    with np.errstate(all="ignore"):
-        try:
-            numbers = np.asarray(function(*arrays))
-        except (ValueError, IndexError, TypeError, OverflowError, ZeroDivisionError):
-            return None
+    if broadcast([array.shape for array in arrays]) != output.shape:
+        return None  # inputs of few numbers can have a result of many
+    try:
+        numbers = np.asarray(function(*arrays))
+    except (ValueError, IndexError, TypeError, OverflowError, ZeroDivisionError):
+        return None
     return numbers if numbers.shape == output.shape else None

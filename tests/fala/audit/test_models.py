@@ -1,5 +1,7 @@
 """What an encoder's graph may hold, and what it costs, without loading it."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -174,6 +176,39 @@ def test_branches_are_followed_and_see_what_is_around_them():
              node("If", ["go"], "y", then_branch=then, else_branch=other)]  # fmt: skip
     model = model_of(nodes, {"twice": CONSTANTS["twice"]})
     assert followed(model, 2, 5)["y"] == (4, 10)  # the larger of the two
+
+
+COLUMN = {"column": np.zeros((4096, 1)), "row": np.zeros((1, 4096))}
+MANY = {"half": np.ones(1), "go": np.array(True), **{f"k{i}": np.ones(1) for i in range(12_000)}}
+
+
+def negated(name):
+    """A branch that takes a name from around it."""
+    info = helper.make_tensor_value_info("b", TensorProto.DOUBLE, None)
+    return helper.make_graph([node("Neg", [name], "b")], "branch", [], [info])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants"),
+    [
+        ([node("Clip", ["column", "row"], f"c{i}") for i in range(400)], COLUMN),
+        ([node("If", ["go"], f"c{i}", then_branch=negated("half"), else_branch=negated("half"))
+          for i in range(4_000)], MANY),
+        ([node("Einsum", ["input_ids"], "e", equation=1 << 40)], {}),
+        ([node("Einsum", ["input_ids"], "e", equation="bi->z")], {}),
+        ([node("Gather", ["row", "nan"], "g")], {**COLUMN, "nan": np.array([np.nan])}),
+    ],
+    ids=["wide numbers", "many branches", "a number for a text", "an unnamed letter", "no index"],
+)  # fmt: skip
+@pytest.mark.filterwarnings("error")
+def test_a_hostile_graph_costs_the_audit_no_time_and_no_other_error(nodes, constants):
+    model = model_of([*nodes, node("Neg", ["input_ids"])], constants)
+    started = time.process_time()
+    try:
+        audit_model(model, 16)
+    except BundleFormatError as error:
+        assert "cannot be followed" in str(error) or "no encoder" in str(error)
+    assert time.process_time() - started < 5
 
 
 def test_a_constant_may_be_as_large_as_its_file():
