@@ -51,6 +51,7 @@ class TokenizerLimits:
 
     Attributes:
         bytes: Of the file (a vocabulary of a million words: 60 MB).
+        values: Of its JSON, by brackets and commas; each becomes an object of its own.
         parts: Normalizers, pre-tokenizers, processors and decoders, together.
         depth: Sequences within sequences.
         added: Tokens beside the vocabulary.
@@ -62,9 +63,11 @@ class TokenizerLimits:
         word: Characters of a word beyond which it is unknown; finding its parts is quadratic.
         template: Pieces around a text.
         segment: Bytes that one character may become by a charsmap.
+        units: Of a charsmap's trie (SentencePiece's own: 46,080).
     """
 
     bytes: int = 1 << 27
+    values: int = 1 << 23
     parts: int = 64
     depth: int = 6
     added: int = 20_000
@@ -76,6 +79,7 @@ class TokenizerLimits:
     word: int = 256
     template: int = 64
     segment: int = 256
+    units: int = 1 << 18
 
 
 GRAPH = GraphLimits()

@@ -12,6 +12,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping, MutableMappi
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from fala.audit.graph import Graph, Node, UnsoundError
 from fala.audit.limits import GRAPH
 from fala.audit.onnx_file import read_onnx
@@ -158,7 +160,8 @@ def follow(graph: Graph, texts: int, length: int, elements: int, *, state: bool 
     inputs = {name: Value((texts, length)) for name in graph.inputs}
     for name, largest in graph.optional.items():
         inputs[name] = Value(largest if state else graph.constants[name].dims)
-    follow_graph(graph, inputs, set(), cost)
+    with np.errstate(all="ignore"):
+        follow_graph(graph, inputs, set(), cost)
     return cost
 
 
@@ -183,7 +186,6 @@ def follow_graph(
     for name in constant:
         tensor = graph.constants[name]
         values[name] = Value(tensor.dims, tensor.values())
-    folded = _Names(constant, fixed)
     defined: set[str] = set()
     last_use = {name: number for number, node in enumerate(graph.nodes) for name in needed(node)}
     alive = cost.held
@@ -191,7 +193,7 @@ def follow_graph(
         inputs = [values[name] if name else None for name in node.inputs]
         try:
             if node.operator == "If":
-                outputs = _branches(node, inputs, values, folded, cost)
+                outputs = _branches(node, inputs, values, _Names(constant, fixed), cost)
             else:
                 outputs = outputs_of(node, inputs)
         except UnsoundError as error:
@@ -201,7 +203,7 @@ def follow_graph(
         _charge(node, inputs, outputs, cost)
         _note_table(node, values, cost)
         names = needed(node)
-        of_constants = all(name in folded for name in names)
+        of_constants = all(name in constant or name in fixed for name in names)
         for position, name in enumerate(filter(None, node.outputs)):
             values[name] = outputs[min(position, len(outputs) - 1)]
             alive += values[name].elements

@@ -186,6 +186,8 @@ class _Reader:
                     raise ValueError("a list of numbers is too long")
                 kind_of_list, size = (_FLOATS, 4) if number == 7 else (_INTS, None)
                 values[kind_of_list] += _listed(size, value)
+                if len(values[kind_of_list]) > GRAPH.small:
+                    raise ValueError("a list of numbers is too long")
             elif number in (5, 6, 10, 11, 14, 15, 22, 23):
                 raise UnsoundError("an attribute of a kind that no encoder has")
         return name, values.get(kind)
@@ -214,6 +216,8 @@ class _Reader:
                 continue
             elif number == 1:
                 dims += _varints(value)
+                if len(dims) > GRAPH.dimensions:
+                    raise UnsoundError("a constant of too many dimensions")
             elif number == 8:
                 name = _text(value)
             elif number == 9:

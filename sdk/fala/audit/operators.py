@@ -574,12 +574,11 @@ def outputs_of(node: Node, inputs: Inputs) -> list[Value]:
     rule = RULES.get(node.operator)
     if rule is None:
         raise UnsoundError("an operator that no encoder needs")
-    with np.errstate(all="ignore"):
-        outputs = rule(node, inputs)
-        if not outputs:
-            raise UnsoundError("an operator without outputs")
-        if outputs[0].data is None:
-            outputs[0] = Value(outputs[0].shape, _compute(node, inputs, outputs[0]))
+    outputs = rule(node, inputs)
+    if not outputs:
+        raise UnsoundError("an operator without outputs")
+    if outputs[0].data is None:
+        outputs[0] = Value(outputs[0].shape, _compute(node, inputs, outputs[0]))
     return outputs
 
 

@@ -7,6 +7,8 @@ those of ort.fbs. Every offset is checked against the file.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
+from typing import Any
 
 from fala.audit.graph import Declared, Graph, Node, Tensor, UnsoundError
 from fala.audit.limits import GRAPH
@@ -14,7 +16,35 @@ from fala.audit.limits import GRAPH
 _IDENTIFIER = b"ORTM"
 _TENSOR = 1  # of the kinds of types
 _FIXED = 1  # of the kinds of lengths
-_MOST_TABLES = 500_000  # of one file; offsets may lead to one table many times
+# Of one file; offsets may lead to one table, text or list many times.
+_MOST_TABLES = 500_000
+_MOST_BYTES = 1 << 26  # of texts and lists
+
+
+@dataclass(slots=True)
+class _Left:
+    """What may still be read of one file.
+
+    Attributes:
+        tables: Tables, and texts.
+        bytes: Bytes of texts and lists.
+    """
+
+    tables: int = _MOST_TABLES
+    bytes: int = _MOST_BYTES
+
+    def take(self, *, tables: int = 0, size: int = 0) -> None:
+        """Count what is about to be read.
+
+        Raises:
+            UnsoundError: It is too much.
+        """
+        self.tables -= tables
+        self.bytes -= size
+        if self.tables < 0:
+            raise UnsoundError(f"the model has more than {_MOST_TABLES} tables and texts")
+        if self.bytes < 0:
+            raise UnsoundError(f"the model has texts and lists of more than {_MOST_BYTES} bytes")
 
 
 class _Table:
@@ -22,10 +52,8 @@ class _Table:
 
     __slots__ = ("_data", "_fields", "_left", "_length", "_start")
 
-    def __init__(self, data: memoryview, start: int, left: list[int]) -> None:
-        left[0] -= 1
-        if left[0] < 0:
-            raise UnsoundError(f"the model has more than {_MOST_TABLES} tables")
+    def __init__(self, data: memoryview, start: int, left: _Left) -> None:
+        left.take(tables=1)
         self._data, self._start, self._left = data, start, left
         self._fields = start - int(_at(data, "<i", start))
         self._length = int(_at(data, "<H", self._fields))
@@ -66,6 +94,19 @@ class _Table:
             raise ValueError("a list runs past the end")
         return self._data[start + 4 : end]
 
+    def numbers(self, number: int, form: str) -> list[Any]:
+        """A list of numbers.
+
+        Args:
+            number: The field's.
+            form: That of a number, for ``struct``.
+        """
+        listed = self.vector(number, struct.calcsize(form)) or memoryview(b"")
+        if len(listed) > 8 * GRAPH.small:
+            raise UnsoundError("a list of numbers is too long")
+        self._left.take(size=len(listed))
+        return [one for (one,) in struct.iter_unpack(form, listed)]
+
     def texts(self, number: int) -> list[str]:
         """A list of texts."""
         return [self._text(position) for position in self._offsets(number)]
@@ -89,9 +130,7 @@ class _Table:
             return range(0)
         start = self._target(position)
         count = int(_at(self._data, "<I", start))
-        self._left[0] -= count
-        if self._left[0] < 0:
-            raise UnsoundError(f"the model has more than {_MOST_TABLES} tables and texts")
+        self._left.take(tables=count)
         if start + 4 + 4 * count > len(self._data):
             raise ValueError("a list runs past the end")
         return range(start + 4, start + 4 + 4 * count, 4)
@@ -101,6 +140,7 @@ class _Table:
         end = start + 4 + int(_at(self._data, "<I", start))
         if end > len(self._data) or end - start > 1 << 16:
             raise ValueError("a text runs past the end, or is too long")
+        self._left.take(size=end - start)
         return bytes(self._data[start + 4 : end]).decode("utf-8", "replace")
 
 
@@ -115,7 +155,7 @@ def read_ort(model: bytes) -> Graph:
     if bytes(data[4:8]) != _IDENTIFIER:
         raise ValueError("not a model in ONNX Runtime's format")
     try:
-        session = _Table(data, int(_at(data, "<I", 0)), [_MOST_TABLES])
+        session = _Table(data, int(_at(data, "<I", 0)), _Left())
         stored = session.table(1)
         table = None if stored is None else stored.table(7)
         if table is None:
@@ -186,11 +226,7 @@ def _attribute(table: _Table, graph: Graph) -> object:
         _read(inside, branch)
         return branch
     if kind in (6, 7):
-        size, form = (4, "<f") if kind == 6 else (8, "<q")
-        listed = table.vector(2 + kind, size) or memoryview(b"")
-        if len(listed) > 8 * GRAPH.small:
-            raise UnsoundError("an attribute is too long")
-        return [one[0] for one in struct.iter_unpack(form, listed)]
+        return table.numbers(2 + kind, "<f" if kind == 6 else "<q")
     if kind == 8:
         return []  # texts, which no rule looks at
     raise UnsoundError("an attribute of a kind that no encoder has")
@@ -198,14 +234,13 @@ def _attribute(table: _Table, graph: Graph) -> object:
 
 def _tensor(table: _Table) -> tuple[str, Tensor]:
     name = table.text(0)
-    dims = table.vector(2, 8) or memoryview(b"")
-    if len(dims) > 8 * GRAPH.dimensions or table.vector(5, 4):
-        raise UnsoundError("a constant of texts, or of too many dimensions")
+    if table.vector(5, 4):
+        raise UnsoundError("a constant of texts")
     if table.has(6):
         raise UnsoundError("it keeps weights outside its own file")
     raw = table.vector(4, 1)
     tensor = Tensor(
-        tuple(one[0] for one in struct.iter_unpack("<q", dims)),
+        tuple(table.numbers(2, "<q")),
         int(table.scalar(3, "<i")),
         memoryview(b"") if raw is None else raw,
     )

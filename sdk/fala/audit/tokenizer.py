@@ -37,8 +37,8 @@ _DECODERS = {
 }  # fmt: skip
 _MODELS = {"BPE", "Unigram", "WordLevel", "WordPiece"}
 _MOST_IDS = 1 << 24
-_MOST_UNITS = 1 << 22  # of a table of normal forms
-_LEAF = 1 << 31
+_LEAF = 1 << 31  # a bit of a unit of a trie
+_CHUNK = 1 << 12  # nodes of a trie that are followed at once
 
 
 def _any_of(*expressions: str) -> str:
@@ -120,6 +120,8 @@ def audit_tokenizer(data: bytes, rows: int | None, pad_id: int) -> None:
     try:
         if len(data) > TOKENIZER.bytes:
             raise UnsoundError(f"it has more than {TOKENIZER.bytes} bytes")
+        if sum(data.count(mark) for mark in (b"[", b"{", b",")) > TOKENIZER.values:
+            raise UnsoundError(f"it has more than {TOKENIZER.values} values")
         try:
             tokenizer = json.loads(data.decode(), object_pairs_hook=_distinct)
         except RecursionError as error:
@@ -348,7 +350,7 @@ def check_charsmap(encoded: object) -> None:
     except (binascii.Error, ValueError) as error:
         raise UnsoundError("a table of normal forms that is not in base 64") from error
     length = int.from_bytes(data[:4], "little")
-    if len(data) < 8 or length % 4 or not 4 <= length <= min(len(data) - 4, 4 * _MOST_UNITS):
+    if len(data) < 8 or length % 4 or not 4 <= length <= min(len(data) - 4, 4 * TOKENIZER.units):
         raise UnsoundError(
             f"a table of normal forms of {len(data)} bytes that claims {length} for its trie"
         )
@@ -376,10 +378,13 @@ def _leaves(units: NDArray[np.int64]) -> NDArray[np.int64]:
         UnsoundError: A step leads out of the trie.
     """
     labels = np.arange(1, 256)
-    nodes = _offsets(units[:1])  # positions after one step; equal endings share theirs
+    pending = [_offsets(units[:1])]  # positions after one step; equal endings share theirs
     visited = np.zeros(len(units), dtype=bool)
     values = [np.zeros(0, np.int64)]
-    while len(nodes):
+    while pending:
+        nodes, rest = np.split(pending.pop(), [_CHUNK])
+        if len(rest):
+            pending.append(rest)
         # The library looks at every child, labelled or not.
         children = (nodes[:, None] ^ labels[None]).ravel()
         if max(nodes.max(), children.max()) >= len(units):
@@ -391,7 +396,10 @@ def _leaves(units: NDArray[np.int64]) -> NDArray[np.int64]:
             raise UnsoundError("a table of normal forms with a step out of it")
         leaves = (units[taken] >> 8) & 1 == 1
         values.append(units[following[leaves]] & (_LEAF - 1))
-        nodes = np.unique(following[~visited[following]])
+        following = np.unique(following[~visited[following]])
+        if len(following):
+            visited[following] = True
+            pending.append(following)
     return np.concatenate(values)
 
 

@@ -211,6 +211,28 @@ def test_a_hostile_graph_costs_the_audit_no_time_and_no_other_error(nodes, const
     assert time.process_time() - started < 5
 
 
+def message(number, content):
+    """A field of a protocol buffer that holds bytes."""
+    length, size = bytearray(), len(content)
+    while size > 0x7F:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([number << 3 | 2, *length, size]) + content
+
+
+@pytest.mark.parametrize("fields", [(7, 5, 1), (7, 1, 5, 8)], ids=["dimensions", "an attribute"])
+def test_long_lists_of_numbers_are_not_read(fields):
+    """As no writer packs them; each number takes an object of its own."""
+    *around, last = fields
+    content = message(last, b"\1" * 32_000) * 500
+    for number in reversed(around):
+        content = message(number, content)
+    started = time.process_time()
+    with pytest.raises(BundleFormatError, match=r"too many dimensions|list of numbers is too long"):
+        audit_model(content, 16)
+    assert time.process_time() - started < 1
+
+
 def test_a_constant_may_be_as_large_as_its_file():
     """A large vocabulary in half precision becomes float32 as a whole."""
     model = model_of(

@@ -1,17 +1,25 @@
 """Both file formats are read alike, and any bytes are a graph or are refused."""
 
 import random
+import struct
 
 import pytest
 
 pytest.importorskip("onnx")
+
+from flatbuffers import Builder
+from onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs import (
+    Attribute,
+    AttributeType,
+    InferenceSession,
+)
 
 from bundles import onnx_model
 from fala.audit.graph import UnsoundError
 from fala.audit.model import audit_model
 from fala.audit.onnx_file import read_onnx
 from fala.audit.ort_file import read_ort
-from fala.errors import BundleError
+from fala.errors import BundleError, BundleFormatError
 from optional_graphs import optional_model, stored
 
 MODELS = [onnx_model().SerializeToString(), optional_model()]
@@ -45,6 +53,48 @@ def test_any_bytes_are_a_graph_or_are_refused(model, ort_format, tmp_path):
             audit_model(bytes(data), 16, ort_format=ort_format)
         except BundleError:
             continue
+
+
+def repeated(model, table, number, count, appended, start=0):
+    """Let a field be a list that leads ``count`` times to one place of what is appended."""
+    field = table._tab.Pos + table._tab.Offset(4 + 2 * number)
+    data = bytearray(model + bytes(-len(model) % 16))
+    data[field : field + 4] = struct.pack("<I", len(data) - field)
+    data += struct.pack("<I", count)
+    target = len(data) + 4 * count + start
+    for position in range(len(data), len(data) + 4 * count, 4):
+        data += struct.pack("<I", target - position)
+    return bytes(data + appended)
+
+
+def numbers():
+    """An attribute with a list of 4,096 numbers, and where its table begins."""
+    builder = Builder(0)
+    name = builder.CreateString("numbers")
+    Attribute.StartIntsVector(builder, 4096)
+    for number in range(4096):
+        builder.PrependInt64(number)
+    listed = builder.EndVector()
+    Attribute.Start(builder)
+    Attribute.AddName(builder, name)
+    Attribute.AddType(builder, AttributeType.AttributeType.INTS)
+    Attribute.AddInts(builder, listed)
+    builder.Finish(Attribute.End(builder))
+    return bytes(builder.Output()), struct.unpack("<I", builder.Output()[:4])[0]
+
+
+def test_lists_that_lead_to_one_place_many_times(tmp_path):
+    """Files of 200 kB that stand for names of 2 GB, and for numbers of 1 GB."""
+    model = stored(MODELS[0], tmp_path / "model.ort")
+    graph = InferenceSession.InferenceSession.GetRootAs(model, 0).Model().Graph()
+    nodes = [graph.Nodes(number) for number in range(graph.NodesLength())]
+    node = next(node for node in nodes if node.AttributesLength())
+    text = struct.pack("<I", 65_000) + b"x" * 65_000
+    for data in (
+        repeated(model, graph, 5, 30_000, text), repeated(model, node, 10, 30_000, *numbers())
+    ):  # fmt: skip
+        with pytest.raises(BundleFormatError, match="texts and lists of more than"):
+            audit_model(data, 16, ort_format=True)
 
 
 @pytest.mark.parametrize("data", [b"", b"ORTM", b"\x08\0\0\0ORTM", b"\xff\xff\xff\x7fORTM" * 4])

@@ -94,6 +94,7 @@ def test_sentencepieces_own_table_of_normal_forms(charsmap):
         lambda data: data[:3],
         lambda data: data[: 4 + int.from_bytes(data[:4], "little")],  # no forms
         lambda data: data[:-9_000] + b"\xff" * 9_000,
+        lambda data: (1 << 22).to_bytes(4, "little") + bytes((1 << 22) + 1),  # a million units
     ],
 )
 def test_tables_of_normal_forms_that_do_not_hold_together(change, charsmap):
@@ -135,6 +136,7 @@ def test_sound_tokenizers(charsmap):
         (b"\xff", "utf-8"),
         (b"[]", "not a JSON object"),
         (b"[" * 100_000, "nested too deeply"),
+        (b"[" + b"[]," * (1 << 22) + b"[]]", "more than 8388608 values"),
         (b'{"model": {}, "model": {}}', "a key appears twice"),
         (changed(model=None), "the model is not an object"),
         (model(type="Evil"), "the model 'Evil' is none"),
