@@ -137,10 +137,12 @@ class Size:
 
     Attributes:
         nodes: Operators.
+        arguments: Their inputs, outputs and attributes.
         constants: Constants.
     """
 
     nodes: int = 0
+    arguments: int = 0
     constants: int = 0
 
 
@@ -188,8 +190,13 @@ class Graph:
         self.size.nodes += 1
         if self.size.nodes > GRAPH.nodes:
             raise UnsoundError(f"the model has more than {GRAPH.nodes} operators")
-        if len(node.inputs) + len(node.outputs) + len(node.attributes) > GRAPH.arguments:
-            raise UnsoundError(f"an operator has more than {GRAPH.arguments} inputs and outputs")
+        arguments = len(node.inputs) + len(node.outputs) + len(node.attributes)
+        self.size.arguments += arguments
+        if arguments > GRAPH.arguments or self.size.arguments > GRAPH.all_arguments:
+            raise UnsoundError(
+                f"an operator has more than {GRAPH.arguments} inputs and outputs, or all together "
+                f"have more than {GRAPH.all_arguments}"
+            )
         self.nodes.append(node)
 
     def add_constant(self, name: str, tensor: Tensor) -> None:

@@ -14,22 +14,26 @@ class GraphLimits:
         depth: Branches within branches.
         constants: Constant tensors.
         arguments: Inputs, outputs and attributes of one operator.
+        all_arguments: Those of all operators.
         dimensions: Of a constant.
         elements: Numbers in the largest tensor of one run of usual size (256 MB in float32).
         long_elements: The same for a text of as many tokens as the release reads.
         work: Multiplications a token (BERT-large: 3e8).
         small: Numbers of a tensor whose values are followed, such as a shape.
+        followed: Numbers of all such tensors in one run.
     """
 
     nodes: int = 20_000
     depth: int = 3
     constants: int = 20_000
     arguments: int = 2_000
+    all_arguments: int = 100_000
     dimensions: int = 8
     elements: int = 1 << 26
     long_elements: int = 1 << 28
     work: int = 1 << 30
     small: int = 1 << 12
+    followed: int = 1 << 22
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ class Cost:
         stored: Numbers of the model's constants.
         held: Numbers of the tensors that are needed at once, results of constants included.
         work: Multiplications, roughly.
+        followed: Numbers of the tensors that are followed with their numbers.
         rows: Rows of the smallest table in which tokens are looked up by their ids; None where
             there is none.
         ids: Names of the tensors that hold the tokens' ids.
@@ -64,6 +65,7 @@ class Cost:
     stored: int = 0
     held: int = 0
     work: int = 0
+    followed: int = 0
     rows: int | None = None
     ids: set[str] = field(default_factory=lambda: {_IDS})
 
@@ -243,7 +245,10 @@ def _branches(
 
 
 def _charge(node: Node, inputs: Inputs, outputs: list[Value], cost: Cost) -> None:
-    """Add an operator's work; refuse a tensor that is too large."""
+    """Add an operator's work; refuse a tensor that is too large, and too many numbers."""
+    cost.followed += sum(value.data.size for value in outputs if value.data is not None)
+    if cost.followed > GRAPH.followed:
+        raise UnsoundError(f"shapes are computed with more than {GRAPH.followed} numbers")
     largest = max(value.elements for value in outputs)
     if largest > cost.most:
         shape = max(outputs, key=lambda value: value.elements).shape

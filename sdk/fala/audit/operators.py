@@ -241,7 +241,7 @@ def _split(node: Node, inputs: Inputs) -> list[Value]:
         shape = (*data.shape[:axis], min(size, data.shape[axis]), *data.shape[axis + 1 :])
         part = None
         if data.data is not None:
-            part = np.take(data.data, range(start, min(start + size, data.shape[axis])), axis=axis)
+            part = data.data[(slice(None),) * axis + (slice(start, start + size),)]
         parts.append(Value(shape, part if part is not None and part.shape == shape else None))
         start += size
     return parts

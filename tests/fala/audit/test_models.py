@@ -1,5 +1,6 @@
 """What an encoder's graph may hold, and what it costs, without loading it."""
 
+import re
 import time
 
 import numpy as np
@@ -194,20 +195,24 @@ def negated(name):
         ([node("Clip", ["column", "row"], f"c{i}") for i in range(400)], COLUMN),
         ([node("If", ["go"], f"c{i}", then_branch=negated("half"), else_branch=negated("half"))
           for i in range(4_000)], MANY),
+        ([node("Exp", ["range"], f"c{i}") for i in range(18_000)], {"range": np.arange(4096.0)}),
+        ([node("Split", ["range"], *(f"c{i}-{j}" for j in range(100)), axis=0)
+          for i in range(3_000)], {"range": np.arange(4096.0)}),
         ([node("Einsum", ["input_ids"], "e", equation=1 << 40)], {}),
         ([node("Einsum", ["input_ids"], "e", equation="bi->z")], {}),
         ([node("Gather", ["row", "nan"], "g")], {**COLUMN, "nan": np.array([np.nan])}),
     ],
-    ids=["wide numbers", "many branches", "a number for a text", "an unnamed letter", "no index"],
+    ids=["wide numbers", "many branches", "many numbers", "many parts", "a number for a text",
+         "an unnamed letter", "no index"],
 )  # fmt: skip
 @pytest.mark.filterwarnings("error")
 def test_a_hostile_graph_costs_the_audit_no_time_and_no_other_error(nodes, constants):
     model = model_of([*nodes, node("Neg", ["input_ids"])], constants)
     started = time.process_time()
     try:
-        audit_model(model, 16)
+        audit_model(model, None)
     except BundleFormatError as error:
-        assert "cannot be followed" in str(error) or "no encoder" in str(error)
+        assert re.search("cannot be followed|no encoder|more than", str(error))
     assert time.process_time() - started < 5
 
 
