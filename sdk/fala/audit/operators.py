@@ -474,20 +474,13 @@ def _convolution(node: Node, inputs: Inputs) -> list[Value]:
 
 
 def _attention(node: Node, inputs: Inputs) -> list[Value]:
-    # Queries, keys and values of one product; scores of every pair of tokens stand between.
-    shape, heads = input_at(inputs, 0).shape, max(integer(node, "num_heads", 1), 1)
-    if len(shape) != 3 or heads > 1024:
-        raise UnsoundError("an attention that no encoder has")
-    weight = input_at(inputs, 1).shape
-    width = max(shape[2], weight[-1] // 3 if weight else 0)
-    return [Value((*shape[:2], width)), Value((shape[0], heads, shape[1], shape[1]))]
-
-
-def _heads(node: Node, inputs: Inputs) -> list[Value]:
+    # Scores of every pair of tokens stand between. Queries, keys and values may be one product.
     shape, heads = input_at(inputs, 0).shape, max(integer(node, "num_heads", 1), 1)
     if len(shape) < 3 or heads > 1024:
         raise UnsoundError("an attention that no encoder has")
-    return [Value((shape[0], shape[1], math.prod(shape[2:]))),
+    weight = optional_at(inputs, 1)
+    width = weight.shape[-1] // 3 if weight is not None and weight.shape else 0
+    return [Value((*shape[:2], max(math.prod(shape[2:]), width))),
             Value((shape[0], heads, shape[1], shape[1]))]  # fmt: skip
 
 
@@ -534,8 +527,7 @@ RULES: dict[str, Rule] = {
     **_rules(_product(0, 1), "DynamicQuantizeMatMul FusedGemm FusedMatMul GemmFastGelu "
              "FusedMatMulActivation MatMulIntegerToFloat TransposeMatMul", _MS),
     **_rules(_product_of_bits, "MatMulNBits MatMulBnb4", _MS),
-    **_rules(_attention, "Attention QAttention", _MS),
-    **_rules(_heads, "MultiHeadAttention", _MS),
+    **_rules(_attention, "Attention MultiHeadAttention QAttention", _MS),
     **_rules(_embedding, "EmbedLayerNormalization QEmbedLayerNormalization", _MS),
 }  # fmt: skip
 

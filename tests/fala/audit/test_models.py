@@ -77,6 +77,7 @@ CONSTANTS = {
     "back": np.array([-1]), "parts": np.array([3, 5]), "wide": np.array([-1, 8]),
     "pads": np.array([0, 0, 1, 0, 0, 2]), "depth": np.array([9]),
     "values": np.array([0.0, 1.0], np.float32), "k": np.array([2]), "stop": np.array(7),
+    "qkv": np.ones((8, 24), np.float32), "bias": np.ones(24, np.float32),
 }  # fmt: skip
 WORDS = node("Gather", ["table", "input_ids"], "words")
 
@@ -119,6 +120,8 @@ WORDS = node("Gather", ["table", "input_ids"], "words")
         [node("Softmax", ["words"])],
         [node("DynamicQuantizeLinear", ["words"], "y", "scale", "point")],
         [node("FusedMatMul", ["words", "words"], transB=1, domain="com.microsoft")],
+        [node("MultiHeadAttention", ["words"] * 3, num_heads=2, domain="com.microsoft")],
+        [node("Attention", ["words", "qkv", "bias"], num_heads=2, domain="com.microsoft")],
     ],
     ids=lambda nodes: "-".join(one.op_type for one in nodes) or "encoder",
 )  # fmt: skip
