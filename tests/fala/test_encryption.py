@@ -160,7 +160,7 @@ def test_a_record_is_good_in_its_place_only(folder, releases, labels, table, col
     db.execute(f"UPDATE {table} SET {column} = ? WHERE {by} = ?", (changed[how], one))
     db.commit()
     db.close()
-    with Device.open(folder, key=key) as device, pytest.raises(DeviceError, match="damaged"):
+    with pytest.raises(DeviceError, match="damaged"), Device.open(folder, key=key) as device:
         device.fit()
     report = Device.repair(folder, key=key)
     assert report.whole and report.aside

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -12,13 +13,17 @@ from threading import RLock, get_ident
 from fala.errors import DeviceError
 from fala.files import keep_private
 from fala.forks import keep_in_forks
-from fala.store.encryption import PLAIN, Codec
+from fala.store.digests import Digests
+from fala.store.encryption import PLAIN, Codec, check_mark, rotate
 from fala.store.schema import migrate
 
 #: Milliseconds that a writer waits for another process to finish; one may be copying a release.
 BUSY_TIMEOUT_MS = 30_000
 #: The error of a use after ``close``.
 CLOSED = "this device is closed; open it again with fala.Device.open"
+_MARK = "SELECT key_mark FROM device"
+
+_log = logging.getLogger("fala.store")
 
 
 class Database:
@@ -36,7 +41,8 @@ class Database:
 
     Attributes:
         path: See above.
-        codec: See above; tables read it at every use, since ``Store.rotate`` changes it.
+        codec: See above; tables read it at every use, since ``use`` changes it.
+        digests: The digests of its rows, where it is encrypted.
 
     Raises:
         DeviceError: If the file is missing, damaged, in use for too long, or from a newer SDK.
@@ -60,8 +66,10 @@ class Database:
         #: Why it cannot be used any more, and what to do; empty while it can.
         self._ended = ""
         keep_in_forks(self, Database._forked)
+        self._mark: object = None
         if copy is not None:
             self._writer = self._reader = copy
+            self.digests = Digests(copy)
             self._file = _identity(path)
             return
         if not create and not path.is_file():
@@ -75,7 +83,8 @@ class Database:
                 # A commit that was reported is on the disk, even if the power goes.
                 self._writer.execute("PRAGMA synchronous = FULL")
                 self._writer.execute("PRAGMA foreign_keys = ON")
-                migrate(self._writer, str(path))
+                self.digests = Digests(self._writer)
+                migrate(self._writer, str(path), self._encrypt_anew)
                 self._reader = self._connect()
                 self._file = _identity(path)
             except BaseException:
@@ -94,6 +103,17 @@ class Database:
                 self._reader.close()
                 self._writer.close()
 
+    def use(self, codec: Codec) -> None:
+        """Read and write its records with another codec from now on.
+
+        Args:
+            codec: The one under which they are.
+        """
+        with self.writer() as db:
+            self.codec = codec
+            self.digests.use(codec)
+            (self._mark,) = db.execute(_MARK).fetchone()
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All that is written inside is kept, or none of it; one inside another is a part of it."""
@@ -107,8 +127,11 @@ class Database:
                 self._owner = get_ident()
                 self._still_there()
                 yield
+                with self.rows("its digests are damaged"):
+                    self.digests.write()
                 self._writer.execute("COMMIT")
             except BaseException:
+                self.digests.discard()
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
                 raise
@@ -212,9 +235,28 @@ class Database:
         connection.execute("PRAGMA secure_delete = ON")
         return connection
 
+    def _encrypt_anew(self) -> None:
+        """Encrypt an earlier schema's records anew, which were bound to less. In the migration."""
+        (mark,) = self._writer.execute(_MARK).fetchone()
+        if mark is None:
+            return
+        check_mark(self.path, mark, self.codec)
+        _log.info("%s: encrypting all records anew", self.path)
+        new = self.codec.renewed()
+        with self.rows("a record is damaged"):
+            rotate(self._writer, self.codec.of(mark), new)
+        self._writer.execute("UPDATE device SET key_mark = ?", (new.mark(),))
+        self.digests.use(new)
+        self.digests.write_all()
+
     def _still_there(self) -> None:
-        """Refuse to write to a file that is the device's no more: it was mended, or erased."""
+        """Refuse to write to a file that is the device's no more: it was mended, or erased.
+
+        So is one that was encrypted meanwhile, for the first time or under another key.
+        """
         self._check_exchanged()
+        if self._writer.execute(_MARK).fetchone() != (self._mark,):
+            raise DeviceError(f"{self.path}: was encrypted meanwhile; open the device again")
 
     def _check_exchanged(self) -> None:
         """Refuse to go on where another file, or none, lies at the path of the open one."""

@@ -17,7 +17,7 @@ _EMBEDDINGS = (
     "SELECT text.id, text.text, vector FROM embeddings JOIN texts AS text"
     " ON text.id = embeddings.text WHERE backbone = ?"
 )
-_EXAMPLES = "SELECT id FROM examples WHERE adapter = ?"
+_EXAMPLES = "SELECT id, document, history FROM examples WHERE adapter = ?"
 
 
 class Embeddings:
@@ -45,8 +45,8 @@ class Embeddings:
                 # A text that was forgotten while it was encoded leaves nothing behind.
                 if name in ids:
                     row, size = ids[name], len(half)
-                    data = codec.encode(half.tobytes(), "embeddings", row, backbone)
-                    rows.append((row, backbone, data))
+                    place = ("embeddings", row, backbone, codec.lookup(name))
+                    rows.append((row, backbone, codec.encode(half.tobytes(), *place)))
             db.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?)", rows)
             if rows:
                 db.execute("INSERT OR REPLACE INTO backbones VALUES (?, ?)", (backbone, size))
@@ -70,7 +70,9 @@ class Embeddings:
                 rows += db.execute(f"{_EMBEDDINGS} AND text.text IN ({marks})", (backbone, *part))
             found = db.execute("SELECT dimension FROM backbones WHERE digest = ?", (backbone,))
             size = found.fetchone()
-            vectors = [codec.decode(value, "embeddings", row, backbone) for row, _, value in rows]
+            vectors = [
+                codec.decode(value, "embeddings", row, backbone, name) for row, name, value in rows
+            ]
             if texts is None and codec.encrypted:
                 every = self._texts.by_id()
                 names = [as_text(text(every[row])) for row, *_ in rows]
@@ -102,26 +104,25 @@ class Logits:
     def add(self, model: str, logits: Mapping[int, NDArray[np.float32]]) -> None:
         """Keep a model's logits (C,), by example. In a transaction."""
         with self._db.writer() as db:
-            ids = {row for (row,) in db.execute(_EXAMPLES, (self._adapter,))}
-            db.executemany(
-                "INSERT OR REPLACE INTO logits VALUES (?, ?, ?)",
-                (
-                    (row, model, self._db.codec.encode(_bytes(value), "logits", row, model))
-                    for row, value in logits.items()
-                    if row in ids
-                ),
-            )
+            codec, rows = self._db.codec, []
+            for row, *texts in db.execute(_EXAMPLES, (self._adapter,)).fetchall():
+                if row in logits:
+                    data = codec.encode(_bytes(logits[row]), "logits", row, model, *texts)
+                    rows.append((row, model, data))
+            db.executemany("INSERT OR REPLACE INTO logits VALUES (?, ?, ?)", rows)
 
     def get(self, model: str) -> dict[int, NDArray[np.float32]]:
         """A model's logits (C,), by example."""
         with self._db.rows("its logits are damaged") as db:
             rows = db.execute(
-                f"SELECT example, value FROM logits WHERE example IN ({_EXAMPLES}) AND model = ?",
+                "SELECT example, value, document, history FROM logits"
+                " JOIN examples ON id = example WHERE adapter = ? AND model = ?",
                 (self._adapter, model),
             )
             decode = self._db.codec.decode
             logits = {
-                whole(row): floats(decode(value, "logits", row, model)) for row, value in rows
+                whole(row): floats(decode(value, "logits", row, model, *texts))
+                for row, value, *texts in rows
             }
             if len({len(value) for value in logits.values()}) > 1:
                 raise ValueError("logits of several lengths")
@@ -129,9 +130,12 @@ class Logits:
 
     def forget(self, model: str) -> None:
         """Delete a model's logits. In a transaction."""
-        query = f"DELETE FROM logits WHERE example IN ({_EXAMPLES}) AND model = ?"
         with self._db.writer() as db:
-            db.execute(query, (self._adapter, model))
+            db.execute(
+                "DELETE FROM logits WHERE model = ?"
+                " AND example IN (SELECT id FROM examples WHERE adapter = ?)",
+                (model, self._adapter),
+            )
 
 
 def vectors_of(blobs: Sequence[object], dimension: int | None) -> NDArray[np.float32]:

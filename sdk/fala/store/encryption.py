@@ -1,10 +1,12 @@
 """Encryption at rest: each record is encrypted by itself, under a key that the app keeps.
 
-AES-256-GCM (NIST SP 800-38D) with a random nonce for each record, and the record's place (table,
-row, column) as associated data, so that no record passes for another. A text is looked up by its
-HMAC-SHA256 (RFC 2104). Both keys are derived from the app's by HKDF (RFC 5869). Ids, times, counts,
-digests, names of labels and adapters, and the vendor's bundles stay readable. An older copy of the
-whole file that somebody puts back is not detected.
+AES-256-GCM (NIST SP 800-38D) with a random nonce for each record. Its associated data is the
+record's place (table, row, column) and the rest of what it belongs to: a label is bound to its
+text, an embedding to its text, weights to the other columns of their slot. A text is looked up by
+its HMAC-SHA256 (RFC 2104). All keys are derived by HKDF (RFC 5869) from the app's and from a random
+salt of the device's own, so that no record of another device passes for one of this. Ids, times,
+counts, digests, names of labels and adapters, and the vendor's bundles stay readable. Nobody
+without the key can change them, or which rows there are: see ``fala.store.digests``.
 By pyca/cryptography, the extra ``encryption``, which is loaded when a key is first used.
 
 The app keeps the key where the system keeps secrets. With keyring::
@@ -24,6 +26,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import secrets
 import sqlite3
 from collections.abc import Callable
 
@@ -33,38 +36,60 @@ from fala.store.columns import blob, text
 #: Returns the app's key, 32 bytes.
 Key = Callable[[], bytes]
 
-#: The encrypted columns: table, columns of its key, the column, and the end of the record's place.
-#: Of ``texts`` the text is encrypted, too; see ``fala.store.texts``.
-RECORDS = (
-    ("examples", ("id",), "label", ("label",)),
-    ("earlier_labels", ("example", "since"), "label", ("label",)),
-    ("embeddings", ("text", "backbone"), "vector", ()),
-    ("logits", ("example", "model"), "value", ()),
+#: The columns of a slot to which its weights are bound.
+BOUND_SLOT_COLUMNS = (
+    "bundle", "backbone", "model", "teacher", "teacher_vendor", "threshold", "labels", "form",
+    "loss",
+)  # fmt: skip
+#: The columns of an example to which its label is bound.
+LABEL_COLUMNS = ("document", "history", "labelled", "adapter")
+
+#: The texts of an example, to which what is made of them is bound.
+_TEXTS_OF_EXAMPLE = tuple(
+    f"(SELECT {column} FROM examples WHERE id = example)" for column in ("document", "history")
+)
+#: The other encrypted records: table, columns of its key, the column, and its place behind the key.
+_RECORDS = (
+    ("examples", ("id",), "label", ("'label'", *LABEL_COLUMNS)),
+    ("earlier_labels", ("example", "since"), "label", ("'label'", *_TEXTS_OF_EXAMPLE)),
+    ("logits", ("example", "model"), "value", _TEXTS_OF_EXAMPLE),
     ("prompts", ("backbone",), "compiled", ()),
-    ("slots", ("name",), "weight", ("weight",)),
-    ("slots", ("name",), "bias", ("bias",)),
-    ("slots", ("name",), "buckets", ("buckets",)),
-    ("slots", ("name",), "lexical", ("lexical",)),
+    ("slots", ("name",), "weight", ("'weight'", *BOUND_SLOT_COLUMNS)),
+    ("slots", ("name",), "bias", ("'bias'", *BOUND_SLOT_COLUMNS)),
+    ("slots", ("name",), "buckets", ("'buckets'", *BOUND_SLOT_COLUMNS)),
+    ("slots", ("name",), "lexical", ("'lexical'", *BOUND_SLOT_COLUMNS)),
 )
 
 _BYTES = 32
+_SALT = 16
 _NONCE = 12
 _CHECK = b"fala"
 #: Where schema 8 kept the mark: its associated data stays what it was.
 _MARK = ("settings", "sealed")
+#: Bytes of a mark of schemas before 10, which had no salt.
+_SHORT_MARK = 32
 
 
 class Codec:
     """Writes the records of a store that is not encrypted: as they are."""
 
     encrypted = False
+    salt = b""
+
+    def of(self, record: object) -> Codec:
+        """The codec of a store, by one of its records that have the salt in front."""
+        return self
+
+    def renewed(self) -> Codec:
+        """A codec of the same key with another salt."""
+        return self
 
     def encode(self, data: bytes, *place: object) -> bytes:
         """A record's data as it is written.
 
         Args:
             data: The data.
-            place: The record's table, row and column.
+            place: The record's table, row and column, and what else it is bound to.
         """
         return data
 
@@ -88,8 +113,12 @@ class Codec:
         """The value by which a text is looked up."""
         return data
 
+    def digest(self, row: tuple[object, ...]) -> int:
+        """A keyed digest of a table's name and a row's columns; 0 without a key."""
+        return 0
+
     def mark(self) -> bytes | None:
-        """Identifies the key without revealing it; None without one."""
+        """Identifies the key without revealing it, behind the salt; None without one."""
         return None
 
 
@@ -98,6 +127,7 @@ class Encryption(Codec):
 
     Args:
         key: The app's key, 32 bytes.
+        salt: The store's; empty before it has one, and in stores of schemas before 10.
 
     Raises:
         MissingExtraError: pyca/cryptography is not installed.
@@ -105,7 +135,7 @@ class Encryption(Codec):
 
     encrypted = True
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, salt: bytes = b"") -> None:
         try:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
             from cryptography.hazmat.primitives.hashes import SHA256
@@ -116,15 +146,27 @@ class Encryption(Codec):
             ) from error
 
         def derived(purpose: bytes) -> bytes:
-            return HKDF(SHA256(), _BYTES, None, b"fala store " + purpose).derive(key)
+            return HKDF(SHA256(), _BYTES, salt or None, b"fala store " + purpose).derive(key)
 
+        self._key, self.salt = key, salt
         self._cipher = AESGCM(derived(b"records"))
         self._names = derived(b"names")
+        self._rows = hashlib.blake2b(digest_size=_BYTES, key=derived(b"rows"))
+
+    def of(self, record: object) -> Codec:
+        """See ``Codec``."""
+        if isinstance(record, bytes) and len(record) > _SHORT_MARK:
+            return Encryption(self._key, record[:_SALT])
+        return Encryption(self._key)
+
+    def renewed(self) -> Codec:
+        """See ``Codec``."""
+        return Encryption(self._key, secrets.token_bytes(_SALT))
 
     def encode(self, data: bytes, *place: object) -> bytes:
         """See ``Codec``."""
         nonce = os.urandom(_NONCE)
-        return nonce + self._cipher.encrypt(nonce, data, _place(place))
+        return nonce + self._cipher.encrypt(nonce, data, self._associated(place))
 
     def decode(self, value: object, *place: object) -> bytes:
         """See ``Codec``."""
@@ -133,7 +175,8 @@ class Encryption(Codec):
         if not isinstance(value, bytes):
             raise ValueError("a record that is not encrypted")
         try:
-            return bytes(self._cipher.decrypt(value[:_NONCE], value[_NONCE:], _place(place)))
+            data = self._cipher.decrypt(value[:_NONCE], value[_NONCE:], self._associated(place))
+            return bytes(data)
         except (InvalidTag, ValueError) as error:
             raise ValueError("a record that is damaged, or of another key") from error
 
@@ -149,9 +192,20 @@ class Encryption(Codec):
         """See ``Codec``."""
         return hmac.new(self._names, data.encode(), hashlib.sha256).hexdigest()
 
+    def digest(self, row: tuple[object, ...]) -> int:
+        """See ``Codec``."""
+        digest = self._rows.copy()
+        digest.update(ascii(row).encode())
+        return int.from_bytes(digest.digest(), "big")
+
     def mark(self) -> bytes:
         """See ``Codec``."""
-        return self.encode(_CHECK, *_MARK)
+        return self.salt + self.encode(_CHECK, *_MARK)
+
+    def _associated(self, place: tuple[object, ...]) -> bytes:
+        if not self.salt:  # schemas before 10 bound a record to less
+            return "/".join(map(str, place[:3])).encode()
+        return ascii(place).encode()
 
 
 PLAIN = Codec()
@@ -197,8 +251,9 @@ def check_mark(path: object, mark: object, codec: Codec) -> None:
         )
     if not codec.encrypted:
         raise DeviceError(f"{path}: is encrypted; open it with its key=")
+    store_codec = codec.of(mark)
     try:
-        right = codec.decode(mark, *_MARK) == _CHECK
+        right = store_codec.decode(blob(mark)[len(store_codec.salt) :], *_MARK) == _CHECK
     except ValueError:
         right = False
     if not right:
@@ -207,13 +262,16 @@ def check_mark(path: object, mark: object, codec: Codec) -> None:
 
 def text_columns(codec: Codec, identity: int, text: str) -> tuple[int, str, bytes | None]:
     """A text's row: the text in clear, or what it is looked up by and the text encrypted."""
-    encrypted = codec.encode(text.encode(), "texts", identity, "sealed")
-    return identity, codec.lookup(text), encrypted if codec.encrypted else None
+    if not codec.encrypted:
+        return identity, text, None
+    name = codec.lookup(text)
+    return identity, name, codec.encode(text.encode(), "texts", identity, "sealed", name)
 
 
 def text_of(codec: Codec, identity: object, name: object, encrypted: object) -> str:
     """A text of its row."""
-    return codec.decode_text(encrypted if codec.encrypted else name, "texts", identity, "sealed")
+    value = encrypted if codec.encrypted else name
+    return codec.decode_text(value, "texts", identity, "sealed", name)
 
 
 def rotate(db: sqlite3.Connection, old: Codec, new: Codec) -> None:
@@ -226,23 +284,28 @@ def rotate(db: sqlite3.Connection, old: Codec, new: Codec) -> None:
 
     Raises:
         ValueError: A record is damaged.
+        LookupError: An embedding belongs to no text.
     """
+    names: dict[int, tuple[object, object]] = {}
     for row, name, encrypted in db.execute("SELECT id, text, sealed FROM texts").fetchall():
         _, *columns = text_columns(new, row, text_of(old, row, name, encrypted))
+        names[row] = (name, columns[0])
         db.execute("UPDATE texts SET text = ?, sealed = ? WHERE id = ?", (*columns, row))
-    for table, keys, column, ending in RECORDS:
+    query = "UPDATE embeddings SET vector = ? WHERE text = ? AND backbone = ?"
+    for row, backbone, vector in db.execute("SELECT * FROM embeddings").fetchall():
+        place = ("embeddings", row, backbone)
+        before, after = names[row]
+        data = old.decode(vector, *place, before)
+        db.execute(query, (new.encode(data, *place, after), row, backbone))
+    for table, keys, column, ending in _RECORDS:
         read, write = (old.decode, new.encode)
         if column == "label":
             read, write = (old.decode_text, new.encode_text)  # type: ignore[assignment]  # text, not bytes
-        chosen = f"SELECT {', '.join(keys)}, {column} FROM {table} WHERE {column} IS NOT NULL"
-        where = " AND ".join(f"{key} = ?" for key in keys)
-        for *key, value in db.execute(chosen).fetchall():
-            place = (table, *key, *ending)
-            db.execute(
-                f"UPDATE {table} SET {column} = ? WHERE {where}",
-                (write(read(value, *place), *place), *key),
-            )
-
-
-def _place(parts: tuple[object, ...]) -> bytes:
-    return "/".join(map(str, parts)).encode()
+        place_columns = ", ".join((*keys, *ending))
+        chosen = f"SELECT {column}, {place_columns} FROM {table} WHERE {column} IS NOT NULL"
+        query = (
+            f"UPDATE {table} SET {column} = ? WHERE {' AND '.join(f'{key} = ?' for key in keys)}"
+        )
+        for value, *row in db.execute(chosen).fetchall():
+            record = write(read(value, table, *row), table, *row)
+            db.execute(query, (record, *row[: len(keys)]))

@@ -27,6 +27,12 @@ from fala.store.texts import Texts
 #: The columns that ``example_of`` takes, in this order.
 EXAMPLE_COLUMNS = "id, document, history, label, added, labelled, adapter"
 
+#: Reads what ``earlier_label_of`` takes.
+EARLIER_LABELS = (
+    "SELECT example, since, until, earlier_labels.label, document, history FROM earlier_labels"
+    " JOIN examples ON id = example"
+)
+
 _IDS = "SELECT id FROM examples WHERE adapter = ?"
 _ID = f"{_IDS} AND document = ? AND history = ?"
 
@@ -77,13 +83,14 @@ class Examples:
     def _label(self, db: sqlite3.Connection, row: int, label: str, now: float, data: int) -> None:
         """Write an example's label; an earlier one stays, too, as long as a model needs it."""
         codec = self._db.codec
-        query = "SELECT label, coalesce(labelled_data, 0) FROM examples WHERE id = ?"
-        written, since = db.execute(query, (row,)).fetchone()
+        query = f"SELECT {EXAMPLE_COLUMNS}, coalesce(labelled_data, 0) FROM examples WHERE id = ?"
+        *before, since = db.execute(query, (row,)).fetchone()
+        _, document, history, *_ = before
         earlier = None
         with contextlib.suppress(ValueError):  # a damaged one cannot be kept
-            earlier = label_of(codec, row, written)
+            earlier = label_of(codec, before)
         if earlier is not None and earlier != label:
-            place = ("earlier_labels", row, since, "label")
+            place = ("earlier_labels", row, since, "label", document, history)
             db.execute(
                 "INSERT OR REPLACE INTO earlier_labels VALUES (?, ?, ?, ?)",
                 (row, since, data, codec.encode_text(earlier, *place)),
@@ -91,8 +98,8 @@ class Examples:
         db.execute(
             "UPDATE examples SET label = ?, labelled = ?, labelled_data = ? WHERE id = ?",
             (
-                codec.encode_text(label, "examples", row, "label"), now,
-                since if earlier == label else data, row,
+                codec.encode_text(label, *label_place(row, document, history, now, self._adapter)),
+                now, since if earlier == label else data, row,
             ),
         )  # fmt: skip
 
@@ -141,7 +148,7 @@ class Examples:
                 texts = self._texts.by_id(list(used))
             codec = self._db.codec
             if codec.encrypted:
-                rows = [(*row[:3], label_of(codec, row[0], row[3]), *row[4:]) for row in rows]
+                rows = [(*row[:3], label_of(codec, row), *row[4:]) for row in rows]
             return [example_of(row, texts, self.task) for row in rows]
 
     def at(self, data: float) -> list[StoredExample]:
@@ -154,11 +161,8 @@ class Examples:
             added = {row for row, count in self._added(db) if count <= data}
             query = f"{_IDS} AND coalesce(labelled_data, 0) > ?"
             later = {row for (row,) in db.execute(query, (self._adapter, data))}
-            query = "SELECT * FROM earlier_labels WHERE since <= ? AND ? < until"
-            labels = {
-                row: self._db.codec.decode_text(label, "earlier_labels", row, since, "label")
-                for row, since, _, label in db.execute(query, (data, data))
-            }
+            rows = db.execute(f"{EARLIER_LABELS} WHERE since <= ? AND ? < until", (data, data))
+            labels = {row[0]: earlier_label_of(self._db.codec, row) for row in rows}
             return [
                 replace(row, label=labels.get(row.id)) if row.id in later else row
                 for row in self.all()
@@ -282,13 +286,32 @@ def history_of(value: object) -> list[int]:
     return listed
 
 
-def label_of(codec: Codec, identity: object, value: object) -> str | None:
-    """A label of its column.
+def label_of(codec: Codec, row: Sequence[object]) -> str | None:
+    """The label of an example's row; see ``EXAMPLE_COLUMNS``.
 
     Raises:
-        ValueError: It is damaged.
+        ValueError: It is damaged, or of another row.
     """
-    return None if value is None else codec.decode_text(value, "examples", identity, "label")
+    identity, document, history, label, _, labelled, adapter = row
+    place = label_place(identity, document, history, labelled, adapter)
+    return None if label is None else codec.decode_text(label, *place)
+
+
+def earlier_label_of(codec: Codec, row: Sequence[object]) -> str:
+    """The label of an earlier label's row; see ``EARLIER_LABELS``.
+
+    Raises:
+        ValueError: It is damaged, or of another row.
+    """
+    example, since, _, label, document, history = row
+    return codec.decode_text(label, "earlier_labels", example, since, "label", document, history)
+
+
+def label_place(
+    identity: object, document: object, history: object, labelled: object, adapter: object
+) -> tuple[object, ...]:
+    """The place of a label, with all that it is bound to; see ``fala.store.encryption``."""
+    return "examples", identity, "label", document, history, labelled, adapter
 
 
 def _text_of(texts: Mapping[int, object], identity: object) -> str:

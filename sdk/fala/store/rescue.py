@@ -26,11 +26,18 @@ from fala.store.columns import (
     whole,
 )
 from fala.store.database import Database
+from fala.store.digests import COUNTED, Digests
 from fala.store.embeddings import vectors_of
 from fala.store.encryption import Codec, check_mark, text_columns, text_of
-from fala.store.examples import EXAMPLE_COLUMNS, example_of, label_of
+from fala.store.examples import (
+    EARLIER_LABELS,
+    EXAMPLE_COLUMNS,
+    earlier_label_of,
+    example_of,
+    label_of,
+)
 from fala.store.schema import MIGRATIONS, apply
-from fala.store.slots import slots_of
+from fala.store.slots import SLOT_COLUMNS, slot_of, slots_of
 from fala.store.store import Store
 from fala.store.texts import TextNames, guessed_names
 
@@ -48,6 +55,17 @@ _TYPES = {
     ("tasks", "left_at"): "integer",
     ("tasks", "tried_release"): "text",
     ("tasks", "tried_labels"): "integer",
+}
+#: What becomes of the rows of a table of an encrypted store that was edited: nobody knows which are
+#: true. Those of other tables are checked one by one.
+_UNKNOWN = {
+    "active": "DELETE FROM active",
+    "earlier_labels": "DELETE FROM earlier_labels",
+    "device": "UPDATE device SET fell_back = NULL, trial_slot = NULL",
+    "prompt_examples": "DELETE FROM prompt_examples",
+    "slots": "UPDATE slots SET fit_data = NULL, replaced_at = NULL, replaced_data = NULL",
+    "tasks": "DELETE FROM tasks",
+    "versions": "DELETE FROM versions",
 }
 #: The header of a store's file: what of it is the same in all of them, by position. See
 #: https://www.sqlite.org/fileformat2.html, section 1.3.
@@ -94,11 +112,14 @@ class Rescue:
         """
         query = "SELECT id FROM examples WHERE adapter = ? AND (history <> '') <> ?"
         strange = [row for (row,) in self.copy.execute(query, (adapter, matching))]
-        self.lost += self.store.of(adapter).examples.forget(strange) if strange else 0
+        if strange:
+            with self.store.transaction():
+                self.lost += self.store.of(adapter).examples.forget(strange)
         return len(strange)
 
     def write(self, file: Path) -> None:
-        """Write the copy to a file."""
+        """Write the copy to a file; encrypted anew, so that no record of the old one passes."""
+        self.store.renew()
         with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as target:
             self.copy.backup(target)
 
@@ -115,13 +136,14 @@ def rescue(path: Path, source: sqlite3.Connection | None, codec: Codec) -> Rescu
         DeviceError: A newer version of FaLA wrote it, or it has another key.
     """
     copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    rescued = Rescue(Store(Database(path, codec=codec, copy=copy)), copy)
+    database = Database(path, codec=codec, copy=copy)
+    rescued = Rescue(Store(database), copy)
     try:
         with _readable(path, source) as readable:
             if source is not None and readable is not source:
                 rescued.problems.append("its header is damaged")
             _Copying(path, readable, copy, rescued.problems).run()
-        _Cleaning(path, codec, rescued).run()
+            _Cleaning(database, rescued, readable).run()
     except BaseException:
         copy.close()
         raise
@@ -328,15 +350,18 @@ class _Copying:
 class _Cleaning:
     """Deletes what is damaged in a copy, and what refers to it."""
 
-    def __init__(self, path: Path, codec: Codec, rescued: Rescue) -> None:
-        self._path, self._codec, self._rescued = path, codec, rescued
-        self._db = rescued.copy
+    def __init__(self, database: Database, rescued: Rescue, source: sqlite3.Connection) -> None:
+        self._database, self._rescued, self._source = database, rescued, source
+        self._path, self._codec, self._db = database.path, database.codec, rescued.copy
 
     def run(self) -> None:
-        self._check_key()
+        self._codec = self._database.codec = self._codec_of_store()
+        edited = self._edited()
         self._db.execute("BEGIN")
+        for table in edited & {*_UNKNOWN}:
+            self._db.execute(_UNKNOWN[table])
         self._clean_types()
-        self._clean_texts(self._text_names())
+        self._clean_texts(self._text_names(edited))
         self._clean_examples()
         self._clean_earlier_labels()
         dimensions = self._clean_vectors("embeddings", ("text", "backbone"), "vector", _vector)
@@ -347,35 +372,62 @@ class _Cleaning:
             # Whoever compares counts of changes reads anew.
             self._db.execute("UPDATE active SET data = data + 1")
             self._db.execute("UPDATE device SET key_mark = ?", (self._codec.mark(),))
+        self._database.use(self._codec)
+        self._database.digests.write_all()
         self._db.execute("COMMIT")
 
-    def _check_key(self) -> None:
-        """Refuse a key that is not the store's; where its mark is damaged, the texts decide.
+    def _codec_of_store(self) -> Codec:
+        """The store's codec, by the mark of its key; where that is damaged, the texts decide.
 
         Raises:
             DeviceError: The key is not the store's.
         """
         mark = self._rescued.store.settings.key_mark()
-        if mark is None and self._rescued.problems:
-            (encrypted,) = self._rows("SELECT 2 * count(sealed) > count(*) FROM texts")[0]
-            if encrypted and not self._codec.encrypted:
-                check_mark(self._path, b"", self._codec)
-        elif self._rescued.store.is_complete:
-            try:
+        sealed = [*self._rows("SELECT sealed FROM digests"), (None,)][0][0]
+        (texts,) = self._rows("SELECT 2 * count(sealed) > count(*) FROM texts")[0]
+        if mark is None and (sealed is not None or (self._rescued.problems and texts)):
+            mark = b""
+        try:
+            if mark is not None or self._rescued.store.is_complete:
                 check_mark(self._path, mark, self._codec)
-            except DeviceError:
-                if mark is None or not self._reads_texts():
-                    raise
-                self._problem("device", "the mark of its key is damaged")
+            return self._codec.of(mark)
+        except DeviceError:
+            codecs = [self._codec.of(record) for record in (mark, sealed)]
+            readable = [codec for codec in codecs if self._reads_texts(codec)]
+            if mark is None or not self._codec.encrypted or (mark and not readable):
+                raise
+        self._problem("device", "the mark of its key is damaged")
+        return [*readable, self._codec][0]
 
-    def _reads_texts(self) -> bool:
-        """Whether some text was written with the codec."""
+    def _reads_texts(self, codec: Codec) -> bool:
+        """Whether some text was written with a codec."""
         for identity, name, sealed in self._rows("SELECT id, text, sealed FROM texts LIMIT 100"):
             with contextlib.suppress(ValueError):
-                text_of(self._codec, identity, name, sealed)
-                if (sealed is not None) == self._codec.encrypted:
+                text_of(codec, identity, name, sealed)
+                if (sealed is not None) == codec.encrypted:
                     return True
         return False
+
+    def _edited(self) -> set[str]:
+        """The tables whose rows are not those that were written."""
+        if not self._codec.salt:  # it is not encrypted, or of a schema without digests
+            return set()
+        digests = Digests(self._source, self._codec)
+        try:
+            written = digests.read()
+        except (ValueError, sqlite3.Error) as error:
+            self._problem("digests", _reason(error))
+            return {*COUNTED}
+        edited: set[str] = set()
+        for table in COUNTED:
+            try:
+                if digests.of_rows(table) == written[table]:
+                    continue
+            except sqlite3.Error:  # what can be read of it is in the copy
+                pass
+            edited.add(table)
+            self._problem(table, "not the rows that were written")
+        return edited
 
     def _clean_types(self) -> None:
         if not self._rows("SELECT 1 FROM device"):
@@ -390,12 +442,15 @@ class _Cleaning:
             with self._deleting("tasks", adapter=adapter):
                 adapter_named(adapter)
 
-    def _text_names(self) -> TextNames:
-        """How texts are kept; where that is lost, as those that can be read are."""
+    def _text_names(self, edited: set[str]) -> TextNames:
+        """How texts are kept; where that is lost or edited, as those that can be read are."""
+        stated: TextNames | None = None
         try:
-            return TextNames.read(*self._rows("SELECT keep_text, text_key FROM device")[0])
+            stated = TextNames.read(*self._rows("SELECT keep_text, text_key FROM device")[0])
         except ValueError as error:
             self._problem("device", str(error))
+        if stated is not None and "device" not in edited:
+            return stated
         texts: list[str] = []
         for row in self._rows("SELECT id, text, sealed FROM texts"):
             with contextlib.suppress(ValueError):
@@ -404,6 +459,8 @@ class _Cleaning:
             with contextlib.suppress(OSError):
                 texts = [match[0].decode() for match in _NAME.finditer(self._path.read_bytes())]
         names = guessed_names(texts)
+        if stated is not None and stated.mode == names.mode:
+            return stated
         self._rescued.store.texts.set_names(names)
         return names
 
@@ -428,9 +485,9 @@ class _Cleaning:
         texts = self._rescued.store.texts.by_id()
         rows = self._rows(f"SELECT {EXAMPLE_COLUMNS}, added_data, labelled_data FROM examples")
         for *row, added_data, labelled_data in rows:
-            identity, document, history, label, added, labelled, adapter = row
+            identity, document, history, _, added, labelled, adapter = row
             with self._emptying("label", identity):
-                label_of(self._codec, identity, label)
+                label_of(self._codec, row)
             with self._emptying("added", identity):
                 optional_number(added)
             with self._emptying("labelled", identity):
@@ -453,10 +510,12 @@ class _Cleaning:
         self._db.execute(
             "DELETE FROM earlier_labels WHERE example NOT IN (SELECT id FROM examples)"
         )
-        for example, since, until, label in self._rows("SELECT * FROM earlier_labels"):
+        for row in self._rows(EARLIER_LABELS):
+            example, since, until, *_ = row
             with self._deleting("earlier_labels", example=example, since=since):
+                whole(since)
                 whole(until)
-                self._codec.decode_text(label, "earlier_labels", example, whole(since), "label")
+                earlier_label_of(self._codec, row)
 
     def _clean_vectors(
         self, table: str, keys: tuple[str, str], column: str, check: Callable[[bytes], object]
@@ -466,12 +525,17 @@ class _Cleaning:
         Returns:
             By what made them, how many bytes those are that stay.
         """
-        owner = {"embeddings": "texts", "logits": "examples"}[table]
-        self._db.execute(f"DELETE FROM {table} WHERE {keys[0]} NOT IN (SELECT id FROM {owner})")
+        owners = {
+            "embeddings": "SELECT id, text FROM texts",
+            "logits": "SELECT id, document, history FROM examples",
+        }
+        bound_to = {row: columns for row, *columns in self._rows(owners[table])}
         sizes: dict[tuple[int, str], int] = {}
         for row, name, value in self._rows(f"SELECT {', '.join(keys)}, {column} FROM {table}"):
             with self._deleting(table, **dict(zip(keys, (row, name), strict=True))):
-                data = self._codec.decode(value, table, whole(row), text(name))
+                if whole(row) not in bound_to:
+                    raise ValueError("a row that belongs to none")
+                data = self._codec.decode(value, table, row, text(name), *bound_to[row])
                 check(data)
                 sizes[row, name] = len(data)
         counts: dict[str, Counter[int]] = {}
@@ -497,6 +561,10 @@ class _Cleaning:
         for name, adapter in self._rows("SELECT name, adapter FROM slots"):
             with self._deleting("slots", name=name):
                 _check_slots(adapter, name)
+        if self._codec.encrypted:  # else a damaged one is changed in place
+            for row in self._rows(f"SELECT {', '.join(SLOT_COLUMNS)} FROM slots"):
+                with self._noting("slots"):
+                    slot_of(row, self._codec)
         for backbone, value in self._rows("SELECT backbone, compiled FROM prompts"):
             with self._deleting("prompts", backbone=backbone):
                 self._codec.decode(value, "prompts", text(backbone))
@@ -513,12 +581,21 @@ class _Cleaning:
     @contextlib.contextmanager
     def _deleting(self, table: str, **key: object) -> Iterator[None]:
         """Delete a row that turns out to be damaged."""
+        intact = False
+        with self._noting(table):
+            yield
+            intact = True
+        if not intact:
+            where = " AND ".join(f"{name} IS ?" for name in key)
+            self._db.execute(f"DELETE FROM {table} WHERE {where}", tuple(key.values()))
+
+    @contextlib.contextmanager
+    def _noting(self, table: str) -> Iterator[None]:
+        """Note that a row of a table turns out to be damaged."""
         try:
             yield
         except (ValueError, RecursionError) as error:
             self._problem(table, str(error) if type(error) is ValueError else type(error).__name__)
-            where = " AND ".join(f"{name} IS ?" for name in key)
-            self._db.execute(f"DELETE FROM {table} WHERE {where}", tuple(key.values()))
 
     @contextlib.contextmanager
     def _emptying(self, column: str, identity: int) -> Iterator[None]:

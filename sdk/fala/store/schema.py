@@ -11,7 +11,7 @@ from fala.store.settings_of_8 import move_settings
 #: All tables, those that refer to others first.
 TABLES = (
     "logits", "earlier_labels", "embeddings", "backbones", "examples", "texts", "active", "tasks",
-    "slots", "prompt_examples", "prompts", "versions", "device",
+    "slots", "prompt_examples", "prompts", "versions", "device", "digests",
 )  # fmt: skip
 
 #: A step is statements, or a function.
@@ -174,13 +174,22 @@ MIGRATIONS: tuple[Step, ...] = (
     UPDATE tasks SET rolled_back = NULL, left_at = CASE WHEN left_at = (
         SELECT data FROM active WHERE active.adapter = tasks.adapter
     ) THEN left_at + 5 END;
-    UPDATE active SET data = data + 5
+    UPDATE active SET data = data + 5;
+    CREATE TABLE digests (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        sealed BLOB NOT NULL
+    )
     """,
 )
 
 
-def migrate(database: sqlite3.Connection, name: str) -> None:
+def migrate(database: sqlite3.Connection, name: str, finish: Callable[[], None]) -> None:
     """Bring a store to this version, whole or not at all; processes may race for it.
+
+    Args:
+        database: Its connection.
+        name: Its file, for errors.
+        finish: Called in the transaction, behind all steps.
 
     Raises:
         DeviceError: It was written by a newer SDK.
@@ -201,6 +210,7 @@ def migrate(database: sqlite3.Connection, name: str) -> None:
             apply(step, database)
         if version == 0:
             database.execute("UPDATE device SET overwrites = 1")
+        finish()
         database.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
         database.execute("COMMIT")
     except BaseException:

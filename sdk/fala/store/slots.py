@@ -23,7 +23,7 @@ from fala.store.columns import (
     whole,
 )
 from fala.store.database import Database, damaged
-from fala.store.encryption import Codec
+from fala.store.encryption import BOUND_SLOT_COLUMNS, Codec
 from fala.store.examples import prune_labels
 from fala.store.records import (
     OMEGA,
@@ -138,11 +138,12 @@ class Slots:
     def put(self, record: SlotRecord) -> None:
         """Write a slot's personal model. In a transaction."""
         codec = self._db.codec
+        cells = _columns_of_slot(record)
         row = {
-            name: codec.encode(value, "slots", record.name, name)
+            column: codec.encode(value, *_place(cells, column))
             if isinstance(value, bytes)
             else value
-            for name, value in _columns_of_slot(record).items()
+            for column, value in cells.items()
         } | {"adapter": self._adapter}
         marks = ", ".join(f":{name}" for name in row)
         changes = ", ".join(f"{name} = excluded.{name}" for name in row)
@@ -367,7 +368,7 @@ def slot_of(row: tuple[object, ...], codec: Codec) -> SlotRecord:
     cells = dict(zip(SLOT_COLUMNS, row, strict=True))
     name = text(cells["name"])
     weights = {
-        column: codec.decode(cells[column], "slots", name, column)
+        column: codec.decode(cells[column], *_place(cells, column))
         for column in _ENCRYPTED
         if cells[column] is not None
     }
@@ -407,13 +408,18 @@ def _columns_of_slot(record: SlotRecord) -> dict[str, object]:
         "model": record.model,
         "teacher": record.teacher,
         "teacher_vendor": record.teacher_vendor,
-        "threshold": record.threshold,
+        "threshold": float(record.threshold),
         "labels": json.dumps(record.labels),
         "form": record.form,
         "buckets": None if lexical is None else lexical.buckets.astype("<u2").tobytes(),
         "lexical": None if lexical is None else _bytes(lexical.weight),
-        "loss": record.loss,
+        "loss": None if record.loss is None else float(record.loss),
     }
+
+
+def _place(cells: dict[str, object], column: str) -> tuple[object, ...]:
+    """The place of an encrypted column of a slot, with all that it is bound to."""
+    return "slots", cells["name"], column, *(cells[name] for name in BOUND_SLOT_COLUMNS)
 
 
 def _lexical(buckets: bytes | None, weight: bytes | None, logits: int) -> LexicalRecord | None:

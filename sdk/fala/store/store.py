@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from fala.store.database import Database
+from fala.errors import DeviceError
+from fala.store.database import Database, damaged
 from fala.store.embeddings import Embeddings, Logits
 from fala.store.encryption import PLAIN, Codec, check_mark, rotate
 from fala.store.examples import Examples
@@ -60,12 +61,18 @@ class Store:
             codec: Reads and writes its records.
 
         Raises:
-            DeviceError: It is missing, damaged, from a newer SDK, or has another key.
+            DeviceError: It is missing, damaged, from a newer SDK, or has another key; or it is
+                encrypted, and was edited without the key.
         """
         store = cls(Database(path, create=create, codec=codec))
         try:
-            if store.is_complete:
-                check_mark(path, store.settings.key_mark(), codec)
+            mark = store.settings.key_mark()
+            if mark is None and not store.is_complete:
+                store._db.use(codec.renewed())
+            else:
+                check_mark(path, mark, codec)
+                store._db.use(codec.of(mark))
+                store._verify()
         except BaseException:
             store.close()
             raise
@@ -101,6 +108,7 @@ class Store:
     def erase(self) -> None:
         """Delete all that is in the file, overwrite it, and close it."""
         with self.transaction(), self._db.writer() as db:
+            self._db.use(PLAIN)  # there is nothing left to protect
             for table in TABLES:
                 db.execute(f"DELETE FROM {table}")
             db.execute("INSERT INTO device (one, overwrites) VALUES (1, 1)")
@@ -116,21 +124,44 @@ class Store:
         self._db.checkpoint()
 
     def write_mark(self) -> None:
-        """Write the mark of the store's key. In a transaction."""
+        """Write the mark of the store's key, and the digests of its rows. In a transaction."""
         self.settings.set_key_mark(self._db.codec.mark())
+        self._db.use(self._db.codec)
+        self._db.digests.write_all()
 
     def rotate(self, codec: Codec) -> None:
         """Write all records anew under another key."""
+        self._write_anew(codec.renewed())
+        self.scrub()
+
+    def renew(self) -> None:
+        """Write all records anew under the same key, where there is one."""
+        if self._db.codec.encrypted:
+            self._write_anew(self._db.codec.renewed())
+
+    def _write_anew(self, after: Codec) -> None:
         before = self._db.codec
         try:
             with self.transaction(), self._db.rows("a record is damaged") as db:
-                rotate(db, before, codec)
-                self._db.codec = codec
+                rotate(db, before, after)
+                self._db.use(after)
                 self.write_mark()
         except BaseException:
-            self._db.codec = before
+            self._db.use(before)
             raise
-        self.scrub()
+
+    def _verify(self) -> None:
+        """Compare all rows with their digests.
+
+        Raises:
+            DeviceError: They differ.
+        """
+        with self._db.rows("its digests are damaged"):
+            edited = self._db.digests.edited()
+        if edited:
+            tables = ", ".join(edited)
+            what = f"is damaged, or was edited: {tables}: not the rows that were written"
+            raise DeviceError(damaged(self.path, what))
 
     def delete_task(self) -> None:
         """Delete the task: its examples, slots and settings. In a transaction."""

@@ -1,15 +1,20 @@
 """Stores that earlier versions of the schema wrote: each is brought to this one, whole."""
 
+import hmac
 import json
 import sqlite3
 from contextlib import closing
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from devices import sql
 from fala.errors import DeviceError
 from fala.examples import Match
+from fala.store.encryption import PLAIN, codec_of
 from fala.store.records import OMEGA, THETA, FitRecord, Replacement, Trial, Version
 from fala.store.schema import MIGRATIONS, apply
 from fala.store.store import Store
@@ -17,6 +22,7 @@ from fala.store.texts import TextNames
 from fala.testing import PowerCuts
 
 STORE = "store.sqlite3"
+KEY = bytes(range(32))
 WEIGHT, BIAS = np.full((1, 2), 2, np.float32), np.zeros(1, np.float32)
 
 
@@ -143,7 +149,7 @@ def test_settings_become_columns(tmp_path, opened):
     write(tmp_path, 8, *ADAPTER, *settings(SETTINGS))
     with pytest.raises(DeviceError, match="is encrypted; open it with its key"):
         Store.open(tmp_path / STORE)
-    sql(tmp_path, "UPDATE device SET key_mark = NULL")
+    sql(tmp_path, "DELETE FROM settings WHERE name = 'sealed'")  # nothing was changed
     store = opened(tmp_path)
     one = store.of("one")
     assert store.settings.overwrites() and store.settings.fell_back() == "it does not answer"
@@ -186,6 +192,73 @@ def test_times_order_what_came_before_a_replacement_and_after_it(tmp_path, opene
     assert store.slots.version() == Version(0, 8) and not store.slots.data_changed()
 
 
+def derived(purpose):
+    return HKDF(SHA256(), 32, None, b"fala store " + purpose).derive(KEY)
+
+
+def encrypted_row(data, place):
+    """A record as schemas before 10 encrypted it."""
+    return bytes(12) + AESGCM(derived(b"records")).encrypt(bytes(12), data, place)
+
+
+def write_encrypted(folder, version):
+    mark = encrypted_row(b"fala", b"settings/sealed")
+    name = hmac.new(derived(b"names"), b"a", "sha256").hexdigest()
+    write(
+        folder, version,
+        ("UPDATE texts SET text = ?, sealed = ?", (name, encrypted_row(b"a", b"texts/1/sealed"))),
+        ("UPDATE examples SET label = ?", (encrypted_row(b"1", b"examples/1/label"),)),
+        (
+            "UPDATE slots SET weight = ?, bias = ?",
+            (
+                encrypted_row(WEIGHT.tobytes(), b"slots/a/weight"),
+                encrypted_row(BIAS.tobytes(), b"slots/a/bias"),
+            ),
+        ),
+        (
+            "INSERT INTO embeddings VALUES (1, 'space', ?)",
+            (encrypted_row(b"\0\x3c\0\x40", b"embeddings/1/space"),),
+        ),
+        (
+            "INSERT INTO logits VALUES (1, 'teacher', ?)",
+            (encrypted_row(BIAS.tobytes(), b"logits/1/teacher"),),
+        ),
+        ("UPDATE device SET key_mark = ?", (mark,)) if version > 8
+        else ("INSERT INTO settings VALUES ('sealed', ?)", (mark.hex(),)),
+    )  # fmt: skip
+
+
+def read_encrypted(folder):
+    """What an encrypted store holds, once it is brought to this version."""
+    store = Store.open(folder / STORE, codec=codec_of(lambda: KEY))
+    try:
+        (row,) = store.examples.all()
+        slot = store.slots.get("a")
+        return (
+            row.example, row.label, slot.weight.tolist(), slot.bias.tolist(),
+            store.embeddings.get("space")["a"].tolist(), store.logits.get("teacher")[1].tolist(),
+        )  # fmt: skip
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize("version", range(5, len(MIGRATIONS)))
+def test_an_encrypted_store_is_encrypted_anew(tmp_path, version):
+    write_encrypted(tmp_path, version)
+    for codec, message in ((PLAIN, "with its key"), (codec_of(lambda: bytes(32)), "another key")):
+        with pytest.raises(DeviceError, match=message):
+            Store.open(tmp_path / STORE, codec=codec)
+        assert version_of(tmp_path) == version
+    before = sql(tmp_path, "SELECT label FROM examples")
+    for _ in range(2):
+        assert read_encrypted(tmp_path) == ("a", "1", [[2, 2]], [0], [1, 2], [0])
+        assert version_of(tmp_path) == len(MIGRATIONS)
+    assert sql(tmp_path, "SELECT label FROM examples") != before
+    sql(tmp_path, "UPDATE examples SET added = 1")
+    with pytest.raises(DeviceError, match="damaged, or was edited: examples"):
+        read_encrypted(tmp_path)
+
+
 @pytest.mark.parametrize("value", ["", "{", "null", "[]", "[1]", "x 1 2", "9" * 30, '{"data": 1}'])
 def test_a_damaged_setting_is_dropped(tmp_path, opened, value):
     texts = ("positive", "fell back", "keep text", "sealed", "overwrites")
@@ -212,6 +285,18 @@ def test_a_migration_that_fails_changes_nothing(tmp_path, monkeypatch):
             Store.open(tmp_path / STORE)
     assert version_of(tmp_path) == 1
     assert sql(tmp_path, "SELECT name FROM sqlite_master WHERE name IN ('one', 'views')") == []
+
+
+@pytest.mark.parametrize("unsynced", ["kept", "some"])
+def test_an_encryption_anew_that_is_killed_changes_nothing_or_all(tmp_path, unsynced):
+    write_encrypted(tmp_path / "old", 9)
+    cuts = PowerCuts(
+        lambda folder, _: Store.open(folder / STORE, codec=codec_of(lambda: KEY)).close(),
+        tmp_path / "old", scratch=tmp_path,
+    )  # fmt: skip
+    for cut in cuts.at_operations({"sync", "write", "truncate"}, count=4, unsynced=unsynced):
+        assert version_of(cut.folder) in (9, len(MIGRATIONS))
+        assert read_encrypted(cut.folder)[:2] == ("a", "1")
 
 
 @pytest.mark.parametrize("unsynced", ["kept", "some"])

@@ -1,0 +1,137 @@
+"""Digests of the rows of an encrypted store: an edit of its file without the key is noticed.
+
+The digest of a table is the sum of keyed digests of its rows (MSet-Add-Hash of Clarke et al.,
+"Incremental multiset hash functions and their application to memory integrity checking", 2003). So
+a transaction adds the rows that it wrote and subtracts those that it replaced or deleted, however
+many others there are. The digests of all tables, and of the schema, are one encrypted record, which
+is written with each transaction: no row can be edited, added, deleted or put back without the key.
+
+Embeddings are not counted: each is bound to its text, and one that is deleted is made again.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+
+from fala.store.encryption import PLAIN, Codec
+from fala.store.schema import TABLES
+
+_SCHEMA = "sqlite_master"
+#: What reads the rows that are counted, by table.
+COUNTED = {
+    **{
+        table: f"SELECT * FROM main.{table}"
+        for table in sorted({*TABLES} - {"digests", "embeddings"})
+    },
+    _SCHEMA: f"SELECT type, name, tbl_name, sql FROM main.{_SCHEMA}",
+}
+_PLACE = ("digests", "one", "sealed")
+_MODULUS = 2**256
+
+
+class Digests:
+    """The digests of a store's rows; without effect where it is not encrypted.
+
+    Args:
+        db: A connection to the store.
+        codec: The store's.
+    """
+
+    def __init__(self, db: sqlite3.Connection, codec: Codec = PLAIN) -> None:
+        self._db, self._codec = db, codec
+        self._changes: Counter[str] = Counter()
+
+    def use(self, codec: Codec) -> None:
+        """Count the rows that are written from now on.
+
+        Args:
+            codec: The store's from now on.
+        """
+        self._codec = codec
+        self._changes.clear()
+        if not codec.encrypted:
+            return
+        self._db.create_function("count_row", -1, self._count)
+        # Else a row that another one replaces would not be counted.
+        self._db.execute("PRAGMA recursive_triggers = ON")
+        for table in COUNTED.keys() - {_SCHEMA}:
+            names = [name for _, name, *_ in self._db.execute(f"PRAGMA main.table_info({table})")]
+            old, new = (", ".join(f"{row}.{name}" for name in names) for row in ("OLD", "NEW"))
+            removed = f"SELECT count_row(-1, '{table}', {old});"
+            added = f"SELECT count_row(1, '{table}', {new});"
+            for event, counted in (
+                ("INSERT", added), ("DELETE", removed), ("UPDATE", removed + added),
+            ):  # fmt: skip
+                self._db.execute(
+                    f"CREATE TEMP TRIGGER IF NOT EXISTS {table}_{event}"
+                    f" AFTER {event} ON main.{table} BEGIN {counted} END"
+                )
+
+    def write(self) -> None:
+        """Write the digests after the changes of a transaction, before its commit.
+
+        Raises:
+            ValueError: They are damaged.
+        """
+        if any(self._changes.values()):
+            digests = self.read()
+            digests.update(self._changes)
+            self._put(digests)
+        self._changes.clear()
+
+    def write_all(self) -> None:
+        """Write the digests of all rows that there are. In a transaction."""
+        if self._codec.encrypted:
+            self._put(Counter({table: self.of_rows(table) for table in COUNTED}))
+        self._changes.clear()
+
+    def discard(self) -> None:
+        """Forget the changes of a transaction that is rolled back."""
+        self._changes.clear()
+
+    def edited(self) -> list[str]:
+        """The tables whose rows are not those that were written.
+
+        Raises:
+            ValueError: The digests are damaged.
+        """
+        if not self._codec.encrypted:
+            return []
+        digests = self.read()
+        return [
+            table
+            for table in COUNTED
+            if self.of_rows(table) != digests[table] or not self._indexes_fit(table)
+        ]
+
+    def of_rows(self, table: str) -> int:
+        """The digest of the rows of a table."""
+        rows = self._db.execute(COUNTED[table])
+        return sum(self._codec.digest((table, *row)) for row in rows) % _MODULUS
+
+    def read(self) -> Counter[str]:
+        """The digests that were written, by table.
+
+        Raises:
+            ValueError: They are damaged.
+        """
+        row = self._db.execute("SELECT sealed FROM digests").fetchone()
+        if row is None:
+            raise ValueError("the digests of its rows are missing")
+        sealed = row[0][len(self._codec.salt) :] if isinstance(row[0], bytes) else row[0]
+        return Counter(json.loads(self._codec.decode(sealed, *_PLACE)))
+
+    def _indexes_fit(self, table: str) -> bool:
+        """Whether a table's indexes lead to its rows: they, too, are pages of the file."""
+        return self._db.execute(f"PRAGMA integrity_check({table})").fetchall() == [("ok",)]
+
+    def _put(self, digests: Counter[str]) -> None:
+        rests = {table: digest % _MODULUS for table, digest in digests.items()}
+        data = self._codec.encode(json.dumps(rests).encode(), *_PLACE)
+        query = "INSERT OR REPLACE INTO digests (one, sealed) VALUES (1, ?)"
+        self._db.execute(query, (self._codec.salt + data,))
+
+    def _count(self, factor: int, table: str, *row: object) -> None:
+        self._changes[table] += factor * self._codec.digest((table, *row))

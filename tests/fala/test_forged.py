@@ -1,0 +1,229 @@
+"""Somebody edits the file of an encrypted device without its key: no edit goes unnoticed."""
+
+import shutil
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from bridged import TEXTS
+from devices import same, sql, state
+from fala.device import Device
+from fala.errors import DeviceError
+from fala.personal.budget import Budget
+
+STORE = "store.sqlite3"
+
+
+def key():
+    return bytes(range(32))
+
+
+@pytest.fixture(scope="module")
+def replaced(tmp_path_factory, releases, labels):
+    """A device that has lived: replaced, on trial, with labels that changed."""
+    folder = tmp_path_factory.mktemp("replaced") / "device"
+    with Device.create(folder, releases["old"], key=key, positive="0") as device:
+        device.learn(TEXTS[:60], labels[:60])
+        device.replace(releases["mid"], Budget(10))
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path, replaced):
+    return shutil.copytree(replaced, tmp_path / "device")
+
+
+def cells(folder, table):
+    """The rows of a table, as dictionaries."""
+    with closing(sqlite3.connect(folder / STORE)) as db:
+        db.row_factory = sqlite3.Row
+        return [dict(row) for row in db.execute(f"SELECT * FROM {table}")]
+
+
+def permute(folder):
+    ids = [row["id"] for row in cells(folder, "examples")]
+    documents = [row["document"] for row in cells(folder, "examples")]
+    sql(folder, "UPDATE examples SET document = -document")
+    for row, document in zip(ids, documents[1:] + documents[:1], strict=True):
+        sql(folder, "UPDATE examples SET document = ? WHERE id = ?", document, row)
+
+
+def put_back_a_label(folder):
+    """All of an example's row as it was before its label changed."""
+    (before,) = [row for row in cells(folder, "examples") if row["id"] == 1]
+    with Device.open(folder, key=key) as device:
+        device.remember([TEXTS[0]], ["0" if label_of(device) == "1" else "1"])
+    columns = ", ".join(f"{name} = ?" for name in before)
+    sql(folder, f"UPDATE examples SET {columns} WHERE id = 1", *before.values())
+
+
+def label_of(device):
+    return next(device.examples()).label
+
+
+def swap(table, column, by):
+    def edit(folder):
+        rows = cells(folder, table)
+        one = rows[0]
+        two = next(row for row in rows if row[by] != one[by])
+        for target, source in ((one, two), (two, one)):
+            keys = [
+                name
+                for name in ("id", "text", "example", "backbone", "model", "name")
+                if name in target and name != column
+            ][:2]
+            where = " AND ".join(f"{name} = ?" for name in keys)
+            values = (source[column], *(target[name] for name in keys))
+            sql(folder, f"UPDATE {table} SET {column} = ? WHERE {where}", *values)
+
+    return edit
+
+
+def put_back_an_embedding(folder):
+    """A text is forgotten, and another takes its number: that of the first is not the second's."""
+    with Device.open(folder, key=key) as device:
+        device.learn(["a text to forget"], ["1"])
+        old = cells(folder, "embeddings")[-1]
+        device.forget(where=lambda row: row.example == "a text to forget")
+        device.learn(["another text"], ["1"])
+    new = cells(folder, "embeddings")[-1]
+    assert (old["text"], old["backbone"]) == (new["text"], new["backbone"])
+    where = "WHERE text = ? AND backbone = ?"
+    sql(folder, f"UPDATE embeddings SET vector = ? {where}", old["vector"], *[*new.values()][:2])
+
+
+def mislead_an_index(folder):
+    """The index by which a text is looked up leads to another text's row."""
+    with closing(sqlite3.connect(folder / STORE, isolation_level=None)) as db:
+        db.executescript(
+            "CREATE TABLE other (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE, sealed BLOB);"
+            "INSERT INTO other SELECT 61 - id, text, NULL FROM texts;"
+            "PRAGMA writable_schema = ON;"
+            "UPDATE sqlite_master SET rootpage ="
+            " (SELECT rootpage FROM sqlite_master WHERE name = 'sqlite_autoindex_other_1')"
+            " WHERE name = 'sqlite_autoindex_texts_1';"
+            "DELETE FROM sqlite_master WHERE tbl_name = 'other';"
+        )
+
+
+def statement(text):
+    def edit(folder):
+        sql(folder, text)
+
+    return edit
+
+
+EDITS = {
+    "labels permuted": permute,
+    "an older label": put_back_a_label,
+    "a label deleted": statement("UPDATE examples SET label = NULL WHERE id = 3"),
+    "an example deleted": statement("DELETE FROM examples WHERE id = 60"),
+    "an example added": statement(
+        "INSERT INTO examples (document, history, adapter) VALUES (1, '[2]', '')"
+    ),
+    "the task of an example": statement("UPDATE examples SET adapter = 'one' WHERE id = 5"),
+    "the time of a label": statement("UPDATE examples SET labelled = labelled + 9 WHERE id = 5"),
+    "texts swapped": swap("texts", "sealed", "id"),
+    "names of texts changed": statement("UPDATE texts SET text = text || '0' WHERE id = 2"),
+    "embeddings swapped": swap("embeddings", "vector", "text"),
+    "an older embedding": put_back_an_embedding,
+    "logits swapped": swap("logits", "value", "example"),
+    "logits deleted": statement("DELETE FROM logits WHERE example = 4"),
+    "another active slot": statement("UPDATE active SET slot = previous, previous = slot"),
+    "an earlier count": statement("UPDATE active SET data = data - 1"),
+    "no active slot": statement("DELETE FROM active"),
+    "another positive label": statement("UPDATE tasks SET positive = '1'"),
+    "a trial that failed": statement("UPDATE device SET trial_tries = 3"),
+    "no trial": statement("UPDATE device SET trial_slot = NULL"),
+    "texts kept": statement("UPDATE device SET keep_text = 'never', text_key = zeroblob(32)"),
+    "an older release": statement("INSERT OR REPLACE INTO versions VALUES ('', -1)"),
+    "another threshold": statement("UPDATE slots SET threshold = threshold + 1"),
+    "weights of another slot": swap("slots", "weight", "name"),
+    "another release": swap("slots", "bundle", "name"),
+    "labels turned": statement('UPDATE slots SET labels = \'["1", "0"]\''),
+    "a trigger": statement(
+        "CREATE TRIGGER turn AFTER UPDATE ON active BEGIN"
+        " UPDATE examples SET label = NULL WHERE id = 3; END"
+    ),
+    "a misleading index": mislead_an_index,
+    "no digests": statement("DELETE FROM digests"),
+    "another mark": statement("UPDATE device SET key_mark = zeroblob(48)"),
+    "no mark": statement("UPDATE device SET key_mark = NULL"),
+}
+
+
+def use(folder):
+    """All that a device does with what is in its file."""
+    with Device.open(folder, key=key) as device:
+        device.fit()
+        if device.can_roll_back:
+            device.rollback()
+        return [*device.examples()]
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_is_noticed(folder, name):
+    """And a repair keeps no label that is not the text's."""
+    with Device.open(folder, key=key) as device:
+        labels = {row.example: row.label for row in device.examples()}
+        labels["another text"] = "1"
+    EDITS[name](folder)
+    with pytest.raises(DeviceError, match=r"damaged|under another key|is not encrypted"):
+        use(folder)
+    assert Device.repair(folder, key=key).whole
+    rows = use(folder)
+    assert all(row.label in (None, labels[row.example]) for row in rows)
+    assert name == "an example deleted" or len(rows) >= 58
+
+
+def test_a_record_of_another_device_with_the_same_key_is_noticed(folder, tmp_path, releases):
+    other = tmp_path / "other"
+    with Device.create(other, releases["old"], key=key) as device:
+        device.learn(TEXTS[:60], ["1"] * 60)
+    foreign = cells(other, "examples")[6]
+    where = "WHERE id = ?"
+    mine = cells(folder, "examples")[6]
+    assert (foreign["id"], foreign["document"]) == (mine["id"], mine["document"])
+    columns = ", ".join(f"{name} = ?" for name in foreign)
+    sql(folder, f"UPDATE examples SET {columns} {where}", *foreign.values(), foreign["id"])
+    with pytest.raises(DeviceError, match="damaged"):
+        Device.open(folder, key=key)
+    before = cells(folder, "embeddings")
+    assert Device.repair(folder, key=key).whole
+    with Device.open(folder, key=key) as device:
+        assert {row.id: row.label for row in device.examples()}[foreign["id"]] is None
+    for row in cells(other, "embeddings"):
+        if (row["text"], row["backbone"]) in {(one["text"], one["backbone"]) for one in before}:
+            sql(
+                folder, "UPDATE embeddings SET vector = ? WHERE text = ? AND backbone = ?",
+                row["vector"], row["text"], row["backbone"],
+            )  # fmt: skip
+    with pytest.raises(DeviceError, match="damaged"):
+        use(folder)
+
+
+def test_a_process_without_the_new_key_writes_nothing(folder, tmp_path, releases):
+    Device.create(tmp_path / "plain", releases["old"]).close()
+    for path, old in ((folder, key), (tmp_path / "plain", None)):
+        with Device.open(path, key=old) as stale, Device.open(path, key=old) as device:
+            device.rotate_key(lambda: bytes(32))
+            with pytest.raises(DeviceError, match="was encrypted meanwhile; open the device again"):
+                stale.remember(["a text"], ["1"])
+        Device.open(path, key=lambda: bytes(32)).close()
+
+
+def test_honest_use_is_never_noticed(folder, releases):
+    """Of several connections in turns."""
+    with Device.open(folder, key=key) as one, Device.open(folder, key=key) as two:
+        one.learn(["one more"], ["1"])
+        two.learn(["another", "one more"], ["0", "0"])
+        one.forget([2])
+        two.rollback()
+        one.replace(releases["new"], Budget(5))
+        two.confirm()
+        one.refine(Budget(5))
+        before = state(two)
+    with Device.open(folder, key=key) as again:
+        assert same(state(again), before)
+    assert Device.examine(folder, key=key).whole
