@@ -102,7 +102,7 @@ class _Refinement:
             why = NOT_KEPT if last.rows.pending else "there is no label to fit to"
             return self._done(last, why)
         if active.static and last.rows.has_evidence:
-            committed = self._commit(active, previous, {})
+            committed = self._commit(active, previous, {}, last)
             if committed is None:
                 return self._done(last, _OTHER_MODEL)
             return self._done(committed[1], stopped if stopped == NOT_KEPT else _NOTHING_LEFT)
@@ -119,7 +119,7 @@ class _Refinement:
             left -= len(encoded)
             before = last
             if encoded:
-                committed = self._commit(active, previous, encoded)
+                committed = self._commit(active, previous, encoded, last)
                 if committed is None:
                     stopped = _OTHER_MODEL
                     break
@@ -180,6 +180,7 @@ class _Refinement:
         began: OpenSlot,
         previous: OpenSlot | None,
         encoded: dict[str, Vectors],
+        last: Refit,
     ) -> tuple[OpenSlot, Refit] | None:
         """Fit to the labels of now, and commit the model with the embeddings that paid for it.
 
@@ -187,6 +188,7 @@ class _Refinement:
             began: The slot that is refined.
             previous: The slot before it.
             encoded: New embeddings: they are kept whatever happens, so that none is paid twice.
+            last: The fit before, near which a long one begins.
 
         Returns:
             The active slot, and what it was fitted to; None where another release is active.
@@ -200,7 +202,8 @@ class _Refinement:
                 snapshot.add(active.record.backbone, encoded)
                 space = Space.of_slot(task.store, active, previous)
             positive = task.positive(space.head)
-            result = self._counted(refit(snapshot, space, positive, run=self._run))
+            near = None if last.judged is None else last.judged.fit
+            result = self._counted(refit(snapshot, space, positive, run=self._run, near=near))
             if result.judged is None:
                 task.keep_embeddings(active.record.backbone, encoded)
                 return active, result

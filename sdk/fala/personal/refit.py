@@ -109,6 +109,7 @@ def refit(
     *,
     run: Run | None = None,
     encode: Callable[[Rows], Mapping[str, Vectors]] | None = None,
+    near: Fit | None = None,
 ) -> Refit:
     """Gather rows, encode texts that they lack, fit, and judge.
 
@@ -119,6 +120,7 @@ def refit(
         run: Times the stages ``"read"`` and ``"solve"``; None times nothing.
         encode: Returns new embeddings of the space's backbone, by text, to gather with; None
             encodes nothing.
+        near: A fit to nearly the same rows, from which a long one begins.
     """
 
     def stage(name: str) -> AbstractContextManager[None]:
@@ -133,13 +135,13 @@ def refit(
     if not rows.has_evidence:
         return Refit(snapshot, space, rows, None)
     with stage("solve"):
-        return Refit(snapshot, space, rows, judged(space, rows, positive))
+        return Refit(snapshot, space, rows, judged(space, rows, positive, near))
 
 
-def judged(space: Space, rows: Rows, positive: int) -> Judged:
+def judged(space: Space, rows: Rows, positive: int, near: Fit | None = None) -> Judged:
     """Fit to rows that have evidence, and judge; see ``refit``."""
     training = rows.training
-    result = fit(training, space.scales)
+    result = fit(training, space.scales, near)
     labelled = training.labelled
     shares = training.labels[labelled]
     verdict = judge(

@@ -54,6 +54,9 @@ class Rows(Products, Protocol):
     def gram_products(self) -> int:
         """How many products of two numbers ``gram`` adds up."""
 
+    def single(self) -> Self:
+        """The same rows with quicker products, in float32."""
+
     def stack(self, other: Self) -> Self:
         """These rows and others of the same columns."""
 
@@ -80,12 +83,18 @@ class DenseRows:
         return len(self.matrix)
 
     def times(self, delta: Floats) -> Floats:
-        """R delta', shape (n, C)."""
-        return product(self.matrix, np.ascontiguousarray(delta.T))
+        """R delta', shape (n, C), in the precision of R."""
+        columns = np.ascontiguousarray(delta.T).astype(self.matrix.dtype, copy=False)
+        return np.asarray(product(self.matrix, columns), dtype=np.float64)
 
     def gather(self, numbers: Floats) -> Floats:
-        """(R' numbers)', shape (C, p)."""
-        return product(self.matrix.T, numbers).T
+        """(R' numbers)', shape (C, p), in the precision of R."""
+        columns = np.ascontiguousarray(numbers.T).astype(self.matrix.dtype, copy=False)
+        return np.asarray(product(columns, self.matrix), dtype=np.float64)
+
+    def single(self) -> DenseRows:
+        """The same rows in float32."""
+        return DenseRows(self.matrix.astype(np.float32))
 
     def gram(self, *, single: bool = False) -> Floats:
         """R R', shape (n, n); in float32 where that is precise enough."""
@@ -152,6 +161,17 @@ class CentredRows:
         gram += float(self.centre @ self.centre)
         gram *= self.root**2
         return gram
+
+    def single(self) -> CentredRows:
+        """The same rows, which stay as they are."""
+        return self
+
+    def squares(self, weights: Floats) -> Floats:
+        """The diagonal of R'WR for weights (n,) whose mean row is about the centre, shape (p,)."""
+        rows = self.rows
+        squared = SparseRows(rows.starts, rows.buckets, rows.values**2, rows.width)
+        raw = squared.gather(weights[:, None])[0] - float(weights.sum()) * self.centre**2
+        return np.asarray(np.maximum(raw, 0.0) * self.root**2)
 
     @property
     def numbers(self) -> int:
@@ -223,6 +243,10 @@ class JointRows:
                 gram *= root**2
                 total += gram
         return total
+
+    def single(self) -> JointRows:
+        """The same rows, the dense ones in float32."""
+        return JointRows(tuple(part.single() for part in self.parts), self.roots, self.bias)
 
     def written(self) -> DenseRows | None:
         """R written out; None where a part of it is sparse."""

@@ -30,14 +30,14 @@ from fala.errors import DataError
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.losses import Floats, probabilities
 from fala.model.prior import PopulationPrior
-from fala.solver.design import Rows
+from fala.solver.design import GramRows, Rows
 from fala.solver.gaussian import Candidate, Gaussian, calibrate, evidence_of, gaussian_around
+from fala.solver.inverses import OverExamples, Solve
 from fala.solver.newton import (
     Evidence,
+    Factor,
     Problem,
-    Solve,
     Work,
-    curvature_of,
     minimize,
     minimize_many,
     over_columns,
@@ -66,6 +66,8 @@ class Fit:
         work: What the full fit took; None where there was nothing to fit to.
         state: What further examples are added to; None where there are more than ``LARGEST``
             (see ``resume``), and where features have a basis, which further ones do not.
+        point: Where (1) is least, in the Gaussian's coordinates; None where there was nothing to
+            fit to.
     """
 
     full: Candidate
@@ -75,6 +77,7 @@ class Fit:
     scales: tuple[float, ...] = ()
     work: Work | None = None
     state: State | None = None
+    point: Floats | None = None
 
     @property
     def steps(self) -> int:
@@ -96,19 +99,22 @@ class Fit:
         return self.calibrated.towards(self.full, trust)
 
 
-def fit(training: TrainingSet, scales: Sequence[float] | None = None) -> Fit:
+def fit(
+    training: TrainingSet, scales: Sequence[float] | None = None, near: Fit | None = None
+) -> Fit:
     """Fit to labels, and to targets where there is no label.
 
     Args:
         training: The user's examples; of none, the result is the Gaussian's mean.
         scales: A scale for every block, and one for the slope; None takes those that serve most
             people.
+        near: A fit to nearly the same examples, from which a fit to very many begins.
     """
     with one_blas_thread():
-        return _fit(training, scales)
+        return _fit(training, scales, None if near is None else near.point)
 
 
-def _fit(training: TrainingSet, scales: Sequence[float] | None) -> Fit:
+def _fit(training: TrainingSet, scales: Sequence[float] | None, near: Floats | None) -> Fit:
     vendor = training.vendor_logits()
     used = training.used
     scales = default_scales(training.blocks) if scales is None else scales
@@ -122,7 +128,7 @@ def _fit(training: TrainingSet, scales: Sequence[float] | None) -> Fit:
     problem = every if used.all() else every.take(chosen)
     if len(chosen) > LARGEST and not over_columns(problem.rows):
         sample = np.sort(np.random.default_rng(0).permutation(len(chosen))[:LARGEST])
-        minimum, judged = minimize_many(problem, sample)
+        minimum, judged = minimize_many(problem, sample, near)
         left_out = every.logits(judged.point)
         left_out[chosen[sample]] = judged.left_out
     else:
@@ -141,7 +147,7 @@ def _fit(training: TrainingSet, scales: Sequence[float] | None) -> Fit:
     return Fit(
         prior.full(minimum.point, left_out),
         prior.calibrated(plain.point, plain_left_out),
-        vendor, len(chosen), tuple(scales), minimum.work, state,
+        vendor, len(chosen), tuple(scales), minimum.work, state, minimum.point,
     )  # fmt: skip
 
 
@@ -234,7 +240,10 @@ def resume(training: TrainingSet, scales: Sequence[float], fitted: int, further:
             0 * labels.target_weights,
         )
         problem = few.stack(replace(few, evidence=expected))
-        solve = curvature_of(few, (1 + others) * labels.curvature(shares))
+        weights = (1 + others) * labels.curvature(shares)
+        gram = GramRows(few.rows.gram())
+        inverse = replace(OverExamples.of(gram, weights), rows=few.rows)
+        solve = Factor(few, weights, inverse.solve).solve
         return State(prior, problem, np.vstack([z, z]), problem.start, solve, fitted, further)
 
 

@@ -5,18 +5,22 @@
 
 A point is delta (C, p), or a (C, n) with delta = R'a, whichever is smaller: in the metric of the
 Gram matrix K = R R' both take the same steps. A step is found by conjugate gradients. They are
-preconditioned by one Cholesky factor, with one curvature W_i an example for all logits:
+preconditioned by a Cholesky factor, with one curvature W_i an example for all logits:
 
     R'WR + 1 over the columns,    1 + W^1/2 K W^1/2 over the examples
 
 (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, algorithm 3.1). For one
-logit this is the Hessian, and one direction is enough. Of many examples K is in float32, where
-directions cost less than factors: one factor is made, at the minimum, for the leave-one-out logits.
-K decides only the direction of a step; the logits and J are computed from the rows.
+logit this is the Hessian, and one direction is enough. Of very many examples with sparse columns
+the factor is of the dense columns, and the sparse ones are preconditioned one by one.
+
+Of many examples directions are found in float32. They decide only where a step goes: the logits and
+J are computed from the rows in float64. Over the examples no factor is made but the one at the
+minimum, for the leave-one-out logits.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -26,15 +30,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.model.losses import Floats, cross_entropy, probabilities
-from fala.solver.design import DenseRows, GramRows, JointRows, Products, Rows, product
-from fala.solver.triangles import Triangle, cholesky
+from fala.solver.design import DenseRows, GramRows, JointRows, Products, Rows
+from fala.solver.inverses import OverColumns, OverExamples, Solve, over_blocks
 
-#: Examples from which on K is in float32, and a step is found without a factor.
+#: Examples from which on directions are found in float32.
 SINGLE = 512
 
-# Newton's method ends where the next step would move logits by this share; further examples are
-# added to a fit with less care, as each moves it by next to nothing.
-_TOLERANCE, _UPDATE_TOLERANCE = 3e-9, 1e-5
+# Newton's method ends where the next step would move logits by this share; of many examples
+# earlier, and further examples are added to a fit with less care: each moves it by next to nothing.
+_TOLERANCE, _SINGLE_TOLERANCE, _UPDATE_TOLERANCE = 3e-9, 1e-7, 1e-5
+# The first steps' factors serve all further ones: a direction costs less than a factor.
+_FACTORS = 2
+# The sum of squares of dense rows from which on float32 is too short beside the prior's 1.
+_LARGE = 1e6
 _MAX_STEPS = 50
 _MAX_HALVINGS = 40
 # Armijo's: the share of the promised descent that a step must keep.
@@ -42,10 +50,6 @@ _DESCENT = 1e-4
 # Conjugate gradients end at this share of the gradient; far from the minimum at the rough one.
 _RESIDUAL, _ROUGH = 1e-2, 0.1
 _MAX_DIRECTIONS = 200
-# Below this, what an example's curvature and leverage leave of it is rounding.
-_NO_CURVATURE = 1e-8
-
-Solve = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,10 +103,14 @@ class Evidence:
 
     def curved(self, z: Floats, shares: Floats) -> Floats:
         """Their second derivative by the logits, times a change of the logits (n, C)."""
-        labels = shares * (1 - shares) * z
+        mean = shares * z
         if shares.shape[1] > 1:
-            labels = shares * (z - (shares * z).sum(axis=1, keepdims=True))
-        return self.label_weights[:, None] * labels + 2 * self.target_weights[:, None] * z
+            mean = np.einsum("nc,nc->n", shares, z)[:, None]
+        curved = shares * (z - mean)
+        curved *= self.label_weights[:, None]
+        if self.target_weights.any():
+            curved += 2 * self.target_weights[:, None] * z
+        return curved
 
     def curvature(self, shares: Floats) -> Floats:
         """One curvature W an example for all of its logits, shape (n,).
@@ -233,86 +241,60 @@ class Minimum:
 
 
 class Factor:
-    """The preconditioner: near J's inverse Hessian, and that itself for one logit.
+    """J's inverse Hessian where an example has one curvature, as it has for one logit.
 
     Args:
         problem: J, whose points it takes.
         weights: W, shape (n,).
-        lower: A factor over the columns, or over the examples.
-        over_columns: Which of them.
+        inverse: (R'WR + 1)^-1 times numbers (C, p).
     """
 
-    def __init__(
-        self, problem: Problem[Products], weights: Floats, lower: Triangle, *, over_columns: bool
-    ) -> None:
-        self._problem, self._weights, self._lower = problem, weights, lower
-        self._roots = np.sqrt(weights)[:, None]
-        self._over_columns = over_columns
+    def __init__(self, problem: Problem[Products], weights: Floats, inverse: Solve) -> None:
+        self._inverse = inverse
         # The slopes' columns beside: a Schur complement for each logit.
         weighted = weights[:, None] * problem.slope_column
         self._across = problem.rows.gather(weighted)
-        self._shared = self._without_slopes(self._across)
+        self._shared = inverse(self._across)
         self._beside = problem.slope_column - problem.rows.times(self._shared)
         self._left = 1.0 + (weighted * self._beside).sum(axis=0)
         if isinstance(problem.rows, GramRows):
             self._across = problem.rows.times(self._across).T
 
-    @classmethod
-    def of(cls, problem: Problem[Products], weights: Floats) -> Factor:
-        """The factor of rows that are written out, or of their Gram matrix.
-
-        Raises:
-            TypeError: The rows are neither.
-        """
-        rows = problem.rows
-        if isinstance(rows, GramRows):
-            return cls(problem, weights, one_plus(rows.gram, weights), over_columns=False)
-        if not isinstance(rows, DenseRows):
-            raise TypeError("rows that are written out, or their Gram matrix, expected")
-        half = rows.matrix * np.sqrt(weights)[:, None]
-        hessian = product(half.T, half)
-        hessian.flat[:: len(hessian) + 1] += 1.0
-        return cls(problem, weights, cholesky(hessian), over_columns=True)
-
-    def over(self, problem: Problem[Products]) -> Factor:
-        """The same, for points of the rows of which this has the Gram matrix."""
-        return Factor(problem, self._weights, self._lower, over_columns=self._over_columns)
-
     def solve(self, point: Floats) -> Floats:
         """The inverse times a point."""
-        parts = self._without_slopes(point[:, :-1])
+        parts = self._inverse(point[:, :-1])
         eta = ((point[:, -1] - (self._across * parts).sum(axis=1)) / self._left)[:, None]
         return np.hstack([parts - self._shared * eta, eta])
 
-    def leverage(self) -> Floats:
-        """How far an example's logits follow a unit of their gradient, shape (n, C)."""
-        rows = self._problem.rows
-        if isinstance(rows, DenseRows):
-            plain = (self._lower.solve(rows.matrix.T) ** 2).sum(axis=0)
-        elif isinstance(rows, GramRows):
-            kept = self._lower.inverse_diagonal()  # 1 - W_i leverage_i
-            diagonal = np.diagonal(rows.gram)
-            curved = self._weights * diagonal > _NO_CURVATURE
-            plain = np.where(curved, (1 - kept) / np.where(curved, self._weights, 1), diagonal)
-        else:
-            raise TypeError("rows that are written out, or their Gram matrix, expected")
+    def leverage(self, plain: Floats) -> Floats:
+        """How far an example's logits follow a unit of their gradient, shape (n, C).
+
+        Args:
+            plain: The same without slopes, shape (n,).
+        """
         return np.asarray(plain[:, None] + self._beside**2 / self._left)
 
-    def _without_slopes(self, parts: Floats) -> Floats:
-        if self._over_columns:
-            return self._lower.solve_both(parts.T).T
-        # Woodbury's identity.
-        inner = self._lower.solve_both(self._roots * self._problem.rows.times(parts))
-        return parts - self._problem.rows.gather(self._roots * inner)
+
+def apart(problem: Problem[Products], weights: Floats, inverse: Solve) -> Solve:
+    """Near J's inverse Hessian: the slopes apart from the rows.
+
+    Of several logits without old logits, all gradients sum to 0 over the logits, where a softmax
+    has its curvature. An inverse that is the same for all logits keeps them there; slopes that act
+    on the rows would not, and conjugate gradients would be several times as long.
+    """
+    diagonal = 1.0 + (weights[:, None] * problem.slope_column**2).sum(axis=0)[:, None]
+
+    def solve(point: Floats) -> Floats:
+        return np.hstack([inverse(point[:, :-1]), point[:, -1:] / diagonal])
+
+    return solve
 
 
-def one_plus(gram: Floats, weights: Floats) -> Triangle:
-    """The factor of 1 + W^1/2 K W^1/2, for a diagonal W."""
-    roots = np.sqrt(weights)
-    inner = gram * roots.astype(gram.dtype)
-    inner *= roots[:, None].astype(gram.dtype)
-    inner.flat[:: len(inner) + 1] += 1.0
-    return cholesky(inner)
+def _near(problem: Problem[Products], weights: Floats, inverse: Solve) -> Solve:
+    """The preconditioner."""
+    if problem.offset.shape[1] == 1:
+        return Factor(problem, weights, inverse).solve
+    return apart(problem, weights, inverse)
 
 
 def over_columns(rows: Rows) -> DenseRows | None:
@@ -330,55 +312,54 @@ def minimize(problem: Problem[Rows]) -> Minimum:
     return _over_examples(problem, problem.rows.gram(single=len(problem.rows) > SINGLE))
 
 
-def minimize_many(problem: Problem[Rows], sample: NDArray[np.int64]) -> tuple[Minimum, Minimum]:
-    """Minimize J of so many examples that a sample stands for them.
+def minimize_many(
+    problem: Problem[Rows], sample: NDArray[np.int64], near: Floats | None = None
+) -> tuple[Minimum, Minimum]:
+    """Minimize J of so many examples that a sample stands for them where each is left out.
 
-    The sample is fitted alone. From its minimum, and with its curvature as the preconditioner,
-    conjugate gradients find the minimum of all.
+    Args:
+        problem: J.
+        sample: The sample, by position. It is fitted alone.
+        near: Where to begin; None begins at the sample's minimum.
 
     Returns:
         The minimum of all, whose leave-one-out logits are its plain ones, and the sample's.
     """
     few = problem.take(sample)
-    gram = few.rows.gram(single=True)
-    judged = _over_examples(few, gram)
-    times = len(problem.rows) / len(sample)
-
-    weights = times * few.evidence.curvature(probabilities(judged.z))
-    factor = Factor(few, weights, one_plus(gram, weights), over_columns=False)
-    steps = _newton(problem, judged.point, problem.move, lambda shares: factor.solve)
-    work = steps.work(problem, len(gram), judged.work.gram, 1)
-    return Minimum(steps.point, steps.z, steps.z, factor.solve, work), judged
-
-
-def curvature_of(problem: Problem[Rows], weights: Floats) -> Solve:
-    """The inverse of R'WR + 1, times a point, by a factor over columns or examples."""
-    dense = over_columns(problem.rows)
-    if dense is not None:
-        return Factor.of(problem.over(dense), weights).solve
-    gram = problem.over(GramRows(problem.rows.gram()))
-    return Factor.of(gram, weights).over(problem).solve
+    judged = _over_examples(few, few.rows.gram(single=True))
+    start = judged.point if near is None or near.shape != judged.point.shape else near
+    rough = problem.over(problem.rows.single())
+    weights = problem.evidence.curvature(probabilities(problem.logits(start)))
+    solve = apart(rough, weights, over_blocks(rough.rows, weights))
+    steps = _newton(
+        problem, start, lambda weights: solve, rough=rough, tolerance=_SINGLE_TOLERANCE
+    )  # fmt: skip
+    work = steps.work(problem, len(sample), judged.work.gram, 1)
+    return Minimum(steps.point, steps.z, steps.z, np.copy, work), judged
 
 
 def update(problem: Problem[Products], point: Floats, solve: Solve) -> Floats:
     """Minimize J from near its minimum, by the Hessian of a problem that differs in a few rows."""
-    steps = _newton(problem, point, problem.move, lambda shares: solve, tolerance=_UPDATE_TOLERANCE)
-    return steps.point
+    return _newton(problem, point, lambda weights: solve, tolerance=_UPDATE_TOLERANCE).point
 
 
 def _over_columns(problem: Problem[DenseRows]) -> Minimum:
-    one_logit = problem.offset.shape[1] == 1
-    factors: list[Solve] = []
+    squares = float(np.vdot(problem.rows.matrix, problem.rows.matrix))
+    single = len(problem.rows) > SINGLE and squares < _LARGE
+    rough = problem.over(problem.rows.single()) if single else problem
 
-    def preconditioner(shares: Floats) -> Solve:
-        # Of several logits the first two serve all steps: a direction costs less than a factor.
-        if one_logit or len(factors) < 2:
-            factors.append(Factor.of(problem, problem.evidence.curvature(shares)).solve)
-        return factors[-1]
+    def precondition(weights: Floats) -> Solve:
+        return _near(rough, weights, OverColumns(rough.rows, weights).solve)
 
-    steps = _newton(problem, problem.start, problem.move, preconditioner, exact=one_logit)
-    factor, left_out = _left_out(problem, steps.z)
-    work = steps.work(problem, problem.rows.size, 0, len(factors) + 1)
+    steps = _newton(
+        problem, problem.start, precondition, rough=rough,
+        tolerance=_SINGLE_TOLERANCE if single else _TOLERANCE,
+    )  # fmt: skip
+    weights = problem.evidence.curvature(probabilities(steps.z))
+    inverse = OverColumns(problem.rows, weights)
+    factor = Factor(problem, weights, inverse.solve)
+    left_out = _left_out(problem, steps.z, factor.leverage(inverse.leverage()))
+    work = steps.work(problem, problem.rows.size, 0, min(steps.count, _FACTORS) + 1)
     return Minimum(steps.point, steps.z, left_out, factor.solve, work)
 
 
@@ -386,10 +367,10 @@ def _over_examples(problem: Problem[Rows], gram: Floats) -> Minimum:
     small = problem.over(GramRows(gram))
     single = gram.dtype == np.float32
 
-    def preconditioner(shares: Floats) -> Solve:
+    def precondition(weights: Floats) -> Solve:
         if single:  # directions cost less than a factor
             return np.copy
-        return Factor.of(small, small.evidence.curvature(shares)).solve
+        return _near(small, weights, OverExamples.of(small.rows, weights).solve)
 
     def lifted(point: Floats) -> Floats:
         return np.hstack([problem.rows.gather(point[:, :-1].T), point[:, -1:]])
@@ -397,15 +378,20 @@ def _over_examples(problem: Problem[Rows], gram: Floats) -> Minimum:
     def move(point: Floats) -> Floats:
         return problem.move(lifted(point))
 
-    exact = problem.offset.shape[1] == 1 and not single
-    steps = _newton(small, small.start, move, preconditioner, exact=exact)
-    factor, left_out = _left_out(small, steps.z)
-    factors = 1 if single else steps.count + 1
+    steps = _newton(
+        small, small.start, precondition, move=move,
+        tolerance=_SINGLE_TOLERANCE if single else _TOLERANCE,
+    )  # fmt: skip
+    weights = problem.evidence.curvature(probabilities(steps.z))
+    inverse = OverExamples.of(small.rows, weights)
+    factor = Factor(small, weights, inverse.solve)
+    left_out = _left_out(problem, steps.z, factor.leverage(inverse.leverage(np.diagonal(gram))))
+    factors = 1 if single else min(steps.count, _FACTORS) + 1
     work = steps.work(problem, len(gram), problem.rows.gram_products, factors)
 
     @cache
     def over_rows() -> Factor:  # only a fit to which examples are added needs it
-        return factor.over(problem)
+        return Factor(problem, weights, replace(inverse, rows=problem.rows).solve)
 
     def solve(point: Floats) -> Floats:
         return over_rows().solve(point)
@@ -413,15 +399,13 @@ def _over_examples(problem: Problem[Rows], gram: Floats) -> Minimum:
     return Minimum(lifted(steps.point), steps.z, left_out, solve, work)
 
 
-def _left_out(problem: Problem[Products], z: Floats) -> tuple[Factor, Floats]:
-    """The factor at the minimum, and the leave-one-out logits by one step from there."""
+def _left_out(problem: Problem[Products], z: Floats, leverage: Floats) -> Floats:
+    """The leave-one-out logits by one step from the minimum."""
     shares = probabilities(z)
     weights = problem.evidence.curvature(shares)
-    factor = Factor.of(problem, weights)
-    leverage = factor.leverage()
     # An example that alone decides its own fit has 1 - W_i leverage_i = 0 up to rounding.
     kept = np.maximum(1.0 - weights[:, None] * leverage, np.finfo(np.float64).eps)
-    return factor, z + problem.evidence.gradient(z, shares) * leverage / kept
+    return np.asarray(z + problem.evidence.gradient(z, shares) * leverage / kept)
 
 
 @dataclass(frozen=True, eq=False)
@@ -442,10 +426,10 @@ class _Steps:
 def _newton(
     problem: Problem[Products],
     point: Floats,
-    move: Callable[[Floats], Floats],
-    preconditioner: Callable[[Floats], Solve],
+    precondition: Callable[[Floats], Solve],
     *,
-    exact: bool = False,
+    rough: Problem[Products] | None = None,
+    move: Callable[[Floats], Floats] | None = None,
     tolerance: float = _TOLERANCE,
 ) -> _Steps:
     """Damped Newton steps.
@@ -453,16 +437,17 @@ def _newton(
     Args:
         problem: J.
         point: Where to begin.
-        move: The logits that a point adds, to all digits.
-        preconditioner: Near J's inverse Hessian where the class shares are these.
-        exact: Whether it is the inverse Hessian.
+        precondition: Near J's inverse Hessian for a curvature an example, of shape (n,).
+        rough: J by quicker products, by which directions are found; None takes J itself.
+        move: The logits that a point adds, to all digits; None takes the problem's.
         tolerance: It ends where the next step would move logits by this share.
     """
+    rough, move = rough or problem, move or problem.move
     evidence = problem.evidence
     z = problem.offset + move(point)
     length = problem.inner(point, point, z - problem.offset)
     value = evidence.loss(z) + length / 2
-    first = 0.0
+    first, expected = 0.0, math.inf
     count = directions = 0
     while count < _MAX_STEPS:
         count += 1
@@ -471,12 +456,13 @@ def _newton(
         slope = float(np.linalg.norm(gradient))
         first = first or slope
         # Far from the minimum a rough step is as good (Eisenstat and Walker, 1996).
-        least = min(_ROUGH, max(_RESIDUAL, slope / first)) if first else _RESIDUAL
-        solve = preconditioner(shares)
-        if exact:
-            step, taken, residual = solve(gradient), 1, 0.0
-        else:
-            step, taken, residual = _conjugate(problem, gradient, shares, solve, least)
+        # Just before the end, one that ends there is.
+        least = _RESIDUAL
+        if first:
+            least = min(_ROUGH, max(_RESIDUAL, slope / first, tolerance / expected))
+        if count <= _FACTORS:
+            solve = precondition(evidence.curvature(shares))
+        step, taken, residual = _conjugate(rough, gradient, shares, solve, least)
         directions += taken
         moved = move(step)
         promised = problem.inner(gradient, step, moved)
@@ -494,7 +480,8 @@ def _newton(
         point, z, value = there, reached, now
         # A step leaves its square, and what conjugate gradients left of it.
         change = share * float(np.abs(moved).max(initial=0.0) / (1 + np.abs(z).max(initial=0.0)))
-        if change * max(change, residual) <= tolerance:
+        expected = change * max(change, residual)
+        if expected <= tolerance:
             break
     return _Steps(point, z, count, directions)
 
