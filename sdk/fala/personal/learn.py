@@ -20,7 +20,7 @@ from fala.report import LearnReport
 from fala.slots.erasing import scrub
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Change, Task
-from fala.solver.fit import LARGEST, State, resume
+from fala.solver.fit import LARGEST, Resumed, State, resume
 from fala.solver.judge import Decision
 from fala.solver.training import Inputs, TrainingSet, blocks_of, personal_of
 from fala.store.records import FitRecord, Version
@@ -53,7 +53,7 @@ class LastFit:
     """
 
     version: Version
-    state: State
+    state: State | Resumed
     head: Head
     positions: dict[int, int]
     record: FitRecord

@@ -15,7 +15,7 @@ the penalty P = diag(w^2), around theta = 1 instead of 0.
 
 Further examples are added to a fit by Newton's method from its minimum (``State``). Of more than
 ``LARGEST`` examples a sample stands for the others: it is fitted alone for the leave-one-out
-logits, and its curvature preconditions the fit to all, and whatever is added later (``resume``).
+logits, and has J's curvature for whatever is added later (``Resumed``).
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ from fala.model.losses import Floats, probabilities
 from fala.model.prior import PopulationPrior
 from fala.solver.design import GramRows, Rows
 from fala.solver.gaussian import Candidate, Gaussian, calibrate, evidence_of, gaussian_around
-from fala.solver.inverses import OverExamples, Solve
+from fala.solver.inverses import OverColumns, OverExamples, Solve
 from fala.solver.newton import (
+    SINGLE,
     Evidence,
-    Factor,
     Problem,
     Work,
+    add,
     minimize,
     minimize_many,
     over_columns,
@@ -51,6 +52,9 @@ from fala.text.sparse_rows import SparseRows
 DENSE_SCALE, LEXICAL_SCALE, SLOPE_SCALE = 1.0, 3.0, 1.0
 #: Examples of which a matrix over the examples may be made.
 LARGEST = 2000
+
+# Examples that are added to a resumed fit at once.
+_AT_ONCE = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,11 +210,70 @@ class State:
         return full, prior.calibrated(plain.point, plain.z)
 
 
-def resume(training: TrainingSet, scales: Sequence[float], fitted: int, further: int) -> State:
-    """The state of a model that was fitted to many examples, of which a few are read again.
+@dataclass(frozen=True, eq=False)
+class Resumed:
+    """A model that was fitted to very many examples, with J's curvature there by a sample.
 
-    Each of them counts once with its label, and for the others with the model's own shares, so that
-    the model is at the minimum.
+    What has to be read for one more example does not grow with the examples.
+
+    Attributes:
+        gaussian: The prior, around the model.
+        evidence: That of the sample and of further examples.
+        point: The minimum.
+        inverse: (R'WR + 1)^-1 there.
+        plain: The calibrated model's minimum.
+        plain_inverse: The same there.
+        fitted: How many examples the model was fitted to.
+        further: How many were added since.
+    """
+
+    gaussian: Gaussian
+    evidence: Evidence
+    point: Floats
+    inverse: Solve
+    plain: Floats
+    plain_inverse: Solve
+    fitted: int
+    further: int
+
+    @property
+    def count(self) -> int:
+        """See ``State.count``."""
+        return len(self.evidence.labels)
+
+    def more(self, training: TrainingSet, replaced: Mapping[int, int] | None = None) -> Resumed:
+        """See ``State.more``."""
+        prior, point, plain = self.gaussian, self.point, self.plain
+        vendor, new = training.vendor_logits(), evidence_of(training, beside_labels=True)
+        problem = prior.problem(training, vendor, new)
+        calibration: Problem[Rows] = prior.calibration(vendor, new)
+        if replaced:
+            again = np.array(list(replaced))
+            gone = self.evidence.take(np.array(list(replaced.values()))).negative()
+            problem = replace(problem.take(again), evidence=gone).stack(problem)
+            calibration = replace(calibration.take(again), evidence=gone).stack(calibration)
+        positions = np.arange(len(problem.rows))
+        with one_blas_thread():
+            for start in range(0, len(positions), _AT_ONCE):
+                part = positions[start : start + _AT_ONCE]
+                point = add(problem.take(part), point, self.inverse)
+                plain = add(calibration.take(part), plain, self.plain_inverse)
+        return replace(
+            self, evidence=self.evidence.stack(new), point=point, plain=plain,
+            further=self.further + len(training),
+        )  # fmt: skip
+
+    def candidates(self) -> tuple[Candidate, Candidate]:
+        """The full model and the calibrated one, without logits."""
+        nothing = np.empty((0, len(self.point)))
+        return (
+            self.gaussian.full(self.point, nothing),
+            self.gaussian.calibrated(self.plain, nothing),
+        )
+
+
+def resume(training: TrainingSet, scales: Sequence[float], fitted: int, further: int) -> Resumed:
+    """The state of a model that was fitted to many examples, of which a few are read again.
 
     Args:
         training: A sample of the examples. The blocks' weights and the bias are the model's, not
@@ -229,22 +292,17 @@ def resume(training: TrainingSet, scales: Sequence[float], fitted: int, further:
     with one_blas_thread():
         z = training.vendor_logits()
         prior = gaussian_around(training, z, [*scales[:-1], 0.0])
-        labels = evidence_of(training, beside_labels=True)
-        few = prior.problem(training, z, labels)
-        shares = probabilities(z)
-        others = max((fitted + further) / len(training) - 1, 1e-9)
-        expected = Evidence(
-            shares + (shares - labels.labels) / others,
-            others * labels.label_weights,
-            labels.targets,
-            0 * labels.target_weights,
-        )
-        problem = few.stack(replace(few, evidence=expected))
-        weights = (1 + others) * labels.curvature(shares)
-        gram = GramRows(few.rows.gram())
-        inverse = replace(OverExamples.of(gram, weights), rows=few.rows)
-        solve = Factor(few, weights, inverse.solve).solve
-        return State(prior, problem, np.vstack([z, z]), problem.start, solve, fitted, further)
+        evidence = evidence_of(training, beside_labels=True)
+        few, plain = prior.problem(training, z, evidence), prior.calibration(z, evidence)
+        times = (fitted + further) / len(training)
+        weights = times * evidence.curvature(probabilities(z))
+        gram = GramRows(few.rows.gram(single=len(z) > SINGLE))
+        inverse = replace(OverExamples.of(gram, weights), rows=few.rows.single())
+        plain_inverse = OverColumns(plain.rows, weights)
+        return Resumed(
+            prior, evidence, few.start, inverse.solve, plain.start, plain_inverse.solve,
+            fitted, further,
+        )  # fmt: skip
 
 
 def default_scales(blocks: Sequence[Block]) -> tuple[float, ...]:

@@ -283,7 +283,7 @@ class Gaussian:
                 start += space.size
         return Candidate(tuple(moved), bias, left_out)
 
-    def calibration(self, vendor: Floats, evidence: Evidence) -> Problem[Rows]:
+    def calibration(self, vendor: Floats, evidence: Evidence) -> Problem[DenseRows]:
         """J over a bias and a slope alone."""
         rows = DenseRows(np.full((len(vendor), 1), self.deviation))
         return Problem(rows, self._slope_column(vendor), vendor, evidence)

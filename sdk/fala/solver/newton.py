@@ -90,6 +90,11 @@ class Evidence:
         weights[:, list(positions)] = 0.0
         return replace(self, label_weights=weights[0], target_weights=weights[1])
 
+    def negative(self) -> Evidence:
+        """What takes the evidence out, where it is added."""
+        weights = -self.label_weights, -self.target_weights
+        return replace(self, label_weights=weights[0], target_weights=weights[1])
+
     def loss(self, z: Floats) -> float:
         """The data terms of J at logits (n, C)."""
         squares = ((z - self.targets) ** 2).sum(axis=1)
@@ -341,6 +346,24 @@ def minimize_many(
 def update(problem: Problem[Products], point: Floats, solve: Solve) -> Floats:
     """Minimize J from near its minimum, by the Hessian of a problem that differs in a few rows."""
     return _newton(problem, point, lambda weights: solve, tolerance=_UPDATE_TOLERANCE).point
+
+
+def add(problem: Problem[Rows], point: Floats, inverse: Solve) -> Floats:
+    """The minimum of very many examples with a few further ones.
+
+    Near its minimum the many examples' J is a quadratic (Laplace's approximation), whose metric
+    leaves a problem over the further examples alone.
+
+    Args:
+        problem: J of the further examples; it has no slopes.
+        point: The minimum of the many.
+        inverse: Their (R'WR + 1)^-1 times numbers (C, p).
+    """
+    moved = inverse(problem.rows.gather(np.eye(len(problem.rows))))
+    gram = GramRows(problem.rows.times(moved))
+    small = Problem(gram, problem.slope_column, problem.logits(point), problem.evidence)
+    steps = _newton(small, small.start, lambda weights: np.copy, tolerance=_UPDATE_TOLERANCE)
+    return np.hstack([point[:, :-1] + steps.point[:, :-1] @ moved, point[:, -1:]])
 
 
 def _over_columns(problem: Problem[DenseRows]) -> Minimum:

@@ -170,3 +170,20 @@ def test_a_label_that_is_changed_back_leaves_nothing_in_a_resumed_fit(case):
     np.testing.assert_allclose(
         logits_of(again, training), before, atol=0.1 * np.abs(there - before).max()
     )
+
+
+@pytest.mark.parametrize("case", [{}, {"words": 300}, {"words": 300, "classes": 3}], ids=str)
+def test_many_examples_at_once_are_added_as_one_by_one(case):
+    """To a fit that resumes; they are as good as a refit where the sample is all examples."""
+    training = make_training(**{**case, "n": 640})
+    first = still(part(training, slice(600)))
+    state, model = resumed(training, first, slice(600))
+    at_once = state.more(part(model, slice(600, None)))
+    one_by_one = state
+    for index in range(600, 640):
+        one_by_one = one_by_one.more(part(model, [index]))
+    ours, others = logits_of(at_once, training), logits_of(one_by_one, training)
+    refit, before = answers(training, fit(training, first.scales)), answers(training, first)
+    moved = np.abs(refit - before).mean()
+    assert np.abs(ours - others).mean() < 0.05 * moved
+    assert np.abs(ours - refit).mean() < 0.25 * moved
