@@ -183,14 +183,14 @@ def fit_paper(
         raise DataError("neither an old logit nor a label to fit")
     if lambdas is not None and not all(0 < one < math.inf for one in lambdas):
         raise DataError("lambdas are finite numbers above 0")
-    part = evidence.take(used)
+    part = evidence if used.all() else evidence.take(used)
     bias = np.broadcast_to(np.asarray(start_bias, dtype=np.float64), evidence.features.shape[1])
     # In coordinates delta, where the penalty is lambda |delta|^2.
     root = np.sqrt(np.asarray(precision, dtype=np.float64))
     mean = np.full(evidence.features.shape[1:], prior_mean)
     search = _Search(
         part,
-        part.features / root,
+        part.features if (root == 1).all() else part.features / root,
         _products(part.features, mean),
         bias,
         fixed_bias or not part.bounds_bias,
@@ -235,17 +235,24 @@ class _Search:
         best: Fit | None = None
         point = Solution(np.zeros(self.rows.shape[1:]), self.bias)
         # From the strongest penalty down: each minimum starts the search for the next.
-        for lambda_ in map(float, np.sort(lambdas)[::-1]):
-            if evidence.labels is None:  # J is the problem itself
-                point = problem.solve(lambda_)
+        path = np.sort(lambdas)[::-1]
+        of_ridge = None
+        if evidence.labels is None and len(path):  # J is the problem itself
+            of_ridge = problem.leave_one_out_grid(path)
+        for index, lambda_ in enumerate(map(float, path)):
+            if of_ridge is not None:
+                left_out = self.offset + of_ridge[index]
             else:
                 point, problem = self._minimize(point, lambda_)
-            left_out = self.offset + problem.leave_one_out(lambda_)
+                left_out = self.offset + problem.leave_one_out(lambda_)
             loss = evidence.loss(left_out)
             if best is None or loss < best.loss * (1 - 1e-9):
                 best = Fit(point.theta, point.bias, lambda_, left_out, loss)
         if best is None:
             raise DataError("no lambda to try")
+        if of_ridge is not None:
+            point = problem.solve(best.lambda_)
+            best = replace(best, theta=point.theta, bias=point.bias)
         return best
 
     def _problem(self, logits: Floats, weights: Floats, bias: Floats) -> Problem:

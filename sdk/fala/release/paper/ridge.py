@@ -7,11 +7,13 @@ have C rows, and W_i is a weight or a C x C block. With W_i = R_i'R_i it is a pl
 regression of R_i z_i on R_i e_i. A bias without a penalty is taken out by projection: rows and
 targets lose the span of its columns R 1.
 
-All of it is solved in float64, by Cholesky factors, never by an explicit inverse.
+All of it is solved in float64, never by an explicit inverse: for one lambda by a Cholesky factor,
+and left out for a grid of them by one eigendecomposition.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -92,7 +94,18 @@ class Problem:
             DataError: As ``solve``.
         """
         alpha = lambda_ * len(self._targets)
-        residuals = np.concatenate([one.left_out(alpha) for one in self._systems], axis=1)
+        return self._logits([system.left_out(alpha) for system in self._systems])
+
+    def leave_one_out_grid(self, lambdas: Floats) -> Floats:
+        """``leave_one_out`` for L lambdas, shape (L, n, C)."""
+        if len(lambdas) == 1:
+            return self.leave_one_out(float(lambdas[0]))[None]
+        alphas = lambdas * len(self._targets)
+        return self._logits([system.left_out_grid(alphas) for system in self._systems])
+
+    def _logits(self, left_out: Sequence[Floats]) -> Floats:
+        """The systems' left-out residuals as logits."""
+        residuals = np.concatenate(left_out, axis=-1)
         if self._roots.ndim == 1:
             return self._targets - residuals / self._roots[:, None]
         return self._targets - np.linalg.solve(self._roots, residuals[..., None])[..., 0]
@@ -201,14 +214,46 @@ class _System:
             residual = self.targets - product(self.rows, self.coefficients(alpha))
             half = factor.solve(self.rows.T).T
             kept = np.eye(size) - _folds(half, size) - _folds(self.basis, size)
-        if size == 1:
-            # An example that alone decides its own fit has 1 - H_ii = 0 up to rounding.
-            return residual[:, None] / np.maximum(kept[:, :, 0], np.finfo(np.float64).eps)
+        return _without(kept, residual)
+
+    def left_out_grid(self, alphas: Floats) -> Floats:
+        """``left_out`` for L alphas, shape (L, n, size), by one eigendecomposition.
+
+        Dual: X X' = U S U', and I - H is U diag(alpha / (s + alpha)) U'. Primal: X'X = V S V', and
+        H is X V diag(1 / (s + alpha)) (X V)', with the bias beside.
+        """
         try:
-            solved = np.linalg.solve(kept, residual.reshape(-1, size, 1))
+            values, vectors = np.linalg.eigh(self.gram)
         except np.linalg.LinAlgError as error:
-            raise DataError("lambda is too small for these features: singular") from error
-        return np.asarray(solved[..., 0], dtype=np.float64)
+            raise DataError("the features have no eigendecomposition") from error
+        if self.dual:  # the last are the bias, see ``gram``
+            count = len(values) - self.basis.shape[1]
+            values, vectors = values[:count], vectors[:, :count]
+        turned = vectors if self.dual else product(self.rows, vectors)
+        factors = 1.0 / (np.maximum(values, 0.0)[:, None] + alphas)
+        if self.dual:
+            factors *= alphas
+        residuals = product(turned, product(turned.T, self.targets)[:, None] * factors).T
+        if self.size == 1:
+            kept = product(turned**2, factors).T[..., None, None]
+        else:
+            kept = np.stack([_folds(turned * np.sqrt(one), self.size) for one in factors.T])
+        if not self.dual:
+            residuals = self.targets - residuals
+            kept = np.eye(self.size) - kept - _folds(self.basis, self.size)
+        return _without(kept, residuals)
+
+
+def _without(kept: Floats, residuals: Floats) -> Floats:
+    """(I - H_ii)^-1 r_i, shape (..., n, size), of (..., n, size, size) and (..., n size)."""
+    if kept.shape[-1] == 1:
+        # An example that alone decides its own fit has 1 - H_ii = 0 up to rounding.
+        return residuals[..., None] / np.maximum(kept[..., 0], np.finfo(np.float64).eps)
+    try:
+        solved = np.linalg.solve(kept, residuals.reshape(*kept.shape[:-1], 1))
+    except np.linalg.LinAlgError as error:
+        raise DataError("lambda is too small for these features: singular") from error
+    return np.asarray(solved[..., 0], dtype=np.float64)
 
 
 def _folds(half: Floats, size: int) -> Floats:
