@@ -65,7 +65,8 @@ from fala.updates.limits import UpdateLimits
 
 if TYPE_CHECKING:
     from fala.playground.releases import sample_release
-    from fala.release.fitting import fit_bridge, fit_head
+    from fala.release.bridge import fit_bridge
+    from fala.release.fitting import fit_head
 
 # An app that says nothing about logging hears nothing.
 logging.getLogger("fala").addHandler(logging.NullHandler())
@@ -142,10 +143,14 @@ if not TYPE_CHECKING:  # for a type checker the module would have every name
 
     def __getattr__(name: str) -> object:
         """What few need and takes time: the vendor's functions, and the version from metadata."""
-        if name in ("fit_bridge", "fit_head"):
-            from fala.release import fitting
+        if name == "fit_head":
+            from fala.release.fitting import fit_head
 
-            return getattr(fitting, name)
+            return fit_head
+        if name == "fit_bridge":
+            from fala.release.bridge import fit_bridge
+
+            return fit_bridge
         if name == "sample_release":
             from fala.playground.releases import sample_release
 

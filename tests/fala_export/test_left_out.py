@@ -6,7 +6,7 @@ import pytest
 from bundles import make_head, write_word_vectors
 from fala import Bundle, DataError, write_release
 from fala.release import unique_texts
-from fala.release.fitting import fit_head, left_out_logits
+from fala.release.fitting import PublicRows, fit_head, left_out_logits
 from fala_export.population.left_out import honest_logits
 from public_people import FILMS
 
@@ -54,11 +54,12 @@ def test_the_releases_own_penalties_are_taken(tmp_path, backbone, embeddings, mo
     labels = labels_of()
     head = make_head(words=True)
     encoder = backbone.backbone()
-    expected = left_out_logits(encoder, FILMS, labels, embeddings=embeddings, penalties=PENALTIES)
+    public = PublicRows.of(encoder, FILMS, labels, embeddings=embeddings)
+    expected = left_out_logits(public, PENALTIES)
     noted = {"training": {"words": {"penalties": PENALTIES}}}
     found = logits_of(tmp_path / "told.fala", backbone, head, labels, embeddings, noted)
     np.testing.assert_array_equal(found, expected)
-    chosen = left_out_logits(encoder, FILMS, labels, embeddings=embeddings)
+    chosen = left_out_logits(public)
     assert np.abs(chosen - expected).max() > 1e-3
     for number, penalties in enumerate((None, "ten", [1e-3], [0.0, 1.0], [1, None])):
         wrong = {"training": {"words": {"penalties": penalties}}}

@@ -35,7 +35,7 @@ EXTRAS = {
     # On this machine's own address; anyio is what starlette is made with.
     "fala.playground.page.server": {"anyio", "socket", "starlette", "uvicorn"},
     "fala.store.encryption": {"cryptography"},
-    "fala.release.sparse": {"scipy"},  # NumPy does the same where it is not installed
+    "fala.release.joint_rows": {"scipy"},  # NumPy does the same where it is not installed
     "fala.updates.client": {"filelock", "tuf", "urllib"},
     "fala.updates.fetcher": {"http", "socket", "tuf", "urllib", "urllib3"},
 }

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fala import Backbone, Bundle, DataError, Example, Head, Match, fit_head
 from fala.release import Vectors
-from fala.release.fitting import left_out_logits
+from fala.release.fitting import PublicRows, left_out_logits
 from fala.release.joint import MOST_STEPS
 from fala_export.population.annotators import Floats
 from fala_export.progress import progress
@@ -56,10 +56,11 @@ def honest_logits(
     if head.lexical is None:
         return _of_plain_heads(backbone, head, examples, labels, embeddings)
     with progress("leaving documents out", MOST_STEPS) as bar:
-        return left_out_logits(
-            backbone, examples, labels, label_names=head.labels, embeddings=embeddings,
-            penalties=_penalties(training, len(head.parts) + 1), step=lambda: bar.update(1),
-        )  # fmt: skip
+        public = PublicRows.of(
+            backbone, examples, labels, label_names=head.labels, embeddings=embeddings
+        )
+        penalties = _penalties(training, len(head.parts) + 1)
+        return left_out_logits(public, penalties, lambda: bar.update(1))
 
 
 def _penalties(training: Mapping[str, Any], blocks: int) -> list[float] | None:

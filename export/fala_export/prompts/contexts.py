@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from fala.release import Lexicon
-from fala.release.sparse import sparse_array
+from fala.release.joint_rows import sparse_array
 from fala_export.training.learners import TransformerLearner
 
 

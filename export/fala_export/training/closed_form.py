@@ -12,7 +12,7 @@ import numpy as np
 from fala import Backbone, Head, fit_head
 from fala.release import EncoderState, Row, Vectors, cross_entropy, unique_texts
 from fala.release.added_words import add_words
-from fala.release.fitting import fit_joint_head
+from fala.release.fitting import PublicRows, fit_joint_head
 from fala.release.joint import MOST_STEPS
 from fala_export.progress import progress
 from fala_export.training.learners import embed_rows
@@ -128,10 +128,8 @@ def closed_form(
         )
         return head, {}
     with progress("choosing penalties", MOST_STEPS) as bar:
-        head, found = fit_joint_head(
-            backbone, examples, known, label_names=labels, embeddings=embeddings,
-            step=lambda: bar.update(1),
-        )  # fmt: skip
+        public = PublicRows.of(backbone, examples, known, label_names=labels, embeddings=embeddings)
+        head, found = fit_joint_head(public, lambda: bar.update(1))
     return head, {"words": found.details()}
 
 

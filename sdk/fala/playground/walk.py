@@ -25,7 +25,8 @@ from fala.files import temporary_folder
 from fala.model.heads import Head, Vectors
 from fala.model.losses import label_probabilities
 from fala.personal.budget import Budget
-from fala.release.fitting import fit_bridge, fit_head
+from fala.release.bridge import fit_bridge
+from fala.release.fitting import fit_head
 from fala.release.metrics import f1, scores
 from fala.release.user_rows import Rows
 from fala.report import Report

@@ -34,7 +34,8 @@ from fala.examples import CLASSIFICATION, MATCHING, Example, tokenizer_inputs, u
 from fala.files import temporary_folder, write_atomically
 from fala.model.heads import Vectors
 from fala.model.losses import cross_entropy, label_probabilities, probabilities
-from fala.release.fitting import fit_bridge, fit_head
+from fala.release.bridge import fit_bridge
+from fala.release.fitting import fit_head
 from fala.release.metrics import scores
 from fala.release.paper.fit import Evidence, fit_paper
 from fala.release.paper.matrix import fit_matrix

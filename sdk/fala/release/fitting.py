@@ -1,4 +1,4 @@
-"""What a vendor does with the SDK alone, in closed form: a global head, and a bridge."""
+"""The global head that a vendor fits to public rows, in closed form."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from fala.backbones import Backbone
 from fala.bundle.lexical import rounded
 from fala.errors import DataError
 from fala.examples import CLASSIFICATION, MATCHING, Example, Match, check_examples, unique_texts
-from fala.model.bridge import Bridge
 from fala.model.heads import Head, Vectors, example_inputs, label_name
 from fala.model.lexical import Lexical
 from fala.release.joint import Joint, fit_joint, left_out
-from fala.release.joint_problem import Evidence as JointEvidence
+from fala.release.joint_rows import JointExamples
 from fala.release.paper.fit import Evidence, Fit, fit_paper
 from fala.solver.design import DenseRows
 from fala.solver.newton import Evidence as Evidences
@@ -31,15 +30,11 @@ from fala.text.ngrams import BUCKETS
 # smaller than a device's.
 _GRID = np.logspace(-6, 1, 15)
 
-# A bridge's penalties: how many texts of mean variance the pull to zero weighs.
-_STRENGTHS = np.logspace(-2, 4, 13)
-_HELD_OUT = 0.2  # share of the texts that chooses among them
 # Standard deviation of a bias that is as good as free.
 _FREE = 100.0
 # Of more than two labels: folds that choose a penalty, and by how much of the least loss a weaker
 # one is worse where none after it is tried.
 _FOLDS, _ENOUGH = 3, 1.1
-_ALIKE = 1e-12  # share of the mean square that rounding leaves of no variance at all
 
 
 def fit_head(
@@ -74,82 +69,22 @@ def fit_head(
     Raises:
         DataError: If there are fewer than two labels, or an example or label cannot be used.
     """
-    rows = _rows(backbone, examples, labels, label_names, embeddings)
+    rows = PublicRows.of(backbone, examples, labels, label_names=label_names, embeddings=embeddings)
     if lexical:
-        return _joint_head(rows)[0]
+        return fit_joint_head(rows)[0]
     fitted = _fit(rows.inputs, rows.shares, rows.counts, _inner_product(rows))
     return Head(rows.task, rows.names, fitted.theta, fitted.bias)
 
 
-def fit_joint_head(
-    backbone: Backbone,
-    examples: Sequence[Example],
-    labels: Sequence[str | int],
-    *,
-    label_names: Sequence[str] | None = None,
-    embeddings: Mapping[str, Vectors] | None = None,
-    step: Callable[[], None] = lambda: None,
-) -> tuple[Head, Joint]:
-    """``fit_head`` with words, and what its cross-validation found.
-
-    Args:
-        backbone: See ``fit_head``.
-        examples: See ``fit_head``.
-        labels: See ``fit_head``.
-        label_names: See ``fit_head``.
-        embeddings: See ``fit_head``.
-        step: Called after every step of the search; ``fala.release.joint.MOST_STEPS`` at most.
-
-    Raises:
-        DataError: See ``fit_head``.
-    """
-    return _joint_head(_rows(backbone, examples, labels, label_names, embeddings), step)
-
-
-def left_out_logits(
-    backbone: Backbone,
-    examples: Sequence[Example],
-    labels: Sequence[str | int],
-    *,
-    label_names: Sequence[str] | None = None,
-    embeddings: Mapping[str, Vectors] | None = None,
-    penalties: Sequence[float] | None = None,
-    step: Callable[[], None] = lambda: None,
-) -> NDArray[np.float64]:
-    """Logits as a head with words has for documents that it was not fitted to, shape (n, C).
-
-    Of three heads on two thirds of the documents each, every row's is the one that has not seen
-    its document.
-
-    Args:
-        backbone: See ``fit_head``.
-        examples: See ``fit_head``.
-        labels: See ``fit_head``.
-        label_names: See ``fit_head``.
-        embeddings: See ``fit_head``.
-        penalties: Those of a head that was fitted to the same rows (``Joint.penalties``); None
-            chooses them first.
-        step: Called after every step of that search, as by ``fit_joint_head``.
-
-    Raises:
-        DataError: See ``fit_head``; or penalties are of another kind of head.
-    """
-    rows = _rows(backbone, examples, labels, label_names, embeddings)
-    evidence, _, _ = _joint_evidence(rows)
-    chosen = fit_joint(evidence, step).penalties if penalties is None else penalties
-    place = {example: position for position, example in enumerate(rows.examples)}
-    found = left_out(evidence, chosen)
-    return np.asarray(found[[place[example] for example in examples]])
-
-
 @dataclass(frozen=True, eq=False)
-class _Rows:
-    """Public rows by distinct example.
+class PublicRows:
+    """What a head is fitted to: public rows, by distinct example.
 
     Attributes:
         task: Of the head.
         names: The labels' names, in the order wanted.
         examples: m distinct examples.
+        positions: Each given row's example, shape (n,).
         shares: Class shares, shape (m, C).
         counts: How many rows each stands for, shape (m,).
         inputs: h or u * v, shape (m, d).
@@ -159,55 +94,92 @@ class _Rows:
     task: str
     names: tuple[str, ...]
     examples: list[Example]
+    positions: NDArray[np.int64]
     shares: NDArray[np.float64]
     counts: NDArray[np.float64]
     inputs: Vectors
     embeddings: Mapping[str, Vectors]
 
+    @classmethod
+    def of(
+        cls,
+        backbone: Backbone,
+        examples: Sequence[Example],
+        labels: Sequence[str | int],
+        *,
+        label_names: Sequence[str] | None = None,
+        embeddings: Mapping[str, Vectors] | None = None,
+    ) -> PublicRows:
+        """Gather rows; see ``fit_head``.
 
-def _rows(
-    backbone: Backbone,
-    examples: Sequence[Example],
-    labels: Sequence[str | int],
-    label_names: Sequence[str] | None,
-    embeddings: Mapping[str, Vectors] | None,
-) -> _Rows:
-    task = MATCHING if examples and isinstance(examples[0], Match) else CLASSIFICATION
-    examples = check_examples(examples, task)
-    if len(labels) != len(examples):
-        raise DataError(f"{len(examples)} examples, but {len(labels)} labels")
-    seen = {label_name(label) for label in labels}
-    names = tuple(label_names or in_order(seen))
-    if len(names) < 2 or len(seen) < 2:
-        raise DataError("a head needs rows of two labels or more")
-    if task == MATCHING and len(names) != 2:
-        raise DataError("a matcher has two labels")
-    if embeddings is None:
-        texts = unique_texts(examples)
-        embeddings = dict(zip(texts, backbone.encode(texts), strict=True))
-    distinct = list(dict.fromkeys(examples))
-    shares, counts = _counted(examples, labels, distinct, names)
-    inputs = example_inputs(distinct, embeddings, backbone.dimension)
-    if len(names) == 2:
-        shares = shares[:, 1:]
-    return _Rows(task, names, distinct, shares, counts, inputs, embeddings)
+        Raises:
+            DataError: See ``fit_head``.
+        """
+        task = MATCHING if examples and isinstance(examples[0], Match) else CLASSIFICATION
+        examples = check_examples(examples, task)
+        if len(labels) != len(examples):
+            raise DataError(f"{len(examples)} examples, but {len(labels)} labels")
+        seen = {label_name(label) for label in labels}
+        names = tuple(label_names or in_order(seen))
+        if len(names) < 2 or len(seen) < 2:
+            raise DataError("a head needs rows of two labels or more")
+        if task == MATCHING and len(names) != 2:
+            raise DataError("a matcher has two labels")
+        if embeddings is None:
+            texts = unique_texts(examples)
+            embeddings = dict(zip(texts, backbone.encode(texts), strict=True))
+        distinct = list(dict.fromkeys(examples))
+        number = {example: position for position, example in enumerate(distinct)}
+        positions = np.array([number[example] for example in examples])
+        shares, counts = _counted(labels, positions, names)
+        inputs = example_inputs(distinct, embeddings, backbone.dimension)
+        return cls(task, names, distinct, positions, shares, counts, inputs, embeddings)
 
 
-def _joint_head(rows: _Rows, step: Callable[[], None] = lambda: None) -> tuple[Head, Joint]:
-    """A head with words, and what its cross-validation found."""
-    evidence, lexicon, start = _joint_evidence(rows)
-    found = fit_joint(evidence, step)
-    weight = found.weight
+def fit_joint_head(rows: PublicRows, step: Callable[[], None] = lambda: None) -> tuple[Head, Joint]:
+    """``fit_head`` with words, and the result of its cross-validation.
+
+    Args:
+        rows: What is fitted.
+        step: Called after every step of the search; ``fala.release.joint.MOST_STEPS`` at most.
+    """
+    examples, lexicon, start = _joint_examples(rows)
+    joint = fit_joint(examples, step)
+    weight = joint.weight.copy()
     weight[:, : rows.inputs.shape[1]] += start
-    words = rounded(Lexical(lexicon, found.words.astype(np.float32)))
+    words = rounded(Lexical(lexicon, joint.words.astype(np.float32)))
     head = Head(
-        rows.task, rows.names, weight, found.bias,
+        rows.task, rows.names, weight, joint.bias,
         lexical=words, dimension=rows.inputs.shape[1],
     )  # fmt: skip
-    return head, found
+    return head, joint
 
 
-def _joint_evidence(rows: _Rows) -> tuple[JointEvidence, Lexicon, float]:
+def left_out_logits(
+    rows: PublicRows,
+    penalties: Sequence[float] | None = None,
+    step: Callable[[], None] = lambda: None,
+) -> NDArray[np.float64]:
+    """Logits of a head with words for documents that it was not fitted to, shape (n, C).
+
+    Three heads are fitted to two thirds of the documents each. A row's logits are those of the
+    head that was fitted without its document.
+
+    Args:
+        rows: What is fitted.
+        penalties: Those of a head that was fitted to the same rows (``Joint.penalties``); None
+            chooses them first.
+        step: Called after every step of that search, as by ``fit_joint_head``.
+
+    Raises:
+        DataError: There is but one document, or penalties are of another kind of head.
+    """
+    examples, _, _ = _joint_examples(rows)
+    chosen = fit_joint(examples, step).penalties if penalties is None else penalties
+    return np.asarray(left_out(examples, chosen)[rows.positions])
+
+
+def _joint_examples(rows: PublicRows) -> tuple[JointExamples, Lexicon, float]:
     """What a head with words is fitted to, its n-grams, and the weight that u * v starts from."""
     documents = [one.candidate if isinstance(one, Match) else one for one in rows.examples]
     number = {text: position for position, text in enumerate(dict.fromkeys(documents))}
@@ -218,7 +190,7 @@ def _joint_evidence(rows: _Rows) -> tuple[JointEvidence, Lexicon, float]:
     parts = [rows.inputs]
     if rows.task == MATCHING:
         parts.append(np.stack([rows.embeddings[text] for text in documents]))
-    evidence = JointEvidence(
+    joint = JointExamples(
         parts,
         lexicon.rows(documents),
         rows.shares,
@@ -226,10 +198,10 @@ def _joint_evidence(rows: _Rows) -> tuple[JointEvidence, Lexicon, float]:
         np.array([number[text] for text in documents]),
         start * rows.inputs.sum(axis=1, dtype=np.float64),
     )
-    return evidence, lexicon, start
+    return joint, lexicon, start
 
 
-def _inner_product(rows: _Rows) -> float:
+def _inner_product(rows: PublicRows) -> float:
     """The multiple of the plain inner product that a matcher shrinks to; a classifier's is 0."""
     if rows.task != MATCHING:
         return 0.0
@@ -243,73 +215,6 @@ def in_order(labels: Iterable[str]) -> list[str]:
     if all(re.fullmatch(r"-?[0-9]{1,18}", name) for name in names):
         return sorted(names, key=int)
     return sorted(names)
-
-
-def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
-    """Fit the map from an earlier backbone's embeddings to a new one's, by ridge regression.
-
-    A fifth of the texts, drawn with a fixed seed, chooses the penalty and gives the residual
-    variance; the map is then fitted again on all. ``fala-export bridge`` compares more forms of
-    map on any amount of text, and is what a vendor's release should be made with.
-
-    Args:
-        source: The earlier backbone's ``Bundle.backbone_digest``.
-        old: Its embeddings of n distinct public texts, shape (n, d_old).
-        new: The new backbone's embeddings of the same, shape (n, d_new).
-
-    Raises:
-        DataError: If there are too few texts for so many dimensions, the arrays do not fit each
-            other, a number is not finite, or the earlier backbone embeds all texts alike.
-    """
-    if old.ndim != 2 or new.ndim != 2 or len(old) != len(new):
-        raise DataError(f"embeddings of the same texts expected, not {old.shape} and {new.shape}")
-    n, dimension = old.shape
-    # So many that the training texts cannot all be mapped exactly, offset and all.
-    fewest = math.ceil((dimension + 2) / (1 - _HELD_OUT))
-    if n < fewest:
-        raise DataError(
-            f"{n} distinct public texts are too few for a bridge from {dimension} dimensions: it "
-            f"takes {fewest}"
-        )
-    x, y = old.astype(np.float64), new.astype(np.float64)
-    if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise DataError("an embedding is not finite")
-    held_out, training = np.split(
-        np.random.default_rng(0).permutation(n), [math.floor(_HELD_OUT * n)]
-    )
-    with one_blas_thread():
-        candidates = _ridge(x[training], y[training], _STRENGTHS)
-        errors = [
-            ((y[held_out] - x[held_out] @ matrix - offset) ** 2).mean(axis=0)
-            for matrix, offset in candidates
-        ]
-        best = int(np.argmin([error.sum() for error in errors]))
-        matrix, offset = _ridge(x, y, _STRENGTHS[best : best + 1])[0]
-    return Bridge(
-        source,
-        matrix.astype(np.float32),
-        offset.astype(np.float32),
-        errors[best].astype(np.float32),
-    )
-
-
-def _ridge(
-    x: NDArray[np.float64], y: NDArray[np.float64], strengths: NDArray[np.float64]
-) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Matrix (d_old, d_new) and offset (d_new,) at every strength, from one eigendecomposition."""
-    x_mean, y_mean = x.mean(axis=0), y.mean(axis=0)
-    centred = x - x_mean
-    unit = np.mean(centred**2)
-    if unit <= _ALIKE * np.mean(x**2):
-        raise DataError("the earlier backbone embeds all public texts alike")
-    values, vectors = np.linalg.eigh(centred.T @ centred)
-    turned = vectors.T @ (centred.T @ (y - y_mean))
-    fits = []
-    for strength in strengths:
-        # Values of what has no variance may fall below zero by rounding.
-        matrix = vectors @ (turned / (np.maximum(values, 0.0) + strength * unit)[:, None])
-        fits.append((matrix, y_mean - x_mean @ matrix))
-    return fits
 
 
 def _fit(
@@ -375,20 +280,15 @@ def _minimum(rows: NDArray[np.float64], evidence: Evidences) -> Minimum:
 
 
 def _counted(
-    examples: Sequence[Example],
-    labels: Sequence[str | int],
-    distinct: Sequence[Example],
-    names: Sequence[str],
+    labels: Sequence[str | int], positions: NDArray[np.int64], names: Sequence[str]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Label shares (m, number of labels) and rows (m,) of each distinct example."""
-    column = {name: position for position, name in enumerate(names)}
-    row = {example: position for position, example in enumerate(distinct)}
-    counts = np.zeros((len(distinct), len(names)))
-    for position, (example, label) in enumerate(zip(examples, labels, strict=True)):
+    """Class shares (m, C) and the number of rows (m,) of the m examples at some positions."""
+    column = {name: number for number, name in enumerate(names)}
+    counts = np.zeros((positions.max() + 1, len(names)))
+    for row, (position, label) in enumerate(zip(positions, labels, strict=True)):
         if str(label) not in column:
-            raise DataError(
-                f"label {label!r} of example {position} is not one of {', '.join(names)}"
-            )
-        counts[row[example], column[str(label)]] += 1
+            raise DataError(f"label {label!r} of example {row} is not one of {', '.join(names)}")
+        counts[position, column[str(label)]] += 1
     total = counts.sum(axis=1)
-    return counts / total[:, None], total
+    shares = counts / total[:, None]
+    return shares[:, 1:] if len(names) == 2 else shares, total

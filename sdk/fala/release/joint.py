@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fala.errors import DataError
 from fala.model.losses import Floats, cross_entropy
-from fala.release.joint_problem import Evidence, Problem
+from fala.release.joint_rows import JointExamples, JointProblem
 from fala.solver.threads import one_blas_thread
 
 #: Examples that choose the penalties, at most; all of them are fitted with what was chosen.
@@ -34,7 +34,8 @@ _START = {"dense": 0, "words": 0}
 _ROUNDS = 2
 # A search goes on in a direction while the loss falls by this share.
 _BETTER = 1e-4
-_SEARCH, _FINAL = 1e-6, 1e-10  # L-BFGS ends when J falls by a smaller share than this
+# A fit ends where a further step would move logits by this share.
+_SEARCH, _FINAL = 1e-2, 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,67 +72,65 @@ class Joint:
         }
 
 
-def fit_joint(evidence: Evidence, step: Callable[[], None] = lambda: None) -> Joint:
+def fit_joint(examples: JointExamples, step: Callable[[], None] = lambda: None) -> Joint:
     """Choose the penalties by cross-validation over documents, and fit.
 
     Args:
-        evidence: What is fitted.
+        examples: What is fitted.
         step: Called after every point of the search, ``MOST_STEPS`` times at most.
     """
     with one_blas_thread():
-        rows = _searched(len(evidence.counts))
-        search = _Search(Problem(evidence if rows is None else evidence.take(rows)), step)
+        few = _searched(len(examples.counts))
+        search = _Search(JointProblem(examples if few is None else examples.take(few)), step)
         chosen, loss, loss_without = search.run()
-        problem = search.problem if rows is None else Problem(evidence)
+        problem = search.problem if few is None else JointProblem(examples)
         scales = [10.0 ** (k / 2) for k in chosen]
-        every = np.ones((1, len(evidence.counts)))
-        found, _ = problem.minimize(scales, every, None, _FINAL)
-        total = float(evidence.counts.sum())
+        point, _ = problem.minimize(scales, np.ones(len(examples.counts)), None, _FINAL)
+        total = float(examples.counts.sum())
         penalties = (
             kappa / (2 * scale * total) for kappa, scale in zip(problem.kappas, scales, strict=True)
         )
         return Joint(
-            *problem.weights(found[0]), tuple(penalties), loss, loss_without, len(problem.kept)
+            *problem.weights(point), tuple(penalties), loss, loss_without, len(problem.kept)
         )
 
 
-def left_out(evidence: Evidence, penalties: Sequence[float]) -> Floats:
-    """Logits of every example by a fit that has seen nothing of its document, shape (n, C).
+def left_out(examples: JointExamples, penalties: Sequence[float]) -> Floats:
+    """Logits of every example by a fit to other documents, shape (n, C).
 
     Args:
-        evidence: What is fitted, two thirds of the documents at a time.
+        examples: What is fitted, two thirds of the documents at a time.
         penalties: l_k by block, as ``fit_joint`` chose them for all of it.
 
     Raises:
         DataError: There is but one document, or another number of penalties than blocks.
     """
-    blocks = len(evidence.parts) + 1
+    blocks = len(examples.parts) + 1
     if len(penalties) != blocks:
         raise DataError(f"{len(penalties)} penalties for {blocks} blocks of features")
-    sets = _sets(evidence)
+    sets = _sets(examples)
     if len(sets) < 2:
         raise DataError("one document cannot be left out of what is fitted to it alone")
     with one_blas_thread():
-        problem = Problem(evidence)
-        total = float(evidence.counts.sum())
+        problem = JointProblem(examples)
+        total = float(examples.counts.sum())
         scales = [
             kappa / (2 * penalty * total)
             for kappa, penalty in zip(problem.kappas, penalties, strict=True)
         ]
-        # One set at a time: all at once would fill the memory where labels are many.
-        z = np.zeros(evidence.labels.shape)
-        for own in sets:
-            _, logits = problem.minimize(scales, own[None], None, _FINAL)
-            z[own == 0] = logits[0][own == 0]
+        z = np.zeros(examples.labels.shape)
+        for fitted in sets:
+            _, logits = problem.minimize(scales, fitted, None, _FINAL)
+            z[fitted == 0] = logits[fitted == 0]
         return z
 
 
-def _sets(evidence: Evidence) -> Floats:
-    """1 where a row is in a set, 0 where its document is left out of it; one set a fold."""
-    documents = int(evidence.documents.max()) + 1
-    folds = min(_FOLDS, len(np.unique(evidence.documents)))
+def _sets(examples: JointExamples) -> Floats:
+    """1 where an example is in a set, 0 where its document is left out of it; one set a fold."""
+    documents = int(examples.documents.max()) + 1
+    folds = min(_FOLDS, len(np.unique(examples.documents)))
     turn = np.random.default_rng(0).permutation(documents) % folds
-    return np.asarray(turn[evidence.documents] != np.arange(folds)[:, None], dtype=np.float64)
+    return np.asarray(turn[examples.documents] != np.arange(folds)[:, None], dtype=np.float64)
 
 
 def _searched(count: int) -> NDArray[np.int64] | None:
@@ -143,18 +142,18 @@ def _searched(count: int) -> NDArray[np.int64] | None:
 class _Search:
     """The scale of every block, one at a time, by the loss on left-out documents."""
 
-    def __init__(self, problem: Problem, step: Callable[[], None]) -> None:
+    def __init__(self, problem: JointProblem, step: Callable[[], None]) -> None:
         self.problem = problem
-        self.step = step
-        self.sets = _sets(problem.evidence)
-        self.known: dict[tuple[int | None, ...], float] = {}
-        self.best: Floats | None = None
+        self._step = step
+        self._sets = _sets(problem.examples)
+        self._losses: dict[tuple[int | None, ...], float] = {}
+        self._starts: list[Floats | None] = [None] * len(self._sets)
 
     def run(self) -> tuple[list[int], float | None, float | None]:
         """The chosen points of the grid by block, and the losses with and without the words."""
-        blocks = len(self.problem.squares)
+        blocks = len(self.problem.kappas)
         dense: list[int | None] = [_START["dense"]] * (blocks - 1)
-        if len(self.sets) < 2:
+        if len(self._sets) < 2:
             return [*(_START["dense"] for _ in dense), _START["words"]], None, None
         point, without = self._descend([*dense, None], range(blocks - 1))
         point[-1] = _START["words"]
@@ -182,25 +181,19 @@ class _Search:
 
     def _loss(self, point: list[int | None]) -> float:
         key = tuple(point)
-        if key not in self.known:
-            self.known[key] = self._measured([0.0 if k is None else 10.0 ** (k / 2) for k in point])
-            if len(self.known) <= MOST_STEPS:
-                self.step()
-        return self.known[key]
+        if key not in self._losses:
+            scales = [0.0 if k is None else 10.0 ** (k / 2) for k in point]
+            self._losses[key] = self._left_out_loss(scales)
+            if len(self._losses) <= MOST_STEPS:
+                self._step()
+        return self._losses[key]
 
-    def _measured(self, scales: list[float]) -> float:
-        evidence, classes = self.problem.evidence, self.problem.classes
-        # Several folds at once share the products; of many labels they would fill the memory.
-        at_once = max(1, _FOLDS // classes)
+    def _left_out_loss(self, scales: list[float]) -> float:
+        examples = self.problem.examples
         total = 0.0
-        points = []
-        for first in range(0, len(self.sets), at_once):
-            sets = self.sets[first : first + at_once]
-            start = None if self.best is None else self.best[first : first + at_once]
-            found, z = self.problem.minimize(scales, sets, start, _SEARCH)
-            points.append(found)
-            for own, logits in zip(sets, z, strict=True):
-                losses = cross_entropy(evidence.labels, logits)
-                total += float(((1 - own) * evidence.counts * losses).sum())
-        self.best = np.concatenate(points)
-        return total / float(evidence.counts.sum())
+        for fold, fitted in enumerate(self._sets):
+            start = self._starts[fold]
+            self._starts[fold], z = self.problem.minimize(scales, fitted, start, _SEARCH)
+            losses = cross_entropy(examples.labels, z)
+            total += float(((1 - fitted) * examples.counts * losses).sum())
+        return total / float(examples.counts.sum())

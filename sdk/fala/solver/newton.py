@@ -343,9 +343,11 @@ def minimize_many(
     return Minimum(steps.point, steps.z, steps.z, np.copy, work), judged
 
 
-def update(problem: Problem[Products], point: Floats, solve: Solve) -> Floats:
-    """Minimize J from near its minimum, by the Hessian of a problem that differs in a few rows."""
-    return _newton(problem, point, lambda weights: solve, tolerance=_UPDATE_TOLERANCE).point
+def update(
+    problem: Problem[Products], point: Floats, solve: Solve, tolerance: float = _UPDATE_TOLERANCE
+) -> Floats:
+    """Minimize J from a point, by a matrix that is near the inverse Hessian on the way."""
+    return _newton(problem, point, lambda weights: solve, tolerance=tolerance).point
 
 
 def add(problem: Problem[Rows], point: Floats, inverse: Solve) -> Floats:

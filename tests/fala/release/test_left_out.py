@@ -7,7 +7,7 @@ import bundles
 from fala.errors import DataError
 from fala.examples import Match
 from fala.model.losses import cross_entropy
-from fala.release.fitting import fit_joint_head, left_out_logits
+from fala.release.fitting import PublicRows, fit_joint_head, left_out_logits
 
 WORDS = bundles.WORDS[1:]
 
@@ -34,10 +34,10 @@ def flipped(labels, position):
 
 def test_a_documents_own_label_does_not_move_its_logit(backbone):
     documents, labels = rows()
-    before = left_out_logits(backbone, documents, labels, penalties=PENALTIES)
+    before = left_out_logits(PublicRows.of(backbone, documents, labels), PENALTIES)
     for position in (0, 17, 40):
         labels_then = flipped(labels, position)
-        after = left_out_logits(backbone, documents, labels_then, penalties=PENALTIES)
+        after = left_out_logits(PublicRows.of(backbone, documents, labels_then), PENALTIES)
         same = np.isclose(after[:, 0], before[:, 0], atol=1e-6)
         assert same[position]
         assert np.isclose(same.mean(), 1 / 3, atol=0.05)  # its own third has not seen it, either
@@ -46,20 +46,20 @@ def test_a_documents_own_label_does_not_move_its_logit(backbone):
 def test_rows_of_one_document_are_left_out_together(backbone):
     documents, labels = rows()
     documents, labels = [*documents, documents[5]], [*labels, labels[5]]
-    before = left_out_logits(backbone, documents, labels, penalties=PENALTIES)
-    after = left_out_logits(backbone, documents, flipped(labels, 5), penalties=PENALTIES)
+    before = left_out_logits(PublicRows.of(backbone, documents, labels), PENALTIES)
+    after = left_out_logits(PublicRows.of(backbone, documents, flipped(labels, 5)), PENALTIES)
     assert before[5] == before[-1]
     np.testing.assert_allclose(after[[5, -1]], before[[5, -1]], atol=1e-6)
 
 
 def test_a_head_knows_its_own_rows_too_well(backbone):
     documents, labels = rows(300)
-    head, found = fit_joint_head(backbone, documents, labels)
+    head, found = fit_joint_head(PublicRows.of(backbone, documents, labels))
     shares = head.label_shares(labels)
     embeddings = dict(zip(documents, backbone.encode(documents), strict=True))
     own = head.vendor_model().logits(head.inputs(documents, embeddings), head.words(documents))
-    told = left_out_logits(backbone, documents, labels, penalties=found.penalties)
-    chosen = left_out_logits(backbone, documents, labels)
+    told = left_out_logits(PublicRows.of(backbone, documents, labels), found.penalties)
+    chosen = left_out_logits(PublicRows.of(backbone, documents, labels))
     np.testing.assert_allclose(told, chosen, atol=1e-6)
     losses = [float(cross_entropy(shares, z).mean()) for z in (own, told)]
     assert losses[0] < losses[1] < np.log(2)
@@ -71,17 +71,19 @@ def test_several_labels_and_matches_have_logits_of_their_own(backbone):
     three = [
         "2" if "film" in text else label for text, label in zip(documents, labels, strict=True)
     ]
-    logits = left_out_logits(backbone, documents, three, penalties=PENALTIES)
+    logits = left_out_logits(PublicRows.of(backbone, documents, three), PENALTIES)
     assert logits.shape == (len(documents), 3)
     matches = [Match((documents[3], documents[4]), text) for text in documents]
     with pytest.raises(DataError, match="2 penalties for 3 blocks"):
-        left_out_logits(backbone, matches, labels, penalties=PENALTIES)
-    before = left_out_logits(backbone, matches, labels, penalties=[1e-2, *PENALTIES])
-    after = left_out_logits(backbone, matches, flipped(labels, 8), penalties=[1e-2, *PENALTIES])
+        left_out_logits(PublicRows.of(backbone, matches, labels), PENALTIES)
+    before = left_out_logits(PublicRows.of(backbone, matches, labels), [1e-2, *PENALTIES])
+    after = left_out_logits(
+        PublicRows.of(backbone, matches, flipped(labels, 8)), [1e-2, *PENALTIES]
+    )
     # The multiple of u . v that all heads start from is fitted to all rows: one number.
     assert abs(after[8, 0] - before[8, 0]) < 0.2 * np.abs(after - before).max()
 
 
 def test_one_document_cannot_be_left_out(backbone):
     with pytest.raises(DataError, match="one document cannot be left out"):
-        left_out_logits(backbone, ["good film"] * 2, ["0", "1"], penalties=PENALTIES)
+        left_out_logits(PublicRows.of(backbone, ["good film"] * 2, ["0", "1"]), PENALTIES)

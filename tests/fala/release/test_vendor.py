@@ -7,7 +7,7 @@ from inspect import ismodule
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression
 
 import bundles
 import fala.release
@@ -15,7 +15,7 @@ from fala.errors import DataError
 from fala.examples import Match
 from fala.model.losses import cross_entropy
 from fala.release import fitting as vendor
-from fala.release.fitting import fit_bridge, fit_head
+from fala.release.fitting import fit_head
 
 WORDS = bundles.WORDS[1:]
 
@@ -32,7 +32,7 @@ class Silent:
         self.dimension = dimension
 
     def encode(self, texts):
-        raise AssertionError("known already")
+        raise AssertionError("embeddings are given")
 
 
 def texts(n, seed=0):
@@ -192,81 +192,6 @@ def test_known_embeddings_are_not_made_again(backbone):
 def test_what_cannot_be_fitted(backbone, examples, labels, names, message):
     with pytest.raises(DataError, match=message):
         fit_head(backbone, examples, labels, label_names=names)
-
-
-def linear(n, d_old, d_new, noise, seed):
-    """Embeddings (n, d_old) and (n, d_new) of which the second are an affine map of the first."""
-    random = np.random.default_rng(seed)
-    old = random.normal(size=(n, d_old)) * np.geomspace(3, 0.3, d_old) + 1
-    matrix, offset = random.normal(size=(d_old, d_new)), random.normal(size=d_new)
-    new = old @ matrix + offset + noise * random.normal(size=(n, d_new))
-    return old.astype(np.float32), new.astype(np.float32), matrix, offset
-
-
-@pytest.mark.parametrize(("d_old", "d_new"), [(6, 9), (9, 6), (1, 1)])
-def test_a_bridge_finds_the_map(d_old, d_new):
-    old, new, matrix, offset = linear(400, d_old, d_new, 0.0, seed=8)
-    bridge = fit_bridge("source", old, new)
-    assert bridge.source == "source"
-    # The least penalty still pulls a little.
-    np.testing.assert_allclose(bridge.matrix, matrix, atol=5e-3)
-    np.testing.assert_allclose(bridge.offset, offset, atol=5e-3)
-    assert bridge.variance.max() < 1e-4
-    assert {part.dtype for part in (bridge.matrix, bridge.offset, bridge.variance)} == {
-        np.dtype(np.float32)
-    }
-
-
-@pytest.mark.parametrize("noise", [0.1, 3.0, 100.0])
-def test_a_bridge_is_a_ridge_fit_to_all_texts(noise):
-    old, new, _, _ = linear(120, 40, 5, noise, seed=9)
-    bridge = fit_bridge("source", old, new)
-    unit = old.astype(np.float64).var(axis=0).mean()
-    peers = [Ridge(alpha=s * unit).fit(old, new) for s in vendor._STRENGTHS]
-    gaps = [np.abs(peer.coef_.T - bridge.matrix).max() for peer in peers]
-    assert min(gaps) < 1e-4 * np.abs(bridge.matrix).max()
-    np.testing.assert_allclose(
-        bridge.offset, peers[int(np.argmin(gaps))].intercept_, rtol=1e-3, atol=1e-3
-    )
-
-
-def test_a_bridge_knows_what_it_leaves_unexplained():
-    # With 40 dimensions the fit to its own 64 texts leaves far less than the noise.
-    old, new, matrix, offset = linear(80, 40, 30, 1.0, seed=10)
-    bridge = fit_bridge("source", old, new)
-    fresh, _, _, _ = linear(4000, 40, 30, 0.0, seed=11)
-    random = np.random.default_rng(12)
-    truth = fresh @ matrix + offset + random.normal(size=(4000, 30))
-    error = ((bridge.map(fresh) - truth) ** 2).mean()
-    assert ((bridge.map(old) - new) ** 2).mean() < 0.8
-    assert error / 1.3 < bridge.variance.mean() < error * 1.8
-
-
-def test_a_bridge_from_what_says_nothing_leads_to_the_mean():
-    random = np.random.default_rng(13)
-    old, new = random.normal(size=(200, 20)), random.normal(size=(200, 4)) + 5
-    bridge = fit_bridge("source", old.astype(np.float32), new.astype(np.float32))
-    mapped = bridge.map(random.normal(size=(50, 20)).astype(np.float32))
-    assert np.abs(mapped - new.mean(axis=0)).max() < 0.3
-    np.testing.assert_allclose(bridge.variance, new.var(axis=0), rtol=0.4)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        (np.ones((14, 10)), np.ones((14, 3)), "14 distinct public texts are too few.*takes 15"),
-        (np.ones((0, 10)), np.ones((0, 3)), "too few"),
-        (np.full((50, 4), 0.1), np.eye(50), "alike"),
-        (np.zeros((50, 4)), np.eye(50), "alike"),
-        (np.eye(50)[:, :4], np.ones((49, 3)), "the same texts"),
-        (np.ones(50), np.ones((50, 3)), "the same texts"),
-        (np.full((50, 4), np.nan), np.ones((50, 3)), "not finite"),
-        (np.eye(50)[:, :4], np.full((50, 3), np.inf), "not finite"),
-    ],
-)
-def test_what_no_bridge_can_be_learned_from(old, new, message):
-    with pytest.raises(DataError, match=message):
-        fit_bridge("source", old.astype(np.float32), new.astype(np.float32))
 
 
 def test_no_module_hides_what_the_door_gives():

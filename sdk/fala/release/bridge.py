@@ -1,0 +1,85 @@
+"""The bridge that a vendor fits to public texts, in closed form."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.errors import DataError
+from fala.model.bridge import Bridge
+from fala.model.heads import Vectors
+from fala.solver.threads import one_blas_thread
+
+# Penalties: how many texts of mean variance the pull to zero weighs.
+_STRENGTHS = np.logspace(-2, 4, 13)
+_HELD_OUT = 0.2  # share of the texts that chooses among them
+_ALIKE = 1e-12  # share of the mean square that rounding leaves of no variance at all
+
+
+def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
+    """Fit the map from an earlier backbone's embeddings to a new one's, by ridge regression.
+
+    A fifth of the texts, drawn with a fixed seed, chooses the penalty and gives the residual
+    variance; the map is then fitted again on all. ``fala-export bridge`` compares more forms of
+    map on any amount of text, and is what a vendor's release should be made with.
+
+    Args:
+        source: The earlier backbone's ``Bundle.backbone_digest``.
+        old: Its embeddings of n distinct public texts, shape (n, d_old).
+        new: The new backbone's embeddings of the same, shape (n, d_new).
+
+    Raises:
+        DataError: If there are too few texts for so many dimensions, the arrays do not fit each
+            other, a number is not finite, or the earlier backbone embeds all texts alike.
+    """
+    if old.ndim != 2 or new.ndim != 2 or len(old) != len(new):
+        raise DataError(f"embeddings of the same texts expected, not {old.shape} and {new.shape}")
+    n, dimension = old.shape
+    # So many that the training texts cannot all be mapped exactly, offset and all.
+    fewest = math.ceil((dimension + 2) / (1 - _HELD_OUT))
+    if n < fewest:
+        raise DataError(
+            f"{n} distinct public texts are too few for a bridge from {dimension} dimensions: it "
+            f"takes {fewest}"
+        )
+    x, y = old.astype(np.float64), new.astype(np.float64)
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise DataError("an embedding is not finite")
+    held_out, training = np.split(
+        np.random.default_rng(0).permutation(n), [math.floor(_HELD_OUT * n)]
+    )
+    with one_blas_thread():
+        candidates = _ridge(x[training], y[training], _STRENGTHS)
+        errors = [
+            ((y[held_out] - x[held_out] @ matrix - offset) ** 2).mean(axis=0)
+            for matrix, offset in candidates
+        ]
+        best = int(np.argmin([error.sum() for error in errors]))
+        matrix, offset = _ridge(x, y, _STRENGTHS[best : best + 1])[0]
+    return Bridge(
+        source,
+        matrix.astype(np.float32),
+        offset.astype(np.float32),
+        errors[best].astype(np.float32),
+    )
+
+
+def _ridge(
+    x: NDArray[np.float64], y: NDArray[np.float64], strengths: NDArray[np.float64]
+) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Matrix (d_old, d_new) and offset (d_new,) at every strength, from one eigendecomposition."""
+    x_mean, y_mean = x.mean(axis=0), y.mean(axis=0)
+    centred = x - x_mean
+    unit = np.mean(centred**2)
+    if unit <= _ALIKE * np.mean(x**2):
+        raise DataError("the earlier backbone embeds all public texts alike")
+    values, vectors = np.linalg.eigh(centred.T @ centred)
+    turned = vectors.T @ (centred.T @ (y - y_mean))
+    fits = []
+    for strength in strengths:
+        # Values of what has no variance may fall below zero by rounding.
+        matrix = vectors @ (turned / (np.maximum(values, 0.0) + strength * unit)[:, None])
+        fits.append((matrix, y_mean - x_mean @ matrix))
+    return fits
