@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import shutil
@@ -11,6 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fala.errors import DataError, shown
+
+#: What to do where a disk cannot be read or written.
+FAILING_DISK = "try again, and if that does not help copy the folder to another disk"
+_ADVICE = {errno.EIO: FAILING_DISK, errno.ENOSPC: "free some space, and try again"}
 
 _log = logging.getLogger("fala.store")
 
@@ -32,6 +37,13 @@ def path_of(value: object, name: str) -> Path:
     if not value or "\0" in value:
         raise DataError(f"{name} is a path, not an empty text or one with a NUL in it")
     return Path(value)
+
+
+def failure(error: OSError) -> str:
+    """Why the operating system failed at a file, and what to do about it."""
+    why = error.strerror or str(error)
+    advice = _ADVICE.get(error.errno or 0)
+    return why if advice is None else f"{why}; {advice}"
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:

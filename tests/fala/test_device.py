@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import sqlite3
 
 import numpy as np
@@ -12,7 +13,14 @@ from device_setups import LABELS, PROBES, SETUPS, TEXTS, files_of, user_of, writ
 from fala.backbones import OnnxEncoder
 from fala.bundle.reading import Bundle
 from fala.device import Device
-from fala.errors import BundleDigestError, BundleError, BundleMismatchError, DataError, DeviceError
+from fala.errors import (
+    BundleDigestError,
+    BundleError,
+    BundleMismatchError,
+    DataError,
+    DeviceError,
+    FalaError,
+)
 from fala.examples import Match, unique_texts
 from fala.personal.budget import Budget
 from fala.testing import counted, failing_disk
@@ -265,6 +273,36 @@ def test_folders_that_are_no_devices(device, tmp_path, releases):
     (tmp_path / "empty").mkdir()
     Device.create(tmp_path / "empty", old).close()
     Device.open(tmp_path / "empty").close()
+
+
+def test_a_disk_that_cannot_be_read_is_no_raw_error(device, monkeypatch):
+    folder = device._installed.path
+    device.close()
+    real, calls = os.stat, 0
+
+    def stat(path, *arguments, **named):
+        nonlocal calls
+        if isinstance(path, str | os.PathLike) and str(folder) in os.fspath(path):
+            calls += 1
+            if calls == at:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), os.fspath(path))
+        return real(path, *arguments, **named)
+
+    def opened():
+        Device.open(folder).close()
+
+    monkeypatch.setattr(os, "stat", stat)
+    for call in (opened, lambda: Device.examine(folder), lambda: Device.repair(folder)):
+        failures = []
+        for at in range(1, 100):
+            calls = 0
+            try:
+                call()
+            except FalaError as error:
+                failures.append(str(error))
+            if calls < at:
+                break
+        assert failures and all("another disk" in text for text in failures)
 
 
 def test_a_refused_release_leaves_no_folder(tmp_path):

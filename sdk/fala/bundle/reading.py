@@ -39,7 +39,7 @@ from fala.errors import (
     safe_line,
 )
 from fala.examples import MATCHING
-from fala.files import path_of
+from fala.files import failure, path_of
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
 from fala.model.prior import PopulationPrior
@@ -471,9 +471,7 @@ def named_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         hint = "" if Path(path).suffix else '; a release to try is fala.sample_release("bert")'
         raise BundleError(f"{os.fspath(path)}: no such file{hint}") from error
     except OSError as error:
-        raise BundleError(
-            f"{os.fspath(path)}: cannot be read: {error.strerror or error}"
-        ) from error
+        raise BundleError(f"{os.fspath(path)}: cannot be read: {failure(error)}") from error
 
 
 def _check_digest(name: str, digest: str, manifest: Manifest) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fala.bundle.signature import Trust
 from fala.errors import DataError, DeviceError
-from fala.files import keep_private
+from fala.files import failure, keep_private
 from fala.model.heads import label_name
 from fala.slots.bundles import BUNDLES, install, open_release, slot_record
 from fala.slots.health import REBUILT, STORE
@@ -78,7 +78,7 @@ def create(new: NewDevice) -> Installed:
                 if new.positive is not None:
                     store.slots.set_positive(str(new.positive))
         except OSError as error:
-            raise DeviceError(f"{path}: {error.strerror or error}") from error
+            raise DeviceError(f"{path}: {failure(error)}") from error
         installed = Installed(path, store)
         undo.pop_all()
     return installed
@@ -94,9 +94,10 @@ def open_folder(path: Path, codec: Codec) -> Installed:
     """
     try:
         exists = (path / STORE).is_file()
-    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
-        raise DeviceError(f"{path}: cannot be opened: {error}") from error
-    if not exists and (path / REBUILT).exists():
+        rebuilt = not exists and (path / REBUILT).exists()
+    except OSError as error:
+        raise DeviceError(f"{path}: cannot be opened: {failure(error)}") from error
+    if rebuilt:
         raise DeviceError(f"{path}: a repair was interrupted; {doctor(path)}")
     if not exists:
         raise DeviceError(f"{path}: not a device folder; make one with Device.create")

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 from fala.errors import DeviceError
+from fala.files import failure
 from fala.slots.bundles import BUNDLES
 from fala.store.store import Store
 
@@ -46,7 +47,7 @@ def erase(folder: Path, store: Store) -> None:
         with contextlib.suppress(OSError):  # something else lies in it
             folder.rmdir()
     except OSError as error:
-        raise DeviceError(f"{folder}: {error.strerror or error}") from error
+        raise DeviceError(f"{folder}: {failure(error)}") from error
 
 
 def _overwrite(file: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from fala.bundle.reading import Bundle
 from fala.errors import BundleError, DeviceError
 from fala.examples import MATCHING
+from fala.files import FAILING_DISK, failure
 from fala.model.heads import Head
 from fala.slots.bundles import BUNDLES, bundle_path, open_adapter, open_any, slot_record
 from fala.slots.open_slot import OpenSlot
@@ -122,15 +123,17 @@ def examine(folder: Path, codec: Codec = PLAIN) -> Health:
     Raises:
         DeviceError: It is none, cannot be read, a newer FaLA wrote it, or it has another key.
     """
-    if not any((folder / name).exists() for name in (STORE, REBUILT)):
-        raise DeviceError(f"{folder}: not a device folder; make one with Device.create")
     try:
+        if not any((folder / name).exists() for name in (STORE, REBUILT)):
+            raise DeviceError(f"{folder}: not a device folder; make one with Device.create")
         if not (folder / STORE).is_file():
             return diagnose(folder, None, codec)
         with closing(connect(folder)) as source:
             return diagnose(folder, source, codec)
     except OSError as error:
-        raise DeviceError(f"{folder}: {error.strerror or error}") from error
+        raise DeviceError(f"{folder}: {failure(error)}") from error
+    except sqlite3.OperationalError as error:
+        raise DeviceError(f"{folder / STORE}: {error}; {FAILING_DISK}") from error
 
 
 def diagnose(folder: Path, source: sqlite3.Connection | None, codec: Codec) -> Health:

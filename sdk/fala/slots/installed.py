@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fala.backbones import Backbone
 from fala.bundle.reading import Bundle
 from fala.errors import BundleError, DataError, DeviceChangedError, DeviceError
+from fala.files import failure
 from fala.model.heads import Head
 from fala.slots.bundles import install, model_digest, slot_record, sweep
 from fala.slots.folder import Folder
@@ -150,7 +151,7 @@ class Installed:
                 active = OpenSlot.of(generation, record, bundle, own.change.model, backbone, trial)
                 self.folder.active[""] = active
         except OSError as error:
-            raise DeviceError(f"{self.path}: {error.strerror or error}") from error
+            raise DeviceError(f"{self.path}: {failure(error)}") from error
         finally:
             self.sweep()
         return active
@@ -222,7 +223,7 @@ class Installed:
                     task.store.slots.set_positive(positive)
                 self.confirm()
         except OSError as error:
-            raise DeviceError(f"{self.path}: {error.strerror or error}") from error
+            raise DeviceError(f"{self.path}: {failure(error)}") from error
         finally:
             self.sweep()
         return task

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fala.errors import DeviceChangedError, DeviceError
-from fala.files import keep_private, sync_directory
+from fala.files import failure, keep_private, sync_directory
 from fala.slots.bundles import BUNDLES, install, open_release
 from fala.slots.erasing import ASIDE
 from fala.slots.health import (
@@ -106,7 +106,7 @@ def repair(folder: Path, release: str | None = None, codec: Codec = PLAIN) -> Re
                 keep_private(file)
         return report
     except OSError as error:
-        raise DeviceError(f"{folder}: {error.strerror or error}") from error
+        raise DeviceError(f"{folder}: {failure(error)}") from error
     except sqlite3.Error as error:
         raise DeviceError(f"{folder}: {error}") from error
 

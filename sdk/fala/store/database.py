@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import RLock, get_ident
 
 from fala.errors import DeviceError
-from fala.files import keep_private
+from fala.files import FAILING_DISK, failure, keep_private
 from fala.forks import keep_in_forks
 from fala.store.digests import Digests
 from fala.store.encryption import PLAIN, Codec, check_mark, rotate
@@ -72,7 +72,11 @@ class Database:
             self.digests = Digests(copy)
             self._file = _identity(path)
             return
-        if not create and not path.is_file():
+        try:
+            missing = not create and not path.is_file()
+        except OSError as error:
+            raise DeviceError(f"{path}: {failure(error)}") from error
+        if missing:
             raise DeviceError(f"{path}: no such store")
         with self.named_errors():
             if create:
@@ -202,7 +206,8 @@ class Database:
             )
             missing = why.startswith(("no such", "Could not decode", "duplicate column"))
             if usual and not missing:
-                raise DeviceError(f"{self.path}: {why}") from error
+                advice = f"; {FAILING_DISK}" if why == "disk I/O error" else ""
+                raise DeviceError(f"{self.path}: {why}{advice}") from error
             raise DeviceError(damaged(self.path, f"is damaged: {why}")) from error
         except UnicodeDecodeError as error:  # SQLite's message quotes what is no UTF-8
             raise DeviceError(damaged(self.path, "is damaged: its schema is not UTF-8")) from error
@@ -285,7 +290,7 @@ def _make(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         keep_private(path)
     except OSError as error:
-        raise DeviceError(f"{path}: {error.strerror or error}") from error
+        raise DeviceError(f"{path}: {failure(error)}") from error
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

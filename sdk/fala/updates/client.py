@@ -32,6 +32,7 @@ from fala.errors import (
     UpdateError,
     shown,
 )
+from fala.files import failure
 from fala.updates import METADATA, TARGETS, release_path
 from fala.updates.fetcher import Fetcher
 from fala.updates.limits import UpdateLimits
@@ -259,7 +260,7 @@ def _folder_errors(device: Path) -> Iterator[None]:
     except Timeout as error:
         raise UpdateError(f"{device}: another update is running") from error
     except OSError as error:
-        raise DeviceError(f"{device}: {error.strerror or error}") from error
+        raise DeviceError(f"{device}: {failure(error)}") from error
 
 
 @contextmanager
