@@ -178,16 +178,25 @@ class ExportError(FalaError):
 
 
 def safe_line(text: object, longest: int = 500) -> str:
-    """What others wrote, as one line that is safe to show.
+    """What others wrote, as one short line that is safe to show.
 
-    Libraries put names from a model or tokenizer into their messages; a terminal would act on the
-    control characters in them.
+    Libraries put names from a model or tokenizer into their messages, and a server its own words;
+    a terminal would act on the control characters in them.
 
     Args:
         text: An error, or a text.
         longest: Characters that are kept.
     """
-    line = " ".join(str(text).split())[:longest]
+    return printable(" ".join(str(text).split())[:longest])
+
+
+def printable(text: str) -> str:
+    """A text as one line, with control characters as their escapes.
+
+    Args:
+        text: The text, of any length.
+    """
     return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode() for one in line
+        one if one.isprintable() else one.encode("unicode_escape").decode()
+        for one in " ".join(text.splitlines())
     )

@@ -21,7 +21,7 @@ from typing import IO, Any, ClassVar
 import click
 
 from fala.cli.names import listed
-from fala.errors import FalaError
+from fala.errors import FalaError, printable
 
 MISTAKE, INTERRUPTED = 1, 130
 
@@ -88,7 +88,7 @@ class _Failure(click.ClickException):
     exit_code = MISTAKE
 
     def __init__(self, program: str | None, message: str) -> None:
-        super().__init__(f"{program}: {message}")
+        super().__init__(printable(f"{program}: {message}"))
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(self.message, file=file, err=True)

@@ -13,7 +13,7 @@ from fala.cli.commands import SETTINGS, Group
 from fala.cli.names import PROMPTS, Described
 from fala.cli.progress import device_progress
 from fala.device import Device
-from fala.errors import DataError
+from fala.errors import DataError, printable
 from fala.personal.budget import BRIDGED_PASSES, PASSES, Budget
 from fala.personal.prompts import Prompts
 from fala.report import Preview, Report
@@ -120,7 +120,7 @@ def update(
             )  # fmt: skip
         except KeyboardInterrupt:
             click.echo(
-                f"{folder}: {_printable(device.name)} is active; run the command again to resume",
+                f"{folder}: {printable(device.name)} is active; run the command again to resume",
                 err=True,
             )
             raise
@@ -177,12 +177,7 @@ def _print(as_json: bool, values: Mapping[str, Any] | None, lines: Iterable[str]
     if as_json:
         click.echo(json.dumps(values, allow_nan=False))
     else:
-        click.echo("\n".join(map(_printable, lines)))
-
-
-def _printable(line: str) -> str:
-    """A line without control characters: names come from bundles, and a terminal would obey."""
-    return "".join(character if character.isprintable() else "?" for character in line)
+        click.echo("\n".join(map(printable, lines)))
 
 
 def _repair_lines(report: RepairReport) -> list[str]:

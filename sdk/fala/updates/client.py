@@ -30,6 +30,7 @@ from fala.errors import (
     SlowDownloadError,
     UntrustedUpdateError,
     UpdateError,
+    safe_line,
     shown,
 )
 from fala.files import failure
@@ -226,7 +227,7 @@ def _check_release(file: Path, version: int, wanted: Wanted) -> None:
     try:
         manifest = Manifest.from_json(packed_manifest(file))
     except BundleError as error:
-        raise UntrustedUpdateError(f"{wanted.url}: not a release: {error}") from error
+        raise UntrustedUpdateError(f"{wanted.url}: not a release: {safe_line(error)}") from error
     if (manifest.product, manifest.version) != (wanted.product, version):
         raise UntrustedUpdateError(
             f"{wanted.url}: declared as version {version} of {wanted.product}; its manifest is of "
@@ -270,15 +271,17 @@ def _repository_errors(url: str) -> Iterator[None]:
         yield
     except exceptions.ExpiredMetadataError as error:
         raise ExpiredUpdateError(
-            f"{url}: {error}: the vendor has not renewed it, somebody holds newer metadata back, "
-            "or this device's clock is wrong"
+            f"{url}: {safe_line(error)}: the vendor has not renewed it, somebody holds newer "
+            "metadata back, or this device's clock is wrong"
         ) from error
     except exceptions.BadVersionNumberError as error:
-        raise RolledBackError(f"{url}: {error}") from error
+        raise RolledBackError(f"{url}: {safe_line(error)}") from error
     except exceptions.RepositoryError as error:
-        raise UntrustedUpdateError(f"{url}: not what the vendor signed: {error}") from error
+        raise UntrustedUpdateError(
+            f"{url}: not what the vendor signed: {safe_line(error)}"
+        ) from error
     except exceptions.SlowRetrievalError as error:
-        raise SlowDownloadError(f"{url}: too slow: {error}") from error
+        raise SlowDownloadError(f"{url}: too slow: {safe_line(error)}") from error
     except exceptions.DownloadError as error:
-        message = str(error)
+        message = safe_line(error)
         raise DownloadError(message if message.startswith(url) else f"{url}: {message}") from error

@@ -48,8 +48,12 @@ def test_mistakes_end_in_one_line(arguments, message, tmp_path, monkeypatch):
 
 def test_a_name_cannot_speak_to_the_terminal(path):
     sql(path, "UPDATE slots SET bundle = ?", "\x1b[31mred")
+    (path / "bundles" / "two\nlines\x07.fala").touch()
     done = run("doctor", path)
-    assert done.exit_code == 1 and "\x1b" not in done.output
+    assert done.exit_code == 1 and "\x1b" not in done.output and "?" not in done.output
+    assert "bundle two lines\\x07.fala: not a bundle" in done.output
+    done = run("doctor", path / "\x1b[31mred")
+    assert done.exit_code == 1 and "\x1b" not in done.output and "\\x1b[31mred" in done.output
 
 
 def test_an_encrypted_device_needs_its_key(tmp_path, path):

@@ -359,3 +359,17 @@ def parts(device):
 def forget_metadata(device):
     for file in (device._installed.path / "updates" / "metadata").glob("*.json"):
         file.unlink()
+
+
+@pytest.mark.parametrize(
+    "answer", [b"500 ", b"200 fine\r\nLocation: ", b"302 \r\nLocation: http://"]
+)
+def test_a_server_cannot_speak_to_the_terminal(device, vendor, server, answer):
+    def escapes(request):
+        request.wfile.write(b"HTTP/1.1 " + answer + b"\x1b[31mred\x07\xe2\x80\xae\r\n\r\n{\x1b[31m")
+
+    for path in server.files:
+        server.special[path] = escapes
+    with pytest.raises(fala.UpdateError) as caught:
+        device.update(server.address, root=vendor.root)
+    assert str(caught.value).isprintable() and str(caught.value).startswith(server.address)
