@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fala.audit.graph import prompt_outputs
 from fala.audit.limits import STATE
+from fala.backbones.backbone import LARGEST
 from fala.backbones.state import (
     EncoderState,
     Shape,
@@ -344,8 +345,10 @@ class OnnxEncoder:
                 f"the model returned embeddings of shape {embeddings.shape} for {len(ids)} texts; "
                 f"its graph declares (n, {self._dimension})"
             )
-        if not np.isfinite(embeddings).all():
-            raise BundleFormatError("the model returned an embedding with NaN or infinity")
+        if not (np.abs(embeddings) <= LARGEST).all():
+            raise BundleFormatError(
+                f"the model returned an embedding with NaN, infinity, or a number above {LARGEST:g}"
+            )
         return embeddings
 
     def _feeds(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.backbones.backbone import LARGEST
 from fala.backbones.state import EncoderState
 from fala.errors import BundleFormatError
 from fala.examples import check_texts
@@ -90,8 +91,15 @@ class WordVectors:
         if scales is not None:
             with np.errstate(over="ignore"):
                 self._scales = scales.astype(np.float32)
-        if not _all_finite(vectors if self._scales is None else self._scales):
-            raise BundleFormatError("a word vector holds NaN or infinity")
+        fit = (
+            _all_fit(vectors, LARGEST)
+            if self._scales is None
+            else (_all_fit(self._scales, LARGEST / 128))
+        )
+        if not fit:
+            raise BundleFormatError(
+                f"a word vector holds NaN, infinity, or a number above {LARGEST:g}"
+            )
         # Of two equal words the first counts: vocabularies begin with the frequent ones.
         self._index = {word: row for row, word in reversed(list(enumerate(vocabulary)))}
         self._unknown = next((self._index[w] for w in _UNKNOWN_WORDS if w in self._index), None)
@@ -152,9 +160,9 @@ class WordVectors:
         return rows
 
 
-def _all_finite(array: NDArray[Any]) -> bool:
+def _all_fit(array: NDArray[Any], largest: float) -> bool:
     # In blocks: the truth values of a whole vocabulary would take half as much memory as it.
-    return all(
-        bool(np.isfinite(array[start : start + _BLOCK]).all())
-        for start in range(0, len(array), _BLOCK)
-    )
+    blocks = (array[start : start + _BLOCK] for start in range(0, len(array), _BLOCK))
+    if array.dtype == np.float16:
+        return all(bool(np.isfinite(block).all()) for block in blocks)
+    return all(bool((np.abs(block) <= largest).all()) for block in blocks)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fala.backbones import LazyBackbone
+from fala.errors import BundleFormatError
 from fala.examples import MATCHING, Example, Match, unique_texts
 from fala.model.heads import PersonalModel, Vectors
 
@@ -27,18 +28,32 @@ class ActiveModel:
     threshold: float = 0.0
 
     def logits(self, examples: Sequence[Example]) -> Vectors:
-        """Logits of n examples, shape (n, C)."""
+        """Logits of n examples, shape (n, C).
+
+        Raises:
+            BundleFormatError: One is not finite: the release's numbers are too large.
+        """
+        z = self._logits(examples)
+        if not np.isfinite(z).all():
+            raise BundleFormatError("the release's logits are not finite")
+        return z
+
+    def _logits(self, examples: Sequence[Example]) -> Vectors:
         texts = unique_texts(examples)
         embeddings = dict(zip(texts, self.backbone.encode(texts), strict=True))
         head = self.model.head
-        z = self.model.logits(head.inputs(examples, embeddings), head.words(examples))
+        with np.errstate(over="ignore", invalid="ignore"):  # too large becomes infinite
+            z = self.model.logits(head.inputs(examples, embeddings), head.words(examples))
         return np.asarray(z, dtype=np.float32)
 
     def probe(self, texts: Sequence[str]) -> Vectors:
-        """Logits of some texts, (n, C); for a matcher each is its own history's candidate."""
+        """Logits of some texts, (n, C), finite or not.
+
+        For a matcher each text is its own history's candidate.
+        """
         if self.model.head.task == MATCHING:
-            return self.logits([Match((text,), text) for text in texts])
-        return self.logits(list(texts))
+            return self._logits([Match((text,), text) for text in texts])
+        return self._logits(list(texts))
 
     def decide(self, examples: Sequence[Example]) -> list[str]:
         """The label of every example, by the threshold where there are two."""

@@ -27,11 +27,13 @@ from fala import (
     DataError,
     Device,
     DimensionError,
+    Head,
     MissingAdapterError,
     Pair,
     UnknownAdapterError,
 )
 from fala.backbones import OnnxEncoder
+from tasks import write_task
 
 
 def test_earlier_tasks_answer_to_the_bit_as_before(tmp_path, releases):
@@ -251,3 +253,20 @@ def test_no_tasks_text_is_written_where_none_is(tmp_path, releases, options):
         for file in folder.glob("store*"):
             data = file.read_bytes()
             assert not any(text.encode() in data for text in TEXTS[:50])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("number", [1e30, 3e38])
+def test_extreme_weights_raise_no_warning(number, tmp_path, releases):
+    base = Bundle.open(releases["old"])
+    weight = np.full((1, base.manifest.dimension), number, dtype=np.float32)
+    weight[0, ::2] *= -1
+    head = Head("classification", ("0", "1"), weight, np.zeros(1, np.float32))
+    write_task(tmp_path / "x.fala", base, "extreme", head, layers=1, size=3, scale=50.0)
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        try:
+            device.load_adapter(tmp_path / "x.fala")
+        except BundleFormatError as error:
+            assert number == 3e38 and "not finite" in str(error)
+        else:
+            assert number == 1e30 and np.isfinite(device.predict(TEXTS, adapter="extreme")).all()

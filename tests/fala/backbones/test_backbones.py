@@ -134,6 +134,8 @@ def test_int8_with_scales_is_near_float16(tmp_path):
         (np.ones((2, 0), np.float32), None, "2 words"),
         (np.full((2, 3), np.nan, np.float16), None, "NaN"),
         (np.ones((2, 3), np.int8), np.array([1, np.inf]), "NaN"),
+        (np.ones((2, 3), np.int8), np.array([1, 600.0]), "above 65504"),
+        (np.full((2, 3), -1e5, np.float32), None, "above 65504"),
     ],
 )
 def test_vectors_that_do_not_fit(rows, scales, match):

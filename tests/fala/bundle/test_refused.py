@@ -161,7 +161,7 @@ NINE = {layout.HEAD_WEIGHT: array_bytes(NINE.weight), layout.HEAD_BIAS: array_by
                 ({layout.SCALES: array(3)}, "scales"),
                 ({layout.SCALES: array(len(WORDS), dtype=np.int8)}, "scales"),
                 ({layout.SCALES: array(len(WORDS), filled=1e300, dtype=np.float64)},
-                 "NaN or infinity"),
+                 "NaN(,| or) infinity"),
                 ({layout.VECTORS: array(len(WORDS), DIMENSION, dtype=np.float64)}, "float64"),
             )
         ),

@@ -140,7 +140,7 @@ class TestVersions:
 
 class TestConnections:
     def test_a_redirect(self, device, vendor, server):
-        head = b"HTTP/1.1 302 Found\r\nLocation: /moved.json\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        head = b"HTTP/1.1 302 Found\r\nLocation: /moved.json\r\nConnection: close\r\n\r\n"
         server.files["moved.json"] = server.files.pop("metadata/timestamp.json")
         server.special["metadata/timestamp.json"] = lambda handler: handler.wfile.write(head)
         assert device.update(server.address, root=vendor.root).new == "mid"
