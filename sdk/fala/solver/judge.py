@@ -73,8 +73,12 @@ def judge(
     Half way from the calibrated model to the full fit where that is better than the calibrated
     model; all the way where, of ``MANY`` labels or more, the full fit is better by a standard error
     of the difference; else the calibrated one, which ranks as the vendor's does. Leave-one-out of
-    few labels overstates what they prove: on 80 people who are in no published figure, the full fit
-    left 28 and 38 of 100 more than .005 AUC below the vendor's own model, this 7 to 15.
+    few labels proves little: on 80 people who are in no published figure, the full fit left 28 and
+    38 of 100 more than .005 AUC below the vendor's own model, this 7 to 15.
+
+    Rows over a bridge judge too, as they are: they raise the losses of all candidates, and make
+    the model half way look worse by .002 nats at most. Stricter rules lost more in AUC than they
+    saved, a looser one put more people below (``device_sim/results/NOTES.md``).
 
     Where labels are too few to judge, nothing contradicts the Gaussian, and half way it is.
 
