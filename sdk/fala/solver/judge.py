@@ -77,8 +77,8 @@ def judge(
     38 of 100 more than .005 AUC below the vendor's own model, this 7 to 15.
 
     Rows over a bridge judge too, as they are: they raise the losses of all candidates, and make
-    the model half way look worse by .002 nats at most. Stricter rules lost more in AUC than they
-    saved, a looser one put more people below (``device_sim/results/NOTES.md``).
+    the model half way look worse by .002 nats at most. Stricter rules had a lower AUC and a higher
+    loss in the mean; looser ones put more people below (``device_sim/results/NOTES.md``).
 
     Where labels are too few to judge, nothing contradicts the Gaussian, and half way it is.
 
