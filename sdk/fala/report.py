@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fala.solver.judge import MIN_LABELLED, Decision
+from fala.solver.newton import Work
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,7 @@ class Counts:
         measure: What ``Report.losses`` are; empty where labels are too few to judge.
         scales: The scale of each block's Gaussian, as the release brings it; empty where nothing
             was fitted.
-        solves: Least squares problems that were solved, and ``columns`` of each at most.
-        columns: See ``solves``.
-        flops: Floating-point operations of all fits' products and factors.
+        fits: What each fit took, in sizes and counts.
         peak_memory: The process's high-water mark in bytes after each stage; empty where the
             operating system does not report it.
     """
@@ -38,9 +37,7 @@ class Counts:
     agreement: float | None = None
     measure: str = ""
     scales: tuple[float, ...] = ()
-    solves: int = 0
-    columns: int = 0
-    flops: float = 0.0
+    fits: tuple[Work, ...] = ()
     peak_memory: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -6,6 +6,7 @@ import pytest
 from bundles import WORDS, write_word_vectors
 from fala import Bundle, Counts, Head, PersonalModel, Report, write_release
 from fala.release import fit_matrix
+from fala.release.device_fit import Work
 from fala_sim.encoding import DeviceEncoder
 from fala_sim.meter import Stage
 from fala_sim.methods import fala_paper
@@ -14,11 +15,13 @@ from fala_sim.methods.matrix import Matrix
 from fala_sim.methods.matrix_tuning import tune
 from fala_sim.methods.method import EFFORT
 from fala_sim.methods.registry import find_method
+from fala_sim.methods.solve_flops import fit_flops
 from fala_sim.metric.quality import decisions, figures
 from fala_sim.situation import Release, Situation, User
 from situations import NEW_DIMENSION, OLD_DIMENSION, situation
 
 NAMES = ("top", "fala-paper", "procrustes", "affine", "knn", "logistic")
+FIT = Work(size=3, numbers=12, gram=0, logits=2, steps=1, directions=5, factors=1)
 CASES = (("classification", 2), ("classification", 3), ("matching", 2))
 
 SETTINGS = {
@@ -206,25 +209,33 @@ def test_a_matrix_is_found_again_in_the_weights_that_a_device_keeps():
     np.testing.assert_allclose(Matrix.of(start).logits(given), start.logits(given), rtol=1e-6)
 
 
+def test_operations_of_a_fit_follow_from_its_sizes():
+    # A Hessian of 3 columns and its factor, five directions and a step of two logits.
+    assert fit_flops(FIT) == 3 * 12 + 3**3 / 3 + 2 * 2 * (5 * 2 * 12 + 12)
+    # A Gram matrix is made once, and a direction is a product with it.
+    dual = replace(FIT, gram=30, factors=2)
+    assert fit_flops(dual) == 2 * 30 + 2 * 3**3 / 3 + 2 * 2 * (5 * 3**2 + 12)
+
+
 def test_reports_of_a_replacement_and_its_refinements_are_one():
     """The reports themselves stay as they were."""
     first = Report(
         "glove", "bert", "vendor", "too early", examples=40, forward_passes=5,
         losses={"vendor": 0.7, "personal": 0.8}, seconds={"solve": 1.0},
-        counts=Counts(representatives=5, scales=(1.0,), solves=3, columns=9, flops=1e6,
+        counts=Counts(representatives=5, scales=(1.0,), fits=(FIT,),
                       peak_memory={"solve": 10, "load": 5}),
     )  # fmt: skip
     more = Report(
         "bert", "bert", "personal", "better", forward_passes=3, losses={"personal": 0.5},
         threshold=0.3, stopped="all", seconds={"solve": 0.5, "commit": 0.1},
-        counts=Counts(representatives=8, scales=(2.0,), solves=2, columns=4, flops=2e6,
+        counts=Counts(representatives=8, scales=(2.0,), fits=(FIT, FIT),
                       peak_memory={"solve": 12}),
     )  # fmt: skip
     whole = joined(first, more)
     assert (whole.old, whole.new, whole.examples) == ("glove", "bert", 40)
     assert whole.forward_passes == 8
     counts = whole.counts
-    assert (counts.solves, counts.columns, counts.flops) == (5, 9, 3e6)
+    assert counts.fits == (FIT, FIT, FIT)
     assert (whole.decision, whole.losses, whole.threshold) == ("personal", {"personal": 0.5}, 0.3)
     assert (counts.representatives, counts.scales, whole.stopped) == (8, (2.0,), "all")
     assert whole.seconds == {"solve": 1.5, "commit": 0.1}

@@ -13,7 +13,7 @@ from typing import ClassVar
 from fala import Budget, Device, PersonalModel, Report
 from fala_sim.meter import Stage
 from fala_sim.methods.method import Method, Scores
-from fala_sim.methods.solve_flops import clustering_flops
+from fala_sim.methods.solve_flops import clustering_flops, fit_flops
 from fala_sim.situation import Example, Logits, Situation, distinct_texts
 
 #: Texts that a refinement encodes between two fits, at least.
@@ -121,9 +121,7 @@ def joined(report: Report, more: Report) -> Report:
         representatives=last.representatives,
         scales=last.scales,
         measure=last.measure,
-        solves=first.solves + last.solves,
-        columns=max(first.columns, last.columns),
-        flops=first.flops + last.flops,
+        fits=first.fits + last.fits,
         peak_memory={**first.peak_memory, **last.peak_memory},
     )
     return replace(
@@ -143,7 +141,7 @@ def _count(situation: Situation, report: Report) -> None:
     """Put the report's counts into the meter.
 
     A device does not tell which of the user's texts it encoded, so their FLOPs are those of the
-    user's mean text. Those of choosing follow from their shapes, and those of solving it counts.
+    user's mean text. Those of choosing and of solving follow from their shapes.
     """
     stages = situation.meter.stages
     texts = distinct_texts(situation.user.train)
@@ -156,10 +154,10 @@ def _count(situation: Situation, report: Report) -> None:
     if counts.clusters and "select" in stages:
         known = report.examples + report.waiting
         stages["select"].forward_flops = clustering_flops(known, old, counts.clusters)
-    if not counts.solves:
+    if not counts.fits:
         return
     solve = stages["solve"]
-    solve.forward_flops = counts.flops
+    solve.forward_flops = sum(map(fit_flops, counts.fits))
     if report.instant is not None:
         # Estimates of new embeddings, at most once a fit.
         fits = 1 + math.ceil(report.forward_passes / BATCH)

@@ -6,6 +6,8 @@ are those of Golub and Van Loan, "Matrix Computations", 4th edition (2013).
 
 from __future__ import annotations
 
+from fala.release.device_fit import Work
+
 
 def logits_flops(examples: int, classes: int, dimension: int) -> float:
     """N examples through C rows of a head: 2 n C d."""
@@ -19,6 +21,21 @@ def clustering_flops(examples: int, dimension: int, clusters: int) -> float:
     the pivots (2 n^2 d), and those of all vertices to the K pivots. Strong queries are look-ups.
     """
     return 4.0 * examples**2 * dimension + 2.0 * examples * clusters * dimension
+
+
+def fit_flops(work: Work) -> float:
+    """A device's fit, by Newton's method with conjugate gradients.
+
+    The Gram matrix, once, or the matrix over the columns, for each factor; Cholesky factors
+    (section 4.2: m^3 / 3); and two products with the rows, or with the Gram matrix, for each
+    logit's direction and step.
+    """
+    size = float(work.size)
+    flops = 2.0 * work.gram + work.factors * size**3 / 3
+    if not work.gram:
+        flops += work.factors * size * work.numbers
+    direction = size**2 if work.gram else 2.0 * work.numbers
+    return flops + 2 * work.logits * (work.directions * direction + work.steps * work.numbers)
 
 
 def ridge_flops(examples: int, classes: int, dimension: int) -> float:

@@ -137,10 +137,5 @@ def _of_model(counts: Counts, model: Judged) -> Counts:
 
 def _fits(counts: Counts, fits: Sequence[Fit | None]) -> Counts:
     """Counts with those of some fits."""
-    done = [fit for fit in fits if fit is not None]
-    return replace(
-        counts,
-        solves=sum(fit.steps for fit in done),
-        columns=max((fit.columns for fit in done), default=0),
-        flops=sum(fit.flops for fit in done),
-    )
+    works = [fit.work for fit in fits if fit is not None]
+    return replace(counts, fits=tuple(work for work in works if work is not None))

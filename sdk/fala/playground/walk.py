@@ -201,7 +201,7 @@ def _costs(reports: Sequence[Report]) -> dict[str, Any]:
     """What a replacement decided and cost, from the reports of its stages."""
     first = reports[0]
     # A refinement that had nothing to solve decided nothing.
-    last = next((report for report in reversed(reports) if report.counts.solves), first)
+    last = next((report for report in reversed(reports) if report.counts.fits), first)
     loss, old_loss = last.losses.get(last.decision), first.old_loss
     seconds: dict[str, float] = {}
     for report in reports:

@@ -10,6 +10,7 @@ from fala.solver.fit import (
 from fala.solver.fit import fit as fit_device
 from fala.solver.gaussian import SLOPE_DEVIATION, whiten
 from fala.solver.judge import Verdict, judge
+from fala.solver.newton import Work
 from fala.solver.threads import one_blas_thread
 from fala.solver.training import Block, Inputs, TrainingSet, blocks_of
 from fala.text.sparse_rows import SparseRows
@@ -25,6 +26,7 @@ __all__ = [
     "SparseRows",
     "TrainingSet",
     "Verdict",
+    "Work",
     "blocks_of",
     "default_scales",
     "fit_device",

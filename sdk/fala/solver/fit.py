@@ -83,21 +83,6 @@ class Fit:
     state: State | None = None
     point: Floats | None = None
 
-    @property
-    def steps(self) -> int:
-        """Least squares problems that were solved."""
-        return 0 if self.work is None else self.work.steps
-
-    @property
-    def columns(self) -> int:
-        """Unknowns of each, for every logit."""
-        return 0 if self.work is None else self.work.size + 1
-
-    @property
-    def flops(self) -> float:
-        """Floating-point operations of the products and factors that it took."""
-        return 0.0 if self.work is None else self.work.flops
-
     def personal(self, trust: float) -> Candidate:
         """The model that goes this share of the way from the calibrated one to the full fit."""
         return self.calibrated.towards(self.full, trust)

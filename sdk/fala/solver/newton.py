@@ -215,16 +215,6 @@ class Work:
     directions: int
     factors: int
 
-    @property
-    def flops(self) -> float:
-        """Floating-point operations of the products and factors."""
-        size = float(self.size)
-        made = 2 * self.gram + self.factors * size**3 / 3
-        if not self.gram:  # the matrix over the columns is made anew for each factor
-            made += self.factors * size * self.numbers
-        direction = 2 * self.numbers if not self.gram else size**2
-        return made + 2 * self.logits * (self.directions * direction + self.steps * self.numbers)
-
 
 @dataclass(frozen=True, eq=False)
 class Minimum:

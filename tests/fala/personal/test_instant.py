@@ -36,9 +36,9 @@ def test_a_model_is_installed_before_any_forward_pass(device, path, releases, tr
     assert list(report.losses) == ["personal", "calibrated", "vendor"]
     assert report.bridged == report.examples == report.labelled == len(TEXTS)
     assert report.counts.representatives == 0
-    assert report.instant.counts.solves == report.counts.solves > 0
-    # Nine numbers an old embedding with its offset, the slope and the bias.
-    assert report.instant.counts.columns == report.counts.columns == 8 + 1 + 1 + 1
+    assert report.instant.counts.fits == report.counts.fits
+    # Nine numbers an old embedding with its offset, and the bias.
+    assert [work.size for work in report.counts.fits] == [8 + 1 + 1]
     assert 0 < report.instant.seconds <= report.seconds["total"]
     assert report.counts.agreement > 0.7
     assert report.threshold == report.instant.threshold == device.threshold < 0

@@ -61,7 +61,7 @@ def test_a_basis_changes_the_arithmetic_only(with_prior, targets):
     np.testing.assert_allclose(few.full.left_out, many.full.left_out, atol=1e-4)
     np.testing.assert_allclose(few.vendor, many.vendor, atol=1e-5)
     assert few.scales == many.scales
-    assert few.columns < many.columns
+    assert few.work.size < many.work.size
 
 
 def padded(training, d):
@@ -90,7 +90,7 @@ def padded(training, d):
 def test_primal_and_dual_agree(case):
     training = training_of(case)
     primal, dual = fit(training, STILL), fit(padded(training, 12 * D), STILL)
-    assert primal.columns < dual.columns == len(training) + 1
+    assert primal.work.size < dual.work.size == len(training)
     np.testing.assert_allclose(dual.full.weights[0][:, :D], primal.full.weights[0], atol=1e-8)
     np.testing.assert_allclose(dual.full.bias, primal.full.bias, atol=1e-8)
     np.testing.assert_allclose(dual.full.left_out, primal.full.left_out, atol=1e-7)
@@ -119,7 +119,7 @@ def test_a_gram_matrix_in_single_precision_has_the_same_minimum(monkeypatch, cas
     double = fit(training)
     monkeypatch.setattr(newton, "SINGLE", 0)
     single = fit(training)
-    assert double.columns == single.columns == len(training) + 1
+    assert double.work.size == single.work.size == len(training)
     # Logits of old targets alone reach 30 here; the last digits are the processor's own.
     expected = answers(training, double)
     close = 1e-5 * max(1, np.abs(expected).max())
@@ -282,7 +282,7 @@ def test_without_evidence_the_prior_answers(classes, n):
     fitted = fit(training)
     np.testing.assert_array_equal(fitted.full.weights[0], block.weight)
     np.testing.assert_array_equal(fitted.full.bias, rows.bias)
-    assert (fitted.scales, fitted.steps, fitted.flops, fitted.state) == ((), 0, 0.0, None)
+    assert (fitted.scales, fitted.work, fitted.state) == ((), None, None)
     assert fitted.full.left_out.shape == fitted.vendor.shape == (n, classes)
     np.testing.assert_allclose(fitted.full.left_out, fitted.vendor, atol=1e-6)
     np.testing.assert_array_equal(fitted.calibrated.left_out, fitted.vendor)

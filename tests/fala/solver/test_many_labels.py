@@ -40,11 +40,11 @@ def test_it_is_the_exact_softmax(classes, n, d):
     assert (ours == theirs).mean() > 0.95
 
 
-def test_twenty_labels_of_a_thousand_examples_take_less_than_one_dense_step():
-    """A Hessian over all labels has 20 * 384 columns, and each step of Newton's would factor it."""
+def test_twenty_labels_of_a_thousand_examples_take_no_factor_over_all_labels():
+    """A Hessian over all labels has 20 * 384 columns."""
     x, y = planted(20, 1000, 384)
     fitted = fit(training_of(x[:1000], y[:1000], 20))
-    assert fitted.flops < (20 * 384) ** 3 / 3 / 20
+    assert fitted.work.size <= 384 + 1 and fitted.work.factors <= 3
     assert np.isfinite(fitted.full.left_out).all()
     ours = (x[1000:] @ fitted.full.weights[0].T + fitted.full.bias).argmax(axis=1)
     assert (ours == y[1000:]).mean() > 3 / 20  # three times what chance gives
