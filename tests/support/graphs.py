@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from fala.selection import clustering
-from fala.selection.clustering import Oracle
+from fala.selection.clustering import Clustering, Oracle
 from fala.selection.graph import build_graph
 
 
@@ -34,6 +34,24 @@ def dense_cost(assignment, graph):
 def everything(count):
     """A budget which cuts nothing short."""
     return count * count
+
+
+def pivot(graph, seed):
+    """Plain pivot: in random order, an unclustered example takes its ``+`` neighbours.
+
+    The expected cost is at most three times the least (Ailon, Charikar and Newman, "Aggregating
+    inconsistent information: ranking and clustering", Journal of the ACM 55(5), 2008).
+    """
+    assignment = np.full(len(graph), -1)
+    pivots, queries = [], 0
+    for vertex in np.random.default_rng(seed).permutation(len(graph)).tolist():
+        if assignment[vertex] < 0:
+            assignment[vertex] = len(pivots)
+            free = np.flatnonzero(assignment < 0)
+            assignment[free[graph.positive(vertex, free)]] = len(pivots)
+            pivots.append(vertex)
+            queries += len(free)
+    return Clustering(assignment, np.array(pivots, dtype=int), queries)
 
 
 class Recorder(Oracle):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -148,10 +148,7 @@ def preview(folder: Path, bundle: Path, budget: int | None, as_json: bool) -> No
 @_JSON
 def confirm(folder: Path, as_json: bool) -> None:
     """End the trial of the active release on the device in FOLDER."""
-    with Device.open(folder) as device:
-        on_trial = device.on_trial
-        device.confirm()
-        name = device.name
+    _, on_trial, name = _changed(folder, Device.confirm)
     line = f"{name} {'is confirmed' if on_trial else 'was not on trial'}"
     _print(as_json, {"name": name, "was_on_trial": on_trial}, [line])
 
@@ -161,16 +158,21 @@ def confirm(folder: Path, as_json: bool) -> None:
 @_JSON
 def rollback(folder: Path, as_json: bool) -> None:
     """Make the previous model active again on the device in FOLDER."""
-    with Device.open(folder) as device:
-        old = device.name
-        device.rollback()
-        new = device.name
+    old, _, new = _changed(folder, Device.rollback)
     _print(as_json, {"old": old, "new": new}, [f"{old} -> {new}"])
 
 
 def main() -> None:
     """Run the command."""
     command()
+
+
+def _changed(folder: Path, change: Callable[[Device], object]) -> tuple[str, bool, str]:
+    """Change the active release: its name, whether it was on trial, and the name afterwards."""
+    with Device.open(folder) as device:
+        old, on_trial = device.name, device.on_trial
+        change(device)
+        return old, on_trial, device.name
 
 
 def _print(as_json: bool, values: Mapping[str, Any] | None, lines: Iterable[str]) -> None:
@@ -208,7 +210,7 @@ def _update_line(previous: str, report: Report | None) -> str:
 
 
 def _preview_lines(preview: Preview) -> list[str]:
-    """What a release would be worth to a user, and cost."""
+    """A preview: losses, and the cost of the replacement."""
     losses = (
         (f"{preview.old}, personal", preview.old_loss),
         (f"{preview.new}, the vendor's model", preview.vendor_loss),

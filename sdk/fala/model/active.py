@@ -15,7 +15,7 @@ from fala.model.heads import PersonalModel, Vectors
 
 @dataclass(frozen=True, eq=False)
 class ActiveModel:
-    """A snapshot of all that an answer needs; nothing in it changes.
+    """A snapshot of what a prediction needs; nothing in it changes.
 
     Attributes:
         model: The personal model.
@@ -49,7 +49,7 @@ class ActiveModel:
     def probe(self, texts: Sequence[str]) -> Vectors:
         """Logits of some texts, (n, C), finite or not.
 
-        For a matcher each text is its own history's candidate.
+        For a matcher each text is a candidate, and its own history.
         """
         if self.model.head.task == MATCHING:
             return self._logits([Match((text,), text) for text in texts])

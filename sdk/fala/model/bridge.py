@@ -13,16 +13,15 @@ from fala.model.heads import Vectors, same_arrays
 
 @dataclass(frozen=True, eq=False)
 class Bridge:
-    """What the vendor learnt on public text: new embedding = old @ matrix + offset, roughly.
+    """The map that the vendor learned on public text: new embedding = old @ matrix + offset.
 
-    With it a device has an estimate of the new embedding of every text that it knows, before the
-    new backbone has seen one.
+    With it a device estimates the new embeddings of all encoded texts before a forward pass.
 
     Attributes:
         source: Digest of the earlier backbone; see ``Bundle.backbone_digest``.
         matrix: Shape (d_old, d_new).
         offset: Shape (d_new,).
-        variance: What the map leaves unexplained of each coordinate on held-out text, (d_new,).
+        variance: Of each coordinate's residual on held-out text, (d_new,).
 
     Raises:
         BundleFormatError: If the shapes do not fit each other, a number is not finite, or a
@@ -45,7 +44,7 @@ class Bridge:
         parts = (self.matrix, self.offset, self.variance)
         if not all(np.isfinite(part).all() for part in parts) or (self.variance < 0).any():
             raise BundleFormatError(
-                "a bridge of numbers that are not finite, or of less than no variance"
+                "a bridge of numbers that are not finite, or with a negative variance"
             )
 
     def __eq__(self, other: object) -> bool:
@@ -72,10 +71,9 @@ class Bridge:
             )
 
     def then(self, following: Bridge) -> Bridge:
-        """The bridge that first takes this one and then another, from this one's target.
+        """This bridge, followed by another from this one's target.
 
-        What this one leaves unexplained passes through the other; the two residuals are taken to
-        be independent.
+        This one's residual passes through the other; the two residuals are taken to be independent.
 
         Raises:
             DimensionError: If the other does not start where this one ends.
@@ -96,7 +94,7 @@ class Bridge:
 def reachable(
     bridges: Mapping[str, Bridge], earlier: Mapping[str, Bridge], active: str
 ) -> list[Bridge]:
-    """The bridges to a new backbone, also those that go over the active one.
+    """The bridges to a new backbone, also those by way of the active one.
 
     Args:
         bridges: The new bundle's, by source.
@@ -104,10 +102,10 @@ def reachable(
         active: Digest of the active backbone.
 
     Returns:
-        Bridges of distinct sources, that which leaves most unexplained first.
+        Bridges of distinct sources, the one with the largest residuals first.
     """
-    found = dict(bridges)
+    reached = dict(bridges)
     if active in bridges:
         for source, bridge in earlier.items():
-            found.setdefault(source, bridge.then(bridges[active]))
-    return sorted(found.values(), key=lambda bridge: -float(bridge.variance.sum()))
+            reached.setdefault(source, bridge.then(bridges[active]))
+    return sorted(reached.values(), key=lambda bridge: -float(bridge.variance.sum()))

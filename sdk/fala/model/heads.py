@@ -110,7 +110,7 @@ class Head:
 
         Args:
             examples: The texts or matches.
-            last: Knows the rows that were asked for last.
+            last: A cache of the last rows.
         """
         if self.lexical is None:
             return None
@@ -127,7 +127,7 @@ class Head:
         return PersonalModel(self, self.weight, self.bias)
 
     def without_words(self) -> Head:
-        """The same head without its lexical view: what the embeddings say alone."""
+        """The same head without its lexical view."""
         return self._changed(self.labels, self.weight, self.bias, None)
 
     def in_order(self, labels: Sequence[str]) -> Head:
@@ -156,7 +156,7 @@ class Head:
         return Head(self.task, labels, weight, bias, self.query, lexical, self.dimension)
 
     def __eq__(self, other: object) -> bool:
-        """Whether it gives the same logits to the same labels of the same task."""
+        """Whether it has the same logits for the same labels of the same task."""
         if not isinstance(other, Head):
             return NotImplemented
         ours, theirs = ((one.weight, one.bias, one.query) for one in (self, other))
@@ -288,7 +288,7 @@ class PersonalModel:
         if self.lexical is None:
             return z
         if words is None:
-            raise DataError("this head has a lexical view: give the examples' words, Head.words")
+            raise DataError("this head has a lexical view: pass the examples' words, Head.words")
         return np.asarray(z + words.times(self.lexical), dtype=np.float32)
 
     def probabilities(
@@ -304,7 +304,7 @@ def label_name(label: object) -> str:
         return str(label)
     except ValueError:  # an integer of thousands of digits
         return "a number of thousands of digits"
-    except Exception:  # an object that cannot say what it is is no label
+    except Exception:  # an object without a string form is no label
         return shown(label)
 
 

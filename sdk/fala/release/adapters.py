@@ -38,7 +38,7 @@ def write_adapter(
         name: The task's name, for people.
         inputs: The adapter's weights as inputs of the backbone; see
             ``fala.bundle.adapter.adapter_files``.
-        head: The task's head, made for the adapted backbone's embeddings.
+        head: The task's head, for the adapted backbone's embeddings.
         config: ``adapter_config.json``, in the keys of the ``adapters`` library.
         details: Its provenance, for the manifest's details.
 
@@ -47,7 +47,7 @@ def write_adapter(
 
     Raises:
         BundleFormatError: The inputs are not an adapter's, or not finite.
-        DimensionError: The head is made for another dimension.
+        DimensionError: The head is for another dimension.
         OSError: It cannot be written.
     """
     written = json.dumps(dict(config), indent=2, sort_keys=True).encode()

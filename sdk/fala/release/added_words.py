@@ -1,4 +1,4 @@
-"""Words for a head that was trained on its own."""
+"""Words for a head that was trained without them."""
 
 from __future__ import annotations
 
@@ -27,16 +27,15 @@ def add_words(
 ) -> Head:
     """Give a head a lexical view that was fitted beside another head.
 
-    A backbone that was trained knows its training rows too well for words to be fitted beside it
-    there. Words that were fitted beside the backbone before its training are sound, and so are
-    three numbers on rows that neither has seen: z = a z_head + b v . words + c, each by logit. Few
-    rows may turn words round (b below 0), and a device that knows texts by their words alone would
-    turn its user's model round with them: then there are none. Of the trained head a tenth stays
-    where they would turn that round (``LEAST_SLOPE``).
+    A trained backbone fits its training rows too well for words to be fitted beside it there. So
+    the words are fitted beside the backbone before its training. Three numbers for each logit join
+    them to the head, z = a z_head + b v . words + c, fitted on rows that neither was fitted to.
+    Few rows may make b negative. A device that estimates texts by their words alone would then
+    reverse its user's model: b becomes 0. Likewise a is at least a tenth (``LEAST_SLOPE``).
 
     Args:
-        head: Without a lexical view. A matcher's gets weights of the candidate's own embedding,
-            too, which are 0 until a user has their own.
+        head: Without a lexical view. A matcher's also gets weights of the candidate's embedding,
+            which are 0 until a user's labels move them.
         lexical: The view, for the head's labels in its order.
         examples: n examples that neither was fitted to.
         labels: n labels of the head's.
@@ -51,23 +50,23 @@ def add_words(
     if not examples:
         raise DataError("words are weighed on rows that were not trained on, and there are none")
     logits = head.vendor_model().logits(head.inputs(examples, embeddings))
-    spoken = Head(head.task, head.labels, head.weight, head.bias, head.query, lexical)
-    words = spoken.words(examples)
-    said = np.zeros_like(logits) if words is None else words.times(lexical.weight)
-    features = np.stack([logits, said], axis=2).astype(np.float64)
+    lexical_head = Head(head.task, head.labels, head.weight, head.bias, head.query, lexical)
+    words = lexical_head.words(examples)
+    word_logits = np.zeros_like(logits) if words is None else words.times(lexical.weight)
+    features = np.stack([logits, word_logits], axis=2).astype(np.float64)
     shares = head.label_shares(labels)
     theta, bias = _weighed(features, shares)
-    turned = theta[:, 1] < 0
-    if turned.any():
-        features[:, turned, 1] = 0.0
+    negative = theta[:, 1] < 0
+    if negative.any():
+        features[:, negative, 1] = 0.0
         theta, bias = _weighed(features, shares)
-    own = np.maximum(theta[:, :1], LEAST_SLOPE)
-    of_words = np.where(turned, 0.0, theta[:, 1])[:, None]
-    weight = own * head.weight
+    of_head = np.maximum(theta[:, :1], LEAST_SLOPE)
+    of_words = np.where(negative, 0.0, theta[:, 1])[:, None]
+    weight = of_head * head.weight
     if head.task == MATCHING:
         weight = np.hstack([weight, np.zeros_like(weight)])
     return Head(
-        head.task, head.labels, weight, own[:, 0] * head.bias + bias, head.query,
+        head.task, head.labels, weight, of_head[:, 0] * head.bias + bias, head.query,
         rounded(Lexical(lexical.lexicon, (of_words * lexical.weight).astype(np.float32))),
         head.dimension,
     )  # fmt: skip
@@ -75,5 +74,5 @@ def add_words(
 
 def _weighed(features: Floats, shares: Floats) -> tuple[Floats, Floats]:
     """The scales of each logit, (C, 2), and the biases; a feature that is 0 has the scale 1."""
-    found = fit_paper(Evidence.of(features, labels=shares), prior_mean=1.0, lambdas=[_CALIBRATION])
-    return found.theta, found.bias
+    fit = fit_paper(Evidence.of(features, labels=shares), prior_mean=1.0, lambdas=[_CALIBRATION])
+    return fit.theta, fit.bias

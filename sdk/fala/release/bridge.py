@@ -21,9 +21,9 @@ _ALIKE = 1e-12  # share of the mean square that rounding leaves of no variance a
 def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
     """Fit the map from an earlier backbone's embeddings to a new one's, by ridge regression.
 
-    A fifth of the texts, drawn with a fixed seed, chooses the penalty and gives the residual
-    variance; the map is then fitted again on all. ``fala-export bridge`` compares more forms of
-    map on any amount of text, and is what a vendor's release should be made with.
+    A fifth of the texts, drawn with a fixed seed, chooses the penalty and has the residual
+    variance. The map is then fitted again on all. ``fala-export bridge`` compares more forms of map
+    on any amount of text: a vendor's release should use it.
 
     Args:
         source: The earlier backbone's ``Bundle.backbone_digest``.
@@ -76,10 +76,10 @@ def _ridge(
     if unit <= _ALIKE * np.mean(x**2):
         raise DataError("the earlier backbone embeds all public texts alike")
     values, vectors = np.linalg.eigh(centred.T @ centred)
-    turned = vectors.T @ (centred.T @ (y - y_mean))
+    projected = vectors.T @ (centred.T @ (y - y_mean))
     fits = []
     for strength in strengths:
         # Values of what has no variance may fall below zero by rounding.
-        matrix = vectors @ (turned / (np.maximum(values, 0.0) + strength * unit)[:, None])
+        matrix = vectors @ (projected / (np.maximum(values, 0.0) + strength * unit)[:, None])
         fits.append((matrix, y_mean - x_mean @ matrix))
     return fits

@@ -1,4 +1,4 @@
-"""What a release answers to a few texts, for devices to compare before they install it."""
+"""A release's logits of a few texts, which devices compare before they install it."""
 
 from __future__ import annotations
 

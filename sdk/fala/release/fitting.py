@@ -49,13 +49,13 @@ def fit_head(
     """Fit a global head on public rows.
 
     With words the embeddings' and the n-grams' weights are fitted together, each with a penalty
-    from cross-validation over documents (``fala.release.joint``); a matcher's head then takes the
-    candidate's own embedding beside u * v, too. The n-grams' weights are what a bundle holds.
+    from cross-validation over documents (``fala.release.joint``). A matcher's head then takes the
+    candidate's embedding beside u * v, too. The n-grams' weights are rounded as in a bundle.
 
-    Without words a classifier's w and b minimize the penalised cross-entropy alone, and the
-    penalty is chosen by leave-one-out over documents, of more than two labels by three folds of
-    them: rows of the same example are one. A matcher's weights of u * v shrink to a multiple of the
-    plain inner product, itself fitted first.
+    Without words a classifier's w and b minimize the penalised cross-entropy. Leave-one-out over
+    documents chooses the penalty; of more than two labels, three folds of documents do. Rows of the
+    same example are one document. A matcher's weights of u * v shrink to a multiple of the plain
+    inner product, which is fitted first.
 
     Args:
         backbone: What embeds the texts.
@@ -63,7 +63,7 @@ def fit_head(
         labels: n labels (names, or integers that spell them).
         label_names: The labels in the order wanted; None takes those seen, sorted, as numbers where
             all are.
-        embeddings: Embeddings by text, if they are already known.
+        embeddings: Embeddings by text, if there are some already.
         lexical: Whether the head has a lexical view.
 
     Raises:
@@ -241,7 +241,7 @@ def _fit_several(
     """C > 2 labels: the same objective by ``fala.solver.newton``, whose time is C's, not C^3's.
 
     The penalty is chosen by folds: of several logits the one step that stands for leaving a
-    document out is too sure of itself where penalties are weak.
+    document out is too optimistic where penalties are weak.
     """
     n, classes = shares.shape
     evidence = Evidences(shares, counts, np.zeros((n, classes)), np.zeros(n))
@@ -257,15 +257,15 @@ def _fit_several(
             tried = np.zeros((n, classes))
             for fold, others in parts:
                 if len(others):
-                    found = _minimum(rows[others], evidence.take(others))
-                    tried[fold] = rows[fold] @ found.point[:, :-1].T
+                    point = _minimum(rows[others], evidence.take(others)).point
+                    tried[fold] = rows[fold] @ point[:, :-1].T
             loss = evidence.loss(tried) / n
             if loss < least * (1 - 1e-9):
                 best, least, left_out = lambda_, loss, tried
             elif loss > _ENOUGH * least:
                 break
-        found = _minimum(_whitened(inputs, grid[best]), evidence)
-    theta, bias = grid[best] * found.point[:, :-2], _FREE * found.point[:, -2]
+        point = _minimum(_whitened(inputs, grid[best]), evidence).point
+    theta, bias = grid[best] * point[:, :-2], _FREE * point[:, -2]
     return Fit(theta, bias, best, left_out, least)
 
 

@@ -61,7 +61,7 @@ class Joint:
     buckets: int
 
     def details(self) -> dict[str, Any]:
-        """What a manifest says of it."""
+        """The fit's record in a manifest."""
         losses = {"with_words": self.loss, "without_words": self.loss_without}
         return {
             "buckets": self.buckets,

@@ -93,7 +93,7 @@ class JointProblem:
         Args:
             scales: r by block; 0 leaves a block out.
             weights: Multiples of s of every example, shape (n,).
-            start: Where to begin, shape (C, columns); None begins at 0.
+            start: Where to begin, shape (C, columns); None is 0.
             tolerance: It ends where the next step would move logits by this share.
 
         Returns:
@@ -119,7 +119,7 @@ class JointProblem:
         return roots * point[:, :-1], problem.logits(point)
 
     def weights(self, point: Floats) -> tuple[Floats, Floats, Floats]:
-        """A point (C, columns) as weights of the features as they were given.
+        """A point (C, columns) as weights of the original features.
 
         Returns:
             Of the dense parts side by side, (C, D); of the n-grams, (C, width); biases, (C,).

@@ -22,9 +22,9 @@ def scores(truth: NDArray[np.int64], probabilities: NDArray[np.float64]) -> dict
     decided = probabilities.argmax(axis=1)
     labels = [1] if probabilities.shape[1] == 2 else range(probabilities.shape[1])
     areas = [auc(truth == label, probabilities[:, label]) for label in labels]
-    known = [area for area in areas if area is not None]
+    defined = [area for area in areas if area is not None]
     return {
-        "auc": float(np.mean(known)) if known else None,
+        "auc": float(np.mean(defined)) if defined else None,
         "f1": float(np.mean([f1(truth == label, decided == label) for label in labels])),
         "accuracy": float(np.mean(truth == decided)),
     }

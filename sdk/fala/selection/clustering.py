@@ -3,8 +3,6 @@
 Sources:
     KwikBucks: Silwal et al., "KwikBucks: correlation clustering with cheap-weak and
         expensive-strong signals", ICLR 2023.
-    Pivot (KwikCluster): Ailon, Charikar and Newman, "Aggregating inconsistent information:
-        ranking and clustering", Journal of the ACM 55(5), 2008.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ class Clustering:
 
 
 class Oracle:
-    """Answers strong queries, counts them, and falls silent when the budget is spent.
+    """Answers and counts strong queries, until the budget is spent.
 
     Every strong query of KwikBucks goes through this object, so no step can exceed the budget.
     """
@@ -85,26 +83,6 @@ class Oracle:
         return -1
 
 
-def pivot(graph: Graph, *, seed: int) -> Clustering:
-    """Cluster by plain pivot: in random order, an unclustered example takes its ``+`` neighbours.
-
-    The expected cost is at most three times the least (Ailon et al. 2008), at up to n (n - 1) / 2
-    strong queries. It is the peer of `kwikbucks`, without a budget and blind to the cosine.
-    """
-    assignment = np.full(len(graph), -1, dtype=np.int64)
-    pivots: list[int] = []
-    queries = 0
-    for vertex in np.random.default_rng(seed).permutation(len(graph)).tolist():
-        if assignment[vertex] >= 0:
-            continue
-        assignment[vertex] = len(pivots)
-        free = np.flatnonzero(assignment < 0)
-        assignment[free[graph.positive(vertex, free)]] = len(pivots)
-        pivots.append(vertex)
-        queries += len(free)
-    return Clustering(assignment, np.asarray(pivots, dtype=np.int64), queries)
-
-
 def kwikbucks(
     embeddings: npt.ArrayLike,
     labels: npt.ArrayLike | None,
@@ -133,9 +111,10 @@ def cluster_graph(graph: Graph, *, budget: int, seed: int) -> Clustering:
     3. What is left of the budget finds pairs of clusters whose cross pairs are mostly ``+``.
 
     A vertex asks in weak order, and at most its even share of the budget, ``budget // n`` pivots
-    (never less than 16): with ``+`` between near neighbours, the first few answers tell. From
-    n (n - 1) queries on, nothing is cut short in the first two steps; the pivots are then those
-    of plain pivot in the same order, and where all cosines are zero so is the whole clustering.
+    (never less than 16): with ``+`` between near neighbours, the first few answers are enough.
+    From n (n - 1) queries on, nothing is cut short in the first two steps. The pivots are then
+    those of plain pivot (Ailon et al. 2008) in the same order, and where all cosines are zero so is
+    the whole clustering.
     Time is O(n * pivots * dim) in matrix products.
 
     Args:
@@ -152,8 +131,8 @@ def cluster_graph(graph: Graph, *, budget: int, seed: int) -> Clustering:
     oracle = Oracle(graph, budget)
     attempts = max(_LEAST_ATTEMPTS, budget // max(1, len(graph)))
     order = random.permutation(len(graph))
-    pivots, found = _choose_pivots(graph, oracle, order, attempts, budget // 2)
-    assignment, pivots = _join_pivots(graph, oracle, pivots, found, attempts)
+    pivots, answers = _choose_pivots(graph, oracle, order, attempts, budget // 2)
+    assignment, pivots = _join_pivots(graph, oracle, pivots, answers, attempts)
     assignment, pivots = _merge_clusters(graph, oracle, assignment, pivots, random)
     return Clustering(assignment, pivots, oracle.asked)
 
@@ -182,24 +161,24 @@ def _falling(scores: Vectors, most: int) -> Indices:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """What step 1 learnt about the vertices that it drew, per vertex (n,).
+class _Answers:
+    """The answers to the vertices that step 1 drew, shapes (n,).
 
     Attributes:
-        pivot: Rank of the pivot that answered ``+``; -1 for none.
-        known: How many pivots there were when it asked.
+        pivot: Rank of the pivot whose answer was ``+``; -1 for none.
+        before: How many pivots there were when the vertex asked.
     """
 
     pivot: Indices
-    known: Indices
+    before: Indices
 
 
 def _choose_pivots(
     graph: Graph, oracle: Oracle, order: Indices, attempts: int, allowance: int
-) -> tuple[Indices, _Found]:
+) -> tuple[Indices, _Answers]:
     """Step 1: keep the drawn vertices that have no ``+`` to an earlier kept one."""
     total = len(graph)
-    found = _Found(np.full(total, -1, dtype=np.int64), np.zeros(total, dtype=np.int64))
+    answers = _Answers(np.full(total, -1, dtype=np.int64), np.zeros(total, dtype=np.int64))
     pivots = np.empty(0, dtype=np.int64)
     for rows in row_blocks(total, total):
         drawn = order[rows]
@@ -211,21 +190,21 @@ def _choose_pivots(
         kept[:count] = np.arange(count)
         for row, vertex in enumerate(drawn.tolist()):
             if oracle.asked + min(attempts, count) > allowance:
-                return columns[kept[:count]], found
+                return columns[kept[:count]], answers
             ranks = _falling(similarity[row, kept[:count]], attempts)
             position = oracle.first_positive(vertex, columns[kept[ranks]])
             if position < 0:
                 kept[count] = len(pivots) + row
                 count += 1
             else:
-                found.pivot[vertex] = ranks[position]
-                found.known[vertex] = count
+                answers.pivot[vertex] = ranks[position]
+                answers.before[vertex] = count
         pivots = columns[kept[:count]]
-    return pivots, found
+    return pivots, answers
 
 
 def _join_pivots(
-    graph: Graph, oracle: Oracle, pivots: Indices, found: _Found, attempts: int
+    graph: Graph, oracle: Oracle, pivots: Indices, answers: _Answers, attempts: int
 ) -> tuple[Indices, Indices]:
     """Step 2: every other vertex joins a pivot, or is a cluster of its own."""
     assignment = np.full(len(graph), -1, dtype=np.int64)
@@ -244,12 +223,12 @@ def _join_pivots(
             boosted = weak.copy()
             np.add.at(boosted, joined[joined >= 0], np.float32(_BOOST / _BOOSTERS))
             ranks = _falling(boosted, attempts)
-            fallback = int(found.pivot[vertex])
+            fallback = int(answers.pivot[vertex])
             if fallback >= 0:
                 # Step 1 has this vertex's answers as far down as the fallback, among the pivots
                 # that there were then: ask only what is new and comes before the fallback.
-                told = (ranks < found.known[vertex]) & (weak[ranks] >= weak[fallback])
-                ranks = ranks[(boosted[ranks] > boosted[fallback]) & ~told]
+                answered = (ranks < answers.before[vertex]) & (weak[ranks] >= weak[fallback])
+                ranks = ranks[(boosted[ranks] > boosted[fallback]) & ~answered]
             position = oracle.first_positive(vertex, pivots[ranks])
             assignment[vertex] = fallback if position < 0 else ranks[position]
     alone = np.flatnonzero(assignment < 0)

@@ -45,14 +45,14 @@ class Graph:
         return len(self.unit)
 
     def positive(self, left: npt.ArrayLike, right: Indices) -> npt.NDArray[np.bool_]:
-        """Say which pairs of examples are ``+``; the arguments broadcast."""
+        """Whether pairs of examples are ``+``; the arguments broadcast."""
         keys = edge_keys(left, right, len(self))
         if not len(self.edges):
             return np.zeros(keys.shape, dtype=np.bool_)
-        # Methods, not NumPy's functions: this is asked thousands of times on a few pairs.
-        places = self.edges.searchsorted(keys)
-        places[places == len(self.edges)] = 0
-        return np.asarray(self.edges[places] == keys)
+        # Methods, not NumPy's functions: this is called thousands of times on a few pairs.
+        positions = self.edges.searchsorted(keys)
+        positions[positions == len(self.edges)] = 0
+        return np.asarray(self.edges[positions] == keys)
 
 
 def unit_vectors(embeddings: npt.ArrayLike) -> Vectors:
@@ -88,8 +88,8 @@ def nearest_neighbours(unit: Vectors, neighbours: int) -> tuple[Indices, Vectors
     drawn from them, as in an inverted file (Sivic and Zisserman, "Video Google", ICCV 2003), and
     compared with those of the nearest cells. Time then grows as n^1.5.
 
-    A zero vector (a text without a known word) is like nothing: it has no neighbours and is
-    nobody's neighbour.
+    A zero vector (a text whose words have no vectors) has no neighbours, and is no neighbour of
+    another.
 
     Args:
         unit: Vectors of length one or zero, (n, dim).
@@ -129,10 +129,10 @@ def nearest_neighbours(unit: Vectors, neighbours: int) -> tuple[Indices, Vectors
 
 def nearest_of(unit: Vectors, centres: Vectors) -> Indices:
     """Find the centre (m, dim) of the greatest cosine to each vector (n, dim), (n,)."""
-    found = np.empty(len(unit), dtype=np.int64)
+    nearest = np.empty(len(unit), dtype=np.int64)
     for rows in row_blocks(len(unit), len(centres)):
-        found[rows] = (unit[rows] @ centres.T).argmax(axis=1)
-    return found
+        nearest[rows] = (unit[rows] @ centres.T).argmax(axis=1)
+    return nearest
 
 
 def _near_pairs(unit: Vectors, used: Indices) -> Iterator[tuple[Indices, Indices]]:
@@ -143,11 +143,11 @@ def _near_pairs(unit: Vectors, used: Indices) -> Iterator[tuple[Indices, Indices
     starts = np.append(0, np.cumsum(np.bincount(cell, minlength=count)))
     members = [used[part] for part in np.split(np.argsort(cell, kind="stable"), starts[1:-1])]
     near, _ = nearest_neighbours(centres, _PROBED - 1)
-    for index, own in enumerate(members):
+    for index, cell_members in enumerate(members):
         others = [members[other] for other in near[index] if other >= 0]
-        candidates = np.sort(np.concatenate([own, *others]))
-        for rows in row_blocks(len(own), len(candidates)):
-            yield own[rows], candidates
+        candidates = np.sort(np.concatenate([cell_members, *others]))
+        for rows in row_blocks(len(cell_members), len(candidates)):
+            yield cell_members[rows], candidates
 
 
 def build_graph(
@@ -157,9 +157,9 @@ def build_graph(
 
     Args:
         embeddings: One row an example, (n, dim).
-        labels: Class of each example, (n,) integers. For an example without a label of its own,
-            pass the class that the old model predicts, or -1: nothing is then known against the
-            pair, and equation 3 alone decides. None: all are -1.
+        labels: Class of each example, (n,) integers. For an example without a label, pass
+            the class that the old model predicts, or -1: equation 3 alone then decides. None: all
+            are -1.
         neighbours: k of equation 3.
 
     Raises:

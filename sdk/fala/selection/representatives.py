@@ -63,17 +63,17 @@ def select(
 
     From the correlation clusters come, first, the member nearest to the mean direction of each,
     from the largest cluster down. If there are more clusters than ``count``, the
-    small ones stay without. If there are fewer, clusters give further members in turn, each time
-    the cluster with the most examples to a representative (so in proportion to its size), and
-    each time a member drawn with a chance proportional to one less its cosine to the nearest that
-    the cluster has given. The paper fills at random from all ("FaLA-K"); always giving the
-    farthest member was tried on real reviews and is worse than either: it gives outliers.
+    small ones have none. If there are fewer, further members are drawn, each time from the cluster
+    with the most examples to a representative (so in proportion to its size), and with a chance
+    proportional to one less the cosine to the nearest representative of the cluster. The paper
+    fills at random from all ("FaLA-K"). Always taking the farthest member was tried on real reviews
+    and is worse than either: it takes outliers.
 
     Of more than 10,000 examples (or four times ``count``) a random sample is clustered; the others
     join the cluster of the nearest pivot.
 
     An example counts in the weight of the most similar representative of its own cluster; of any
-    cluster if its own has none. From ``count >= n`` on, nothing is clustered: all examples, in
+    cluster if that has none. From ``count >= n`` on, nothing is clustered: all examples, in
     their order, with weight one.
 
     Args:
@@ -82,7 +82,7 @@ def select(
             `fala.selection.graph.build_graph`.
         count: Most examples to choose. With 0 none is chosen, and there are no weights.
         neighbours: k of the paper's equation 3. None: 3 n / count, between 2 and 256. On real and
-            synthetic vectors this gives between half and one and a half times as many clusters
+            synthetic vectors there are then between half and one and a half times as many clusters
             as ``count``.
         seed: Seed of every random choice.
 
@@ -157,7 +157,7 @@ def representatives(unit: Vectors, assignment: Indices, count: int, seed: int) -
     centres = mean_directions(unit, members)
     order: list[int] = []
     gaps: dict[int, Vectors] = {}
-    turns: list[tuple[float, int, int]] = []  # -(size / (given + 1)), cluster, given
+    turns: list[tuple[float, int, int]] = []  # -(size / (taken + 1)), cluster, taken
     for cluster in np.argsort(-sizes, kind="stable")[:count].tolist():
         vectors = unit[members[cluster]]
         medoid = int((vectors @ centres[cluster]).argmax())
@@ -167,13 +167,13 @@ def representatives(unit: Vectors, assignment: Indices, count: int, seed: int) -
         turns.append((-float(sizes[cluster]) / 2, cluster, 1))
     heapq.heapify(turns)
     while len(order) < count:
-        _, cluster, given = heapq.heappop(turns)
-        if given == sizes[cluster]:
+        _, cluster, taken = heapq.heappop(turns)
+        if taken == sizes[cluster]:
             continue
         drawn = _draw(gaps[cluster], random)
         order.append(int(members[cluster][drawn]))
         _close_gaps(gaps[cluster], unit[members[cluster]], drawn)
-        heapq.heappush(turns, (-float(sizes[cluster]) / (given + 2), cluster, given + 1))
+        heapq.heappush(turns, (-float(sizes[cluster]) / (taken + 2), cluster, taken + 1))
     return np.asarray(order, dtype=np.int64)
 
 

@@ -34,17 +34,9 @@ def test_budget_is_kept_and_everyone_is_in_one_cluster(count, neighbours, budget
     np.testing.assert_array_equal(made.assignment[made.pivots], np.arange(clusters))
 
 
-@pytest.mark.parametrize("budget", [0, 1])
-def test_without_queries_everyone_is_alone(budget):
-    made = kwikbucks(np.eye(5), None, neighbours=0, budget=budget, seed=0)
-    assert len(made.pivots) == 5
-    assert made.queries == budget
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_joining_asks_no_pair_twice(seed, monkeypatch):
+def test_joining_asks_no_pair_twice(monkeypatch):
     oracles = record_queries(monkeypatch)
-    cluster_graph(random_graph(60, 0.1, seed), budget=everything(60), seed=seed)
+    cluster_graph(random_graph(60, 0.1, seed=0), budget=everything(60), seed=0)
     (oracle,) = oracles
     pairs = [frozenset(pair) for pair in oracle.single]
     assert len(set(pairs)) == len(pairs)
@@ -63,6 +55,6 @@ def test_oracle_falls_silent_when_the_budget_is_spent():
     assert fresh.remaining == 0
 
 
-def test_negative_budget_is_refused():
+def test_a_negative_budget_is_rejected():
     with pytest.raises(BudgetError):
         kwikbucks(np.eye(3), None, neighbours=1, budget=-1, seed=0)

@@ -41,7 +41,7 @@ def test_what_always_holds(total, count, neighbours, seed):
     assert made.queries <= 100 * total
 
 
-def test_enough_room_takes_everyone():
+def test_enough_room_takes_all():
     made = select(np.eye(4), None, count=4)
     np.testing.assert_array_equal(made.order, np.arange(4))
     np.testing.assert_array_equal(made.weights, np.ones(4))
@@ -114,19 +114,13 @@ def test_default_neighbours_make_about_as_many_clusters_as_asked(count):
     assert count / 2 <= made.assignment.max() + 1 <= 2 * count
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_numbers_that_are_not_finite_are_refused(bad):
-    embeddings = np.eye(5)
-    embeddings[2, 3] = bad
-    with pytest.raises(DataError):
-        select(embeddings, None, count=2)
-
-
-def test_other_unusable_arguments_are_refused():
+def test_unusable_arguments_are_rejected():
     with pytest.raises(BudgetError):
         select(np.eye(3), None, count=-1)
     with pytest.raises(DataError):
         select(np.eye(3), [0, 1], count=1)
+    with pytest.raises(DataError):
+        select(np.diag([1.0, np.nan, 1.0]), None, count=2)
 
 
 def test_memory_stays_far_below_all_pairs():
