@@ -101,7 +101,7 @@ class TestStore:
     @pytest.fixture(scope="class")
     def store(self):
         database = sqlite3.connect(":memory:", isolation_level=None)
-        schema.migrate(database, "memory")
+        schema.migrate(database, "memory", finish=lambda: None)
         yield database
         database.close()
 

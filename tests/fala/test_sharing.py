@@ -306,12 +306,12 @@ def test_a_release_that_is_deleted_in_the_middle_of_a_call_is_not_missed(
     """Two replacements come between reading which slot is active and opening its file."""
     device.replace(releases["mid"], Budget(20))
     device.confirm()  # one on trial answers probes first, from its files
-    before, swept = {row.example for row in device.examples()}, []
+    before, swept, opened = {row.example for row in device.examples()}, [], []
     patched = {"predict": "backbone", "learn": "backbone"}.get(operation, "bridges")
     real = getattr(Bundle, patched)
 
     def sweep(self):
-        if not swept and self.path.parent == path / "bundles":
+        if opened and not swept and self.manifest.name == "mid":
             swept.append(self.manifest.name)
             other.replace(releases["new"], Budget(0))
             other.replace(releases["old"], Budget(0))
@@ -321,6 +321,7 @@ def test_a_release_that_is_deleted_in_the_middle_of_a_call_is_not_missed(
     with monkeypatch.context() as patch:
         patch.setattr(Bundle, patched, sweep)
         with Device.open(path) as late, Device.open(path) as other:
+            opened.append(late)
             if operation in ("replace", "preview"):
                 with pytest.raises(DeviceChangedError):
                     getattr(late, operation)(releases["new"])

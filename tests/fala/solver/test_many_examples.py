@@ -1,0 +1,58 @@
+"""Fits to more examples than a matrix is made for: the same minimum, in few steps."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fala.model.losses import cross_entropy
+from fala.solver import fit as module
+from fala.solver.fit import fit
+from training_sets import answers, make_training
+
+WORDS = [{}, {"classes": 3}, {"targets": "some"}]
+
+
+@pytest.mark.parametrize("case", WORDS, ids=str)
+def test_gradients_find_what_a_factor_finds(case, monkeypatch):
+    """Many examples are fitted without a matrix over them."""
+    training = make_training(n=120, words=40, **case)
+    few = fit(training, (1.0, 3.0, 1.0))
+    monkeypatch.setattr(module, "LARGEST", 60)
+    many = fit(training, (1.0, 3.0, 1.0))
+    np.testing.assert_allclose(answers(training, many), answers(training, few), atol=1e-6)
+    assert np.abs(answers(training, few) - training.vendor_logits()).max() > 0.5
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_a_fit_to_many_examples_begins_near_another(classes, monkeypatch):
+    """It is sooner at the same minimum."""
+    training = make_training(n=240, words=40, classes=classes)
+    monkeypatch.setattr(module, "LARGEST", 60)
+    labels = training.labels.copy()
+    labels[:3] = np.nan
+    first = fit(replace(training, labels=labels))
+    plain, warm = fit(training), fit(training, near=first)
+    np.testing.assert_allclose(answers(training, warm), answers(training, plain), atol=1e-5)
+    assert warm.work.directions < plain.work.directions
+
+
+def test_several_logits_take_few_directions(monkeypatch):
+    """What all logits share is preconditioned: it has no curvature under a softmax."""
+    training = make_training(n=600, words=300, classes=3, d=20)
+    monkeypatch.setattr(module, "LARGEST", 200)
+    assert fit(training).work.directions < 100
+
+
+def test_of_many_examples_a_sample_is_left_out(monkeypatch):
+    """The others are left out by the sample's fit, so the loss is that of fewer examples."""
+    training = make_training(n=200, words=40)
+    few = fit(training, (1.0, 1.0, 1.0))
+    monkeypatch.setattr(module, "LARGEST", 150)
+    many = fit(training, (1.0, 1.0, 1.0))
+    z, plain = answers(training, many), many.full.left_out
+    labels = training.labels
+    losses = [float(cross_entropy(labels, one).mean()) for one in (z, few.full.left_out, plain)]
+    assert losses[0] < losses[1]  # what an example says of itself is not in it
+    assert losses[0] < losses[2]
+    assert losses[1] == pytest.approx(losses[2], rel=0.1)
