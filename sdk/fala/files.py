@@ -57,8 +57,11 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         write: Makes and fills the file whose path it is given.
 
     Raises:
-        OSError: The file cannot be written.
+        OSError: The file cannot be written, or another kind of file has the name.
     """
+    if path.exists() and not path.is_file():
+        # A folder, or a device such as /dev/null, which a file would replace.
+        raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
     temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.part")
     try:
         write(temporary)

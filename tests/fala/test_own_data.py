@@ -57,13 +57,16 @@ def test_where_nothing_can_be_written(device, tmp_path):
     closed.close()
     read_only = (tmp_path / "file").open("w")
     read_only.close()
-    for target in (None, 5, tmp_path / "no" / "folder", tmp_path, "a\0b", closed, read_only):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for target in (None, 5, tmp_path / "no" / "folder", tmp_path, "a\0b", closed, read_only, pipe):
         with pytest.raises(DataError):
             device.export_data(target)
     for user in (None, 5, "", " ", "\ud800"):
         with pytest.raises(DataError, match="user"):
             device.export_data(io.StringIO(), user=user)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["device", "file"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["device", "file", "pipe"]
+    assert pipe.is_fifo()
 
 
 def test_nothing_is_left_of_an_erased_device(device, path, releases):

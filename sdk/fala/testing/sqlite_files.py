@@ -13,7 +13,6 @@ import errno
 import os
 from collections.abc import Callable
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int64, c_void_p
-from pathlib import Path
 from typing import Any
 
 from fala.errors import FalaError
@@ -97,7 +96,7 @@ def _failure(kind: Kind, path: str | None, half: Callable[[], object] | None = N
 def _opening(real: Any, vfs: int | None) -> Any:  # noqa: ANN401
     def opened(_: int, name: int | None, file: int, flags: int, out: int | None) -> int:
         path = None if not name else os.fsdecode(ctypes.string_at(name))
-        new = path is not None and flags & _CREATE and not Path(path).exists()
+        new = path is not None and flags & _CREATE and not os.access(path, os.F_OK)
         if new and _failure("create", path) is not None:
             # SQLite closes what failed to open only where it has methods.
             _File.from_address(file).methods = None
@@ -115,7 +114,7 @@ def _opening(real: Any, vfs: int | None) -> Any:  # noqa: ANN401
 def _deleting(real: Any, vfs: int | None) -> Any:  # noqa: ANN401
     def deleted(_: int, name: bytes, sync: int) -> int:
         path = os.fsdecode(name)
-        if Path(path).exists() and _failure("delete", path) is not None:
+        if os.access(path, os.F_OK) and _failure("delete", path) is not None:
             return _DELETE
         result: int = real(vfs, name, sync)
         return result

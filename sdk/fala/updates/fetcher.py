@@ -52,7 +52,12 @@ class Fetcher(FetcherInterface):
 
     def _fetch(self, url: str) -> Iterator[bytes]:
         """A file from its first byte; tuf stops reading where it becomes too long."""
-        return _content(self._request(url, self._limits.metadata_bytes), url)
+        most = self._limits.metadata_bytes
+        try:
+            response = self._request(url, most)
+        except BrokenConnectionError:  # a kept connection, say, that the server has closed since
+            response = self._request(url, most)
+        return _content(response, url)
 
     def resume(self, url: str, file: Path, length: int, progress: Progress) -> None:
         """Download what a file lacks; the bytes that it has are not checked.

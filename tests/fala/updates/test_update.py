@@ -167,6 +167,13 @@ class TestInterrupted:
         assert starts[:3] == [0, 150_000, 300_000]
         assert len(starts) > 3
 
+    def test_a_connection_that_the_server_closed_between_two_files(self, device, offering):
+        vendor, server = offering
+        path = "metadata/2.targets.json"
+        server.special[path] = lambda handler: server.special.pop(path)
+        assert device.update(server.address, root=vendor.root).new == "tiny vectors"
+        assert [name for name, _ in server.requests].count(path) == 2
+
     def test_a_server_without_ranges(self, device, offering):
         vendor, server = offering
         server.cut_after, server.ranges = 150_000, False
