@@ -48,6 +48,7 @@ from fala.model.prior import PopulationPrior
 from fala.personal.budget import Budget, Progress
 from fala.report import (
     AdapterInfo,
+    Comparison,
     Correlation,
     Counts,
     Difference,
@@ -86,6 +87,7 @@ __all__ = [
     "BundleSignatureError",
     "BundleVersionError",
     "CancelledError",
+    "Comparison",
     "Correlation",
     "Counts",
     "DataError",

@@ -34,7 +34,7 @@ from fala.model.heads import PersonalModel, label_name
 from fala.model.losses import label_probabilities
 from fala.personal.adapters import load
 from fala.personal.budget import Budget, Progress
-from fala.personal.compare import Accept, accept_of
+from fala.personal.compare import Accept, accept_of, compare_with_previous
 from fala.personal.learn import Learner
 from fala.personal.preview import preview
 from fala.personal.prompts import Prompts, prompts_of, try_prompt
@@ -580,15 +580,16 @@ class Device:
             bundle: The new release's file; it is copied. It is for the same task and has this
                 device's labels, in any order; it may have more.
             budget: What it may cost; None is ``Budget()``.
-            accept: ``"better-than-old"`` refuses a release whose first personal model is worse
-                for this user than the active model, ``"better-than-vendor"`` one where it is
-                worse than the vendor's new model: where the losses of the labelled examples,
-                each left out, are larger by more than a standard error of their mean difference,
-                pair by pair. Fewer than 10 labels, or 3 of each of two labels, prove nothing.
+            accept: ``"better-than-old"`` refuses a release whose first personal model is proven
+                worse for this user than the active model, ``"better-than-vendor"`` one where it
+                is proven worse than the vendor's new model: by the labels of texts that both
+                backbones have encoded, each left out (``Difference.worse``). Up to 20 forward
+                passes of the budget are spent for it before the installation, on texts chosen by
+                chance. Fewer than 10 labels, or 3 of each of two labels, prove nothing.
                 ``"better-than-old"`` also refuses a release whose vendor model contradicts the
                 old vendor model on the user's examples, labelled or not
-                (``Correlation.contradicts``): labels are few, and a release whose labels were
-                the wrong way round is harmful. ``"always"`` refuses nothing; ``Report.worse``
+                (``Correlation.contradicts``), or has nothing to do with it
+                (``Correlation.unrelated``). ``"always"`` refuses nothing; ``Report.worse``
                 reports it in any case, and ``preview`` beforehand.
             trust: The vendor's Ed25519 public key, as its 32 bytes, as PEM, or as a file of
                 either: the release must have its signature beside it, as ``fala-export sign``
@@ -729,10 +730,10 @@ class Device:
             prompts: ``"auto"`` spends what is left of the budget on a prompt, where the release was
                 trained with hard prompts. One forward pass compiles the user's newest texts to
                 keys and values, which texts are read behind; 10 or more further passes judge
-                it. The prompt is taken where the labels of other texts, each left out, are better
-                predicted with it by more than a standard error. Then it is on trial, as a
-                replacement is, and ``rollback`` returns to the model without it; during a trial
-                it becomes a part of that. Where one of its texts is forgotten, the prompt is
+                it. The prompt is taken where the labels of other texts, each left out, prove it
+                better (``Difference.better``). Then it is on trial, as a replacement is, and
+                ``rollback`` returns to the model without it; during a trial it becomes a part
+                of that. Where one of its texts is forgotten, the prompt is
                 deleted. See ``Report.prompt``. The default is ``"off"``: no recorded table shows
                 a gain for new users.
 
@@ -748,9 +749,11 @@ class Device:
         learner.ready()
         passes = run.budget.passes(bridged=True)
         refined = refine(learner.task, run, passes)
+        with run.stage("compare"):
+            comparison = compare_with_previous(learner.task, refined.last)
         left = passes - refined.forward_passes
         prompted = try_prompt(self._installed, run, left) if try_one else None
-        return refined_report(refined, learner.task.active, run, prompted)
+        return refined_report(refined, learner.task.active, run, comparison, prompted)
 
     def confirm(self) -> None:
         """End the trial of the active release; see ``replace``.

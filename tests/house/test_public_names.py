@@ -18,6 +18,7 @@ def test_the_public_door():
         "BundleSignatureError",
         "BundleVersionError",
         "CancelledError",
+        "Comparison",
         "Correlation",
         "Counts",
         "DataError",

@@ -212,9 +212,9 @@ def _update_line(previous: str, report: Report | None) -> str:
 def _preview_lines(preview: Preview) -> list[str]:
     """A preview: losses, and the cost of the replacement."""
     losses = (
-        (f"{preview.old}, personal", preview.old_loss),
-        (f"{preview.new}, the vendor's model", preview.vendor_loss),
-        (f"{preview.new}, personal", preview.carried_loss),
+        (f"{preview.old}, personal", preview.comparison.old),
+        (f"{preview.new}, the vendor's model", preview.comparison.vendor),
+        (f"{preview.new}, personal", preview.comparison.carried),
     )
     return [
         preview.sentence,

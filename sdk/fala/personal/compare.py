@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
-from fala.errors import DataError, WorseModelError
+from fala.errors import BundleError, DataError, DeviceChangedError, WorseModelError
 from fala.model.losses import Floats, cross_entropy
 from fala.personal.gather import Rows, Space, gather
 from fala.personal.refit import Judged, Refit, judged
-from fala.report import Correlation, Difference
+from fala.report import MIN_REAL, Comparison, Correlation, Difference
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Task
 from fala.solver.judge import can_judge
@@ -21,78 +21,151 @@ from fala.solver.judge import can_judge
 Accept: TypeAlias = Literal["always", "better-than-old", "better-than-vendor"]
 
 
-@dataclass(frozen=True)
-class Compared:
-    """Leave-one-out losses of three models on the same labelled examples.
+@dataclass(frozen=True, eq=False)
+class Losses:
+    """Cross-entropies of three models by example, each example left out; all of shape (n,).
 
     Attributes:
-        labelled: How many those are.
-        old: Mean cross-entropy in nats of the active model; None without an example.
-        vendor: That of the vendor's own new model.
-        carried: That of the personal model on the new backbone.
-        to_old: How much worse the carried model is than the old one; None where that cannot be
-            judged.
-        to_vendor: How much worse it is than the vendor's.
-        releases: The correlation of the two vendor models, on all examples that have a row on
-            both backbones.
+        old: Of the old personal model.
+        vendor: Of the vendor's own new model.
+        carried: Of the personal model on the new backbone.
     """
 
-    labelled: int = 0
-    old: float | None = None
-    vendor: float | None = None
-    carried: float | None = None
-    to_old: Difference | None = None
-    to_vendor: Difference | None = None
-    releases: Correlation | None = None
+    old: Floats
+    vendor: Floats
+    carried: Floats
+
+
+class Sides:
+    """A user's examples as the old and the new model have them.
+
+    Args:
+        task: The task.
+        old: The slot of the old model.
+        new: What the new model was fitted to.
+    """
+
+    def __init__(self, task: Task, old: OpenSlot, new: Refit) -> None:
+        self._old, self._new = old, new.rows
+        self._positive = task.positive(old.model.head)
+        with task.expecting(old):
+            self._space = Space.of_slot(task.store, old, None)
+        self._rows = gather(new.snapshot, self._space)
+
+    def labelled(self) -> set[int]:
+        """Ids of the labelled examples that have a row on both backbones."""
+        return set(_labelled(self._rows)) & set(_labelled(self._new))
+
+    def encoded(self) -> set[int]:
+        """Ids of the examples that both backbones have encoded."""
+        return _encoded(self._rows) & _encoded(self._new)
+
+    def shares(self, ids: Collection[int]) -> Floats:
+        """Labels of some examples as class shares, (n, C)."""
+        position = {row: position for position, row in enumerate(self._new.ids)}
+        return self._new.training.labels[[position[row] for row in ids]]
+
+    def losses(self, model: Judged, ids: Collection[int]) -> Losses | None:
+        """Losses on some labelled examples; None where one of the two models is not fitted.
+
+        The old model is fitted once more, to the labels of now: its losses are not kept.
+
+        Args:
+            model: The new model.
+            ids: The examples.
+        """
+        if model.fit is None:
+            return None
+        old = judged(self._space, self._rows, self._positive)
+        if old.fit is None:
+            return None
+        z = old.fit.vendor if self._old.model.is_vendor else old.left_out
+        return Losses(
+            _losses(self._rows, z, ids),
+            _losses(self._new, model.fit.vendor, ids),
+            _losses(self._new, model.left_out, ids),
+        )
+
+    def releases(self) -> Correlation | None:
+        """How the two vendor models go together: on encoded examples if there are enough.
+
+        None where one of them gives all examples the same logits.
+        """
+        encoded = self.encoded()
+        real = len(encoded) >= MIN_REAL
+        before, after = self._rows, self._new
+        both = set(before.ids) & set(after.ids)
+        logits = [_vendor_logits(rows, encoded if real else both) for rows in (before, after)]
+        if not len(logits[0]) or logits[0].shape != logits[1].shape:  # it brings further labels
+            return None
+        old, new = (_centred(z) for z in logits)
+        norm = float(np.linalg.norm(old) * np.linalg.norm(new))
+        return Correlation(float((old * new).sum() / norm), len(old), real) if norm else None
 
 
 def compare(
     task: Task,
-    active: OpenSlot,
+    old: OpenSlot,
     new: Refit,
     model: Judged,
     only: Container[int] | None = None,
-) -> Compared:
-    """Compare on the examples that have a label and a row on both backbones.
+) -> Comparison:
+    """Compare an old and a new model on what both backbones have encoded.
 
-    The active model is fitted once more: its losses by example are not kept.
+    Where that is too little to judge by, nothing is fitted for it.
 
     Args:
         task: The task.
-        active: Its active slot.
+        old: The slot of the old model.
         new: What the new model was fitted to.
         model: The new model.
         only: Ids of the examples to compare on; None for all.
     """
-    with task.expecting(active):
-        space = Space.of_slot(task.store, active, task.previous)
-    rows = gather(new.snapshot, space)
-    releases = _releases(_vendor_logits(rows), _vendor_logits(new.rows))
-    if model.fit is None or not rows.training.labelled.any():
-        return Compared(releases=releases)
-    old = judged(space, rows, task.positive(active.model.head))
-    if old.fit is None:
-        return Compared(releases=releases)
-    z = old.fit.vendor if active.model.is_vendor else old.left_out
-    old_losses = dict(zip(_labelled(rows)[0], _losses(rows, z).tolist(), strict=True))
-    ids, shares = _labelled(new.rows)
-    both = [
-        position
-        for position, row in enumerate(ids)
-        if row in old_losses and (only is None or row in only)
-    ]
-    if not both:
-        return Compared(releases=releases)
-    before = np.array([old_losses[ids[position]] for position in both])
-    carried = _losses(new.rows, model.left_out)[both]
-    vendor = _losses(new.rows, model.fit.vendor)[both]
-    enough = can_judge(shares[both])
-    return Compared(
-        len(both), float(before.mean()), float(vendor.mean()), float(carried.mean()),
-        _difference(carried - before) if enough else None,
-        _difference(carried - vendor) if enough else None,
+    sides = Sides(task, old, new)
+    judges = sides.encoded() & sides.labelled()
+    return compared(sides, model, [row for row in judges if only is None or row in only])
+
+
+def compare_with_previous(task: Task, last: Refit) -> Comparison | None:
+    """Compare the active model with the one before the last replacement.
+
+    None where there was no replacement, nothing is fitted, or the old release is gone.
+
+    Args:
+        task: The task.
+        last: What the active model was fitted to.
+    """
+    previous, replacements = task.previous, task.store.slots.replacements()
+    replacement = replacements.get(task.active.record.name)
+    if previous is None or last.judged is None or replacement is None:
+        return None
+    earlier = replacements.get(previous.record.name)
+    if earlier is not None and earlier.generation > replacement.generation:
+        return None
+    try:
+        return compare(task, previous, last, last.judged)
+    except (BundleError, DeviceChangedError):  # another replacement has deleted the old release
+        return None
+
+
+def compared(sides: Sides, model: Judged, judges: Collection[int]) -> Comparison:
+    """Compare on some labelled examples; see ``compare``."""
+    releases = sides.releases()
+    nothing = Comparison(len(judges), releases=releases)
+    if not can_judge(sides.shares(judges)):
+        return nothing
+    losses = sides.losses(model, judges)
+    if losses is None:
+        return nothing
+    return Comparison(
+        len(judges),
+        float(losses.old.mean()),
+        float(losses.vendor.mean()),
+        float(losses.carried.mean()),
+        _difference(losses.carried - losses.old),
+        _difference(losses.carried - losses.vendor),
         releases,
-    )  # fmt: skip
+    )
 
 
 def accept_of(value: str) -> Accept:
@@ -107,53 +180,59 @@ def accept_of(value: str) -> Accept:
     return cast(Accept, value)
 
 
-def refuse_worse(compared: Compared, accept: Accept, release: object) -> None:
-    """Refuse a model that is worse for this user beyond chance.
+def refuse_worse(comparison: Comparison, accept: Accept, release: object) -> None:
+    """Refuse a model that is proven worse for this user.
 
-    The user's labels decide, each left out. They are few: a release whose head was fitted to
-    labels the wrong way round is refused by its logits of all examples, too, labelled or not.
+    The user's labels decide, each left out. They are few: a head that was fitted to labels the
+    wrong way round, or for something else, is refused by its logits of all examples, too, labelled
+    or not; of the latter only where the labels do not prove it better.
 
     Raises:
         WorseModelError: It is.
     """
     advice = 'Wait for another release, or pass accept="always"'
     to_old = accept == "better-than-old"
-    if to_old and compared.releases is not None and compared.releases.contradicts:
-        raise WorseModelError(
-            f"{release}: its vendor model contradicts that of the active release; the device "
-            f"answers as before. Their logits of {compared.releases.examples} of this user's "
-            f"examples have a correlation of {compared.releases.value:.2f}. {advice}",
-            compared.old,
-            compared.carried,
-        )
-    against = compared.to_old if to_old else compared.to_vendor
-    before = compared.old if to_old else compared.vendor
+    against = comparison.to_old if to_old else comparison.to_vendor
+    before = comparison.old if to_old else comparison.vendor
+    releases, proven_better = comparison.releases, against is not None and against.better
+    if to_old and releases is not None:
+        wrong = "contradicts" if releases.contradicts else "does not agree with"
+        if releases.contradicts or (releases.unrelated and not proven_better):
+            raise WorseModelError(
+                f"{release}: its vendor model {wrong} that of the active release; the device "
+                f"answers as before. Their logits of {releases.examples} of this user's examples "
+                f"have a correlation of {releases.value:.2f}. {advice}",
+                comparison.old,
+                comparison.carried,
+            )
     what = "the active model" if to_old else "the vendor's own"
-    if against is None or before is None or compared.carried is None or not against.worse:
+    if against is None or before is None or comparison.carried is None or not against.worse:
         return
     raise WorseModelError(
         f"{release}: worse for this user than {what}; the device answers as before. "
-        f"Cross-entropy of {compared.labelled} labels, each left out: {compared.carried:.3f} "
-        f"against {before:.3f}, a difference of {against.mean:.3f} with a standard error of "
-        f"{against.error:.3f}. {advice}",
+        f"Cross-entropy of {comparison.labelled} labels, each left out: {comparison.carried:.3f} "
+        f"against {before:.3f}, a difference of {against.mean:.3f} ± {against.margin:.3f}. "
+        f"{advice}",
         before,
-        compared.carried,
+        comparison.carried,
     )
 
 
-def _vendor_logits(rows: Rows) -> dict[int, Floats]:
-    """Logits of a release's vendor model by example."""
-    return dict(zip(rows.ids, rows.training.vendor_logits(), strict=True))
+def _encoded(rows: Rows) -> set[int]:
+    """Ids of the examples whose embeddings are real."""
+    return {row for row, missing in zip(rows.ids, rows.missing, strict=True) if not missing}
 
 
-def _releases(before: Mapping[int, Floats], after: Mapping[int, Floats]) -> Correlation | None:
-    """How two vendor models go together; None where one gives all examples the same logits."""
-    both = [row for row in after if row in before]
-    if not both or len(before[both[0]]) != len(after[both[0]]):  # it brings further labels
-        return None
-    old, new = (_centred(np.array([z[row] for row in both])) for z in (before, after))
-    norm = float(np.linalg.norm(old) * np.linalg.norm(new))
-    return Correlation(float((old * new).sum() / norm), len(both)) if norm else None
+def _labelled(rows: Rows) -> list[int]:
+    """Ids of the labelled examples, in the order of the rows."""
+    return [rows.ids[position] for position in np.flatnonzero(rows.training.labelled).tolist()]
+
+
+def _vendor_logits(rows: Rows, ids: Container[int]) -> Floats:
+    """A release's own logits of some examples, (n, C), by id."""
+    logits = rows.training.vendor_logits()
+    chosen = sorted((row, position) for position, row in enumerate(rows.ids) if row in ids)
+    return logits[[position for _, position in chosen]]
 
 
 def _centred(z: Floats) -> Floats:
@@ -163,17 +242,14 @@ def _centred(z: Floats) -> Floats:
     return np.asarray(z - z.mean(axis=0))
 
 
-def _labelled(rows: Rows) -> tuple[list[int], Floats]:
-    """Ids of the labelled examples, and their labels as class shares (n, C)."""
-    labelled = np.flatnonzero(rows.training.labelled)
-    return [rows.ids[position] for position in labelled.tolist()], rows.training.labels[labelled]
-
-
-def _losses(rows: Rows, z: Floats) -> Floats:
-    """Cross-entropy of every labelled example, shape (n,)."""
+def _losses(rows: Rows, z: Floats, ids: Collection[int]) -> Floats:
+    """Cross-entropy of some labelled examples by logits of all rows' labelled ones, (n,)."""
     labelled = rows.training.labelled
-    return cross_entropy(rows.training.labels[labelled], z[labelled])
+    losses = cross_entropy(rows.training.labels[labelled], z[labelled])
+    by_id = dict(zip(_labelled(rows), losses.tolist(), strict=True))
+    return np.array([by_id[row] for row in ids])
 
 
 def _difference(losses: Floats) -> Difference:
-    return Difference(float(losses.mean()), float(losses.std(ddof=1) / np.sqrt(len(losses))))
+    error = float(losses.std(ddof=1) / np.sqrt(len(losses)))
+    return Difference(float(losses.mean()), error, len(losses))

@@ -19,7 +19,7 @@ from fala.examples import unique_texts
 from fala.model.active import ActiveModel
 from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head, Vectors
-from fala.personal.choose import Choice, choose
+from fala.personal.choose import Choice, choose, choose_by_chance
 from fala.personal.encode import forward
 from fala.personal.gather import OldLogits, Rows, Snapshot, Space, old_logits
 from fala.personal.refit import Judged, Refit, refit, vendor_alone
@@ -195,6 +195,7 @@ def prepare(
     limit: int,
     first: First | None = None,
     shared: Mapping[str, Vectors] | None = None,
+    evidence: int = 0,
 ) -> Prepared:
     """Fit a personal model on a release.
 
@@ -206,6 +207,7 @@ def prepare(
         limit: Forward passes, at most.
         first: The texts that an earlier attempt has encoded; None encodes them now.
         shared: Embeddings of the same backbone that another task has paid for.
+        evidence: Forward passes, at most, by which to compare the model with the active one.
 
     Raises:
         CancelledError: The app asked for an end.
@@ -233,7 +235,10 @@ def prepare(
         nonlocal encoded
         fresh: Mapping[str, Vectors] = {}
         if encoded is None:
-            choice = _choice(rows, part, run, limit, lambda: old or old_logits(snapshot, active))
+            choice = _choice(
+                rows, part, run, limit, lambda: old or old_logits(snapshot, active),
+                min(limit, evidence),
+            )  # fmt: skip
             fresh = _encode(choice, part, run)
             encoded = First(choice, fresh)
         run.check("solve")
@@ -278,18 +283,26 @@ def check(prepared: Prepared, run: Run) -> tuple[Backbone, int]:
 
 
 def _choice(
-    rows: Rows, part: Part, run: Run, limit: int, old: Callable[[], OldLogits | None]
+    rows: Rows,
+    part: Part,
+    run: Run,
+    limit: int,
+    old: Callable[[], OldLogits | None],
+    evidence: int,
 ) -> Choice:
     """The texts that pass through the new backbone before the first personal model.
 
-    All of them where that costs nothing; none over a bridge, or by n-grams; else representatives.
+    All of them where that costs nothing; over a bridge, or by n-grams, those that are asked for as
+    evidence; else representatives.
     """
     if not part.task.store.texts.kept:
         return Choice([])
     if part.release.static:
         return Choice(rows.pending_texts())
-    if part.release.instant or not (rows.ids or rows.pending):
+    if not (rows.ids or rows.pending):
         return Choice([])
+    if part.release.instant:
+        return choose_by_chance(rows, evidence)
     with run.stage("select"):
         return choose(rows, np.empty((0, 1)), limit, limit, old)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from fala.bundle.signature import Trust
-from fala.personal.compare import compare
+from fala.personal.compare import Sides, compared
 from fala.personal.prepare import Prepared, check, opening, prepare
 from fala.personal.run import Run
-from fala.report import Preview
+from fala.report import MATTERS, MIN_REAL, NORMAL_95, Preview
 from fala.slots.bundles import bundle_path
 from fala.slots.installed import Installed
+from fala.solver.judge import MIN_LABELLED
 from fala.text.lexicon import CachedRows
 
 _MEGABYTE = 1e6
@@ -29,10 +31,14 @@ def preview(installed: Installed, path: str, run: Run, trust: Trust | None = Non
     # An older release does no harm here.
     with opening(installed, path, run, trust=trust, allow_older=True) as part:
         active = part.task.active
-        prepared = prepare(part, active, run, ngrams, budget.passes(bridged=False))
+        limit = budget.passes(bridged=bool(part.release.bridges))
+        prepared = prepare(part, active, run, ngrams, limit, evidence=MIN_REAL)
         _, probes = check(prepared, run)
         spent = time.perf_counter() - run.started
-        compared = compare(part.task, active, prepared.refit, prepared.judged)
+        sides = Sides(part.task, active, prepared.refit)
+        judges = sides.encoded() & sides.labelled()
+        comparison = compared(sides, prepared.judged, judges)
+        passes = _passes_to_know(sides, prepared, len(judges))
     further = _further(prepared, run)
     pace = run.seconds.get("check", 0.0) / max(probes, 1)
     # Texts that the replacement encodes before its first model are encoded by now.
@@ -46,18 +52,36 @@ def preview(installed: Installed, path: str, run: Run, trust: Trust | None = Non
         old=active.bundle.manifest.name,
         new=bundle.manifest.name,
         decision=prepared.judged.decision,
-        labelled=compared.labelled,
-        old_loss=compared.old,
-        vendor_loss=compared.vendor,
-        carried_loss=compared.carried,
-        to_old=compared.to_old,
-        to_vendor=compared.to_vendor,
-        releases=compared.releases,
+        comparison=comparison,
+        passes_to_know=passes if comparison.worse is None else 0,
         seconds=seconds,
         megabytes=size / _MEGABYTE,
         disk_megabytes=_growth(installed, prepared, size, encoded + further) / _MEGABYTE,
         forward_passes=further + (0 if part.release.static else encoded),
     )
+
+
+def _passes_to_know(sides: Sides, prepared: Prepared, judged: int) -> int | None:
+    """Forward passes after which it is known whether a user would be worse off, estimated.
+
+    From how much the losses differ by example, on estimated embeddings too, follows how many
+    examples it takes until their mean is known to ``MATTERS``.
+
+    Args:
+        sides: The labelled examples.
+        prepared: The first model.
+        judged: Examples that are encoded.
+
+    Returns:
+        None where the user has not given so many labels.
+    """
+    waiting = sum(row.label is not None for row in prepared.refit.rows.pending)
+    losses = sides.losses(prepared.judged, sides.labelled())
+    if losses is None or len(losses.old) < MIN_LABELLED:
+        return None
+    spread = float((losses.carried - losses.old).std(ddof=1))
+    examples = max(MIN_LABELLED, math.ceil((NORMAL_95 * spread / MATTERS) ** 2))
+    return None if examples > len(losses.old) + waiting else max(examples - judged, 0)
 
 
 def _further(prepared: Prepared, run: Run) -> int:
@@ -66,7 +90,8 @@ def _further(prepared: Prepared, run: Run) -> int:
     if release.static or not release.instant or not prepared.part.task.store.texts.kept:
         return 0
     pending = prepared.refit.rows.pending_texts()
-    return min(run.budget.passes(bool(release.bridges)), len(pending))
+    left = run.budget.passes(bool(release.bridges)) - len(prepared.first.embeddings)
+    return min(left, len(pending))
 
 
 def _growth(installed: Installed, prepared: Prepared, size: int, texts: int) -> int:

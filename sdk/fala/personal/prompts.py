@@ -24,12 +24,12 @@ from fala.bundle.prompts import compiled_bytes, hard_prompt_length
 from fala.errors import BundleError, DataError, DeviceChangedError, shown
 from fala.examples import CLASSIFICATION, segments, unique_texts
 from fala.model.heads import Vectors
-from fala.personal.compare import Compared, compare
+from fala.personal.compare import compare
 from fala.personal.encode import forward
 from fala.personal.gather import Rows, Snapshot, Space, old_logits
 from fala.personal.refit import Judged, Refit, refit, until_committed
 from fala.personal.run import Run
-from fala.report import PromptReport
+from fala.report import Comparison, PromptReport
 from fala.selection.next_texts import most_undecided
 from fala.slots.installed import Installed, Move
 from fala.slots.open_slot import OpenSlot
@@ -330,17 +330,17 @@ class _Attempt:
         installed.install(moves, slot.active_model.backbone)
         return model
 
-    def _report(self, plan: _Plan, compared: Compared, *, taken: bool) -> PromptReport:
+    def _report(self, plan: _Plan, compared: Comparison, *, taken: bool) -> PromptReport:
         difference = compared.to_old
         if difference is None:
             reason = f"{compared.labelled} labels are too few to judge the prompt by"
         else:
-            verdict = "better" if taken else "not better by more than a standard error"
+            verdict = "better" if taken else "not proven better"
             reason = (
                 f"with the prompt the personal model is {verdict}: cross-entropy of "
                 f"{compared.labelled} labels, each left out, {compared.carried:.3f} against "
-                f"{compared.old:.3f}, a difference of {difference.mean:.3f} with a standard error "
-                f"of {difference.error:.3f}"
+                f"{compared.old:.3f}, a difference of {difference.mean:.3f} ± "
+                f"{difference.margin:.3f}"
             )
         return PromptReport(
             taken, reason, self.passes, compared.labelled, compared.old, compared.carried,

@@ -13,8 +13,8 @@ from fala.model.heads import Vectors
 from fala.model.losses import Floats
 from fala.personal.choose import choose
 from fala.personal.encode import encode_free, forward
-from fala.personal.gather import OldLogits, Rows, Snapshot, Space, gather, old_logits
-from fala.personal.refit import Judged, Refit, judged, refit, until_committed
+from fala.personal.gather import OldLogits, Snapshot, Space, gather, old_logits
+from fala.personal.refit import Refit, judged, refit, until_committed
 from fala.personal.run import Run
 from fala.selection.next_texts import BATCH, LARGEST_BATCH, LEAST_MOVE, move
 from fala.slots.open_slot import OpenSlot
@@ -34,8 +34,7 @@ class Refined:
     """What a refinement did.
 
     Attributes:
-        rows: The examples' rows at the end.
-        judged: The last model; None where nothing was fitted.
+        last: The examples' rows at the end, and the last model.
         forward_passes: Texts through the backbone.
         fits: All fits.
         clusters: Clusters that texts were chosen from.
@@ -43,8 +42,7 @@ class Refined:
         stopped: Why no more texts were encoded.
     """
 
-    rows: Rows
-    judged: Judged | None
+    last: Refit
     forward_passes: int
     fits: Sequence[Fit]
     clusters: int
@@ -139,9 +137,7 @@ class _Refinement:
     def _done(self, last: Refit, stopped: str) -> Refined:
         name = self._task.active.bundle.manifest.name
         _log.info("%s: %d forward passes, %s", name, self._passes, stopped)
-        return Refined(
-            last.rows, last.judged, self._passes, self._fits, self._clusters, self._queries, stopped
-        )
+        return Refined(last, self._passes, self._fits, self._clusters, self._queries, stopped)
 
     def _gathered(self, active: OpenSlot, previous: OpenSlot | None) -> Refit:
         with self._run.stage("read"):

@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fala.bundle.signature import Trust
+from fala.errors import BundleError, DeviceChangedError
 from fala.model.heads import Vectors
 from fala.personal.adapters import Adapters, adapter_parts
 from fala.personal.compare import Accept, compare, refuse_worse
 from fala.personal.prepare import First, Part, Prepared, check, opening, prepare
 from fala.personal.refine import Refined, refine
-from fala.personal.refit import until_committed
+from fala.personal.refit import Refit, until_committed
 from fala.personal.run import Run
+from fala.report import MIN_REAL, Comparison
 from fala.slots.installed import Installed, Move
 from fala.slots.open_slot import OpenSlot
 from fala.solver.judge import decisions
@@ -47,12 +49,14 @@ class Replaced:
         prepared: The first personal model on the new release, and all that it was made of.
         probes: Texts that the new release had to answer.
         refined: The refinement; None where there was no budget for it.
+        comparison: The model at the end and the old one; None where that is gone.
         adapters: What was done for the further tasks, by their adapters' names.
     """
 
     prepared: Prepared
     probes: int
     refined: Refined | None = None
+    comparison: Comparison | None = None
     adapters: Mapping[str, Replaced] = field(default_factory=dict)
 
     @property
@@ -60,6 +64,11 @@ class Replaced:
         """Forward passes before the first model was installed."""
         release = self.prepared.part.release
         return 0 if release.static else len(self.prepared.first.embeddings)
+
+    @property
+    def last(self) -> Refit:
+        """The examples' rows at the end, and the last model."""
+        return self.prepared.refit if self.refined is None else self.refined.last
 
     @property
     def passes(self) -> int:
@@ -139,14 +148,15 @@ def _install(
         spent = sum(len(one.embeddings) for name, one in first.items() if name != adapter)
         limit = _share(run.budget.passes(bridged=False) - spent, len(parts) - position)
         shared = encoded.setdefault(digest, {})
-        one = prepare(part, slot, run, ngrams, limit, first.get(adapter), shared)
+        evidence = 0 if accept == "always" else MIN_REAL
+        one = prepare(part, slot, run, ngrams, limit, first.get(adapter), shared, evidence)
         first[adapter] = one.first
         shared.update(one.first.embeddings)
         prepared.append(one)
         if accept != "always":
             with run.stage("compare"):
-                compared = compare(part.task, slot, one.refit, one.judged)
-                refuse_worse(compared, accept, part.release.bundle.path)
+                comparison = compare(part.task, slot, one.refit, one.judged)
+                refuse_worse(comparison, accept, part.release.bundle.path)
     checked = [check(one, run) for one in prepared]
     run.check("commit")
     moves: list[Move] = []
@@ -182,8 +192,21 @@ def _refine(replaced: Sequence[Replaced], run: Run, ngrams: CachedRows) -> Repla
         refined = refine(task, run, share, ngrams=ngrams, start=start)
         left -= refined.forward_passes
         done.append(dataclasses.replace(one, refined=refined))
+    with run.stage("compare"):
+        done = [_compared(one) for one in done]
     adapters = {one.prepared.part.task.adapter: one for one in done[1:]}
     return dataclasses.replace(done[0], adapters=adapters)
+
+
+def _compared(replaced: Replaced) -> Replaced:
+    """What a replacement did, with the verdict on it."""
+    prepared, last = replaced.prepared, replaced.last
+    model = prepared.judged if last.judged is None else last.judged
+    try:
+        comparison = compare(prepared.part.task, prepared.active, last, model)
+    except (BundleError, DeviceChangedError):  # another replacement has deleted the old release
+        return replaced
+    return dataclasses.replace(replaced, comparison=comparison)
 
 
 def _share(left: int, tasks: int) -> int:

@@ -10,7 +10,7 @@ from fala.personal.refine import Refined
 from fala.personal.refit import Judged
 from fala.personal.replace import Replaced
 from fala.personal.run import Run
-from fala.report import Counts, InstantReport, Report
+from fala.report import Comparison, Counts, InstantReport, Report
 from fala.slots.open_slot import OpenSlot
 from fala.solver.fit import Fit
 
@@ -37,14 +37,14 @@ def replaced_report(
 def _replaced(old: str, replaced: Replaced, run: Run) -> Report:
     prepared, refined = replaced.prepared, replaced.refined
     release, first = prepared.part.release, prepared.judged
-    model = first if refined is None or refined.judged is None else refined.judged
-    rows = prepared.refit.rows if refined is None else refined.rows
+    last = replaced.last
+    model, rows = first if last.judged is None else last.judged, last.rows
     stopped = "" if refined is None else refined.stopped
     if refined is None and not release.static and run.budget.forward_passes != 0:
         bought = len(prepared.first.choice.texts)
         stopped = "the time is over" if replaced.encoded < bought else "the budget is spent"
     instant = None
-    if release.instant and not release.static:
+    if release.instant and not release.static and not replaced.encoded:
         instant = InstantReport(
             first.decision, first.reason, first.losses, first.threshold, prepared.seconds,
             _fits(Counts(scales=first.scales), [first.fit]),
@@ -67,7 +67,7 @@ def _replaced(old: str, replaced: Replaced, run: Run) -> Report:
         waiting=len(rows.pending),
         forward_passes=replaced.encoded + (0 if refined is None else refined.forward_passes),
         losses=model.losses,
-        old_loss=prepared.active.record.loss,
+        comparison=replaced.comparison,
         bridged=len(prepared.refit.rows.ids) - prepared.refit.rows.real,
         threshold=model.threshold,
         stopped=stopped,
@@ -80,7 +80,11 @@ def _replaced(old: str, replaced: Replaced, run: Run) -> Report:
 
 
 def refined_report(
-    refined: Refined, active: OpenSlot, run: Run, prompted: Prompted | None = None
+    refined: Refined,
+    active: OpenSlot,
+    run: Run,
+    comparison: Comparison | None,
+    prompted: Prompted | None = None,
 ) -> Report:
     """What a refinement did; where it fitted nothing, the active model as it is.
 
@@ -88,9 +92,10 @@ def refined_report(
         refined: What ``refine`` returned.
         active: The active slot.
         run: Its timings.
+        comparison: With the model before the replacement; None without one.
         prompted: What ``try_prompt`` returned; None where it was not asked for.
     """
-    name, model, rows = active.bundle.manifest.name, refined.judged, refined.rows
+    name, model, rows = active.bundle.manifest.name, refined.last.judged, refined.last.rows
     counts = Counts(
         representatives=rows.real,
         clusters=refined.clusters,
@@ -106,6 +111,7 @@ def refined_report(
         labelled=int(rows.training.labelled.sum()),
         waiting=len(rows.pending),
         forward_passes=refined.forward_passes,
+        comparison=comparison,
         threshold=active.active_model.threshold,
         stopped=refined.stopped,
         seconds=run.total(),

@@ -65,7 +65,7 @@ def summary(report: Report, labels: Sequence[str]) -> str:
     lines = [
         f"{title}: {report.decision} model",
         f"why              {report.reason}",
-        *([f"worse            {report.sentence}"] if report.worse else []),
+        *([f"verdict          {report.verdict}"] if report.verdict else []),
         f"examples         {counted}",
     ]
     if report.instant is not None:
@@ -106,10 +106,19 @@ def _conclusion(users: Sequence[Mapping[str, Any]]) -> list[str]:
         f"The personal model is kept for {kept} of {len(users)} users. The others use the vendor's "
         "new model, some with a slope and a bias of their own."
     ]
-    if worse := sum(user["worse"] for user in users):
+    verdicts = [user["worse"] for user in users]
+    worse, not_worse = verdicts.count(True), verdicts.count(False)
+    lines.append(
+        f"By labels of encoded texts, each left out, {worse} of {len(users)} users are worse off "
+        f"than with the old personal model, {not_worse} are not, and of "
+        f"{verdicts.count(None)} it is not known yet."
+    )
+    if public := sum(user["public"] for user in users):
         lines.append(
-            f"By the leave-one-out loss of their own labels, {worse} of {len(users)} are worse off "
-            "than with the old personal model."
+            f"{public} of {sum(user['documents'] for user in users)} documents that the users "
+            "learned from lie in the public rows, too, with other people's labels. A head that was "
+            "fitted to them knows these texts, so that the old model looks better here than on new "
+            "ones."
         )
     return lines
 

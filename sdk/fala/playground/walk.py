@@ -23,7 +23,7 @@ from fala.errors import DataError
 from fala.examples import unique_texts
 from fala.files import temporary_folder
 from fala.model.heads import Head, Vectors
-from fala.model.losses import label_probabilities
+from fala.model.losses import cross_entropy, label_probabilities
 from fala.personal.budget import Budget
 from fala.release.bridge import fit_bridge
 from fala.release.fitting import fit_head
@@ -32,6 +32,7 @@ from fala.release.user_rows import Rows
 from fala.report import Report
 
 METRICS = ("auc", "f1", "accuracy")
+FIGURES = (*METRICS, "cross_entropy")
 MODELS = ("old_personal", "new_global", "instant", "fala")
 
 #: Texts that are encoded between two steps of progress.
@@ -137,7 +138,10 @@ def run_user(user: str, rows: Rows, old: Side, new: Side, budget: Budget) -> dic
             reports = [device.replace(new.release, budget)]
         figures["fala"] = _scores(truth, device.model.logits(*new_inputs), device.threshold)
     figures["new_global"] = _scores(truth, new.head.vendor_model().logits(*new_inputs))
-    return {"user": user, "documents": len(train), **_costs(reports), **_by_metric(figures)}
+    public = {row.example for row in rows.public}
+    known = sum(row.example in public for row in train)
+    costs = _costs(reports)
+    return {"user": user, "documents": len(train), "public": known, **costs, **_by_figure(figures)}
 
 
 def mean(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -154,8 +158,8 @@ def mean(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "instant": {"seconds": average(i["seconds"] for i in instants)} if instants else None,
         "seconds": {"total": average(user["seconds"]["total"] for user in users)},
         **{
-            metric: {model: average(user[metric][model] for user in users) for model in MODELS}
-            for metric in METRICS
+            figure: {model: average(user[figure][model] for user in users) for model in MODELS}
+            for figure in FIGURES
         },
     }
 
@@ -191,10 +195,13 @@ def _scores(
     truth: NDArray[np.int64], logits: Vectors, threshold: float = 0.0
 ) -> dict[str, float | None]:
     """Score logits (n, C): F1 by a threshold of the one logit, accuracy at probability 1/2."""
+    two = logits.shape[1] == 1
+    shares = truth[:, None].astype(np.float64) if two else np.eye(logits.shape[1])[truth]
     figures = scores(truth, label_probabilities(logits))
-    if logits.shape[1] > 1:
-        return figures
-    return {**figures, "f1": f1(truth == 1, logits[:, 0] > threshold)}
+    figures["cross_entropy"] = float(cross_entropy(shares, logits.astype(np.float64)).mean())
+    if two:
+        figures["f1"] = f1(truth == 1, logits[:, 0] > threshold)
+    return figures
 
 
 def _costs(reports: Sequence[Report]) -> dict[str, Any]:
@@ -202,7 +209,6 @@ def _costs(reports: Sequence[Report]) -> dict[str, Any]:
     first = reports[0]
     # A refinement that had nothing to solve decided nothing.
     last = next((report for report in reversed(reports) if report.counts.fits), first)
-    loss, old_loss = last.losses.get(last.decision), first.old_loss
     seconds: dict[str, float] = {}
     for report in reports:
         for stage, spent in report.seconds.items():
@@ -211,7 +217,7 @@ def _costs(reports: Sequence[Report]) -> dict[str, Any]:
         "forward_passes": sum(report.forward_passes for report in reports),
         "decision": last.decision,
         "reason": last.reason,
-        "worse": loss is not None and old_loss is not None and loss > old_loss,
+        "worse": reports[-1].worse,
         "stopped": last.stopped,
         "threshold": last.threshold,
         "instant": None if first.instant is None else asdict(first.instant),
@@ -219,11 +225,11 @@ def _costs(reports: Sequence[Report]) -> dict[str, Any]:
     }
 
 
-def _by_metric(figures: Mapping[str, Mapping[str, float | None] | None]) -> dict[str, Any]:
+def _by_figure(figures: Mapping[str, Mapping[str, float | None] | None]) -> dict[str, Any]:
     return {
-        metric: {
-            model: None if (scored := figures[model]) is None else scored[metric]
+        figure: {
+            model: None if (scored := figures[model]) is None else scored[figure]
             for model in MODELS
         }
-        for metric in METRICS
+        for figure in FIGURES
     }

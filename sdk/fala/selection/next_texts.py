@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,6 +11,8 @@ from fala.model.losses import Floats, probabilities
 
 #: Texts that are encoded before the first new fit, and between two fits at most.
 BATCH, LARGEST_BATCH = 25, 200
+#: 2^64 divided by the golden ratio.
+_GOLDEN = 0x9E3779B97F4A7C15
 #: A batch that moves the examples' probabilities by less than this, on average, is the last.
 LEAST_MOVE = 0.005
 
@@ -26,6 +30,17 @@ def most_undecided(left_out: Floats) -> NDArray[np.int64]:
     z = left_out if left_out.shape[1] > 1 else np.hstack([left_out, np.zeros_like(left_out)])
     ordered = np.sort(z, axis=1)
     return np.argsort(ordered[:, -1] - ordered[:, -2], kind="stable")
+
+
+def by_chance(ids: Sequence[int]) -> NDArray[np.int64]:
+    """Positions of examples in an order that has nothing to do with what they say.
+
+    Multiplied by the golden ratio, ids fall all over the range (Knuth, The Art of Computer
+    Programming, volume 3, section 6.4). The order is the same at every call, so that batches go on
+    where the last one ended, and early ids are spread as late ones are.
+    """
+    scattered = np.asarray(ids, dtype=np.uint64) * np.uint64(_GOLDEN)
+    return np.argsort(scattered, kind="stable")
 
 
 def move(before: Floats, after: Floats) -> float:

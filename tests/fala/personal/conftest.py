@@ -1,4 +1,4 @@
-"""A release whose head is no use."""
+"""A release that is worse for a user."""
 
 import numpy as np
 import pytest
@@ -11,11 +11,15 @@ from fala.model.heads import Head
 
 @pytest.fixture
 def blunt(tmp_path, releases):
-    """A release whose backbone gives all texts nearly the same embedding, with a bridge to it."""
+    """A release that sees what the old vendor model sees of a text, and nothing else.
+
+    The vendor models agree, and what the user likes otherwise is lost.
+    """
     path = tmp_path / "blunt.fala"
-    bridged.write_encoder(path, 1e-4 * np.ones((len(bridged.WORDS), 4)), "blunt")
     head = Bundle.open(releases["old"]).head()
-    flat = Head(head.task, head.labels, np.ones((1, 4), np.float32), head.bias)
-    write_release(path, Bundle.open(path), flat, {})
+    seen = 0.1 * bridged.TABLE @ head.weight.T
+    bridged.write_encoder(path, np.repeat(seen, 4, axis=1), "blunt")
+    weight = np.full((1, 4), 10 / 4, np.float32)
+    write_release(path, Bundle.open(path), Head(head.task, head.labels, weight, head.bias), {})
     bridged.add_learned_bridge(releases["old"], path)
     return path

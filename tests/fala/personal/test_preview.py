@@ -17,8 +17,8 @@ from fala.device import Device
 from fala.errors import BudgetError, BundleError, DataError, FalaError, WorseModelError
 from fala.model.heads import Head
 from fala.personal.budget import Budget
-from fala.personal.compare import Compared, refuse_worse
-from fala.report import Correlation, Difference
+from fala.personal.compare import refuse_worse
+from fala.report import MIN_REAL, Comparison, Correlation, Difference
 from fala.slots.validation import PROBES as ASKED
 
 
@@ -38,13 +38,8 @@ def test_a_preview_predicts_the_replacement(device, path, releases, encoded):
     assert not device.on_trial and not device.can_roll_back
     size = sum(file.stat().st_size for file in (path / "bundles").iterdir())
     report = device.replace(releases["mid"], Budget(0))
-    assert (preview.old, preview.new, preview.labelled) == ("old", "mid", len(TEXTS))
-    assert preview.decision == report.decision
-    assert preview.carried_loss == pytest.approx(report.losses[report.decision], abs=1e-6)
-    assert preview.vendor_loss == pytest.approx(report.losses["vendor"], abs=1e-6)
-    assert preview.old_loss == pytest.approx(report.old_loss, abs=1e-6)
-    assert preview.to_old.mean == pytest.approx(preview.carried_loss - preview.old_loss)
-    assert preview.to_vendor.mean == pytest.approx(preview.carried_loss - preview.vendor_loss)
+    assert (preview.old, preview.new, preview.decision) == ("old", "mid", report.decision)
+    assert preview.comparison == report.comparison and preview.comparison.labelled == 0
     assert preview.forward_passes == report.forward_passes == 0
     assert preview.megabytes * 1e6 == releases["mid"].stat().st_size
     grown = sum(file.stat().st_size for file in (path / "bundles").iterdir()) - size
@@ -59,34 +54,44 @@ def test_a_preview_predicts_the_replacement(device, path, releases, encoded):
 
 @pytest.mark.parametrize("passes", [7, 10_000])
 def test_forward_passes_are_those_of_the_budget(device, releases, unbridged, encoded, passes):
-    over = device.preview(releases["mid"], Budget(passes))
-    assert over.forward_passes == min(passes, len(TEXTS)) and len(encoded) == ASKED
+    over, real = device.preview(releases["mid"], Budget(passes)), min(passes, MIN_REAL)
+    # Some of them are made now: the new model is compared on real embeddings alone.
+    assert over.forward_passes == min(passes, len(TEXTS)) and len(encoded) == ASKED + real
+    assert over.comparison.labelled == real
     encoded.clear()
     # Without a bridge the texts themselves have to be encoded to judge the new model.
     bought = device.preview(unbridged["mid"], Budget(passes))
     assert bought.forward_passes == min(passes, len(TEXTS)) == len(encoded) - ASKED
-    assert bought.labelled == min(passes, len(TEXTS))
-    assert (bought.to_old is None) == (passes == 7)
+    assert bought.comparison.labelled == min(passes, len(TEXTS))
+    for preview in (over, bought):
+        assert (preview.comparison.to_old is None) == (passes == 7)
     report = device.replace(unbridged["mid"], Budget(passes))
     assert report.forward_passes == bought.forward_passes
 
 
 def test_a_sentence_sums_up_the_comparison(tmp_path, device, blunt, releases, labels):
     preview = device.preview(blunt)
-    assert preview.sentence.startswith("blunt is worse for this user than old: cross-entropy of 90")
-    assert f"{preview.carried_loss:.3f} against {preview.old_loss:.3f}" in preview.sentence
+    assert preview.sentence.startswith("It is worse for this user than old: cross-entropy of 20")
+    losses = preview.comparison
+    assert f"{losses.carried:.3f} against {losses.old:.3f}" in preview.sentence
     assert f"{preview.forward_passes} forward passes" in preview.sentence
     with Device.create(tmp_path / "other", blunt) as other:
         unlabelled = other.preview(releases["mid"])
-        assert unlabelled.sentence.startswith("There is no label to judge mid by")
-        assert (unlabelled.labelled, unlabelled.old_loss, unlabelled.to_old) == (0, None, None)
-        other.learn(TEXTS[:5], labels[:5])
-        few = other.preview(releases["mid"], Budget(90))
-        assert few.sentence.startswith("5 labels are too few to judge") and few.to_old is None
+        assert "not known yet: 0 labels of encoded texts are too few" in unlabelled.sentence
+        assert "more labels are needed to know" in unlabelled.sentence
+        assert unlabelled.comparison.old is None and unlabelled.passes_to_know is None
         other.learn(TEXTS, labels)
         better = other.preview(releases["mid"], Budget(90))
-        assert better.sentence.startswith("mid is better for this user than blunt")
-        assert json.loads(json.dumps(better.to_dict()))["to_old"]["mean"] < 0
+        assert better.sentence.startswith("It is better for this user than blunt")
+        assert better.worse is False and better.passes_to_know == 0
+        plain = json.loads(json.dumps(better.to_dict()))
+        assert plain["comparison"]["to_old"]["mean"] < 0 and plain["worse"] is False
+
+
+def test_a_preview_says_what_it_takes_to_know(device, releases):
+    preview = device.preview(releases["mid"], Budget(5))
+    assert preview.worse is None and 5 < preview.passes_to_know <= 90
+    assert f"after about {preview.passes_to_know} forward passes it is" in preview.sentence
 
 
 def test_a_preview_refuses_what_a_replacement_would(device, path, tmp_path):
@@ -105,47 +110,50 @@ def test_a_preview_refuses_what_a_replacement_would(device, path, tmp_path):
     assert files_of(path) == files
 
 
-def test_a_refusal_names_both_losses_and_changes_nothing(device, path, blunt, encoded):
-    preview, before = device.preview(blunt, Budget(10)), state(device)
-    encoded.clear()
+def test_a_refusal_names_both_losses_and_changes_nothing(device, path, blunt):
+    preview, before = device.preview(blunt, Budget(30)), state(device)
+    losses = preview.comparison
     advice = r'worse for this user than the active model.*pass accept="always"'
     with pytest.raises(WorseModelError, match=advice) as caught:
-        device.replace(blunt, Budget(10), accept="better-than-old")
-    assert caught.value.before == pytest.approx(preview.old_loss)
-    assert caught.value.after == pytest.approx(preview.carried_loss)
-    assert f"{preview.carried_loss:.3f} against {preview.old_loss:.3f}" in str(caught.value)
+        device.replace(blunt, Budget(30), accept="better-than-old")
+    assert caught.value.before == pytest.approx(losses.old)
+    assert caught.value.after == pytest.approx(losses.carried)
+    assert f"{losses.carried:.3f} against {losses.old:.3f}" in str(caught.value)
     assert isinstance(caught.value, FalaError) and str(blunt) in str(caught.value)
-    # No forward pass was paid for it.
-    assert encoded == [] and not device.can_roll_back
-    assert len(list((path / "bundles").iterdir())) == 1
+    assert not device.can_roll_back and len(list((path / "bundles").iterdir())) == 1
     with Device.open(path) as again:
         assert same(state(again), before) and same(state(device), before)
-    # A slope and a bias of the user's own cost more here than they gain.
-    with pytest.raises(WorseModelError, match="than the vendor's own") as caught:
-        device.replace(blunt, Budget(10), accept="better-than-vendor")
-    assert caught.value.before == pytest.approx(preview.vendor_loss)
-    assert device.name == "old"
 
 
-def test_a_report_has_the_losses_before_and_after(device, blunt, releases):
-    before = device.learn([]).loss
+def test_before_any_pass_the_verdict_is_not_known_yet(device, releases):
+    """Estimated embeddings say more about the bridge than about the model."""
     report = device.replace(releases["mid"], Budget(0))
-    assert report.old_loss == pytest.approx(before, abs=1e-6)
-    assert report.losses[report.decision] == pytest.approx(device.learn([]).loss, abs=1e-6)
-    assert report.worse == (report.losses[report.decision] > report.old_loss)
+    assert report.worse is None and report.old_loss is None
+    assert "is not known yet: 0 labels of encoded texts are too few" in report.sentence
+    report = device.refine(Budget(90))
+    assert report.comparison.labelled == len(TEXTS) and report.worse is not None
+    # The old model goes on to be what is compared with.
+    assert device.refine(Budget(90)).comparison == report.comparison
+
+
+def test_a_report_says_when_the_user_is_worse_off(device, blunt):
+    report = device.replace(blunt, Budget(0))
+    assert report.worse is None
+    report = device.refine(Budget(90))
+    assert report.comparison.labelled >= 25  # it stops where more texts change nothing
+    assert report.worse and report.comparison.carried > report.old_loss
+    assert "It is worse for this user than before the replacement: " in report.sentence
+    assert "Device.rollback goes back" in report.sentence and report.to_dict()["worse"]
     device.rollback()
-    report = device.replace(blunt, Budget(10))
-    assert report.worse and report.losses[report.decision] > report.old_loss
-    assert report.sentence.startswith("Worse for this user than old: ")
-    assert report.to_dict()["worse"] and device.name == "blunt"
+    assert device.name == "old" and device.refine(Budget(5)).comparison is None
 
 
 def test_a_better_model_is_accepted(tmp_path, blunt, releases, labels):
     with Device.create(tmp_path / "device", blunt) as device:
         before = device.learn(TEXTS, labels).loss
-        report = device.replace(releases["mid"], Budget(60), accept="better-than-old")
-        assert report.losses[report.decision] < report.old_loss == pytest.approx(before, abs=1e-6)
-        assert not report.worse and device.name == "mid"
+        report = device.replace(releases["mid"], Budget(90), accept="better-than-old")
+        assert report.comparison.carried < report.old_loss == pytest.approx(before, abs=1e-6)
+        assert report.worse is False and device.name == "mid"
 
 
 @pytest.mark.parametrize("labelled", [0, 9])
@@ -154,69 +162,106 @@ def test_without_enough_labels_a_release_is_not_refused(
 ):
     with Device.create(tmp_path / "device", releases["old"]) as device:
         device.learn(TEXTS[:9], [*labels[:labelled], *[None] * (9 - labelled)])
-        report = device.replace(blunt, Budget(0), accept="better-than-old")
-        assert device.name == "blunt" and (report.old_loss is None) == (labelled == 0)
+        report = device.replace(blunt, Budget(9), accept="better-than-old")
+        assert device.name == "blunt" and report.worse is None
+        assert report.comparison.labelled == labelled and report.old_loss is None
         assert np.isfinite(device.predict(PROBES)).all()
 
 
-def test_a_difference_within_a_standard_error_is_chance():
-    compared = Compared(50, 0.40, 0.45, 0.41, Difference(0.01, 0.02), Difference(-0.04, 0.02))
-    refuse_worse(compared, "better-than-old", "x.fala")
-    refuse_worse(compared, "better-than-vendor", "x.fala")
-    refuse_worse(Compared(5, 0.40, 0.45, 0.81), "better-than-old", "x.fala")
-    worse = Compared(50, 0.40, 0.37, 0.41, Difference(0.01, 0.02), Difference(0.04, 0.02))
-    refuse_worse(worse, "better-than-old", "x.fala")
-    with pytest.raises(WorseModelError, match=r"than the vendor's own.*0\.410 against 0\.370"):
-        refuse_worse(worse, "better-than-vendor", "x.fala")
+def compared(to_old, to_vendor=None, examples=50):
+    """A comparison of so many labels, by mean differences with a standard error of .02."""
+    differences = [None if mean is None else Difference(mean, 0.02, examples)
+                   for mean in (to_old, to_vendor)]  # fmt: skip
+    return Comparison(examples, 0.40, 0.45, 0.41, *differences)
 
 
 @pytest.mark.parametrize(
-    ("value", "examples", "contradicts"),
-    [(-1.0, 10, True), (-0.4, 10, True), (-0.3, 10, False), (-0.3, 25, True), (-1.0, 9, False),
-     (0.0, 10_000, False), (1.0, 10, False)],
+    ("mean", "examples", "worse"),
+    [(0.034, 50, True), (0.033, 50, None), (0.034, 10, None), (0.037, 10, True),
+     (-0.013, 50, None), (-0.014, 50, False), (-0.1, 50, False), (None, 5, None)],
 )  # fmt: skip
-def test_a_contradiction_is_beyond_chance(value, examples, contradicts):
-    correlation = Correlation(value, examples)
-    assert correlation.contradicts is contradicts
-    compared = Compared(releases=correlation)
-    refuse_worse(compared, "better-than-vendor", "x.fala")
-    if contradicts:
-        with pytest.raises(WorseModelError, match=rf"contradicts.*of {examples} of.* of {value}"):
-            refuse_worse(compared, "better-than-old", "x.fala")
+def test_a_verdict_is_beyond_chance_or_not_known_yet(mean, examples, worse):
+    """By Student's t: 1.677 standard errors at 50 examples, 1.833 at 10."""
+    comparison = compared(mean, mean, examples)
+    assert comparison.worse is worse
+    for accept in ("better-than-old", "better-than-vendor"):
+        if worse:
+            with pytest.raises(WorseModelError, match=r"0\.410 against 0\.4"):
+                refuse_worse(comparison, accept, "x.fala")
+        else:
+            refuse_worse(comparison, accept, "x.fala")
+
+
+@pytest.mark.parametrize(
+    ("correlation", "contradicts", "unrelated"),
+    [(Correlation(-1.0, 10), True, False), (Correlation(-0.4, 10), True, False),
+     (Correlation(-0.3, 10), False, False), (Correlation(-0.3, 25), True, False),
+     (Correlation(-1.0, 9), False, False), (Correlation(0.0, 10_000), False, False),
+     (Correlation(1.0, 10), False, False), (Correlation(0.0, 20, real=True), False, True),
+     (Correlation(0.4, 20, real=True), False, True),
+     (Correlation(0.5, 20, real=True), False, False),
+     (Correlation(0.0, 19, real=True), False, False)],
+    ids=str,
+)  # fmt: skip
+def test_releases_that_do_not_agree(correlation, contradicts, unrelated):
+    assert (correlation.contradicts, correlation.unrelated) == (contradicts, unrelated)
+    comparison = Comparison(releases=correlation)
+    refuse_worse(comparison, "better-than-vendor", "x.fala")
+    if contradicts or unrelated:
+        verb = "contradicts" if contradicts else "does not agree with"
+        with pytest.raises(WorseModelError, match=f"{verb}.*of {correlation.examples} of"):
+            refuse_worse(comparison, "better-than-old", "x.fala")
     else:
-        refuse_worse(compared, "better-than-old", "x.fala")
+        refuse_worse(comparison, "better-than-old", "x.fala")
 
 
 @pytest.fixture
-def turned(tmp_path, releases):
-    """The release in the middle, its head fitted to labels the wrong way round."""
-    right = Bundle.open(releases["mid"])
-    head, path = right.head(), tmp_path / "turned.fala"
-    wrong = Head(head.task, head.labels, -head.weight, -head.bias)
-    write_release(path, right, wrong, {})
-    bridged.add_learned_bridge(releases["old"], path)
-    return path
+def with_head(tmp_path, releases):
+    """Writes the release in the middle with another head."""
+
+    def write(weight, bias):
+        right, path = Bundle.open(releases["mid"]), tmp_path / "other.fala"
+        head = right.head()
+        write_release(path, right, Head(head.task, head.labels, weight, bias), {})
+        bridged.add_learned_bridge(releases["old"], path)
+        return path
+
+    return write
 
 
 @pytest.mark.parametrize("labelled", [0, 5])
 def test_a_release_that_contradicts_the_old_one_is_refused_by_its_logits(
-    tmp_path, releases, turned, labels, labelled
+    tmp_path, releases, with_head, labels, labelled
 ):
     """Labels are too few to judge by; the two vendor models' logits of all examples are enough."""
+    head = Bundle.open(releases["mid"]).head()
+    turned = with_head(-head.weight, -head.bias)
     with Device.create(tmp_path / "device", releases["old"]) as device:
         device.remember(TEXTS[:30])
         device.learn(TEXTS[:labelled], labels[:labelled])
         preview = device.preview(turned, Budget(0))
-        assert preview.releases.examples == 30 and preview.releases.value < -0.9
-        assert preview.to_old is None
+        together = preview.comparison.releases
+        assert (together.examples, together.real) == (30, False) and together.value < -0.9
         assert preview.sentence.startswith("mid contradicts old: their vendor models' logits of 30")
-        with pytest.raises(WorseModelError, match="contradicts") as caught:
+        with pytest.raises(WorseModelError, match="contradicts"):
             device.replace(turned, Budget(0), accept="better-than-old")
-        assert (caught.value.after is None) == (labelled == 0)
         assert device.name == "old" and not device.can_roll_back
         right = device.preview(releases["mid"], Budget(0))
-        assert right.releases.value > 0.9 and "contradicts" not in right.sentence
+        assert right.comparison.releases.value > 0.9 and "contradicts" not in right.sentence
         device.replace(releases["mid"], Budget(0), accept="better-than-old")
+
+
+def test_a_head_for_something_else_is_refused_by_twenty_texts(device, releases, with_head):
+    head = Bundle.open(releases["mid"]).head()
+    other = np.random.default_rng(3).normal(size=head.weight.shape)
+    other -= (other @ head.weight.T) @ head.weight / (head.weight**2).sum()
+    noise = with_head(other.astype(np.float32), head.bias)
+    assert device.preview(noise, Budget(30)).comparison.releases.unrelated
+    with pytest.raises(WorseModelError, match=r"does not agree with.* of 20 of this user's"):
+        device.replace(noise, Budget(30), accept="better-than-old")
+    assert device.name == "old"
+    report = device.replace(noise, Budget(30))  # nothing is refused
+    assert device.name == "mid" and report.comparison.releases.unrelated
 
 
 @pytest.mark.parametrize("accept", ["better", None, True, ["always"], "x" * 10_000])

@@ -28,7 +28,7 @@ def test_labels_that_the_prompt_does_not_predict_change_nothing(tmp_path, releas
         device.learn(TEXTS[:48], labels[:48])
         before, kept = device.predict(TEXTS), content(tmp_path / "device")
         prompt = device.refine(Budget(200), prompts="auto").prompt
-        assert not prompt.taken and "not better by more than a standard error" in prompt.reason
+        assert not prompt.taken and "not proven better" in prompt.reason
         assert prompt.labelled == 46 and not prompt.difference.better
         assert content(tmp_path / "device") == kept and not device.on_trial
         np.testing.assert_array_equal(device.predict(TEXTS), before)
