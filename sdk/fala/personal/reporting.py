@@ -125,7 +125,8 @@ def _prompted(report: Report, prompted: Prompted | None) -> Report:
     if prompted is None:
         return report
     if prompted.judged is not None:
-        report = _with_model(report, prompted.judged)
+        stopped = f"a prompt of {prompted.report.texts} of the user's texts was taken"
+        report = replace(_with_model(report, prompted.judged), stopped=stopped)
     return replace(report, prompt=prompted.report)
 
 

@@ -42,7 +42,8 @@ def test_other_tasks_answer_as_before_and_go_back_with_it(folder, release):
         device.load_adapter(adapter.path)
         device.learn(TEXTS[:40], labels_of("one")[:40], adapter="one")
         before = answers(device)
-        assert device.refine(Budget(200), prompts="auto").prompt.taken
+        report = device.refine(Budget(200), prompts="auto")
+        assert report.prompt.taken and "a prompt of" in report.sentence
         after = answers(device)
         assert not np.array_equal(after[""], before[""])
         np.testing.assert_array_equal(after["one"], before["one"])
