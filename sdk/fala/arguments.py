@@ -12,6 +12,7 @@ from typing import SupportsIndex, TypeVar
 from fala.bundle.manifest import PRODUCT
 from fala.errors import BudgetError, DataError, DeviceError, UsageError, shown
 from fala.examples import fault
+from fala.files import is_path
 from fala.personal.budget import Budget, Progress
 from fala.store.records import StoredExample
 from fala.updates.limits import UpdateLimits
@@ -32,7 +33,7 @@ def path_of(value: str | os.PathLike[str], name: str) -> str:
         path = os.fspath(value)
     except TypeError as error:
         raise DataError(f"{name} is a path, not {shown(value)}") from error
-    if not isinstance(path, str) or "\0" in path:
+    if not is_path(path):
         raise DataError(f"{name} is a path, not {shown(value)}")
     return path
 

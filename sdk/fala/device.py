@@ -474,7 +474,12 @@ class Device:
 
         Returns:
             Examples with their ids, labels and times; see ``StoredExample``.
+
+        Raises:
+            DataError: ``labelled`` is none of its values.
         """
+        if not isinstance(labelled, bool | None):
+            raise DataError(f"labelled is True, False or None, not a {type(labelled).__name__}")
         wanted = None if label is None else label_name(label)
         store = self._learner(adapter).task.store
         kept = store.texts.kept

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 from fala.errors import DataError, shown
 
@@ -32,11 +33,22 @@ def path_of(value: object, name: str) -> Path:
     """
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
-    if not isinstance(value, str):
+    if not is_path(value):
         raise DataError(f"{name} is a path, not {shown(value)}")
-    if not value or "\0" in value:
-        raise DataError(f"{name} is a path, not an empty text or one with a NUL in it")
+    if not value:
+        raise DataError(f"{name} is a path, not an empty text")
     return Path(value)
+
+
+def is_path(value: object) -> TypeGuard[str]:
+    """Whether a text can be a path: a NUL, and half of an emoji, are in no file's name."""
+    if not isinstance(value, str) or "\0" in value:
+        return False
+    try:
+        os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def failure(error: OSError) -> str:

@@ -23,7 +23,9 @@ class Dumb:
         raise RuntimeError("cannot say")
 
 
-@pytest.mark.parametrize("wrong", [None, 3, b"device", ["device"], "a\0b", HUGE, Dumb()], ids=named)
+@pytest.mark.parametrize(
+    "wrong", [None, 3, b"device", ["device"], "a\0b", "a\ud800", HUGE, Dumb()], ids=named
+)
 def test_paths(wrong, releases, tmp_path, device):
     before = state(device)
     for call in (
@@ -166,3 +168,8 @@ def test_what_is_no_history(history):
 def test_selections_that_are_none(given):
     with pytest.raises(fala.FalaError):
         fala.select(np.eye(30), None, **{"count": 5, **given})
+
+
+def test_examples_are_chosen_by_true_or_false(device):
+    with pytest.raises(DataError, match="labelled is True, False or None, not a str"):
+        list(device.examples(labelled="yes"))

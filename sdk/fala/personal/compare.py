@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
-from fala.errors import BundleError, DataError, DeviceChangedError, WorseModelError
+from fala.errors import BundleError, DataError, DeviceChangedError, WorseModelError, shown
 from fala.model.losses import Floats, cross_entropy
 from fala.personal.gather import Rows, Space, gather
 from fala.personal.refit import Judged, Refit, judged
@@ -174,9 +174,9 @@ def accept_of(value: str) -> Accept:
     Raises:
         DataError: It is none of the words.
     """
-    if value not in get_args(Accept):
+    if not isinstance(value, str) or value not in get_args(Accept):
         words = ", ".join(f'"{word}"' for word in get_args(Accept))
-        raise DataError(f"accept is one of {words}, not {value!r:.60}")
+        raise DataError(f"accept is one of {words}, not {shown(value)}")
     return cast(Accept, value)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 
+from fala.bundle.reading import named_errors
 from fala.bundle.signature import Trust
 from fala.personal.compare import Sides, compared
 from fala.personal.prepare import Prepared, check, opening, prepare
@@ -47,7 +48,8 @@ def preview(installed: Installed, path: str, run: Run, trust: Trust | None = Non
     if budget.seconds is not None:  # no more texts are encoded after it
         seconds = min(seconds, max(spent, budget.seconds))
     bundle = part.release.bundle
-    size = bundle.path.stat().st_size
+    with named_errors(bundle.path):
+        size = bundle.path.stat().st_size
     return Preview(
         old=active.bundle.manifest.name,
         new=bundle.manifest.name,

@@ -72,7 +72,7 @@ def prompts_of(value: Prompts, adapter: str | None = None) -> bool:
     Raises:
         DataError: The value is none of the words, or an adapter's task is asked for.
     """
-    if value not in ("off", "auto"):
+    if not isinstance(value, str) or value not in ("off", "auto"):
         raise DataError(f'prompts is "off" or "auto", not {shown(value)}')
     if value == "auto" and adapter is not None:
         raise DataError(

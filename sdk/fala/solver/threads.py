@@ -8,6 +8,7 @@ fastest there, and spares a phone's battery.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 _lock = Lock()
 _inside: list[None] = []
 _limits: list[_ThreadpoolLimiter] = []
+if hasattr(os, "register_at_fork"):  # else another thread's hold on it would last in the fork
+    os.register_at_fork(
+        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+    )
 
 
 @contextmanager

@@ -139,7 +139,9 @@ def repository_url(url: object) -> str:
             if plain and parts.scheme in ("http", "https") and parts.hostname:
                 _ = parts.port  # a ValueError where it is none
                 return url.rstrip("/")
-    raise DataError(f"url is the repository's address, as https://example.org/models: {url!r:.200}")
+    raise DataError(
+        f"url is the repository's address, as https://example.org/models, not {shown(url)}"
+    )
 
 
 def _newer(folder: Path, wanted: Wanted, limits: UpdateLimits, progress: Progress) -> Path | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-from fala.errors import BudgetError
+from fala.errors import BudgetError, shown
 
 
 @dataclass(frozen=True)
@@ -42,4 +42,4 @@ class UpdateLimits:
                 or not 0 < value < math.inf
             ):
                 kind = "a whole number" if whole else "a number"
-                raise BudgetError(f"{field.name} is {kind} above 0, not {value!r:.40}")
+                raise BudgetError(f"{field.name} is {kind} above 0, not {shown(value)}")

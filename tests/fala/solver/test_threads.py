@@ -1,7 +1,9 @@
 """One BLAS thread inside, and what was set before outside."""
 
+import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from threading import Barrier, Event, Thread
 
 import numpy as np
 import pytest
@@ -52,3 +54,26 @@ def test_several_threads_leave_it_as_it_was():
     assert threads() == before
     with one_blas_thread():
         assert set(threads()) == {1}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_can_limit_them_while_another_thread_does():
+    end = Event()
+
+    def work():
+        while not end.is_set():
+            with one_blas_thread():
+                pass
+
+    thread = Thread(target=work)
+    thread.start()
+    try:
+        for _ in range(40):
+            if not (child := os.fork()):
+                signal.alarm(20)  # ends a child that waits for ever
+                with one_blas_thread():
+                    os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        end.set()
+        thread.join()
