@@ -13,13 +13,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController, _ThreadpoolLimiter
 
-_lock = Lock()
+_lock = RLock()
 _inside: list[None] = []
 _limits: list[_ThreadpoolLimiter] = []
 if hasattr(os, "register_at_fork"):  # else another thread's hold on it would last in the fork
