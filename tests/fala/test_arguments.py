@@ -151,6 +151,20 @@ def test_ids_and_labels_that_nobody_has(device):
     assert device.forget(np.array([1, 2])) == 2 and len([*device.examples()]) == len(TEXTS) - 2
 
 
+@pytest.mark.parametrize("wrong", [5, "yes", HUGE, Dumb(), [], np.array([1, 2])], ids=named)
+def test_words_that_are_none(wrong, device, releases):
+    for call in (
+        lambda: device.examples(labelled=wrong),
+        lambda: device.replace(releases["mid"], accept=wrong),
+        lambda: device.refine(prompts=wrong),
+        lambda: device.update(wrong, root=b"{}"),
+    ):
+        with pytest.raises(DataError, match="is .*, not "):
+            call()
+    with pytest.raises(BudgetError, match="is a whole number above 0, not"):
+        fala.UpdateLimits(release_bytes=Dumb())
+
+
 @pytest.mark.parametrize("history", [None, 5, "one", b"one", Dumb()], ids=named)
 def test_what_is_no_history(history):
     with pytest.raises(DataError, match="a history is a sequence of texts"):
