@@ -159,7 +159,7 @@ def test_words_that_are_none(wrong, device, releases):
         lambda: device.refine(prompts=wrong),
         lambda: device.update(wrong, root=b"{}"),
     ):
-        with pytest.raises(DataError, match="is .*, not "):
+        with pytest.raises(DataError, match=r"is .*, not "):
             call()
     with pytest.raises(BudgetError, match="is a whole number above 0, not"):
         fala.UpdateLimits(release_bytes=Dumb())
