@@ -42,9 +42,9 @@ from fala.personal.refine import refine
 from fala.personal.replace import Terms, replace
 from fala.personal.reporting import refined_report, replaced_report
 from fala.personal.run import Run
-from fala.report import AdapterInfo, LearnReport, Preview, Report
+from fala.report import AdapterInfo, Forgotten, LearnReport, Preview, Report
 from fala.slots.creating import NewDevice, create, open_folder
-from fala.slots.erasing import erase, scrub
+from fala.slots.erasing import erase
 from fala.slots.installed import Installed
 from fala.slots.repair import RepairReport, look, repair
 from fala.slots.task import Task
@@ -230,7 +230,8 @@ class Device:
 
         Texts, labels, embeddings and weights are overwritten before their files are deleted. The
         folder is deleted, too, where nothing else lies in it. Other processes that have it open can
-        neither predict nor write any more.
+        neither predict nor write any more. An erasure that was interrupted is finished by another
+        call, or by ``open``, which then says that the device was erased.
 
         Raises:
             DeviceError: Something cannot be deleted; the rest is deleted.
@@ -428,16 +429,21 @@ class Device:
         *,
         where: Callable[[StoredExample], object] | None = None,
         adapter: str | None = None,
-    ) -> int:
+    ) -> Forgotten:
         """Delete examples, so that the device is as one that never had them.
 
         Their texts, embeddings and logits are deleted, and overwritten on the disk. The active
-        model is fitted to the others. The previous model is fitted to the others that the device
-        had when it was left, and its old logits are written again. Probabilities are then within
-        1e-6 of those of a device that never had the examples, and had the same texts encoded. Old
-        logits of a model that is gone (that before the previous one) are deleted where it was
-        fitted to one of the examples. All this is one transaction. A damaged file that ``repair``
-        has kept aside is deleted.
+        model is fitted to the others. The previous model is fitted to the others that it was fitted
+        to, and its old logits are written again. Probabilities are then within 1e-6 of those of a
+        device that never had the examples, and had the same texts encoded and the same fits (see
+        ``fit``). Old logits of a model that is gone (that before the previous one) are deleted
+        where it was fitted to one of the examples. All this is one transaction. A damaged file that
+        ``repair`` has kept aside is deleted.
+
+        The store's file is then written anew, so that no byte of them is left in the folder. That
+        waits five seconds for other processes that are reading. Where it cannot be done,
+        ``Forgotten.overwritten`` is False. It is tried again at every change of the device, when it
+        is closed or opened, and by ``forget([])``, which returns whether it is done.
 
         Args:
             ids: Ids of examples, or examples as ``examples`` returns them; unknown ones are
@@ -448,7 +454,7 @@ class Device:
                 another task has it.
 
         Returns:
-            How many were deleted.
+            How many were deleted, as a number, and whether nothing is left of them.
 
         Raises:
             DataError: If an id is not a whole number, or not exactly one of both arguments is
@@ -855,7 +861,7 @@ class Device:
         """
         self._installed.unload(adapter_name(name))
         self._learners.pop(name, None)
-        scrub(self._installed.path, self._installed.store)
+        self._installed.store.scrub()
         _log.info("%s: adapter %s deleted", self._installed.path, name)
 
     def _learner(self, adapter: str | None = None) -> Learner:

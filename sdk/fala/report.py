@@ -98,6 +98,28 @@ class PromptReport:
     texts: int = 0
 
 
+class Forgotten(int):
+    """How many examples ``Device.forget`` has deleted: a whole number that says more.
+
+    Attributes:
+        overwritten: Whether no byte of what was ever deleted is left in the folder. False while
+            another process reads the store, or where the disk is full.
+    """
+
+    overwritten: bool
+
+    def __new__(cls, count: int, *, overwritten: bool = True) -> Forgotten:
+        """See the class.
+
+        Args:
+            count: How many examples were deleted.
+            overwritten: See above.
+        """
+        number = super().__new__(cls, count)
+        number.overwritten = overwritten
+        return number
+
+
 @dataclass(frozen=True)
 class Report:
     """What a replacement, or its refinement, did and cost.

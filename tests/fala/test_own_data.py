@@ -1,5 +1,6 @@
 """The user's data belongs to the user: taken away, and gone."""
 
+import errno
 import io
 import os
 import stat
@@ -14,6 +15,7 @@ from fala.errors import DataError, DeviceError, FalaError
 from fala.examples import Match
 from fala.personal.budget import Budget
 from fala.release.user_rows import read_rows
+from fala.testing import PowerCuts
 
 ODD = ["é\u2028\x85 new lines\r\n and \0 and \U0001f600", 'quotes " and \\ too', "\ufeffmark"]
 
@@ -109,15 +111,40 @@ def test_what_is_not_the_devices_stays(device, path):
     assert [file.name for file in path.iterdir()] == ["mine.txt"]
 
 
-def test_an_erasure_that_was_killed_can_be_made_anew(device, path, releases, monkeypatch):
-    def killed(*arguments):
-        raise KeyboardInterrupt
+def test_an_erasure_that_was_killed_is_finished_by_whoever_opens_the_folder(
+    device, path, releases, tmp_path
+):
+    def erase(folder, say):
+        with Device.open(folder) as device:
+            device.erase()
+
+    device.close()
+    whole = finished = 0
+    cuts = PowerCuts(erase, path, scratch=tmp_path)
+    for cut in cuts.at_operations({"create", "sync", "write", "delete"}):
+        begun = (cut.folder / "erasing-store.sqlite3").exists()
+        if not cut.folder.exists():
+            continue
+        try:
+            with Device.open(cut.folder) as kept:
+                assert not begun and len([*kept.examples()]) == len(TEXTS)
+            whole += 1
+        except DeviceError as error:
+            assert not begun or "was erased; make another" in str(error)
+            assert not cut.folder.exists() or not any(cut.folder.iterdir())
+            finished += begun
+    assert whole and finished > 5
+    with Device.create(path.with_name("cut"), releases["old"]) as again:
+        assert [*again.examples()] == []
+
+
+def test_an_erasure_that_failed_can_be_called_again(device, path, monkeypatch):
+    def failing(*arguments):
+        raise PermissionError(errno.EACCES, "Permission denied")
 
     with monkeypatch.context() as patch:
-        patch.setattr("fala.slots.erasing._overwrite", killed)
-        with pytest.raises(KeyboardInterrupt):
+        patch.setattr("shutil.rmtree", failing)
+        with pytest.raises(DeviceError, match="Permission denied; erase it again"):
             device.erase()
-    with pytest.raises(DeviceError, match=r"call Device\.create again"):
-        Device.open(path)
-    with Device.create(path, releases["old"]) as again:
-        assert [*again.examples()] == []
+    device.erase()
+    assert not path.exists()

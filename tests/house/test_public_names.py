@@ -33,6 +33,7 @@ def test_the_public_door():
         "ExportError",
         "ExternalDataError",
         "FalaError",
+        "Forgotten",
         "Head",
         "InstantReport",
         "LearnReport",

@@ -16,8 +16,8 @@ from fala.personal.encode import encode_free, encode_missing
 from fala.personal.forget import forget
 from fala.personal.gather import Snapshot, Space, gather
 from fala.personal.refit import Refit, refit, until_committed
-from fala.report import LearnReport
-from fala.slots.erasing import scrub
+from fala.report import Forgotten, LearnReport
+from fala.slots.erasing import drop_copies
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Change, Task
 from fala.solver.fit import LARGEST, Resumed, State, resume
@@ -150,8 +150,8 @@ class Learner:
             count, labelled, fitted, model.decision, model.reason, True, model.scales, model.loss
         )
 
-    def forget(self, ids: Iterable[int]) -> int:
-        """Delete examples, and fit to the others; returns how many there were.
+    def forget(self, ids: Iterable[int]) -> Forgotten:
+        """Delete examples, and fit to the others; see ``Device.forget``.
 
         One transaction: killed on its way, the device keeps all of them, or none.
         """
@@ -164,9 +164,9 @@ class Learner:
                     # Nothing is left that anything personal is from.
                     vendor = Change(task.active.model.head.vendor_model())
                     task.commit(task.active, vendor)
-            if count:
-                scrub(task.path, task.store)
-            return count
+                if count:
+                    drop_copies(task.path)
+            return Forgotten(count, overwritten=task.store.scrub())
 
     def _keep(self, named: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
         with self.task.store.transaction():

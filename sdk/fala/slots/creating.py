@@ -12,6 +12,7 @@ from fala.errors import DataError, DeviceError
 from fala.files import failure, keep_private
 from fala.model.heads import label_name
 from fala.slots.bundles import BUNDLES, install, open_release, slot_record
+from fala.slots.erasing import finish_erasing, tidy
 from fala.slots.health import REBUILT, STORE
 from fala.slots.installed import Installed
 from fala.slots.validation import validate
@@ -52,6 +53,7 @@ def create(new: NewDevice) -> Installed:
     validate(bundle)  # a model that does not load, or answer, must not be installed
     with contextlib.ExitStack() as undo:
         try:
+            finish_erasing(path)
             remove = not path.exists()
             path.mkdir(parents=True, exist_ok=True)
             keep_private(path)
@@ -93,6 +95,8 @@ def open_folder(path: Path, codec: Codec) -> Installed:
         BundleError: The installed release is damaged.
     """
     try:
+        if finish_erasing(path):
+            raise DeviceError(f"{path}: was erased; make another with Device.create")
         exists = (path / STORE).is_file()
         rebuilt = not exists and (path / REBUILT).exists()
     except OSError as error:
@@ -105,6 +109,7 @@ def open_folder(path: Path, codec: Codec) -> Installed:
     try:
         if not store.is_complete:
             raise DeviceError(f"{path}: its creation was never finished; call Device.create again")
+        tidy(path, store)
         return Installed(path, store)
     except BaseException:
         store.close()

@@ -8,8 +8,9 @@ import shutil
 from pathlib import Path
 
 from fala.errors import DeviceError
-from fala.files import failure
+from fala.files import failure, sync_directory
 from fala.slots.bundles import BUNDLES
+from fala.slots.health import ERASING, REBUILT, STORE
 from fala.store.store import Store
 
 #: How the name of a file begins that a repair has kept aside.
@@ -20,34 +21,88 @@ _FOLDERS = (BUNDLES, "updates")
 _PIECE = 1 << 20
 
 
-def scrub(folder: Path, store: Store) -> None:
-    """Let nothing of what was deleted be left on the disk.
+def drop_copies(folder: Path, *, aside: bool = True) -> None:
+    """Delete copies of the store: nobody can delete a single example in them.
 
-    What a repair has kept aside goes, too: nobody can delete a single example in it.
+    In a transaction: no repair is under way.
+
+    Args:
+        folder: The device's folder.
+        aside: Also what a repair has kept aside; else only what a repair that was killed has left.
+
+    Raises:
+        DeviceError: One cannot be deleted.
     """
-    store.scrub()
-    for file in folder.glob(f"{ASIDE}*"):
-        file.unlink(missing_ok=True)
+    names = (ASIDE, REBUILT) if aside else (REBUILT,)
+    try:
+        for file in [file for name in names for file in folder.glob(f"{name}*")]:
+            _delete(file)
+    except OSError as error:
+        raise DeviceError(f"{folder}: {failure(error)}") from error
+
+
+def tidy(folder: Path, store: Store) -> None:
+    """Delete what a repair that was killed has left, unless another process writes meanwhile."""
+    if any(folder.glob(f"{REBUILT}*")):
+        with contextlib.suppress(DeviceError), store.transaction():
+            drop_copies(folder, aside=False)
 
 
 def erase(folder: Path, store: Store) -> None:
     """Delete all that is a device's, and its folder where nothing else lies in it.
 
+    Killed on its way, or where a file cannot be deleted, it is finished by another call, or by
+    whoever opens the folder.
+
     Raises:
         DeviceError: Something cannot be deleted; what can be is gone.
     """
-    store.erase()
+    mark = folder / ERASING
+    if not mark.exists():
+        try:
+            store.delete_all(lambda: _write_mark(mark))
+        except BaseException:  # nothing was deleted
+            mark.unlink(missing_ok=True)
+            raise
+    store.close_erased()
+    finish_erasing(folder)
+
+
+def finish_erasing(folder: Path) -> bool:
+    """Finish an erasure that has begun; returns whether one had.
+
+    Raises:
+        DeviceError: Something cannot be deleted; what can be is gone.
+    """
+    mark = folder / ERASING
     try:
-        for file in folder.glob(f"*{store.path.name}*"):
-            _overwrite(file)
-            file.unlink(missing_ok=True)
+        if not mark.exists():
+            return False
+        for file in folder.glob(f"*{STORE}*"):
+            if file != mark:
+                _delete(file)
         for inner in _FOLDERS:
-            if (folder / inner).exists():
+            with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(folder / inner)
+        mark.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # something else lies in it
             folder.rmdir()
     except OSError as error:
-        raise DeviceError(f"{folder}: {failure(error)}") from error
+        raise DeviceError(f"{folder}: {failure(error)}; erase it again") from error
+    return True
+
+
+def _write_mark(mark: Path) -> None:
+    try:
+        mark.touch(mode=0o600)
+        sync_directory(mark.parent)
+    except OSError as error:
+        raise DeviceError(f"{mark.parent}: {failure(error)}") from error
+
+
+def _delete(file: Path) -> None:
+    _overwrite(file)
+    file.unlink(missing_ok=True)
 
 
 def _overwrite(file: Path) -> None:

@@ -28,6 +28,8 @@ from fala.store.store import Store
 STORE = "store.sqlite3"
 #: A store that a repair has written, and that has not taken its place yet.
 REBUILT = f"rebuilt-{STORE}"
+#: Lies in a folder from when its erasure begins until all else is deleted.
+ERASING = f"erasing-{STORE}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +126,8 @@ def examine(folder: Path, codec: Codec = PLAIN) -> Health:
         DeviceError: It is none, cannot be read, a newer FaLA wrote it, or it has another key.
     """
     try:
+        if (folder / ERASING).exists():
+            raise DeviceError(f"{folder}: its erasure was interrupted; Device.open finishes it")
         if not any((folder / name).exists() for name in (STORE, REBUILT)):
             raise DeviceError(f"{folder}: not a device folder; make one with Device.create")
         if not (folder / STORE).is_file():

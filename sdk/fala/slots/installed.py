@@ -17,6 +17,7 @@ from fala.errors import BundleError, DataError, DeviceChangedError, DeviceError
 from fala.files import failure
 from fala.model.heads import Head
 from fala.slots.bundles import install, model_digest, slot_record, sweep
+from fala.slots.erasing import drop_copies
 from fala.slots.folder import Folder
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Change, Task, further_tasks, prune, sources_of
@@ -240,6 +241,7 @@ class Installed:
                 store.slots.version()  # raises
             store.delete_task()
             prune(self.folder)
+            drop_copies(self.path)
             self.folder.active.pop(name, None)
         self.sweep()
 

@@ -49,7 +49,7 @@ def readable_copy(path: Path, source: sqlite3.Connection | None) -> Iterator[sql
             yield source if _unreadable(copy) else copy
     finally:
         for file in path.parent.glob(f"{mended.name}*"):
-            file.unlink()
+            file.unlink(missing_ok=True)
 
 
 def _unreadable(source: sqlite3.Connection) -> bool:

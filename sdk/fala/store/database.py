@@ -17,13 +17,15 @@ from fala.store.digests import Digests
 from fala.store.encryption import PLAIN, Codec, check_mark, rotate
 from fala.store.schema import migrate
 
+_log = logging.getLogger("fala.store")
+
 #: Milliseconds that a writer waits for another process to finish; one may be copying a release.
 BUSY_TIMEOUT_MS = 30_000
+#: Milliseconds that overwriting what was deleted waits for other processes to end their reads.
+SCRUB_TIMEOUT_MS = 5_000
 #: The error of a use after ``close``.
 CLOSED = "this device is closed; open it again with fala.Device.open"
 _MARK = "SELECT key_mark FROM device"
-
-_log = logging.getLogger("fala.store")
 
 
 class Database:
@@ -63,6 +65,8 @@ class Database:
         self._depth = 0
         self._owner: int | None = None
         self._file: tuple[int, int] | None = None
+        #: Whether what was deleted is overwritten as soon as a transaction ends, or at ``close``.
+        self._scrub_later = False
         #: Why it cannot be used any more, and what to do; empty while it can.
         self._ended = ""
         keep_in_forks(self, Database._forked)
@@ -103,6 +107,8 @@ class Database:
         """
         with self._lock, self._reading:
             if not self._ended:
+                if self._scrub_later:
+                    self.scrub(wait=False)
                 self._ended = why
                 self._reader.close()
                 self._writer.close()
@@ -142,6 +148,8 @@ class Database:
             finally:
                 self._depth -= 1
                 self._owner = None
+            if self._scrub_later:
+                self.scrub(wait=False)
 
     @contextmanager
     def writer(self) -> Iterator[sqlite3.Connection]:
@@ -212,18 +220,58 @@ class Database:
         except UnicodeDecodeError as error:  # SQLite's message quotes what is no UTF-8
             raise DeviceError(damaged(self.path, "is damaged: its schema is not UTF-8")) from error
 
-    def checkpoint(self) -> None:
-        """Bring the write-ahead log into the file, and empty it: what was deleted is gone.
+    def note_deletion(self) -> None:
+        """Note that rows are deleted, which ``scrub`` is to overwrite. In a transaction."""
+        self._writer.execute("UPDATE device SET overwrites = min(overwrites, 1) - 1")
+        self._scrub_later = True
 
-        Where another process is reading, it stays until the last one closes the store.
+    def scrub(self, *, wait: bool = True) -> bool:
+        """Leave nothing of what was deleted in the file, or in the log beside it.
+
+        SQLite overwrites what it deletes, but not the copies that it left in the gaps of pages when
+        it moved rows between them, so the file is written anew. Nothing is done where nothing was
+        deleted since. What cannot be done is tried again when a transaction ends, and at ``close``.
+
+        Args:
+            wait: Wait for other processes that read, for ``SCRUB_TIMEOUT_MS``.
+
+        Returns:
+            Whether nothing is left. False while another process reads or writes, or where the disk
+            is full.
         """
-        with self._lock, self.named_errors():
-            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        with self._lock:
+            self._scrub_later = False  # a transaction in it would begin it again
+            overwritten = False
+            try:
+                with self.named_errors():
+                    self._writer.execute(f"PRAGMA busy_timeout = {SCRUB_TIMEOUT_MS if wait else 0}")
+                    overwritten = self._overwrite()
+            except DeviceError as error:
+                _log.warning("not all that was deleted is overwritten: %s", error)
+            finally:
+                self._scrub_later = not overwritten
+                self._writer.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+            return overwritten
 
-    def vacuum(self) -> None:
-        """Write the file anew, without what versions before ``secure_delete`` left in it."""
-        with self._lock, self.named_errors():
+    def _overwrite(self) -> bool:
+        """See ``scrub``."""
+        while True:
+            row = self._writer.execute("SELECT overwrites FROM device").fetchone()
+            if row is None or row[0] == 1:
+                return row is not None
+            if not self._empty_log():  # before the costly part
+                return False
             self._writer.execute("VACUUM")
+            if not self._empty_log():
+                return False
+            with self.transaction():
+                # The number is another one where another process has deleted something meanwhile.
+                self._writer.execute("UPDATE device SET overwrites = 1 WHERE overwrites IS ?", row)
+
+    def _empty_log(self) -> bool:
+        """Bring the write-ahead log into the file; False where another process reads it."""
+        (busy, *_) = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not busy
 
     def _forked(self) -> None:
         """Leave the file to the parent process, with locks that other threads may hold there."""
@@ -238,6 +286,8 @@ class Database:
         connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         # What is deleted is overwritten, in the file and in what is freed of it.
         connection.execute("PRAGMA secure_delete = ON")
+        # VACUUM keeps its copy of the rows in memory, not in a temporary file.
+        connection.execute("PRAGMA temp_store = MEMORY")
         return connection
 
     def _encrypt_anew(self) -> None:

@@ -125,6 +125,7 @@ class Examples:
             gone = [(row,) for (row,) in db.execute("SELECT id FROM texts") if row not in used]
             db.executemany("DELETE FROM embeddings WHERE text = ?", gone)
             db.executemany("DELETE FROM texts WHERE id = ?", gone)
+            self._db.note_deletion()
             self._count_change(db)
         return len(rows)
 

@@ -178,7 +178,8 @@ MIGRATIONS: tuple[Step, ...] = (
     CREATE TABLE digests (
         one INTEGER PRIMARY KEY CHECK (one = 1),
         sealed BLOB NOT NULL
-    )
+    );
+    UPDATE device SET overwrites = 0
     """,
 )
 

@@ -25,14 +25,6 @@ class Settings:
         """Write the key's mark. In a transaction."""
         self._set(key_mark=mark)
 
-    def overwrites(self) -> bool:
-        """Whether all that was ever deleted in the file was overwritten."""
-        return bool(self._get("overwrites"))
-
-    def set_overwrites(self) -> None:
-        """Note that all that was deleted is overwritten. In a transaction."""
-        self._set(overwrites=1)
-
     def trial(self) -> Trial | None:
         """The trial of a release, of whichever slot; None without one, or where it is damaged."""
         columns = "trial_slot, trial_began, trial_tries, trial_answered"

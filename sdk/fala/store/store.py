@@ -8,7 +8,7 @@ with the old model or the new one, whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -73,6 +73,7 @@ class Store:
                 check_mark(path, mark, codec)
                 store._db.use(codec.of(mark))
                 store._verify()
+                store.scrub(wait=False)  # a process may have been killed before it did
         except BaseException:
             store.close()
             raise
@@ -105,23 +106,32 @@ class Store:
         """Close the file."""
         self._db.close()
 
-    def erase(self) -> None:
-        """Delete all that is in the file, overwrite it, and close it."""
-        with self.transaction(), self._db.writer() as db:
-            self._db.use(PLAIN)  # there is nothing left to protect
-            for table in TABLES:
-                db.execute(f"DELETE FROM {table}")
-            db.execute("INSERT INTO device (one, overwrites) VALUES (1, 1)")
-        self._db.checkpoint()
+    def delete_all(self, begin: Callable[[], None]) -> None:
+        """Delete all that is in the file.
+
+        Args:
+            begin: Called first, in the same transaction.
+        """
+        before = self._db.codec
+        try:
+            with self.transaction(), self._db.writer() as db:
+                begin()
+                for table in TABLES:
+                    db.execute(f"DELETE FROM {table}")
+                db.execute("INSERT INTO device (one) VALUES (1)")
+                self._db.note_deletion()
+                self._db.use(PLAIN)  # there is nothing left to protect
+        except BaseException:
+            self._db.use(before)
+            raise
+
+    def close_erased(self) -> None:
+        """Close the file, which is to be deleted."""
         self._db.close("this device is closed: it was erased; make another with fala.Device.create")
 
-    def scrub(self) -> None:
-        """Leave nothing of what was deleted in the file, or in the log beside it."""
-        if not self.settings.overwrites():  # what earlier versions deleted is still in it
-            self._db.vacuum()
-            with self.transaction():
-                self.settings.set_overwrites()
-        self._db.checkpoint()
+    def scrub(self, *, wait: bool = True) -> bool:
+        """Leave nothing of what was deleted; see ``Database.scrub``."""
+        return self._db.scrub(wait=wait)
 
     def write_mark(self) -> None:
         """Write the mark of the store's key, and the digests of its rows. In a transaction."""
@@ -146,6 +156,7 @@ class Store:
                 rotate(db, before, after)
                 self._db.use(after)
                 self.write_mark()
+                self._db.note_deletion()
         except BaseException:
             self._db.use(before)
             raise

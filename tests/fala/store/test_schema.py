@@ -152,7 +152,7 @@ def test_settings_become_columns(tmp_path, opened):
     sql(tmp_path, "DELETE FROM settings WHERE name = 'sealed'")  # nothing was changed
     store = opened(tmp_path)
     one = store.of("one")
-    assert store.settings.overwrites() and store.settings.fell_back() == "it does not answer"
+    assert store.settings.fell_back() == "it does not answer"
     assert store.texts.stored_names == TextNames("ngrams", b"\xab" * 32)
     assert store.settings.trial() == Trial("a", 4, 1, 35)
     assert store.settings.newest_version(None) == 3
