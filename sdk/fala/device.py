@@ -580,8 +580,8 @@ class Device:
         The new release is on trial (``on_trial``) until ``confirm``, or until it has answered 100
         examples. A rollback ends the trial, too; a second rollback begins it anew. On trial,
         every process lets the release answer a few probes before it answers the app. Where it
-        cannot, or where three processes in a row ended during that, the device falls back to the
-        previous model, fits it to newer labels, and reports why (``fell_back``, until the next
+        cannot, or cannot encode a text of a refinement, or where three processes in a row ended
+        during that, the device falls back to the previous model, fits it to newer labels, and reports why (``fell_back``, until the next
         replacement or rollback; a warning in the log). There is no rollback to the failed release.
         Answers are counted in memory, and written when they are enough or at ``close``: those of a
         process that is killed do not count, and the trial lasts longer. Replacing a release on

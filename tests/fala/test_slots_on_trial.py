@@ -8,10 +8,12 @@ import sys
 import numpy as np
 import pytest
 
-from bridged import PROBES, TEXTS
+from bridged import PROBES, TEXTS, WORDS, write_encoder
 from checkout import SUPPORT
 from devices import same, sql, state
 from fala.backbones import OnnxEncoder
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import add_bridge, write_release
 from fala.device import Device
 from fala.errors import BundleError, BundleFormatError, DeviceError
 from fala.personal.budget import Budget
@@ -348,3 +350,23 @@ def test_a_damaged_record_of_a_trial_is_none(replaced, column):
     with Device.open(path) as device:
         assert not device.on_trial and device.name == "mid"
         assert np.isfinite(device.predict(PROBES)).all()
+
+
+def test_a_release_that_cannot_encode_one_text_gives_way(releases, labels, tmp_path):
+    """It answers the newest texts, and a refinement comes to the oldest."""
+    path = tmp_path / "mid.fala"
+    table = np.random.default_rng(0).normal(size=(len(WORDS), 12))
+    table[WORDS.index("boring")] = np.nan
+    write_encoder(path, table, "mid")
+    write_release(path, Bundle.open(path), Bundle.open(releases["mid"]).head(), {})
+    (bridge,) = Bundle.open(releases["mid"]).bridges().values()
+    add_bridge(path, Bundle.open(path), bridge, {})
+    rows = [row for row in zip(TEXTS, labels, strict=True) if "boring" not in row[0]]
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        device.learn(["boring film"], ["0"])
+        device.learn(*zip(*rows, strict=True))
+        before = device.predict(PROBES)
+        with pytest.raises(BundleFormatError, match="NaN"):
+            device.replace(path, Budget(90))
+        assert device.name == "old" and not device.on_trial and "NaN" in device.fell_back
+        np.testing.assert_array_equal(device.predict(PROBES), before)

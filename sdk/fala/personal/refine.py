@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fala.errors import DeviceChangedError
+from fala.errors import BundleError, DeviceChangedError
 from fala.model.heads import Vectors
 from fala.model.losses import Floats
 from fala.personal.choose import choose
@@ -111,8 +111,12 @@ class _Refinement:
             if not texts:
                 stopped = _NOTHING_LEFT
                 break
-            with self._run.stage("forward"):
-                encoded = forward(texts, active.active_model.backbone.encode, self._run)
+            try:
+                with self._run.stage("forward"):
+                    encoded = forward(texts, active.active_model.backbone.encode, self._run)
+            except BundleError as error:
+                task.gave_way(active, error)
+                raise
             self._passes += len(encoded)
             left -= len(encoded)
             before = last

@@ -161,7 +161,7 @@ class Task:
             try:
                 return self.active
             except BundleError as error:
-                if base.trial is None or not own._gave_way(base, error):
+                if base.trial is None or not own.gave_way(base, error):
                     raise
 
     def ask(
@@ -201,7 +201,7 @@ class Task:
             except DeviceChangedError:  # its release was swept away before it was loaded
                 continue
             except BundleError as error:
-                if not self._gave_way(active, error):
+                if not self.gave_way(active, error):
                     raise
 
     @contextlib.contextmanager
@@ -322,12 +322,12 @@ class Task:
                         with contextlib.suppress(DeviceError):  # its row is damaged, or it is gone
                             check_trial(task.active.active_model, (), texts)
             except BundleError as error:
-                if not self._gave_way(active, error):
+                if not self.gave_way(active, error):
                     raise
                 return
             trials.passed(began, trial.answered)
 
-    def _gave_way(self, active: OpenSlot, error: BundleError) -> bool:
+    def gave_way(self, active: OpenSlot, error: BundleError) -> bool:
         """Whether a slot that could not answer was on trial, and another one is active now."""
         if self.adapter:
             base = self.own.active
