@@ -581,8 +581,9 @@ class Device:
         examples. A rollback ends the trial, too; a second rollback begins it anew. On trial,
         every process lets the release answer a few probes before it answers the app. Where it
         cannot, or cannot encode a text of a refinement, or where three processes in a row ended
-        during that, the device falls back to the previous model, fits it to newer labels, and reports why (``fell_back``, until the next
-        replacement or rollback; a warning in the log). There is no rollback to the failed release.
+        during that, the device falls back to the previous model, fits it to newer labels, and
+        reports why (``fell_back``, until the next replacement or rollback; a warning in the log).
+        There is no rollback to the failed release.
         Answers are counted in memory, and written when they are enough or at ``close``: those of a
         process that is killed do not count, and the trial lasts longer. Replacing a release on
         trial confirms it, since it is the one to roll back to: let it answer first, or roll back.
@@ -594,14 +595,11 @@ class Device:
             accept: ``"better-than-old"`` refuses a release whose first personal model is proven
                 worse for this user than the active model, ``"better-than-vendor"`` one where it
                 is proven worse than the vendor's new model: by the labels of texts that both
-                backbones have encoded, each left out (``Difference.worse``). Up to 20 forward
-                passes of the budget are spent for it before the installation, on texts chosen by
-                chance. Fewer than 10 labels, or 3 of each of two labels, prove nothing.
-                ``"better-than-old"`` also refuses a release whose vendor model contradicts the
-                old vendor model on the user's examples, labelled or not
-                (``Correlation.contradicts``), or has nothing to do with it
-                (``Correlation.unrelated``). ``"always"`` refuses nothing; ``Report.worse``
-                reports it in any case, and ``preview`` beforehand.
+                backbones have encoded (``Comparison``). Up to 20 forward passes of the budget are
+                spent for it first, on texts chosen by chance. ``"better-than-old"`` also refuses
+                a release whose vendor model contradicts the old one on the user's examples, or
+                has nothing to do with it (``Correlation``). ``"always"`` refuses nothing;
+                ``Report.worse`` reports it in any case, and ``preview`` beforehand.
             trust: The vendor's Ed25519 public key, as its 32 bytes, as PEM, or as a file of
                 either: the release must have its signature beside it, as ``fala-export sign``
                 writes it. None asks for no signature.
