@@ -8,7 +8,6 @@ fastest there, and spares a phone's battery.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,16 +15,23 @@ from functools import cache
 from threading import RLock
 from typing import TYPE_CHECKING
 
+from fala.forks import keep_in_forks
+
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController, _ThreadpoolLimiter
 
-_lock = RLock()
+
+class _Shared:
+    """The lock; a fork has one of its own, since another thread may hold its parent's."""
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+
+
+_shared = _Shared()
+keep_in_forks(_shared, _Shared.__init__)
 _inside: list[None] = []
 _limits: list[_ThreadpoolLimiter] = []
-if hasattr(os, "register_at_fork"):  # else another thread's hold on it would last in the fork
-    os.register_at_fork(
-        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
-    )
 
 
 @contextmanager
@@ -35,7 +41,7 @@ def one_blas_thread() -> Iterator[None]:
     The setting is the process's: of several that are inside at once, in threads or one in another,
     the first sets it and the last takes it back.
     """
-    with _lock:
+    with _shared.lock:
         if not _inside:
             _limits.append(
                 _controller("scipy.linalg" in sys.modules).limit(limits=1, user_api="blas")
@@ -44,7 +50,7 @@ def one_blas_thread() -> Iterator[None]:
     try:
         yield
     finally:
-        with _lock:
+        with _shared.lock:
             _inside.pop()
             if not _inside:
                 _limits.pop().restore_original_limits()

@@ -1,0 +1,124 @@
+"""No byte of what a device forgot is left in its folder."""
+
+import random
+import sqlite3
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from bridged import TEXTS
+from devices import everything, left_of, sql
+from fala.device import Device
+from fala.personal.budget import Budget
+from fala.testing import PowerCuts
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
+def test_no_byte_of_a_text_is_left_on_the_disk(tmp_path, releases, closed):
+    folder = tmp_path / "device"
+    secret = [f"the secret number {at} " + "is long " * (at * 40) for at in range(12)]
+    plain = [f"what is plain {at}" for at in range(300)]
+    with Device.create(folder, releases["old"]) as device:
+        device.learn([*plain, *secret], ["0", "1"] * 156)
+        device.replace(releases["mid"], Budget(10))
+        assert b"the secret number" in everything(folder)
+        device.forget(where=lambda row: "secret" in row.example)
+        if not closed:
+            assert not left_of(folder, secret) and b"what is plain 7" in everything(folder)
+    assert not left_of(folder, secret) and b"what is plain 7" in everything(folder)
+
+
+def test_no_byte_is_left_where_rows_were_moved(tmp_path, releases):
+    """SQLite leaves copies of rows that it moves between pages, and overwrites none of them."""
+    folder, draw = tmp_path / "device", random.Random(0)
+    gone = []
+    with Device.create(folder, releases["old"]) as device:
+        for number in range(4):
+            names = [f"{number} {at} {draw.getrandbits(80):x} " for at in range(400)]
+            device.remember([name * draw.choice([1, 2, 5, 40]) for name in names])
+            for _ in range(3):
+                forgotten = draw.sample([*device.examples()], 100)
+                device.forget([row.id for row in forgotten])
+                gone += [row.example for row in forgotten]
+    assert len(gone) == 1200 and not left_of(folder, gone)
+
+
+READER = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("BEGIN")
+db.execute("SELECT count(*) FROM texts").fetchall()
+print("reading", flush=True)
+sys.stdin.readline()
+"""
+
+
+@contextmanager
+def reading(path):
+    """Another process that is stopped in a read."""
+    command = [sys.executable, "-c", READER, path / "store.sqlite3"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"reading\n"
+        yield
+
+
+@pytest.mark.parametrize("finish", ["learn", "forget", "open", "close"])
+def test_forget_reports_what_a_reader_keeps_and_finishes_later(path, finish, monkeypatch):
+    monkeypatch.setattr("fala.store.database.SCRUB_TIMEOUT_MS", 50)
+    with Device.open(path) as device:
+        assert device.forget([5]).overwritten and device.forget([]).overwritten
+        with reading(path):
+            count = device.forget(where=lambda row: row.example == TEXTS[7])
+            assert count == 1 and not count.overwritten
+            assert not device.forget([]).overwritten
+            assert TEXTS[7].encode() in everything(path)
+        if finish == "learn":
+            device.learn(["another"], ["1"])
+        elif finish == "forget":
+            assert device.forget([]).overwritten
+        elif finish == "open":
+            Device.open(path).close()
+        else:
+            device.close()
+        assert TEXTS[7].encode() not in everything(path)
+
+
+def test_no_byte_is_left_in_what_a_killed_repair_has_left(path, tmp_path):
+    sql(path, "INSERT INTO logits VALUES (999, 'model', x'00')")  # an example that is not there
+    left = []
+    cuts = PowerCuts(lambda folder, say: Device.repair(folder), path, scratch=tmp_path)
+    for cut in cuts.at_operations({"sync", "rename"}):
+        if not (cut.folder / "store.sqlite3").exists():
+            continue  # it is finished by the next one
+        left += [file.name for file in cut.folder.glob("rebuilt-*")]
+        with Device.open(cut.folder) as device:
+            assert not [*cut.folder.glob("rebuilt-*")]
+            device.forget(where=lambda row: row.example == TEXTS[5])
+        assert TEXTS[5].encode() not in everything(cut.folder)
+    assert left
+
+
+def test_no_byte_is_left_of_what_an_earlier_version_deleted(path):
+    db = sqlite3.connect(path / "store.sqlite3")
+    db.execute("PRAGMA secure_delete = OFF")
+    db.execute("UPDATE device SET overwrites = 0")
+    db.execute("CREATE TABLE other (text)")
+    db.executemany("INSERT INTO other VALUES (?)", [["an old secret " * 20]] * 50)
+    db.execute("DROP TABLE other")
+    db.commit()
+    db.close()
+    assert b"an old secret" in everything(path)
+    with Device.open(path) as device:
+        device.forget([1])
+        assert b"an old secret" not in everything(path)
+
+
+def test_no_byte_is_left_in_what_a_repair_has_kept_aside(path):
+    sql(path, "INSERT INTO logits VALUES (999, 'model', x'00')")  # an example that is not there
+    aside = path / Device.repair(path).aside
+    assert TEXTS[5].encode() in aside.read_bytes()
+    with Device.open(path) as device:
+        device.forget(where=lambda row: row.example == TEXTS[5])
+    assert not aside.exists() and TEXTS[5].encode() not in everything(path)
