@@ -190,11 +190,21 @@ def ids_of(values: Iterable[int | StoredExample]) -> list[int]:
     """
     wanted: list[int] = []
     for value in listed(values, "ids"):
-        number = value.id if isinstance(value, StoredExample) else value
-        if isinstance(number, bool) or not isinstance(number, SupportsIndex):
+        number = _whole(value.id if isinstance(value, StoredExample) else value)
+        if number is None:
             raise DataError(
-                f"an example's id is a whole number, not a {type(number).__name__}; "
+                f"an example's id is a whole number, not a {type(value).__name__}; "
                 "Device.examples returns examples with their ids"
             )
-        wanted.append(index(number))
+        wanted.append(number)
     return wanted
+
+
+def _whole(value: object) -> int | None:
+    """A whole number as Python's; None of anything else."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        return None
+    try:
+        return index(value)
+    except TypeError:  # of an array of several numbers
+        return None

@@ -46,6 +46,10 @@ def shown(value: object) -> str:
 class FalaError(Exception):
     """Base of all errors that FaLA raises on purpose."""
 
+    def __str__(self) -> str:
+        """The message as one line; a file's name in it cannot speak to the terminal."""
+        return printable(super().__str__())
+
 
 class BundleError(FalaError):
     """A release file cannot be trusted or used."""

@@ -32,7 +32,10 @@ def path_of(value: object, name: str) -> Path:
         DataError: It is none.
     """
     if isinstance(value, os.PathLike):
-        value = os.fspath(value)
+        try:
+            value = os.fspath(value)
+        except TypeError as error:
+            raise DataError(f"{name} is a path, not {shown(value)}") from error
     if not is_path(value):
         raise DataError(f"{name} is a path, not {shown(value)}")
     if not value:

@@ -122,7 +122,9 @@ def test_what_are_no_labels(wrong, device):
 
 
 @pytest.mark.parametrize(
-    "ids", [None, 5, "12", [None], ["1"], [1.0], [True], [HUGE, "1"], [Dumb()]], ids=named
+    "ids",
+    [None, 5, "12", [None], ["1"], [1.0], [True], [HUGE, "1"], [Dumb()], [np.array([1, 2])]],
+    ids=named,
 )
 def test_what_is_no_id(ids, device):
     known = [*device.examples()]
@@ -163,6 +165,33 @@ def test_words_that_are_none(wrong, device, releases):
             call()
     with pytest.raises(BudgetError, match="is a whole number above 0, not"):
         fala.UpdateLimits(release_bytes=Dumb())
+
+
+def test_an_error_is_one_line_that_no_name_speaks_in(tmp_path):
+    for path in (tmp_path / "a\x1b[2Jb", tmp_path / "new\nline"):
+        with pytest.raises(DeviceError) as caught:
+            Device.open(path)
+        assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, 5, "one", b"one", {}, [[1], [1, 2]], ["a"], Dumb()], ids=named
+)
+def test_what_a_vendor_cannot_fit(wrong, releases):
+    bundle = fala.Bundle.open(releases["old"])
+    numbers = np.zeros((3, 8), np.float32)
+    for call in (
+        lambda: fala.sample_release(wrong),
+        lambda: fala.fit_bridge("source", wrong, numbers),
+        lambda: fala.fit_bridge("source", numbers, wrong),
+        lambda: fala.fit_personal(wrong, numbers),
+        lambda: fala.fit_personal(bundle.head(), wrong),
+        lambda: fala.fit_head(wrong, TEXTS[:2], [0, 1]),
+        lambda: fala.fit_head(bundle.backbone(), wrong, [0, 1]),
+        lambda: fala.fit_head(bundle.backbone(), TEXTS[:2], wrong),
+    ):
+        with pytest.raises(DataError):
+            call()
 
 
 @pytest.mark.parametrize("history", [None, 5, "one", b"one", Dumb()], ids=named)

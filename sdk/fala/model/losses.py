@@ -2,10 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from fala.errors import DataError
 
 Floats = NDArray[np.float64]
+
+
+def real_matrix(values: ArrayLike, name: str) -> NDArray[Any]:
+    """Values as a matrix of real numbers, of the type that they have.
+
+    Args:
+        values: Any array or nested sequence.
+        name: What they are.
+
+    Raises:
+        DataError: They are none.
+    """
+    try:
+        matrix = np.asarray(values)
+    except ValueError as error:  # rows of several lengths
+        raise DataError(f"{name} are a matrix of numbers, not rows of several lengths") from error
+    if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
+        raise DataError(
+            f"{name} are a matrix of real numbers, not of shape {matrix.shape} and {matrix.dtype}"
+        )
+    return matrix
 
 
 def probabilities(z: NDArray[np.floating]) -> Floats:

@@ -36,7 +36,7 @@ def sample_release(name: str) -> Path:
     Raises:
         DataError: There is no sample release of that name.
     """
-    if name not in BUILT_IN:
+    if not isinstance(name, str) or name not in BUILT_IN:
         raise DataError(f"no sample release {shown(name)}; one of {', '.join(BUILT_IN)}")
     return Path(str(resources.files("fala.playground") / "builtin" / f"{name}.fala"))
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.arguments import listed
 from fala.backbones import Backbone
 from fala.bundle.lexical import rounded
-from fala.errors import DataError
+from fala.errors import DataError, shown
 from fala.examples import CLASSIFICATION, MATCHING, Example, Match, check_examples, unique_texts
 from fala.model.heads import Head, Vectors, example_inputs, label_name
 from fala.model.lexical import Lexical
@@ -115,12 +116,20 @@ class PublicRows:
         Raises:
             DataError: See ``fit_head``.
         """
+        if not (hasattr(backbone, "encode") and hasattr(backbone, "dimension")):
+            raise DataError(
+                f"backbone is what embeds texts, as Bundle.backbone() returns it, not a "
+                f"{type(backbone).__name__}"
+            )
+        examples, labels = listed(examples, "examples"), listed(labels, "labels")
         task = MATCHING if examples and isinstance(examples[0], Match) else CLASSIFICATION
         examples = check_examples(examples, task)
         if len(labels) != len(examples):
             raise DataError(f"{len(examples)} examples, but {len(labels)} labels")
         seen = {label_name(label) for label in labels}
-        names = tuple(label_names or in_order(seen))
+        names = in_order(seen)
+        if label_names is not None:
+            names = [label_name(name) for name in listed(label_names, "label_names")]
         if len(names) < 2 or len(seen) < 2:
             raise DataError("a head needs rows of two labels or more")
         if task == MATCHING and len(names) != 2:
@@ -133,7 +142,7 @@ class PublicRows:
         positions = np.array([number[example] for example in examples])
         shares, counts = _counted(labels, positions, names)
         inputs = example_inputs(distinct, embeddings, backbone.dimension)
-        return cls(task, names, distinct, positions, shares, counts, inputs, embeddings)
+        return cls(task, tuple(names), distinct, positions, shares, counts, inputs, embeddings)
 
 
 def fit_joint_head(rows: PublicRows, step: Callable[[], None] = lambda: None) -> tuple[Head, Joint]:
@@ -286,9 +295,12 @@ def _counted(
     column = {name: number for number, name in enumerate(names)}
     counts = np.zeros((positions.max() + 1, len(names)))
     for row, (position, label) in enumerate(zip(positions, labels, strict=True)):
-        if str(label) not in column:
-            raise DataError(f"label {label!r} of example {row} is not one of {', '.join(names)}")
-        counts[position, column[str(label)]] += 1
+        name = label_name(label)
+        if name not in column:
+            raise DataError(
+                f"label {shown(name)} of example {row} is not one of {', '.join(names)}"
+            )
+        counts[position, column[name]] += 1
     total = counts.sum(axis=1)
     shares = counts / total[:, None]
     return shares[:, 1:] if len(names) == 2 else shares, total
