@@ -192,6 +192,22 @@ def test_what_a_vendor_cannot_fit(wrong, releases):
     ):
         with pytest.raises(DataError):
             call()
+    if not isinstance(wrong, list):
+        for call in (
+            lambda: fala.Head("classification", ["0", "1"], wrong, numbers[0, :1]),
+            lambda: fala.Head("classification", wrong, numbers[:1], numbers[0, :1]),
+            lambda: fala.PersonalModel(wrong, numbers[:1], numbers[0, :1]),
+            lambda: fala.Bridge("source", numbers, wrong, numbers[0]),
+            lambda: fala.PopulationPrior(numbers[0], wrong, numbers),
+        ):
+            with pytest.raises(fala.FalaError):
+                call()
+
+
+def test_a_text_in_place_of_a_label_is_not_quoted(device):
+    with pytest.raises(DataError, match=r"label of .* characters of example 0") as caught:
+        device.learn(["1"], TEXTS[:1])
+    assert TEXTS[0][:10] not in str(caught.value)
 
 
 @pytest.mark.parametrize("history", [None, 5, "one", b"one", Dumb()], ids=named)

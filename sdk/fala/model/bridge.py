@@ -9,6 +9,7 @@ import numpy as np
 
 from fala.errors import BundleFormatError, DimensionError
 from fala.model.heads import Vectors, same_arrays
+from fala.model.losses import check_arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +35,7 @@ class Bridge:
     variance: Vectors
 
     def __post_init__(self) -> None:
+        check_arrays(matrix=self.matrix, offset=self.offset, variance=self.variance)
         if self.matrix.ndim != 2 or not (
             self.offset.shape == self.variance.shape == self.matrix.shape[1:]
         ):

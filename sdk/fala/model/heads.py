@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import BundleFormatError, DataError, DimensionError, shown
+from fala.errors import BundleFormatError, DataError, DimensionError, UsageError, shown
 from fala.examples import MATCHING, Example, Match
 from fala.model.lexical import Lexical
-from fala.model.losses import label_probabilities, softmax
+from fala.model.losses import check_arrays, label_probabilities, softmax
 from fala.text.lexicon import CachedRows
 from fala.text.sparse_rows import SparseRows
 
 Vectors = NDArray[np.float32]
+
+# Characters of a wrong label that an error shows.
+_LONGEST_SHOWN = 12
 
 
 class Head:
@@ -52,8 +55,13 @@ class Head:
         lexical: Lexical | None = None,
         dimension: int | None = None,
     ) -> None:
+        check_arrays(weight=weight, bias=bias)
+        if query is not None:
+            check_arrays(query=query)
         self.task = task
-        self.labels = tuple(labels)
+        self.labels = tuple(labels) if isinstance(labels, Iterable) else ()
+        if isinstance(labels, str) or not all(isinstance(label, str) for label in self.labels):
+            raise UsageError("labels are a sequence of names")
         logits = 1 if len(self.labels) == 2 else len(self.labels)
         if len(self.labels) < 2 or len(set(self.labels)) != len(self.labels):
             raise BundleFormatError(f"a head has two or more distinct labels, not {self.labels}")
@@ -181,9 +189,10 @@ class Head:
             if label is None:
                 shares[position] = np.nan
             elif (name := label_name(label)) not in index:
+                # A longer one may be a text of the user.
+                value = repr(name) if len(name) <= _LONGEST_SHOWN else f"of {len(name)} characters"
                 raise DataError(
-                    f"label {name!r:.60} of example {position} is not one of "
-                    f"{', '.join(self.labels)}"
+                    f"label {value} of example {position} is not one of {', '.join(self.labels)}"
                 )
             else:
                 shares[position, index[name]] = 1.0
@@ -213,6 +222,11 @@ class PersonalModel:
         bias: NDArray[Any],
         lexical: NDArray[Any] | None = None,
     ) -> None:
+        if not isinstance(head, Head):
+            raise UsageError(f"head is a fala.Head, not a {type(head).__name__}")
+        check_arrays(weight=weight, bias=bias)
+        if lexical is not None:
+            check_arrays(lexical=lexical)
         if weight.shape != head.weight.shape or bias.shape != head.bias.shape:
             raise DataError(
                 f"weights of shape {head.weight.shape} and biases {head.bias.shape} fit the head, "

@@ -7,9 +7,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fala.errors import DataError
+from fala.errors import DataError, UsageError
 
 Floats = NDArray[np.float64]
+
+
+def check_arrays(**values: object) -> None:
+    """Check that arguments are arrays of numbers; their shapes are for the caller to check.
+
+    Args:
+        values: By their names.
+
+    Raises:
+        UsageError: One is none.
+    """
+    for name, value in values.items():
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub":
+            raise UsageError(f"{name} is a NumPy array of numbers, not a {type(value).__name__}")
 
 
 def real_matrix(values: ArrayLike, name: str) -> NDArray[Any]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from fala.errors import BundleFormatError
 from fala.model.heads import Vectors, same_arrays
+from fala.model.losses import check_arrays
 
 #: Weights and biases of people differ by a few; covariances of squares beyond this have no inverse.
 _LARGEST = 1e6
@@ -35,6 +36,7 @@ class PopulationPrior:
     factors: Vectors
 
     def __post_init__(self) -> None:
+        check_arrays(mean=self.mean, variance=self.variance, factors=self.factors)
         if self.mean.ndim != 1 or not (
             self.mean.shape == self.variance.shape == self.factors.shape[1:]
         ):

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,6 +127,8 @@ class PublicRows:
         examples = check_examples(examples, task)
         if len(labels) != len(examples):
             raise DataError(f"{len(examples)} examples, but {len(labels)} labels")
+        if not all(isinstance(label, str | SupportsIndex) for label in labels):
+            raise DataError("a label is a name, or an integer that spells it")
         seen = {label_name(label) for label in labels}
         names = in_order(seen)
         if label_names is not None:

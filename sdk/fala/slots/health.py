@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fala.bundle.reading import Bundle
-from fala.errors import BundleError, DeviceError
+from fala.errors import BundleError, DeviceError, printable
 from fala.examples import MATCHING
 from fala.files import FAILING_DISK, failure
 from fala.model.heads import Head
@@ -175,7 +175,7 @@ def _fault(file: Path) -> str:
     try:
         digest = open_any(file)[0].digest
     except BundleError as error:
-        return str(error).removeprefix(f"{file}: ")
+        return str(error).removeprefix(printable(f"{file}: "))
     return "" if digest == file.stem else "not the bundle that was installed"
 
 
@@ -227,7 +227,11 @@ def _usable_of(
             whole.append(UsableSlot(name, opened.bundle, opened.model.head, opened))
             continue
         except (BundleError, DeviceError) as error:
-            why = str(error).partition("; fala-device")[0].removeprefix(f"{folder / STORE}: ")
+            why = (
+                str(error)
+                .partition("; fala-device")[0]
+                .removeprefix(printable(f"{folder / STORE}: "))
+            )
             health.slots[name] = why.removeprefix(f"slot {name} is damaged: ")
         with contextlib.suppress(DeviceError):  # not even its bundle can be read
             digest = store.slots.bundle(name)

@@ -349,7 +349,9 @@ def _verdict(bundle: Bundle, output: bytes, code: int) -> bool:
         raise _OtherFileError(changed)
     if refused := verdict.get("refused"):
         kind = getattr(errors, str(verdict.get("kind")), BundleFormatError)
-        raise kind(f"{bundle.path}: {str(refused).removeprefix(f'{bundle.path}: ')}")
+        raise kind(
+            f"{bundle.path}: {str(refused).removeprefix(errors.printable(f'{bundle.path}: '))}"
+        )
     return True
 
 
