@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from fala.errors import DataError, UsageError
+from fala.errors import UsageError
 
 Floats = NDArray[np.float64]
 
@@ -24,27 +22,6 @@ def check_arrays(**values: object) -> None:
     for name, value in values.items():
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub":
             raise UsageError(f"{name} is a NumPy array of numbers, not a {type(value).__name__}")
-
-
-def real_matrix(values: ArrayLike, name: str) -> NDArray[Any]:
-    """Values as a matrix of real numbers, of the type that they have.
-
-    Args:
-        values: Any array or nested sequence.
-        name: What they are.
-
-    Raises:
-        DataError: They are none.
-    """
-    try:
-        matrix = np.asarray(values)
-    except ValueError as error:  # rows of several lengths
-        raise DataError(f"{name} are a matrix of numbers, not rows of several lengths") from error
-    if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
-        raise DataError(
-            f"{name} are a matrix of real numbers, not of shape {matrix.shape} and {matrix.dtype}"
-        )
-    return matrix
 
 
 def probabilities(z: NDArray[np.floating]) -> Floats:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fala.errors import DataError
 from fala.model.bridge import Bridge
 from fala.model.heads import Vectors
-from fala.model.losses import real_matrix
+from fala.model.losses import check_arrays
 from fala.solver.threads import one_blas_thread
 
 # Penalties: how many texts of mean variance the pull to zero weighs.
@@ -35,8 +35,8 @@ def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
         DataError: If there are too few texts for so many dimensions, the arrays do not fit each
             other, a number is not finite, or the earlier backbone embeds all texts alike.
     """
-    old, new = real_matrix(old, "embeddings"), real_matrix(new, "embeddings")
-    if len(old) != len(new):
+    check_arrays(old=old, new=new)
+    if old.ndim != 2 or new.ndim != 2 or len(old) != len(new):
         raise DataError(f"embeddings of the same texts expected, not {old.shape} and {new.shape}")
     n, dimension = old.shape
     # So many that the training texts cannot all be mapped exactly, offset and all.

@@ -43,9 +43,11 @@ def drop_copies(folder: Path, *, aside: bool = True) -> None:
 
 def tidy(folder: Path, store: Store) -> None:
     """Delete what a repair that was killed has left, unless another process writes meanwhile."""
-    if any(folder.glob(f"{REBUILT}*")):
-        with contextlib.suppress(DeviceError), store.transaction():
-            drop_copies(folder, aside=False)
+    # A folder that cannot be listed is no reason not to open it.
+    with contextlib.suppress(OSError, DeviceError):
+        if any(folder.glob(f"{REBUILT}*")):
+            with store.transaction():
+                drop_copies(folder, aside=False)
 
 
 def erase(folder: Path, store: Store) -> None:

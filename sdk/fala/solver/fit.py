@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 
 from fala.errors import DataError
 from fala.model.heads import Head, PersonalModel, Vectors
-from fala.model.losses import Floats, probabilities, real_matrix
+from fala.model.losses import Floats, check_arrays, probabilities
 from fala.model.prior import PopulationPrior
 from fala.solver.design import GramRows, Rows
 from fala.solver.gaussian import Candidate, Gaussian, calibrate, evidence_of, gaussian_around
@@ -322,10 +322,10 @@ def fit_personal(
     """
     if not isinstance(head, Head):
         raise DataError(f"head is a fala.Head, not a {type(head).__name__}")
-    inputs = real_matrix(inputs, "inputs")
+    check_arrays(inputs=inputs)
     shape = (len(inputs), len(head.bias))
     columns = head.weight.shape[1]
-    if inputs.shape[1] != columns:
+    if inputs.ndim != 2 or inputs.shape[1] != columns:
         raise DataError(f"inputs of shape (n, {columns}) expected, not {inputs.shape}")
     if (words is None) != (head.lexical is None):
         raise DataError(

@@ -118,11 +118,17 @@ class Database:
 
         Args:
             codec: The one under which they are.
+
+        Raises:
+            DeviceError: The store is damaged.
         """
         with self.writer() as db:
             self.codec = codec
             self.digests.use(codec)
-            (self._mark,) = db.execute(_MARK).fetchone()
+            row = db.execute(_MARK).fetchone()
+        if row is None:
+            raise DeviceError(damaged(self.path, "is damaged: its settings are gone"))
+        (self._mark,) = row
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

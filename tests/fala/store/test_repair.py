@@ -159,6 +159,15 @@ def test_rows_that_cannot_be_read_cost_no_other_row(folder, replaced):
     assert Device.examine(folder).whole
 
 
+def test_settings_that_are_gone_are_written_anew(folder):
+    loose(folder, "DELETE FROM device")
+    with pytest.raises(DeviceError, match=r"damaged.*doctor"):
+        Device.open(folder)
+    assert Device.repair(folder).whole
+    with Device.open(folder) as device:
+        assert len(list(device.examples())) == len(TEXTS)
+
+
 def has_dbstat():
     with closing(sqlite3.connect(":memory:")) as db, contextlib.suppress(sqlite3.Error):
         db.execute("SELECT * FROM dbstat")
