@@ -12,13 +12,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import numpy as np
 
 from fala import Bundle, add_bridge, fit_bridge, fit_head, write_release
 from fala.cli.commands import Command
 from fala.playground.releases import built_in
 from fala.playground.sample import sample_rows
-from fala.playground.walk import CHUNK
 from fala.release.expected_answers import expected_answers
 
 
@@ -40,9 +38,7 @@ def write_samples(old: Bundle, new: Bundle, out: Path) -> list[Path]:
     paths, embeddings = [], []
     for bundle in (old, new):
         backbone = bundle.backbone()
-        # As fala-replace encodes them: an int8 model's figures depend on the batch.
-        chunks = [texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK)]
-        embeddings.append(np.concatenate([backbone.encode(chunk) for chunk in chunks]))
+        embeddings.append(backbone.encode(texts))
         by_text = dict(zip(texts, embeddings[-1], strict=True))
         head = fit_head(backbone, texts, labels, embeddings=by_text)
         paths.append(out / f"{bundle.manifest.name}.fala")

@@ -2,15 +2,17 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fala
 from fala.playground.releases import BUILT_IN, built_in, sample_release
+from fala.playground.sample import sample_rows
 
 #: The backbones' digests, to which recorded embeddings and results refer.
 BACKBONES = {
     "glove": "b3476ade6d0efd99fef3dceaac16547744db999f543c0ee164a7c603253435f4",
-    "bert": "061a88ffe32a381a1805cedc341be3e43b564baebf9594d7a27f8a3a0608947a",
+    "bert": "59aed52c65884a61c69e55627061b773d287ebd3ed26c825cf89f69d7bc081a5",
 }
 
 
@@ -31,6 +33,15 @@ def test_they_are_releases_with_words_a_bridge_and_expected_answers():
         assert len(bundle.manifest.details["probes"]["logits"]) == 4
         assert bundle.backbone_digest == BACKBONES[bundle.manifest.name]
     assert list(new.bridges()) == [old.backbone_digest]
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_an_embedding_does_not_depend_on_the_texts_beside_it(name):
+    texts = [str(row.example) for row in sample_rows(users=1).public[:40]]
+    texts.append("!? " * 40)
+    backbone = built_in(name).backbone()
+    alone = [backbone.encode([text])[0] for text in texts]
+    np.testing.assert_allclose(backbone.encode(texts), alone, atol=1e-6)
 
 
 def test_a_device_begins_with_one_and_is_replaced_by_the_other(tmp_path):
