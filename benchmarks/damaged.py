@@ -142,11 +142,21 @@ def answers_in(folder: Path, say: Say) -> None:
         say(answers_of(device))
 
 
+def answers_rolled_back(folder: Path, say: Say) -> None:
+    """Say what the device in a copy of a folder answers after a rollback."""
+    with tempfile.TemporaryDirectory(prefix="fala-", dir=folder.parent) as temporary:
+        copy = shutil.copytree(folder, Path(temporary, "device"))
+        with fala.Device.open(copy) as device:
+            device.rollback()
+            say(answers_of(device))
+
+
 def work_of(only: str, count: int, seed: int, folder: Path) -> list[Callable[[Say], object]]:
     """What each process does."""
     starts = ("learned", "replaced")
-    # What a slot of the second answered is what the first answers.
+    # Where the release on trial is damaged, the second falls back: it answers as after a rollback.
     states = {run_apart(partial(answers_in, folder / start)).said[0] for start in starts}
+    states.add(run_apart(partial(answers_rolled_back, folder / "replaced")).said[0])
     work: list[Callable[[Say], object]] = []
     if only != "stores":
         seeds = [f"{seed}-{number}" for number in range(count)]

@@ -10,6 +10,7 @@ import pytest
 
 import bundles
 from device_setups import LABELS, PROBES, SETUPS, TEXTS, files_of, user_of, write_setups
+from devices import sql
 from fala.backbones import OnnxEncoder
 from fala.bundle.reading import Bundle
 from fala.device import Device
@@ -328,3 +329,11 @@ def test_a_creation_on_a_full_disk_leaves_nothing_or_is_called_again(tmp_path, r
     assert list((tmp_path / "empty").iterdir()) == []
     with Device.create(tmp_path / "begun", release) as device:
         assert np.isfinite(device.predict(PROBES)).all()
+
+
+def test_a_damaged_name_of_a_slot_is_quoted_in_short(tmp_path, releases):
+    path = tmp_path / "device"
+    Device.create(path, releases["binary"][0]).close()
+    sql(path, f"UPDATE active SET slot = '{'x' * 100_000}'")
+    with pytest.raises(DeviceError, match=r"slot x{60} is empty"):
+        Device.open(path)

@@ -88,7 +88,7 @@ class OpenSlot:
         """
         slot = record.name
         if not _DIGEST.fullmatch(record.bundle):
-            raise DeviceError(damaged(path, f"slot {slot} is damaged: no digest of a bundle"))
+            raise DeviceError(damaged(path, f"slot {slot:.60} is damaged: no digest of a bundle"))
         opening = open_release if base is None else open_adapter
         bundle, head = opening(bundle_path(device, record.bundle))
         if bundle.path.stem != bundle.digest:  # installed under its digest
@@ -99,7 +99,7 @@ class OpenSlot:
             state = _state_of(record)
             model = _model(record, bundle, head, state)
         except DataError as error:
-            raise DeviceError(damaged(path, f"slot {slot} is damaged: {error}")) from error
+            raise DeviceError(damaged(path, f"slot {slot:.60} is damaged: {error}")) from error
         backbone: Backbone | None = None
         if base is not None:
             backbone = adapted(bundle, base.bundle, base.active_model.backbone)

@@ -164,11 +164,11 @@ class Slots:
             DeviceError: If the slot was never written, or is damaged.
         """
         codec = self._db.codec
-        with self._db.rows(f"slot {name} is damaged") as db:
+        with self._db.rows(f"slot {name:.60} is damaged") as db:
             query = f"SELECT {', '.join(SLOT_COLUMNS)} FROM slots WHERE name = ?"
             row = db.execute(query, (name,)).fetchone()
             if row is None:
-                raise DeviceError(f"{self._db.path}: slot {name} is empty")
+                raise DeviceError(f"{self._db.path}: slot {name:.60} is empty")
             record = slot_of(row, codec)
             query = "SELECT compiled FROM prompts WHERE backbone = ?"
             prompt = db.execute(query, (record.backbone,)).fetchone()
@@ -178,7 +178,7 @@ class Slots:
 
     def bundle(self, name: str) -> str:
         """The digest of a slot's bundle, even where its personal model is damaged."""
-        with self._db.rows(f"slot {name} is damaged") as db:
+        with self._db.rows(f"slot {name:.60} is damaged") as db:
             return text(
                 db.execute("SELECT bundle FROM slots WHERE name = ?", (name,)).fetchone()[0]
             )
