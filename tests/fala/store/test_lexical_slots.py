@@ -133,7 +133,8 @@ def test_words_for_a_head_without_any(tmp_path, folder, store):
 
 
 def test_weights_of_another_number_of_logits():
-    two, three = (bundles.make_head(labels=labels, words=True) for labels in ("01", "xyz"))
+    every = (("0", "1"), ("x", "y", "z"))
+    two, three = (bundles.make_head(labels=labels, words=True) for labels in every)
     record = lexical_record(own(three))
     with pytest.raises(DataError, match="3 logits, the head has 1"):
         lexical_weight(record, two)
