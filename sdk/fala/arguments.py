@@ -12,7 +12,7 @@ from typing import SupportsIndex, TypeVar
 from fala.bundle.manifest import PRODUCT
 from fala.errors import BudgetError, DataError, DeviceError, UsageError, shown
 from fala.examples import fault
-from fala.files import is_path
+from fala.files import path_of
 from fala.personal.budget import Budget, Progress
 from fala.store.records import StoredExample
 from fala.updates.limits import UpdateLimits
@@ -23,21 +23,6 @@ Path = str | os.PathLike[str]
 NewAdapters = Iterable[Path] | Mapping[str, Path]
 
 
-def path_of(value: str | os.PathLike[str], name: str) -> str:
-    """A path as text.
-
-    Raises:
-        DataError: It is none; names the argument.
-    """
-    try:
-        path = os.fspath(value)
-    except TypeError as error:
-        raise DataError(f"{name} is a path, not {shown(value)}") from error
-    if not is_path(path):
-        raise DataError(f"{name} is a path, not {shown(value)}")
-    return path
-
-
 def folder_of(value: str | os.PathLike[str]) -> pathlib.Path:
     """A device's folder, which stays the same where the process changes its working directory.
 
@@ -45,7 +30,7 @@ def folder_of(value: str | os.PathLike[str]) -> pathlib.Path:
         DataError: It is no path.
         DeviceError: It is relative to a working directory that is gone.
     """
-    folder = pathlib.Path(path_of(value, "path"))
+    folder = path_of(value, "path")
     try:
         return folder.absolute()
     except OSError as error:
@@ -120,8 +105,8 @@ def adapters_of(values: NewAdapters) -> list[str] | dict[str, str]:
         DataError: They are none.
     """
     if isinstance(values, Mapping):
-        return {adapter_name(name): path_of(file, "adapters") for name, file in values.items()}
-    return [path_of(file, "adapters") for file in listed(values, "adapters")]
+        return {adapter_name(name): str(path_of(file, "adapters")) for name, file in values.items()}
+    return [str(path_of(file, "adapters")) for file in listed(values, "adapters")]
 
 
 def limits_of(value: UpdateLimits | None) -> UpdateLimits:

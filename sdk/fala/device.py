@@ -22,13 +22,13 @@ from fala.arguments import (
     limits_of,
     listed,
     name_of,
-    path_of,
     product_of,
     progress_of,
 )
 from fala.bundle.signature import Trust
 from fala.errors import DataError, DeviceError, MissingExtraError, UsageError
 from fala.examples import Example, check_examples
+from fala.files import path_of
 from fala.model.active import ActiveModel
 from fala.model.heads import PersonalModel, label_name
 from fala.model.losses import label_probabilities
@@ -126,7 +126,7 @@ class Device:
         """
         installed = create(
             NewDevice(
-                folder_of(path), path_of(bundle, "bundle"), positive, trust,
+                folder_of(path), str(path_of(bundle, "bundle")), positive, trust,
                 codec_of(key), TextNames.new(keep_text_of(keep_text)),
             )
         )  # fmt: skip
@@ -190,7 +190,7 @@ class Device:
             BundleError: ``bundle`` cannot be trusted.
         """
         folder = folder_of(path)
-        release = None if bundle is None else path_of(bundle, "bundle")
+        release = None if bundle is None else str(path_of(bundle, "bundle"))
         report = repair(folder, release, codec_of(key))
         if report.fit or report.fit_adapters:
             with cls.open(folder, key=key) as device:
@@ -552,7 +552,7 @@ class Device:
             BundleError: As ``replace`` would.
             DataError: An argument cannot be used.
         """
-        path, run = path_of(bundle, "bundle"), Run(budget_of(budget))
+        path, run = str(path_of(bundle, "bundle")), Run(budget_of(budget))
         return preview(self._installed, path, run, trust)
 
     def replace(
@@ -631,7 +631,7 @@ class Device:
             DeviceError: The device's folder cannot be written.
             DeviceChangedError: Another release was installed meanwhile.
         """
-        path = path_of(bundle, "bundle")
+        path = str(path_of(bundle, "bundle"))
         terms = Terms(accept_of(accept), trust, allow_older, adapters_of(adapters))
         try_one = prompts_of(prompts)
         run = Run(budget_of(budget), progress_of(progress))
@@ -837,7 +837,7 @@ class Device:
             DataError: There is one of this name already, or an argument cannot be used.
             DeviceError: The device's folder cannot be written.
         """
-        file = path_of(path, "path")
+        file = str(path_of(path, "path"))
         name = None if name is None else adapter_name(name)
         self._learner().ready()
         task = load(self._installed, file, name, positive, trust)

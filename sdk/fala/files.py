@@ -36,14 +36,14 @@ def path_of(value: object, name: str) -> Path:
             value = os.fspath(value)
         except TypeError as error:
             raise DataError(f"{name} is a path, not {shown(value)}") from error
-    if not is_path(value):
+    if not _is_path(value):
         raise DataError(f"{name} is a path, not {shown(value)}")
     if not value:
         raise DataError(f"{name} is a path, not an empty text")
     return Path(value)
 
 
-def is_path(value: object) -> TypeGuard[str]:
+def _is_path(value: object) -> TypeGuard[str]:
     """Whether a text can be a path: a NUL, and half of an emoji, are in no file's name."""
     if not isinstance(value, str) or "\0" in value:
         return False
