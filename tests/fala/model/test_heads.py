@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bundles import DIMENSION, make_head, write_onnx_release
+from bundles import DIMENSION, make_head
 from fala.errors import DataError
 from fala.examples import CLASSIFICATION, MATCHING, Match, check_examples, texts_of, unique_texts
 from fala.model.heads import Head, PersonalModel
@@ -26,18 +26,13 @@ def test_a_classifier_takes_the_embeddings():
     assert np.array_equal(inputs, np.stack([EMBEDDINGS[text] for text in TEXTS]))
 
 
-def test_a_matcher_with_a_query_attends_to_the_history():
-    head = make_head(MATCHING, query=True)
-    inputs = head.inputs([Match(("one", "two"), "three")], EMBEDDINGS)
-    rows = np.stack([EMBEDDINGS["one"], EMBEDDINGS["two"]]).astype(np.float64)
-    attention = np.exp(rows @ head.query)
+@pytest.mark.parametrize("query", [True, False])
+def test_a_matcher_attends_to_the_history_or_takes_its_mean(query):
+    head = make_head(MATCHING, query=query)
+    inputs = head.inputs([Match(("one", "two", "two"), "three")], EMBEDDINGS)
+    rows = np.stack([EMBEDDINGS[text] for text in ("one", "two", "two")]).astype(np.float64)
+    attention = np.exp(rows @ head.query) if query else np.ones(3)
     user = attention / attention.sum() @ rows
-    np.testing.assert_allclose(inputs, [user * EMBEDDINGS["three"]], atol=1e-6)
-
-
-def test_a_matcher_without_a_query_takes_the_mean():
-    inputs = make_head(MATCHING).inputs([Match(("one", "two", "two"), "three")], EMBEDDINGS)
-    user = (EMBEDDINGS["one"] + 2 * EMBEDDINGS["two"]) / 3
     np.testing.assert_allclose(inputs, [user * EMBEDDINGS["three"]], atol=1e-6)
 
 
@@ -78,13 +73,6 @@ def test_theta_one_is_the_vendors_model_to_the_last_bit(head):
     model = PersonalModel.of_matrix(head, ones, head.bias.astype(np.float64))
     assert model.logits(inputs).tobytes() == expected.tobytes()
     assert model.is_vendor and model == head.vendor_model()
-
-
-def test_theta_one_is_the_vendors_model_through_a_bundle(tmp_path):
-    bundle = write_onnx_release(tmp_path / "a.fala", make_head(labels=THREE))
-    head, embeddings = bundle.head(), bundle.backbone().encode(["a good film", "", "bad!"])
-    expected = vendor_logits(make_head(labels=THREE), embeddings)
-    assert head.vendor_model().logits(embeddings).tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("labels", [("0", "1"), THREE])
@@ -175,6 +163,8 @@ def test_models_compare_by_what_they_say():
     head = make_head()
     moved = PersonalModel(head, head.weight + 1, head.bias)
     assert head == make_head() != make_head(seed=3)
+    matcher = make_head(MATCHING, query=True)
+    assert matcher != Head(MATCHING, matcher.labels, matcher.weight, matcher.bias, -matcher.query)
     assert head.vendor_model() == make_head().vendor_model() != moved
     assert moved == PersonalModel(make_head(), make_head().weight + 1, head.bias)
     assert "vendor's own" in repr(head.vendor_model()) and "personal" in repr(moved)
@@ -183,12 +173,9 @@ def test_models_compare_by_what_they_say():
 # Labels
 
 
-def test_shares_of_two_labels_are_the_seconds():
+def test_shares_are_the_second_labels_or_all_labels():
     shares = make_head().label_shares(["1", "0", None, 1])
     np.testing.assert_array_equal(shares, [[1], [0], [np.nan], [1]])
-
-
-def test_shares_of_three_labels():
     shares = make_head(labels=THREE).label_shares(["high", None])
     np.testing.assert_array_equal(shares, [[0, 0, 1], [np.nan] * 3])
 

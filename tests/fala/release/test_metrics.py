@@ -1,11 +1,10 @@
-"""Metrics against scikit-learn, and the threads of BLAS against threadpoolctl."""
+"""Metrics against scikit-learn."""
 
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
 from fala.release.metrics import auc, f1, scores
-from fala.solver.threads import one_blas_thread
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -37,32 +36,3 @@ def test_what_is_undefined():
     # A class that no row has does not spoil the others' mean.
     three = scores(np.array([0, 1]), np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1]]))
     assert three["auc"] == 1.0
-
-
-def test_one_blas_thread_gives_the_threads_back():
-    threadpoolctl = pytest.importorskip("threadpoolctl", reason="threadpoolctl is not installed")
-
-    def threads():
-        pools = threadpoolctl.threadpool_info()
-        return [pool["num_threads"] for pool in pools if pool["internal_api"] == "openblas"]
-
-    if not threads():
-        pytest.skip("NumPy's BLAS is not OpenBLAS here")
-    with threadpoolctl.threadpool_limits(2):
-        before = threads()
-        with pytest.raises(ZeroDivisionError), one_blas_thread():
-            assert set(threads()) == {1}
-            with one_blas_thread():
-                assert set(threads()) == {1}
-            assert set(threads()) == {1}
-            raise ZeroDivisionError
-        assert threads() == before
-
-        # Two threads that overlap: the first to leave does not let go for the other.
-        first, second = one_blas_thread(), one_blas_thread()
-        first.__enter__()
-        second.__enter__()
-        first.__exit__(None, None, None)
-        assert set(threads()) == {1}
-        second.__exit__(None, None, None)
-        assert threads() == before

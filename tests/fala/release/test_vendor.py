@@ -118,17 +118,6 @@ def test_a_repeated_row_is_a_weight_and_one_fold(backbone, monkeypatch):
     assert np.abs(split.vendor_model().logits(backbone.encode(documents))).max() < 1e-4
 
 
-def test_the_labels_order_turns_the_head_over(backbone):
-    documents = texts(60, seed=5)
-    labels = ["good" if "good" in text else "bad" for text in documents]
-    assert {"good", "bad"} == set(labels)
-    one = fit_head(backbone, documents, labels, lexical=False)
-    other = fit_head(backbone, documents, labels, label_names=("good", "bad"), lexical=False)
-    assert (one.labels, other.labels) == (("bad", "good"), ("good", "bad"))
-    np.testing.assert_allclose(one.weight, -other.weight, atol=1e-4)
-    np.testing.assert_allclose(one.bias, -other.bias, atol=1e-4)
-
-
 def test_a_matcher_shrinks_to_the_inner_product(backbone, monkeypatch):
     random = np.random.default_rng(6)
     documents = texts(60, seed=6)

@@ -245,16 +245,6 @@ def test_the_way_from_the_calibrated_model_to_the_full_fit():
     np.testing.assert_allclose(half.left_out, between)
 
 
-def test_a_slope_says_how_far_the_vendor_is_to_be_trusted():
-    training = make_training(n=200)
-    vendor = training.vendor_logits()
-    sure = replace(training, labels=(vendor > vendor.mean()).astype(float))
-    wrong = replace(training, labels=(vendor < vendor.mean()).astype(float))
-    block = training.blocks[0]
-    ratios = [(fit(one).calibrated.weights[0] / block.weight)[0, 0] for one in (sure, wrong)]
-    assert ratios[0] > 1.3 and ratios[1] < 0.5
-
-
 def test_what_a_bridge_does_not_show_counts_as_length():
     training = make_training(n=60, basis=True)
     (block,) = training.blocks
@@ -308,18 +298,6 @@ def test_labels_of_one_class_stay_finite(n, classes):
     seen = probabilities(answers(training, fitted))[:, which]
     plain = probabilities(fitted.vendor)[:, which]
     assert seen.mean() > plain.mean()
-
-
-@pytest.mark.filterwarnings("error")
-def test_more_evidence_moves_more():
-    whole = make_training(n=200)
-    moved = []
-    for n in (2, 20, 200):
-        labels = whole.labels.copy()
-        labels[n:] = np.nan
-        z = answers(whole, fit(replace(whole, labels=labels)))
-        moved.append(cross_entropy(whole.labels, z).mean())
-    assert moved[0] > moved[1] > moved[2]
 
 
 @pytest.mark.parametrize("prior", [None, make_prior()], ids=["isotropic", "population"])

@@ -35,6 +35,17 @@ def test_it_is_one_inside_and_as_before_outside():
     assert threads() == before
 
 
+def test_the_first_of_two_to_leave_does_not_let_go_for_the_other():
+    before = threads()
+    first, second = one_blas_thread(), one_blas_thread()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert set(threads()) == {1}
+    second.__exit__(None, None, None)
+    assert threads() == before
+
+
 def test_it_is_taken_back_after_an_error():
     before = threads()
     with pytest.raises(KeyboardInterrupt), one_blas_thread():
