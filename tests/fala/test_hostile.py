@@ -47,13 +47,6 @@ def test_a_hostile_bundle_changes_nothing(kind, vendor, device, tmp_path):
         assert not (tmp_path / "made").exists()
 
 
-def test_a_sound_release_is_installed(vendor, tmp_path):
-    with Device.create(tmp_path / "device", vendor / "old.fala") as device:
-        device.learn(TEXTS, ["1", "0", "1", "0"])
-        device.replace(vendor / "new.fala")
-        assert device.name == "tiny encoder"
-
-
 def test_a_bridge_from_longer_ago_must_fit_too(vendor, tmp_path):
     """The device's examples were embedded by a backbone two replacements ago."""
     bundles.write_word_vector_release(tmp_path / "mid.fala", seed=5)

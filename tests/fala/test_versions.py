@@ -57,11 +57,6 @@ def test_no_version(tmp_path, folder, version, product):
     assert not (tmp_path / "x.fala").exists()
 
 
-def test_the_same_and_newer_ones(device, folder):
-    device.replace(folder / "model-2.fala")
-    device.replace(folder / "model-3.fala")
-
-
 def test_an_older_one(device, folder):
     refused(device, folder / "model-1.fala", "version 1.*has had version 2.*allow_older=True")
     device.replace(folder / "model-1.fala", allow_older=True)

@@ -1,8 +1,5 @@
 """Devices whose releases have n-grams: learned weights are carried over every replacement."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -125,14 +122,6 @@ def same_direction(device, chosen):
     return np.allclose(
         personal, vendor * (personal @ vendor) / (vendor @ vendor), rtol=1e-4, atol=1e-7
     )
-
-
-def test_words_predict_what_embeddings_cannot(device, silent, tmp_path):
-    device.learn(TEXTS, LABELS)
-    with Device.create(tmp_path / "silent", silent["mid"]) as other:
-        other.learn(TEXTS, LABELS)
-        assert other.model.lexical is None
-        assert loss(device, TRUTH, PROBES) < loss(other, TRUTH, PROBES) - 0.03
 
 
 def test_words_of_forgotten_examples_have_the_vendors_weights(device, path, releases, tmp_path):
@@ -311,24 +300,6 @@ def test_a_release_that_adds_a_label(device, path, tmp_path):
     assert device.predict(PROBES[:20])[:, 2].mean() > 0.3
     with Device.open(path) as again:
         assert same(state(again), state(device))
-
-
-def test_another_process_learns_words(device, path):
-    device.learn(TEXTS, LABELS)
-    before = state(device)
-    script = (
-        "import sys; from fala import Device\n"
-        f"with Device.open(sys.argv[1]) as device: device.learn(['{UNKNOWN}'] , ['1'])\n"
-    )
-    subprocess.run([sys.executable, "-c", script, str(path)], check=True, timeout=120)
-    here = state(device)
-    assert not same(here, before)
-    bucket = device.model.head.words([UNKNOWN]).buckets
-    assert (device.model.lexical[:, bucket] > before[4][:, bucket]).all()
-    with Device.open(path) as again:
-        assert same(state(again), here)
-        again.learn(["film"], ["0"])
-        assert same(state(device), state(again))
 
 
 def test_a_matcher_has_the_candidate_and_its_words(path, tmp_path, encoded):

@@ -1,5 +1,3 @@
-import subprocess
-import sys
 import tracemalloc
 
 import numpy as np
@@ -187,15 +185,3 @@ def test_words_leave_out_only_white_space(text):
 )
 def test_words_take_linear_time(text):
     assert words(text)
-
-
-# Imports
-
-
-def test_bundles_import_neither_onnxruntime_nor_tokenizers():
-    code = (
-        "import sys, fala.bundle; "
-        "print([m for m in ('onnxruntime', 'tokenizers', 'torch') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

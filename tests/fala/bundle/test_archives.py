@@ -94,6 +94,9 @@ def test_a_file_that_changes_after_opening(tmp_path):
     write_word_vector_release(tmp_path / "a.fala", seed=5)
     with pytest.raises(BundleDigestError, match="not what the vendor packed"):
         bundle.backbone()
+    with pytest.raises(BundleDigestError, match="changed since it was opened"):
+        bundle.contents()
     bundle.path.unlink()
-    with pytest.raises(BundleError, match="no such file"):
-        bundle.head()
+    for read in (bundle.head, bundle.contents):
+        with pytest.raises(BundleError, match="no such file"):
+            read()

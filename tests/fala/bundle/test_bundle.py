@@ -22,8 +22,6 @@ from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_bundle, write_release
 from fala.errors import (
-    BundleDigestError,
-    BundleError,
     BundleFilesError,
     BundleFormatError,
 )
@@ -191,14 +189,3 @@ def test_a_held_bundle_is_read_once(tmp_path, monkeypatch):
     path.unlink()
     np.testing.assert_array_equal(held.backbone().encode(["good film"]), expected)
     assert sorted(held.contents()) == sorted([*held.manifest.files, layout.MANIFEST])
-
-
-def test_the_contents_of_a_bundle_that_changed(tmp_path):
-    path = tmp_path / "a.fala"
-    bundle = write_word_vectors(path)
-    write_bundle(path, word_vector_manifest(), word_vector_files(seed=9))
-    with pytest.raises(BundleDigestError, match="changed since it was opened"):
-        bundle.contents()
-    path.unlink()
-    with pytest.raises(BundleError, match="no such file"):
-        bundle.contents()

@@ -45,11 +45,6 @@ def test_a_matcher_of_the_candidate_comes_back(tmp_path):
     assert bundle.manifest.format_version == 2
 
 
-def test_without_words_old_sdks_read_it(release):
-    assert release.manifest.format_version == 1
-    assert release.head().lexical is None
-
-
 def test_rounding_once_is_rounding_for_ever():
     rng = np.random.default_rng(0)
     for scale in (1e-9, 0.01, 1.0, 12345.678):

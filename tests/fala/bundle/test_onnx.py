@@ -100,15 +100,6 @@ def test_external_onnx_data(encoder, bad, change, error, match):
         Bundle.open(bad(repacked(encoder.path, {layout.ONNX_MODEL: model.SerializeToString()})))
 
 
-def test_external_onnx_data_as_onnx_saves_it(encoder, bad, tmp_path):
-    import onnx
-
-    path = tmp_path / "model.onnx"
-    onnx.save(onnx_model(), path, save_as_external_data=True, location="w.bin", size_threshold=0)
-    with pytest.raises(ExternalDataError):
-        Bundle.open(bad(repacked(encoder.path, {layout.ONNX_MODEL: path.read_bytes()})))
-
-
 @pytest.mark.parametrize(
     "data",
     [

@@ -9,7 +9,6 @@ from fala.bundle.arrays import array_bytes
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import add_bridge, add_prior, write_release
 from fala.errors import (
-    BundleDigestError,
     BundleError,
     BundleFilesError,
     BundleFormatError,
@@ -252,16 +251,3 @@ def test_a_misshapen_one_is_refused(release, tmp_path, changes, error):
         Bundle.open(bad)
     assert type(caught.value) is error
     assert str(bad) in str(caught.value)
-
-
-def test_a_bundle_that_changed_after_it_was_opened_is_refused(release):
-    add_bridge(release.path, release, make_bridge(), {})
-    add_prior(release.path, Bundle.open(release.path), make_prior(), {})
-    bundle = Bundle.open(release.path)
-    add_bridge(release.path, bundle, make_bridge(seed=5), {})
-    with pytest.raises(BundleDigestError):
-        bundle.bridges()
-    release.path.unlink()
-    for read in (bundle.bridges, bundle.prior):
-        with pytest.raises(BundleError, match="no such file"):
-            read()
