@@ -8,7 +8,7 @@ import pytest
 import bridged
 import word_releases
 from bridged import PROBES, TEXTS
-from devices import loss, same, sql, state, vendor_of
+from devices import live, loss, same, sql, state, vendor_of
 from fala.device import Device
 from fala.errors import DataError, DeviceError
 from fala.personal.budget import Budget
@@ -68,29 +68,14 @@ def test_no_text_is_ever_on_the_disk(tmp_path, releases, labels, keep_text):
     assert behind == ({1} if keep_text == "never" else {2})
 
 
-def live(device, releases, labels):
-    """What a device does; gives all that it answers on its way."""
-    answers = []
-    device.learn(TEXTS, [None if at % 4 == 0 else label for at, label in enumerate(labels)])
-    answers.append(state(device))
-    device.replace(releases["mid"], Budget(0))
-    answers.append(state(device))
-    device.learn(["one more", TEXTS[0]], ["1", "0"])
-    device.forget(where=lambda row: row.id % 10 == 3)
-    answers.append(state(device))
-    device.rollback()
-    answers.append(state(device))
-    return answers, [(row.id, row.label) for row in device.examples()]
-
-
 def test_over_a_bridge_it_is_a_device_as_any_other(tmp_path, releases, labels):
     with (
         Device.create(tmp_path / "always", releases["old"]) as always,
         Device.create(tmp_path / "never", releases["old"], keep_text="never") as never,
     ):
         # A rollback encodes what came since where it is free; that is what it costs here.
-        expected, known = live(always, releases, labels)
-        answers, found = live(never, releases, labels)
+        expected, answers = (live(one, releases, labels, 0) for one in (always, never))
+        known, found = ([(row.id, row.label) for row in one.examples()] for one in (always, never))
         assert found == known
         pairs = zip(answers[:3], expected[:3], strict=True)
         assert all(same(one, wanted) for one, wanted in pairs)
@@ -156,19 +141,13 @@ def test_what_is_learned_is_encoded_at_once(tmp_path, releases, labels):
 
 
 def test_ngrams_carry_words_over(tmp_path, worded):
-    truth = word_releases.labels_of(
-        word_releases.PROBES, word_releases.SHARED, word_releases.PERSONAL
-    )
-    labels = word_releases.labels_of(
-        word_releases.TEXTS, word_releases.SHARED, word_releases.PERSONAL
-    )
     answers, losses, models = {}, {}, {}
     for keep_text in ("always", "ngrams", "never"):
         path = tmp_path / keep_text
         with Device.create(path, worded["old"], keep_text=keep_text) as device:
-            losses["vendor"] = loss(device, truth, word_releases.PROBES)
-            device.learn(word_releases.TEXTS, labels)
-            losses[keep_text] = loss(device, truth, word_releases.PROBES)
+            losses["vendor"] = loss(device, word_releases.TRUTH, word_releases.PROBES)
+            device.learn(word_releases.TEXTS, word_releases.LABELS)
+            losses[keep_text] = loss(device, word_releases.TRUTH, word_releases.PROBES)
             models[keep_text] = device.model
             report = device.replace(worded["mid"], Budget(0))
             answers[keep_text] = device.predict(word_releases.PROBES)
@@ -236,12 +215,9 @@ def test_a_damaged_setting_is_an_error(silent, change):
 
 @pytest.mark.parametrize("behind", ["%", "AAAAAA==", "AQAA"])
 def test_damaged_ngrams_are_told(tmp_path, worded, behind):
-    labels = word_releases.labels_of(
-        word_releases.TEXTS, word_releases.SHARED, word_releases.PERSONAL
-    )
     path = tmp_path / "device"
     with Device.create(path, worded["old"], keep_text="ngrams") as device:
-        device.learn(word_releases.TEXTS[:20], labels[:20])
+        device.learn(word_releases.TEXTS[:20], word_releases.LABELS[:20])
         sql(path, "UPDATE texts SET text = 'hmac:00:' || ? WHERE id = 2", behind)
         with pytest.raises(DeviceError, match="a text is damaged"):
             device.fit()

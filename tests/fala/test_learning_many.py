@@ -10,7 +10,7 @@ import word_releases
 from devices import loss, sql
 from fala.device import Device
 from fala.personal.budget import Budget
-from word_releases import PERSONAL, PROBES, SHARED
+from word_releases import PERSONAL, PROBES, SHARED, TRUTH
 
 RANDOM = np.random.default_rng(11)
 #: More than are fitted in memory that is kept: after opening, a label is added beside a sample.
@@ -37,12 +37,11 @@ def path(fitted, tmp_path):
 
 
 def test_very_many_labels_are_carried_to_a_new_release(path, fitted):
-    truth = word_releases.labels_of(PROBES, SHARED, PERSONAL)
     with Device.open(path) as device:
-        before = loss(device, truth, PROBES)
+        before = loss(device, TRUTH, PROBES)
         report = device.replace(fitted[1]["mid"], Budget(0))
         assert (report.decision, report.examples) == ("personal", COUNT)
-        assert loss(device, truth, PROBES) < before + 0.1
+        assert loss(device, TRUTH, PROBES) < before + 0.1
 
 
 def test_a_label_after_opening_moves_the_model_as_a_fit_of_all_would(path):

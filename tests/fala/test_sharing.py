@@ -96,30 +96,6 @@ def test_of_two_replacements_at_once_the_second_is_refused(device, releases, oth
     assert same(state(device), state(other))
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_threads_that_learn_lose_nothing(tmp_path, releases, labels, shared):
-    path = tmp_path / "device"
-    with Device.create(path, releases["old"]) as device:
-        others = [device] * 4 if shared else [Device.open(path) for _ in range(4)]
-
-        def learn(number):
-            for at in range(number, 60, 4):
-                others[number].learn(TEXTS[at : at + 1], labels[at : at + 1])
-                assert np.isfinite(others[number].predict(PROBES[:2])).all()
-
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(learn, range(4)))
-        assert {(row.example, row.label) for row in device.examples()} == set(
-            zip(TEXTS[:60], labels[:60], strict=True)
-        )
-        here = state(device)
-        assert device.fit().fitted == 60
-        for one, mine in zip(state(device), here, strict=True):
-            np.testing.assert_allclose(one, mine, atol=1e-5)
-        for other in others:
-            other.close()
-
-
 def test_every_answer_is_of_one_model_whole(device, releases):
     answers, stop, wrong = [state(device)[0]], threading.Event(), []
     device.replace(releases["mid"], Budget(0))

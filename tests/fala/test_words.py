@@ -11,10 +11,7 @@ from fala.bundle.writing import write_release
 from fala.device import Device
 from fala.personal.budget import PASSES, Budget
 from fala.text.ngrams import BUCKETS
-from word_releases import PERSONAL, PROBES, SHARED, TEXTS, UNKNOWN
-
-TRUTH = word_releases.labels_of(PROBES, SHARED, PERSONAL)
-LABELS = word_releases.labels_of(TEXTS, SHARED, PERSONAL)
+from word_releases import LABELS, PERSONAL, PROBES, SHARED, TEXTS, TRUTH, UNKNOWN
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import sqlite3
 
 import numpy as np
 
-from bridged import PROBES
+from bridged import PROBES, TEXTS
 from fala.bundle.reading import Bundle
 from fala.personal.budget import Budget
 from fala.solver.fit import fit
@@ -55,6 +55,21 @@ def state(device):
     if model.lexical is not None:
         parts.append(model.lexical)
     return [np.asarray(part) for part in parts]
+
+
+def live(device, releases, labels, passes):
+    """What a device does; gives all that it answers on its way."""
+    answers = []
+    device.learn(TEXTS, [None if at % 4 == 0 else label for at, label in enumerate(labels)])
+    answers.append(state(device))
+    device.replace(releases["mid"], Budget(passes))
+    answers.append(state(device))
+    device.learn(["one more", TEXTS[0]], ["1", "0"])
+    device.forget(where=lambda row: row.id % 10 == 3)
+    answers.append(state(device))
+    device.rollback()
+    answers.append(state(device))
+    return answers
 
 
 def refine_all(device):

@@ -37,6 +37,10 @@ def labels_of(examples, *weights):
     return [str(int(one > 0)) for one in z]
 
 
+#: The user's labels of the texts, and of the probes.
+LABELS, TRUTH = (labels_of(texts, SHARED, PERSONAL) for texts in (TEXTS, PROBES))
+
+
 def matches(count, documents, seed=1):
     """Matches of some documents, each with a history."""
     random = np.random.default_rng(seed)
