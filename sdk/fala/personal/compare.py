@@ -76,7 +76,7 @@ class Sides:
         """
         if model.fit is None:
             return None
-        old = judged(self._space, self._rows, self._positive)
+        old = judged(self._space, self._rows, self._positive, left_out_only=True)
         if old.fit is None:
             return None
         z = old.fit.vendor if self._old.model.is_vendor else old.left_out

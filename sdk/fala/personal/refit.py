@@ -138,10 +138,17 @@ def refit(
         return Refit(snapshot, space, rows, judged(space, rows, positive, near))
 
 
-def judged(space: Space, rows: Rows, positive: int, near: Fit | None = None) -> Judged:
-    """Fit to rows that have evidence, and judge; see ``refit``."""
+def judged(
+    space: Space,
+    rows: Rows,
+    positive: int,
+    near: Fit | None = None,
+    *,
+    left_out_only: bool = False,
+) -> Judged:
+    """Fit to rows that have evidence, and judge; see ``refit`` and ``fit``."""
     training = rows.training
-    result = fit(training, space.scales, near)
+    result = fit(training, space.scales, near, left_out_only=left_out_only)
     labelled = training.labelled
     shares = training.labels[labelled]
     verdict = judge(

@@ -41,6 +41,7 @@ from fala.solver.newton import (
     add,
     minimize,
     minimize_many,
+    minimize_sample,
     over_columns,
     update,
 )
@@ -89,7 +90,11 @@ class Fit:
 
 
 def fit(
-    training: TrainingSet, scales: Sequence[float] | None = None, near: Fit | None = None
+    training: TrainingSet,
+    scales: Sequence[float] | None = None,
+    near: Fit | None = None,
+    *,
+    left_out_only: bool = False,
 ) -> Fit:
     """Fit to labels, and to targets where there is no label.
 
@@ -98,12 +103,16 @@ def fit(
         scales: A scale for every block, and one for the slope; None takes those that serve most
             people.
         near: A fit to nearly the same examples, from which a fit to very many begins.
+        left_out_only: Only the leave-one-out logits are needed: of more than ``LARGEST`` examples
+            the weights are those of the sample.
     """
     with one_blas_thread():
-        return _fit(training, scales, None if near is None else near.point)
+        return _fit(training, scales, None if near is None else near.point, left_out_only)
 
 
-def _fit(training: TrainingSet, scales: Sequence[float] | None, near: Floats | None) -> Fit:
+def _fit(
+    training: TrainingSet, scales: Sequence[float] | None, near: Floats | None, left_out_only: bool
+) -> Fit:
     vendor = training.vendor_logits()
     used = training.used
     scales = default_scales(training.blocks) if scales is None else scales
@@ -117,9 +126,12 @@ def _fit(training: TrainingSet, scales: Sequence[float] | None, near: Floats | N
     problem = every if used.all() else every.take(chosen)
     if len(chosen) > LARGEST and not over_columns(problem.rows):
         sample = np.sort(np.random.default_rng(0).permutation(len(chosen))[:LARGEST])
-        minimum, judged = minimize_many(problem, sample, near)
-        left_out = every.logits(judged.point)
-        left_out[chosen[sample]] = judged.left_out
+        sampled = minimize_sample(problem, sample)
+        left_out = every.logits(sampled.point)
+        left_out[chosen[sample]] = sampled.left_out
+        minimum = sampled
+        if not left_out_only:
+            minimum = minimize_many(problem, sampled, len(sample), near)
     else:
         minimum = minimize(problem)
         left_out = minimum.left_out

@@ -307,30 +307,32 @@ def minimize(problem: Problem[Rows]) -> Minimum:
     return _over_examples(problem, problem.rows.gram(single=len(problem.rows) > SINGLE))
 
 
+def minimize_sample(problem: Problem[Rows], sample: NDArray[np.int64]) -> Minimum:
+    """Minimize J of a sample, by position, which stands for the others where each is left out."""
+    few = problem.take(sample)
+    return _over_examples(few, few.rows.gram(single=True))
+
+
 def minimize_many(
-    problem: Problem[Rows], sample: NDArray[np.int64], near: Floats | None = None
-) -> tuple[Minimum, Minimum]:
-    """Minimize J of so many examples that a sample stands for them where each is left out.
+    problem: Problem[Rows], sampled: Minimum, size: int, near: Floats | None = None
+) -> Minimum:
+    """Minimize J of very many examples; the leave-one-out logits are the plain ones.
 
     Args:
         problem: J.
-        sample: The sample, by position. It is fitted alone.
+        sampled: The minimum of a sample.
+        size: How many examples that has.
         near: Where to begin; None begins at the sample's minimum.
-
-    Returns:
-        The minimum of all, whose leave-one-out logits are its plain ones, and the sample's.
     """
-    few = problem.take(sample)
-    judged = _over_examples(few, few.rows.gram(single=True))
-    start = judged.point if near is None or near.shape != judged.point.shape else near
+    start = sampled.point if near is None or near.shape != sampled.point.shape else near
     rough = problem.over(problem.rows.single())
     weights = problem.evidence.curvature(probabilities(problem.logits(start)))
     solve = apart(rough, weights, over_blocks(rough.rows, weights))
     steps = _newton(
         problem, start, lambda weights: solve, rough=rough, tolerance=_SINGLE_TOLERANCE
     )  # fmt: skip
-    work = steps.work(problem, len(sample), judged.work.gram, 1)
-    return Minimum(steps.point, steps.z, steps.z, np.copy, work), judged
+    work = steps.work(problem, size, sampled.work.gram, 1)
+    return Minimum(steps.point, steps.z, steps.z, np.copy, work)
 
 
 def update(

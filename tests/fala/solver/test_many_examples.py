@@ -56,3 +56,11 @@ def test_of_many_examples_a_sample_is_left_out(monkeypatch):
     assert losses[0] < losses[1]  # what an example says of itself is not in it
     assert losses[0] < losses[2]
     assert losses[1] == pytest.approx(losses[2], rel=0.1)
+
+
+def test_left_out_logits_alone_are_the_same_and_cheaper(monkeypatch):
+    training = make_training(n=200, words=40)
+    monkeypatch.setattr(module, "LARGEST", 60)
+    whole, alone = fit(training), fit(training, left_out_only=True)
+    np.testing.assert_array_equal(alone.full.left_out, whole.full.left_out)
+    assert alone.work.numbers < whole.work.numbers  # the sample alone was read
