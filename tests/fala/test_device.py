@@ -337,3 +337,11 @@ def test_a_damaged_name_of_a_slot_is_quoted_in_short(tmp_path, releases):
     sql(path, f"UPDATE active SET slot = '{'x' * 100_000}'")
     with pytest.raises(DeviceError, match=r"slot x{60} is empty"):
         Device.open(path)
+
+
+def test_a_damaged_id_of_a_text_is_named(tmp_path, releases):
+    with Device.create(tmp_path / "device", releases["binary"][0]) as device:
+        device.remember(["good film"])
+        sql(tmp_path / "device", f"UPDATE texts SET id = {2**63 - 1}")
+        with pytest.raises(DeviceError, match="an id that none can have"):
+            device.remember(["bad film"])

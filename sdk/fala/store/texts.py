@@ -37,6 +37,7 @@ KeepText: TypeAlias = Literal["always", "ngrams", "never"]
 NOT_KEPT = "texts are not kept, and cannot be encoded again"
 
 _KEY = 32
+_LARGEST_ID = 2**63 - 1  # of SQLite
 _NAME = re.compile(r"hmac:[0-9a-f]{64}(:[A-Za-z0-9+/=]*)?")
 
 
@@ -230,6 +231,8 @@ class Texts:
             ids = self.ids(texts)
             free = int(db.execute("SELECT coalesce(max(id), 0) FROM texts").fetchone()[0]) + 1
             missing = [text for text in texts if text not in ids]
+            if free > _LARGEST_ID - len(missing):
+                raise DeviceError(damaged(self._db.path, "a text has an id that none can have"))
             new = {text: free + at for at, text in enumerate(missing)}
             db.executemany(
                 "INSERT INTO texts (id, text, sealed) VALUES (?, ?, ?)",
