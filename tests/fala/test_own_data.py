@@ -54,6 +54,11 @@ def test_matches_and_labels_that_are_words(tmp_path):
     assert [(row.example, row.label) for row in rows] == [(matches[0], "no"), (matches[1], None)]
 
 
+class BytesPath:
+    def __fspath__(self):
+        return b"mine.jsonl"
+
+
 def test_where_nothing_can_be_written(device, tmp_path):
     closed = io.StringIO()
     closed.close()
@@ -61,7 +66,17 @@ def test_where_nothing_can_be_written(device, tmp_path):
     read_only.close()
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    for target in (None, 5, tmp_path / "no" / "folder", tmp_path, "a\0b", closed, read_only, pipe):
+    for target in (
+        None,
+        5,
+        BytesPath(),
+        tmp_path / "no" / "folder",
+        tmp_path,
+        "a\0b",
+        closed,
+        read_only,
+        pipe,
+    ):
         with pytest.raises(DataError):
             device.export_data(target)
     for user in (None, 5, "", " ", "\ud800"):

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from fala.errors import DataError, shown
 from fala.examples import Match, Pair, segments, texts_of
-from fala.files import write_atomically
+from fala.files import path_of, write_atomically
 from fala.store.records import StoredExample
 
 # The limit of ``fala-replace --data`` for labels that are integers.
@@ -40,7 +40,7 @@ def write_rows(
     lines = list(_lines(list(rows), list(labels), user))
     try:
         if isinstance(target, str | os.PathLike):
-            _write_file(Path(target), lines)
+            _write_file(path_of(target, "target"), lines)
         elif not hasattr(target, "write"):
             raise DataError(f"a path or a stream expected, not {shown(target)}")
         else:
