@@ -117,7 +117,8 @@ class PublicRows:
         Raises:
             DataError: See ``fit_head``.
         """
-        if not (hasattr(backbone, "encode") and hasattr(backbone, "dimension")):
+        encodes = embeddings is not None or hasattr(backbone, "encode")
+        if not (encodes and hasattr(backbone, "dimension")):
             raise DataError(
                 f"backbone is what embeds texts, as Bundle.backbone() returns it, not a "
                 f"{type(backbone).__name__}"
