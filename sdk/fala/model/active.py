@@ -58,7 +58,8 @@ class ActiveModel:
     def decide(self, examples: Sequence[Example]) -> list[str]:
         """The label of every example, by the threshold where there are two."""
         z = self.logits(examples)
-        decided = z[:, 0] > self.threshold if z.shape[1] == 1 else z.argmax(axis=1)
+        with np.errstate(over="ignore"):  # a threshold beyond float32 decides as infinity does
+            decided = z[:, 0] > self.threshold if z.shape[1] == 1 else z.argmax(axis=1)
         labels = self.model.head.labels
         return [labels[int(position)] for position in decided]
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -82,6 +83,13 @@ def test_decisions_fall_at_the_users_own_threshold(device, releases):
     assert device.decide([]) == []
     with pytest.raises(DataError):
         device.decide("good")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("threshold", "label"), [(1e300, "0"), (-1e300, "1")])
+def test_a_threshold_beyond_float32_decides_as_infinity_does(device, threshold, label):
+    active = device._installed.own.active.active_model
+    assert replace(active, threshold=threshold).decide(PROBES) == [label] * len(PROBES)
 
 
 def test_three_labels_go_over_a_bridge_too(tmp_path, encoded):
