@@ -97,7 +97,7 @@ def open_folder(path: Path, codec: Codec) -> Installed:
     try:
         if finish_erasing(path):
             raise DeviceError(f"{path}: was erased; make another with Device.create")
-        exists = (path / STORE).is_file()
+        exists = (path / STORE).exists()
         rebuilt = not exists and (path / REBUILT).exists()
     except OSError as error:
         raise DeviceError(f"{path}: cannot be opened: {failure(error)}") from error

@@ -17,7 +17,7 @@ from fala.files import FAILING_DISK, failure
 from fala.model.heads import Head
 from fala.slots.bundles import BUNDLES, bundle_path, open_adapter, open_any, slot_record
 from fala.slots.open_slot import OpenSlot
-from fala.store.database import BUSY_TIMEOUT_MS
+from fala.store.database import BUSY_TIMEOUT_MS, check_regular
 from fala.store.encryption import PLAIN, Codec
 from fala.store.records import SlotRecord
 from fala.store.rescue import Rescue, rescue
@@ -130,6 +130,7 @@ def examine(folder: Path, codec: Codec = PLAIN) -> Health:
             raise DeviceError(f"{folder}: its erasure was interrupted; Device.open finishes it")
         if not any((folder / name).exists() for name in (STORE, REBUILT)):
             raise DeviceError(f"{folder}: not a device folder; make one with Device.create")
+        check_regular(folder / STORE)
         if not (folder / STORE).is_file():
             return diagnose(folder, None, codec)
         with closing(connect(folder)) as source:

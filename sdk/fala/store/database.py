@@ -77,6 +77,7 @@ class Database:
             self._file = _identity(path)
             return
         try:
+            check_regular(path)
             missing = not create and not path.is_file()
         except OSError as error:
             raise DeviceError(f"{path}: {failure(error)}") from error
@@ -347,6 +348,22 @@ def _make(path: Path) -> None:
         keep_private(path)
     except OSError as error:
         raise DeviceError(f"{path}: {failure(error)}") from error
+
+
+def check_regular(path: Path) -> None:
+    """Refuse a store of which a file is a pipe or a folder: SQLite would wait for it for ever.
+
+    Args:
+        path: The store's file; its journals lie beside it.
+
+    Raises:
+        DeviceError: One is no regular file.
+        OSError: One cannot be looked at.
+    """
+    for end in ("", "-journal", "-wal", "-shm"):
+        file = path.with_name(f"{path.name}{end}")
+        if file.exists() and not file.is_file():
+            raise DeviceError(f"{file}: not a regular file; move it to another folder")
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

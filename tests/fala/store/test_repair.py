@@ -1,6 +1,7 @@
 """Damaged folders of devices: what is said of them, and what a repair brings back."""
 
 import contextlib
+import os
 import shutil
 import sqlite3
 import stat
@@ -50,6 +51,15 @@ def loose(folder, *statements):
 
 def file_of(folder, release):
     return folder / "bundles" / f"{Bundle.open(release).digest}.fala"
+
+
+@pytest.mark.parametrize("name", [STORE, f"{STORE}-journal"])
+def test_a_pipe_in_a_files_place_is_refused(folder, name):
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    for act in (Device.open, Device.examine, Device.repair):
+        with pytest.raises(DeviceError, match=f"{name}: not a regular file"):
+            act(folder)
 
 
 def test_what_is_whole_stays_as_it_is(folder, replaced):
