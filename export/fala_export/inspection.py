@@ -33,8 +33,9 @@ def inspect(path: Path) -> dict[str, Any]:
         ``digests``; ``bytes`` in all and ``parts`` with theirs;
         ``parity``, ``versions`` and other ``details`` as they were stored at export; ``cost``
         (parameters, and FLOPs of a forward pass by length; None, with ``cost_unknown`` to say
-        why); and ``measured`` as ``fala_export.footprint.measure`` gives it, None of an adapter,
-        which costs nothing by itself.
+        why); ``encoder``, the app's own that an external release is for, or None; and ``measured``
+        as ``fala_export.footprint.measure`` gives it, None of an external release, and of an
+        adapter, which costs nothing by itself.
 
     Raises:
         BundleError: Not a bundle, or a damaged one.
@@ -66,7 +67,10 @@ def inspect(path: Path) -> dict[str, Any]:
         "versions": manifest.details.get("versions"),
         "details": {key: value for key, value in manifest.details.items() if key not in _APART},
         **_cost(bundle),
-        "measured": None if bundle.base else measure(bundle, _texts(bundle, lengths)),
+        "encoder": bundle.encoder,
+        "measured": (
+            None if bundle.base or bundle.external else measure(bundle, _texts(bundle, lengths))
+        ),
     }
 
 
@@ -113,6 +117,8 @@ def _cost(bundle: Bundle) -> dict[str, Any]:
         return {"cost": stored}
     if bundle.base is not None:
         return _unknown("it is its base's, with two small products more a sub-layer")
+    if bundle.external:
+        return _unknown("it is the app's own encoder's")
     if bundle.manifest.kind == WORD_VECTORS:
         return {"cost": _cost_of_word_vectors(bundle)}
     if bundle.manifest.kind != ONNX:

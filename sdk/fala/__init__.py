@@ -26,6 +26,7 @@ from fala.errors import (
     DeviceError,
     DimensionError,
     DownloadError,
+    EncoderError,
     ExpiredUpdateError,
     ExportError,
     ExternalDataError,
@@ -41,7 +42,7 @@ from fala.errors import (
     UpdateError,
     WorseModelError,
 )
-from fala.examples import Example, Match, Pair
+from fala.examples import Example, Item, Match, Pair
 from fala.model.bridge import Bridge
 from fala.model.heads import Head, PersonalModel
 from fala.model.prior import PopulationPrior
@@ -98,6 +99,7 @@ __all__ = [
     "Difference",
     "DimensionError",
     "DownloadError",
+    "EncoderError",
     "Example",
     "ExpiredUpdateError",
     "ExportError",
@@ -106,6 +108,7 @@ __all__ = [
     "Forgotten",
     "Head",
     "InstantReport",
+    "Item",
     "LearnReport",
     "Manifest",
     "Match",

@@ -11,9 +11,10 @@ from typing import SupportsIndex, TypeVar
 
 from fala.bundle.manifest import PRODUCT
 from fala.errors import BudgetError, DataError, DeviceError, UsageError, shown
-from fala.examples import fault
+from fala.examples import Example, fault, items_of
 from fala.files import path_of
 from fala.personal.budget import Budget, Progress
+from fala.slots.open_slot import OpenSlot
 from fala.store.records import StoredExample
 from fala.updates.limits import UpdateLimits
 
@@ -107,6 +108,27 @@ def adapters_of(values: NewAdapters) -> list[str] | dict[str, str]:
     if isinstance(values, Mapping):
         return {adapter_name(name): str(path_of(file, "adapters")) for name, file in values.items()}
     return [str(path_of(file, "adapters")) for file in listed(values, "adapters")]
+
+
+def check_items(examples: Iterable[Example], active: OpenSlot) -> None:
+    """Check that the items among some examples fit the active release.
+
+    Raises:
+        DataError: It reads texts alone, or its embeddings have another length.
+    """
+    items = items_of(examples)
+    if not items:
+        return
+    bundle, name = active.bundle, active.bundle.manifest.name
+    if not bundle.external:
+        raise DataError(
+            f"{name} reads texts; a fala.Item is for a release with the app's own encoder"
+        )
+    if active.model.head.lexical is not None:
+        raise DataError(f"{name} has words, which a fala.Item has not")
+    for item in items:
+        if item.encoder in {None, bundle.encoder}:
+            item.check(bundle.manifest.dimension)
 
 
 def limits_of(value: UpdateLimits | None) -> UpdateLimits:

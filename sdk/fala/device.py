@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace as replace_fields
 from types import TracebackType
 from typing import IO, NoReturn, TypeVar
@@ -17,6 +17,7 @@ from fala.arguments import (
     adapter_name,
     adapters_of,
     budget_of,
+    check_items,
     folder_of,
     ids_where,
     limits_of,
@@ -25,6 +26,7 @@ from fala.arguments import (
     product_of,
     progress_of,
 )
+from fala.backbones.external import Encoder, Encoders
 from fala.bundle.signature import Trust
 from fala.errors import DataError, DeviceError, MissingExtraError, UsageError
 from fala.examples import Example, check_examples
@@ -95,6 +97,7 @@ class Device:
         trust: Trust | None = None,
         key: Key | None = None,
         keep_text: KeepText = "always",
+        encoder: Encoder | Mapping[str, Encoder] | None = None,
     ) -> _Device:
         """Create a device's folder, with a release installed.
 
@@ -116,8 +119,14 @@ class Device:
                 release's words cannot be fitted. ``"ngrams"`` keeps hashed n-grams, too, so that
                 words can be fitted; whoever has the device can test single words against them. The
                 choice holds for the device's life.
+            encoder: The app's own encoder, for a release that has none (of kind ``external``): a
+                function that takes a list of n texts or keys and returns their embeddings, (n, d).
+                Or several by their names (``Bundle.encoder``), where the device has had one and
+                gets another. The vendor's probes tell whether it is the right one. It may be called
+                in any of the app's threads, and in one of FaLA's.
 
         Raises:
+            EncoderError: The encoder is missing, is another one, or failed.
             BundleError: The release cannot be trusted.
             BundleMismatchError: It is a backbone without a head.
             DataError: ``positive`` is not one of the release's labels, or ``keep_text`` is none of
@@ -127,7 +136,7 @@ class Device:
         installed = create(
             NewDevice(
                 folder_of(path), str(path_of(bundle, "bundle")), positive, trust,
-                codec_of(key), TextNames.new(keep_text_of(keep_text)),
+                codec_of(key), TextNames.new(keep_text_of(keep_text)), Encoders(encoder),
             )
         )  # fmt: skip
         device = cls(installed)
@@ -136,20 +145,26 @@ class Device:
 
     @classmethod
     def open(
-        cls: type[_Device], path: str | os.PathLike[str], *, key: Key | None = None
+        cls: type[_Device],
+        path: str | os.PathLike[str],
+        *,
+        key: Key | None = None,
+        encoder: Encoder | Mapping[str, Encoder] | None = None,
     ) -> _Device:
         """Open a device folder.
 
         Args:
             path: The folder.
             key: See ``create``.
+            encoder: See ``create``. It is asked when it is first needed, and held against the
+                vendor's probes then. A device without it answers only for ``fala.Item``.
 
         Raises:
             DeviceError: There is none, it is damaged, or it was written under another key, or
                 none; nothing is changed then.
             BundleError: The installed release is not what was installed.
         """
-        return cls(open_folder(folder_of(path), codec_of(key)))
+        return cls(open_folder(folder_of(path), codec_of(key), Encoders(encoder)))
 
     @classmethod
     def examine(cls, path: str | os.PathLike[str], *, key: Key | None = None) -> RepairReport:
@@ -884,6 +899,7 @@ class Device:
         """Ask a task's active model; again, where the device fell back and has caught up."""
         learner = self._learner(adapter)
         checked = check_examples(examples, self._kind(learner.task))
+        check_items(checked, learner.task.active)
         result = learner.task.ask(checked, question)
         return learner.task.ask(checked, question) if learner.catch_up() else result
 
@@ -899,6 +915,7 @@ class Device:
     ) -> tuple[list[Example], list[str | None]]:
         head = learner.task.active.model.head
         checked = check_examples(examples, head.task)
+        check_items(checked, learner.task.active)
         values: Sequence[str | int | None] = [None] * len(checked)
         if labels is not None:
             values = listed(labels, "labels")

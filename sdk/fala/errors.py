@@ -16,6 +16,7 @@
     │   └── UsageError              a call of another form than the method's; a TypeError, too
     ├── DeviceError                 a device folder that is missing, foreign or damaged
     │   └── DeviceChangedError      the active model was changed meanwhile
+    ├── EncoderError                the app's own encoder: missing, another one, or it failed
     ├── BudgetError                 a budget that cannot be kept
     ├── WorseModelError             a replacement that would make the user worse off
     ├── CancelledError              the app asked for an end through its progress function
@@ -125,6 +126,10 @@ class UnknownAdapterError(DeviceError):
 
 class MissingAdapterError(BundleError):
     """A replacement would leave a task without an adapter for the new backbone."""
+
+
+class EncoderError(FalaError):
+    """The app's own encoder is missing, is not the release's, or failed."""
 
 
 class WorseModelError(FalaError):

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from fala.errors import DataError, shown
 
 #: What parts the two segments of a pair: ASCII's record separator. To whatever splits a text into
@@ -60,6 +63,77 @@ class Pair(str):
 
     def __repr__(self) -> str:
         return f"Pair({self.a!r}, {self.b!r})"
+
+
+class Item(str):
+    """An input that the app has embedded already: an image, a sound, a product, by its key.
+
+    It stands wherever a text may stand, on a release for the app's own encoder. The store keeps the
+    key and the vector. A replacement asks the app's new encoder for keys, so a key must be enough
+    to find the item again. Equal keys are the same item.
+
+    Attributes:
+        vector: Its embedding, (d,), float32.
+        encoder: The encoder that made the vector (``Bundle.encoder``). Where another one is
+            installed the app's function is asked for the key. None fits whichever is installed.
+    """
+
+    __slots__ = ("encoder", "vector")
+    vector: NDArray[np.float32]
+    encoder: str | None
+
+    def __new__(cls, key: str, vector: ArrayLike, *, encoder: str | None = None) -> Item:
+        """An item.
+
+        Args:
+            key: The app's name of it.
+            vector: Its embedding, d finite numbers.
+            encoder: See above.
+
+        Raises:
+            DataError: The key is not a text, or the vector is not one of finite numbers.
+        """
+        if why := fault(key):
+            raise DataError(f"the item's key {why}")
+        try:
+            with np.errstate(over="ignore"):
+                copy = np.array(vector, dtype=np.float32)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"the item's vector is not numbers: {shown(vector)}") from error
+        if copy.ndim != 1 or not np.isfinite(copy).all():
+            raise DataError(f"the item's vector is not finite numbers in a row: {shown(vector)}")
+        copy.flags.writeable = False
+        item = super().__new__(cls, key)
+        item.vector, item.encoder = copy, encoder
+        return item
+
+    def check(self, dimension: int) -> None:
+        """Check the vector's length.
+
+        Raises:
+            DataError: It is another one.
+        """
+        if len(self.vector) != dimension:
+            raise DataError(
+                f"the item's vector has {len(self.vector)} numbers; the release's encoder gives "
+                f"{dimension}"
+            )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _item, (str(self), self.vector, self.encoder)
+
+    def __repr__(self) -> str:
+        return f"Item({str(self)!r}, vector of {len(self.vector)})"
+
+
+def _item(key: str, vector: NDArray[np.float32], encoder: str | None) -> Item:
+    """An item that was copied or pickled."""
+    return Item(key, vector, encoder=encoder)
+
+
+def items_of(examples: Iterable[Example]) -> list[Item]:
+    """The items among the inputs of some examples."""
+    return [one for example in examples for one in texts_of(example) if isinstance(one, Item)]
 
 
 def as_text(text: str) -> str:

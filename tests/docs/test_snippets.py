@@ -26,7 +26,10 @@ from snippets import blocks, commands
 BLOCKS = blocks("python", "sh", "json")
 
 #: Files that pages show whole; tests/house/test_examples.py runs them.
-EXAMPLES = {f"examples/{name}.py" for name in ("app", "first", "researcher", "test_app", "vendor")}
+EXAMPLES = {
+    f"examples/{name}.py"
+    for name in ("app", "first", "images", "researcher", "served", "test_app", "vendor")
+}
 
 COMMANDS = {
     "fala": ("fala_command", "main"),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bundles import (
+    DIMENSION,
     entries_of,
     make_head,
     onnx_files,
@@ -19,6 +20,7 @@ from bundles import (
     write_word_vectors,
 )
 from fala import BundleDigestError, BundleFormatError, ExportError, write_bundle
+from fala.release import write_external
 from fala_export import inspection
 from fala_export.footprint import measure
 from fala_export.inspection import inspect
@@ -218,3 +220,11 @@ def test_the_process_that_measures_loads_fala_alone():
         "assert not loaded & {'torch', 'transformers', 'onnx', 'optimum', 'click'}, loaded\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_a_release_for_the_apps_own_encoder(tmp_path):
+    path = tmp_path / "own.fala"
+    write_external(path, "photos", "2", make_head(), {"a": np.ones(DIMENSION)})
+    done = command(path)
+    assert done.returncode == 0, done.stderr
+    assert "the app's own: photos 2" in done.stdout

@@ -80,3 +80,19 @@ def test_examples_use_the_public_door_only(name):
     assert source.count("\n") < 60
     assert "from fala" not in source
     assert "import fala\n" in source
+
+
+def test_images_with_the_apps_own_encoders():
+    printed = run("images.py")
+    vendor, old, at_once, refined = (
+        float(line.rpartition(" ")[2]) for line in printed.splitlines()
+    )
+    # The user's liking is kept: nothing like the vendor's model, and no worse than before.
+    assert vendor < 0.8 < 0.9 < old - 0.01 < at_once <= refined
+
+
+def test_an_encoder_that_another_process_serves():
+    answers, error, kept = run("served.py").splitlines()
+    assert answers == "['1', '0']"
+    assert error.startswith("the app's encoder served 1 failed")
+    assert kept == "2 examples are kept"

@@ -56,6 +56,7 @@ def _identity(report: Mapping[str, Any]) -> Iterator[str]:
     labels = ", ".join(report["labels"])
     for title, value in {
         "kind": f"{report['kind']}, {report['precision']}",
+        "encoder": report["encoder"] and f"the app's own: {report['encoder']}",
         "dimension": report["dimension"],
         "reads": reads,
         "task": f"{report['task']}: {labels}" if report["task"] else "none: it has no head",

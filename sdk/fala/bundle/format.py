@@ -22,6 +22,10 @@ ONNX_MODEL = "backbone/model.onnx"
 ORT_MODEL = "backbone/model.ort"
 ORT_OPERATORS = "backbone/operators.config"
 TOKENIZER = "backbone/tokenizer.json"
+#: Name and version of the app's own encoder; the inputs of its probes, and their embeddings.
+ENCODER = "backbone/encoder.json"
+ENCODER_INPUTS = "encoder/inputs.json"
+ENCODER_EMBEDDINGS = "encoder/embeddings.npy"
 VOCABULARY = "backbone/vocabulary.txt"
 VECTORS = "backbone/vectors.npy"
 SCALES = "backbone/scales.npy"
@@ -50,6 +54,9 @@ LEXICAL_FILES = (LEXICAL_IDF, LEXICAL_WEIGHT, LEXICAL_SCALES)
 ONNX = "onnx"
 ORT = "ort"
 WORD_VECTORS = "word-vectors"
+
+#: The kind of a release for the app's own encoder, without a model. An earlier SDK rejects it.
+EXTERNAL = "external"
 
 #: The kind of a bundle that is a task's adapter on the backbone of another bundle. An earlier SDK
 #: rejects it.
@@ -80,6 +87,7 @@ BACKBONE_FILES = {
     ONNX: (ONNX_MODEL, TOKENIZER),
     ORT: (ORT_MODEL, TOKENIZER),
     WORD_VECTORS: (VOCABULARY, VECTORS),
+    EXTERNAL: (ENCODER, ENCODER_INPUTS, ENCODER_EMBEDDINGS),
     ADAPTER: ADAPTER_FILES,
 }
 

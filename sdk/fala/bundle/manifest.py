@@ -35,8 +35,9 @@ class Manifest:
 
     Attributes:
         name: The vendor's name of the backbone, for people.
-        kind: ``"onnx"``, ``"ort"`` (ONNX Runtime's own format) or ``"word-vectors"``; or
-            ``"adapter"``, a task's on the backbone of another bundle.
+        kind: ``"onnx"``, ``"ort"`` (ONNX Runtime's own format), ``"word-vectors"``, or
+            ``"external"`` (the app's own encoder); or ``"adapter"``, a task's on the backbone of
+            another bundle.
         dimension: Length of an embedding.
         precision: How weights are stored: ``"fp32"``, ``"fp16"``, ``"int8"`` or ``"int4"`` for a
             graph, ``"float16"`` or ``"int8"`` for word vectors.
@@ -187,20 +188,20 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
     pad_id, product, version = noted.get("pad_id", 0), noted.get("product"), noted.get("version")
     checks = [
         (f"name is not a text of up to {_LONGEST_NAME} printable characters",
-         _printable(raw.get("name"))),
+         printable_name(raw.get("name"))),
         # Lists, not sets: what stands here need not be hashable.
         (f"kind is not one of {', '.join(layout.BACKBONE_FILES)}",
          raw.get("kind") in list(layout.BACKBONE_FILES)),
         (f"dimension is not a whole number from 1 to {layout.MAX_DIMENSION}",
          _whole(raw.get("dimension"), 1, layout.MAX_DIMENSION)),
         (f"precision is not a text of up to {_LONGEST_NAME} printable characters",
-         _printable(raw.get("precision"))),
+         printable_name(raw.get("precision"))),
         (f"max_length is neither null nor a whole number from 1 to {layout.MAX_TOKENS}",
          max_length is None or _whole(max_length, 1, layout.MAX_TOKENS)),
         ("task is unknown", task in [None, CLASSIFICATION, MATCHING]),
         (f"labels are not a list of texts of up to {_LONGEST_LABEL} characters, without control "
          "characters",
-         isinstance(labels, list) and all(_printable(one, _LONGEST_LABEL) for one in labels)),
+         isinstance(labels, list) and all(printable_name(one, _LONGEST_LABEL) for one in labels)),
         (f"more than {layout.MAX_LABELS} labels",
          not isinstance(labels, list) or len(labels) <= layout.MAX_LABELS),
         ("labels and task do not go together", bool(labels) == (task is not None)),
@@ -215,7 +216,7 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
          raw.get("kind") != layout.ADAPTER or (task is not None and _digest(noted.get("base")))),
         ("files are not an object of texts",
          isinstance(files, dict) and _texts(list(files.values()))
-         and all(_printable(name) for name in files)),
+         and all(printable_name(name) for name in files)),
     ]  # fmt: skip
     return [problem for problem, fine in checks if not fine]
 
@@ -224,7 +225,7 @@ def _texts(values: list[Any]) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
-def _printable(value: object, longest: int = _LONGEST_NAME) -> bool:
+def printable_name(value: object, longest: int = _LONGEST_NAME) -> bool:
     """Whether a text may be shown: it reaches terminals, which act on some characters."""
     return (
         isinstance(value, str)

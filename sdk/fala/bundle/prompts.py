@@ -56,8 +56,8 @@ def read_prompts(data: bytes, manifest: Manifest) -> NDArray[np.float16]:
         DimensionError: The heads' numbers are not as many as the backbone's.
     """
     prompts = read_array(data, most=_AXES, name=layout.PROMPT_PREFIXES)
-    if manifest.kind == layout.WORD_VECTORS:
-        raise BundleFormatError("prompts beside word vectors, which read none")
+    if manifest.kind in {layout.WORD_VECTORS, layout.EXTERNAL}:
+        raise BundleFormatError(f"prompts in a bundle of kind {manifest.kind}, which reads none")
     if prompts.dtype != np.float16 or prompts.ndim != _AXES or prompts.shape[2] != 2:
         raise BundleFormatError(
             "prompts are float16 of shape (K, layers, 2, heads, length, head dimension), not "

@@ -21,11 +21,13 @@ from fala.audit.model import Model, audit_model, check_onnx
 from fala.audit.tokenizer import audit_tokenizer
 from fala.backbones import Backbone, OnnxEncoder, WordVectors
 from fala.backbones.allocator import give_back
+from fala.backbones.external import Encoders, ExternalEncoder
 from fala.backbones.state import EncoderState, provenance
 from fala.bundle import format as layout
 from fala.bundle.adapter import read_state, state_digest
 from fala.bundle.archive import Entry, digest_of, read_entry, read_file, read_index
 from fala.bundle.arrays import read_array
+from fala.bundle.external import read_encoder, read_probes
 from fala.bundle.lexical import read_lexical
 from fala.bundle.manifest import Manifest
 from fala.bundle.prompts import prompt_state, read_prompts
@@ -109,7 +111,8 @@ class Bundle:
                     if file == layout.MANIFEST:
                         kept[file] = packed
                         continue
-                    if hold or file == layout.ONNX_MODEL or not file.startswith(layout.BACKBONE):
+                    parsed = file in {layout.ONNX_MODEL, layout.ENCODER}
+                    if hold or parsed or not file.startswith(layout.BACKBONE):
                         kept[file] = read_entry(stream, entry)
                         digest = hashlib.sha256(kept[file]).hexdigest()
                     else:
@@ -127,6 +130,10 @@ class Bundle:
         self.head()
         if self.base is not None:
             self.state()
+        if self.external:
+            with named_errors(self.path):
+                read_encoder(self.manifest, self._read)
+                read_probes(self.manifest, self._read)
         self.bridges()
         self.prior()
         self.prompts()
@@ -159,10 +166,15 @@ class Bundle:
             raise BundleDigestError(f"{self.path}: the file changed since it was opened")
         return again.contents()
 
-    def backbone(self) -> Backbone:
+    def backbone(self, encoders: Encoders | None = None) -> Backbone:
         """Load the backbone.
 
+        Args:
+            encoders: The app's own, of which an external release takes one, once the probes show
+                that it is the right one; None has none.
+
         Raises:
+            EncoderError: The app's is another one, or failed.
             BundleFormatError: A file cannot be read as what it should be.
             DimensionError: Its embeddings are not of the manifest's dimension.
             BundleMismatchError: It is an adapter, and has none.
@@ -174,8 +186,10 @@ class Bundle:
                 raise BundleMismatchError(
                     f"an adapter, which has no backbone of its own; it is for {self.base[:12]}"
                 )
-            if self._model_file is None:
-                backbone: Backbone = self._word_vectors()
+            if self.external:
+                backbone: Backbone = self._external(Encoders() if encoders is None else encoders)
+            elif self._model_file is None:
+                backbone = self._word_vectors()
             else:
                 backbone = self._encoder(self._model_file)
                 if prompts is not None:
@@ -342,6 +356,23 @@ class Bundle:
         return str(self.manifest.details["base"]) if adapter else None
 
     @property
+    def external(self) -> bool:
+        """Whether the app's own encoder is the backbone."""
+        return self.manifest.kind == layout.EXTERNAL
+
+    @property
+    def encoder(self) -> str | None:
+        """The name and version of the app's encoder that it is made for; None of other bundles.
+
+        Raises:
+            BundleError: The bundle changed since it was opened, or is gone.
+        """
+        if not self.external:
+            return None
+        with named_errors(self.path):
+            return read_encoder(self.manifest, self._read)
+
+    @property
     def scales(self) -> tuple[float, ...] | None:
         """The scales of the fit's blocks, as public annotators chose them; None without any."""
         scales = self.manifest.details.get("scales")
@@ -400,6 +431,12 @@ class Bundle:
         # What does not fit float32 becomes infinite, which bridge and prior refuse.
         with np.errstate(over="ignore"):
             return self._array(name).astype(np.float32)
+
+    def _external(self, encoders: Encoders) -> ExternalEncoder:
+        name = read_encoder(self.manifest, self._read)
+        encoder = ExternalEncoder(name, self.manifest.dimension, encoders.of(name))
+        encoder.check(*read_probes(self.manifest, self._read))
+        return encoder
 
     @property
     def _model_file(self) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fala.bundle import format as layout
 from fala.bundle.archive import check_name, write_archive
 from fala.bundle.arrays import array_bytes, read_array
+from fala.bundle.external import external_files
 from fala.bundle.lexical import lexical_files
 from fala.bundle.manifest import Manifest
 from fala.bundle.prompts import prompt_bytes
@@ -107,6 +108,47 @@ def write_release(
     }
     manifest = replace(backbone.manifest, details={**kept, **details})
     files = _read_all(backbone, without=("head/", layout.LEXICAL, "prior/", layout.PROMPTS))
+    return write_bundle(path, manifest, files, head)
+
+
+def write_external(
+    path: str | os.PathLike[str],
+    name: str,
+    version: str,
+    head: Head,
+    probes: Mapping[str, Sequence[float]],
+    details: Mapping[str, Any] | None = None,
+) -> Manifest:
+    """Write a release for the app's own encoder: a head, and no model.
+
+    Name, version and the head's dimension are the encoder's identity, and make the provenance of
+    its embeddings: another version is another backbone.
+
+    Args:
+        path: Where to write; replaced if it exists.
+        name: The encoder's.
+        version: Its version.
+        head: The global head on its embeddings; see ``fit_head``.
+        probes: Embeddings that the encoder gives, (d,), by 1 to 16 inputs: texts, or keys that the
+            app's function knows. On a device they show whether its encoder is this one.
+        details: Notes, as of ``write_release``; None has none.
+
+    Returns:
+        The manifest as written.
+
+    Raises:
+        DataError: An argument is not what it should be.
+        BundleError: The result would not open.
+        OSError: It cannot be written.
+    """
+    _check(head, Head, "head")
+    _check(probes, Mapping, "probes")
+    noted = {} if details is None else details
+    _check(noted, Mapping, "details")
+    files = external_files(name, version, head.dimension, probes)
+    manifest = Manifest(
+        f"{name} {version}", layout.EXTERNAL, head.dimension, "float32", details=dict(noted)
+    )
     return write_bundle(path, manifest, files, head)
 
 

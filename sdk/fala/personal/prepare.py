@@ -142,7 +142,8 @@ def opening(
     with ThreadPoolExecutor(max_workers=1) as loader:
         # What was installed before has been validated.
         again = release.bundle.digest in installed.store.slots.bundles()
-        loading = loader.submit(validate, release.bundle, installed=again)
+        encoders = installed.folder.encoders
+        loading = loader.submit(validate, release.bundle, installed=again, encoders=encoders)
         yield Part(installed.own, release, loading.result)
 
 
@@ -278,6 +279,8 @@ def check(prepared: Prepared, run: Run) -> tuple[Backbone, int]:
         if part.task.store.texts.kept:
             newest = prepared.refit.snapshot.examples()[-PROBES:]
             texts = unique_texts(row.known for row in newest)
+        if bundle.external and not texts:  # it has answered the vendor's probes
+            return backbone, 0
         active_model = ActiveModel(model.model, lazy(bundle, backbone), model.threshold)
         return backbone, check_answers(active_model, bundle, texts[:PROBES])
 

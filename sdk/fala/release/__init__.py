@@ -10,6 +10,7 @@ from fala.backbones.state import EncoderState, provenance
 from fala.backbones.word_vectors import words
 from fala.bundle.arrays import array_bytes, read_array
 from fala.bundle.format import (
+    EXTERNAL,
     HARD_PROMPT,
     LEXICAL,
     MAX_PROMPT_LENGTH,
@@ -29,7 +30,7 @@ from fala.bundle.manifest import MAX_VERSION, PRODUCT
 from fala.bundle.prompts import MOST_COMPILED, prompt_state
 from fala.bundle.signature import SUFFIX as SIGNATURE_SUFFIX
 from fala.bundle.signature import message_of, packed_manifest, signature_file
-from fala.bundle.writing import add_prompts, add_version
+from fala.bundle.writing import add_prompts, add_version, write_external
 from fala.examples import CLASSIFICATION, MATCHING, Example, tokenizer_inputs, unique_texts
 from fala.files import temporary_folder, write_atomically
 from fala.model.heads import Vectors
@@ -54,6 +55,7 @@ __all__ = [
     "BUCKETS",
     "CLASSIFICATION",
     "DEFAULT_PRODUCT",
+    "EXTERNAL",
     "HARD_PROMPT",
     "LEXICAL",
     "MATCHING",
@@ -116,4 +118,5 @@ __all__ = [
     "unit_vectors",
     "words",
     "write_atomically",
+    "write_external",
 ]

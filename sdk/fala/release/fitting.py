@@ -6,13 +6,14 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import SupportsIndex
+from typing import SupportsIndex, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.arguments import listed
 from fala.backbones import Backbone
+from fala.backbones.external import ExternalEncoder
 from fala.bundle.lexical import rounded
 from fala.errors import DataError, shown
 from fala.examples import CLASSIFICATION, MATCHING, Example, Match, check_examples, unique_texts
@@ -39,6 +40,16 @@ _FREE = 100.0
 _FOLDS, _ENOUGH = 3, 1.1
 
 
+@overload
+def fit_head(
+    backbone: Vectors,
+    examples: Sequence[str | int],
+    *,
+    label_names: Sequence[str] | None = None,
+) -> Head: ...
+
+
+@overload
 def fit_head(
     backbone: Backbone,
     examples: Sequence[Example],
@@ -47,8 +58,22 @@ def fit_head(
     label_names: Sequence[str] | None = None,
     embeddings: Mapping[str, Vectors] | None = None,
     lexical: bool = True,
+) -> Head: ...
+
+
+def fit_head(
+    backbone: Backbone | Vectors,
+    examples: Sequence[Example] | Sequence[str | int],
+    labels: Sequence[str | int] | None = None,
+    *,
+    label_names: Sequence[str] | None = None,
+    embeddings: Mapping[str, Vectors] | None = None,
+    lexical: bool = True,
 ) -> Head:
-    """Fit a global head on public rows.
+    """Fit a global head on public rows: ``fit_head(backbone, examples, labels)``.
+
+    Or on embeddings alone, as of an app's own encoder: ``fit_head(vectors, labels)``, with vectors
+    of shape (n, d). Such a head is a classifier without words.
 
     With words the embeddings' and the n-grams' weights are fitted together, each with a penalty
     from cross-validation over documents (``fala.release.joint``). A matcher's head then takes the
@@ -71,11 +96,35 @@ def fit_head(
     Raises:
         DataError: If there are fewer than two labels, or an example or label cannot be used.
     """
-    rows = PublicRows.of(backbone, examples, labels, label_names=label_names, embeddings=embeddings)
+    if isinstance(backbone, np.ndarray):
+        if labels is not None:
+            raise DataError("of vectors a head is fitted by fit_head(vectors, labels)")
+        rows = _rows_of_vectors(backbone, cast("Sequence[str | int]", examples), label_names)
+        lexical = False
+    elif labels is None:
+        raise DataError("labels are missing: fit_head(backbone, examples, labels)")
+    else:
+        rows = PublicRows.of(
+            backbone, cast("Sequence[Example]", examples), labels,
+            label_names=label_names, embeddings=embeddings,
+        )  # fmt: skip
     if lexical:
         return fit_joint_head(rows)[0]
     fitted = _fit(rows.inputs, rows.shares, rows.counts, _inner_product(rows))
     return Head(rows.task, rows.names, fitted.theta, fitted.bias)
+
+
+def _rows_of_vectors(
+    vectors: Vectors, labels: Sequence[str | int], label_names: Sequence[str] | None
+) -> PublicRows:
+    """Rows of embeddings, (n, d), each a document of its own."""
+    if vectors.ndim != 2 or not np.isfinite(vectors).all():
+        raise DataError(f"vectors are finite numbers of shape (n, d), not {vectors.shape}")
+    embeddings = {str(row): vector for row, vector in enumerate(vectors.astype(np.float32))}
+    backbone = ExternalEncoder("", vectors.shape[1], None)
+    return PublicRows.of(
+        backbone, list(embeddings), labels, label_names=label_names, embeddings=embeddings
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from fala.backbones.external import Encoders
 from fala.bundle.signature import Trust
 from fala.errors import DataError, DeviceError
 from fala.files import failure, keep_private
@@ -34,6 +35,7 @@ class NewDevice:
     trust: Trust | None
     codec: Codec
     names: TextNames
+    encoders: Encoders
 
 
 def create(new: NewDevice) -> Installed:
@@ -50,7 +52,9 @@ def create(new: NewDevice) -> Installed:
         raise DataError(
             f"positive is one of {', '.join(head.labels)}, not {label_name(new.positive)!r:.60}"
         )
-    validate(bundle)  # a model that does not load, or answer, must not be installed
+    validate(
+        bundle, encoders=new.encoders
+    )  # a model that does not load, or answer, must not be installed
     with contextlib.ExitStack() as undo:
         try:
             finish_erasing(path)
@@ -81,12 +85,12 @@ def create(new: NewDevice) -> Installed:
                     store.slots.set_positive(str(new.positive))
         except OSError as error:
             raise DeviceError(f"{path}: {failure(error)}") from error
-        installed = Installed(path, store)
+        installed = Installed(path, store, new.encoders)
         undo.pop_all()
     return installed
 
 
-def open_folder(path: Path, codec: Codec) -> Installed:
+def open_folder(path: Path, codec: Codec, encoders: Encoders | None = None) -> Installed:
     """Open a device's folder.
 
     Raises:
@@ -110,7 +114,7 @@ def open_folder(path: Path, codec: Codec) -> Installed:
         if not store.is_complete:
             raise DeviceError(f"{path}: its creation was never finished; call Device.create again")
         tidy(path, store)
-        return Installed(path, store)
+        return Installed(path, store, encoders)
     except BaseException:
         store.close()
         raise

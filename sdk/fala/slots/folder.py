@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from threading import Lock, RLock
 
+from fala.backbones.external import Encoders
 from fala.slots.open_slot import OpenSlot
 from fala.slots.trial import Trials
 from fala.store.store import Store
@@ -16,10 +17,12 @@ class Folder:
     Args:
         path: The folder.
         store: Its store, open.
+        encoders: The app's own encoders; None has none.
 
     Attributes:
         path: See above.
         store: See above.
+        encoders: See above.
         work: Held by whoever reads, fits and writes; never while texts are encoded for long.
         swap: Held by whoever changes the active slot of a task.
         probing: Held while a slot on trial answers probes.
@@ -29,9 +32,10 @@ class Folder:
             and one whose model cannot be used (``OpenSlot.to_fit``).
     """
 
-    def __init__(self, path: Path, store: Store) -> None:
+    def __init__(self, path: Path, store: Store, encoders: Encoders | None = None) -> None:
         self.path = path
         self.store = store
+        self.encoders = encoders
         self.work, self.swap, self.probing = RLock(), RLock(), Lock()
         self.trials = Trials(path, store)
         self.active: dict[str, OpenSlot] = {}

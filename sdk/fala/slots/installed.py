@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.backbones import Backbone
+from fala.backbones.external import Encoders
 from fala.bundle.reading import Bundle
 from fala.errors import BundleError, DataError, DeviceChangedError, DeviceError
 from fala.files import failure
@@ -62,6 +63,7 @@ class Installed:
     Args:
         path: The folder.
         store: Its store, open.
+        encoders: The app's own encoders; None has none.
 
     Attributes:
         folder: The folder, open.
@@ -76,8 +78,8 @@ class Installed:
         DeviceError: The store is damaged.
     """
 
-    def __init__(self, path: Path, store: Store) -> None:
-        self.folder = Folder(path, store)
+    def __init__(self, path: Path, store: Store, encoders: Encoders | None = None) -> None:
+        self.folder = Folder(path, store, encoders)
         self.path, self.store = path, store
         self.work, self.trials = self.folder.work, self.folder.trials
         try:
@@ -175,7 +177,9 @@ class Installed:
                 if previous is None:
                     raise DeviceError(f"{self.path}: there is no earlier model to go back to")
                 # Verified before it is active.
-                base = OpenSlot.open(self.path, self.store, previous, generation + 1)
+                base = OpenSlot.open(
+                    self.path, self.store, previous, generation + 1, encoders=self.folder.encoders
+                )
                 base = base.sharing(self.folder.active.get(""))  # it may be the same release
                 changed += [task for task in self.further() if self._go_back(task, base)]
                 _flip(self.store, previous, slot)

@@ -10,6 +10,7 @@ import numpy as np
 
 from fala.backbones import Backbone, EncoderState, LazyBackbone
 from fala.backbones.backbone import AdaptedBackbone, plain_of
+from fala.backbones.external import Encoders
 from fala.backbones.state import provenance
 from fala.bundle.format import WORD_VECTORS
 from fala.bundle.prompts import compiled
@@ -59,6 +60,7 @@ class OpenSlot:
         slot: str,
         generation: int,
         base: OpenSlot | None = None,
+        encoders: Encoders | None = None,
     ) -> OpenSlot:
         """Open a slot's bundle, verified.
 
@@ -66,7 +68,7 @@ class OpenSlot:
             BundleError: A bundle is damaged, or an adapter's is for another base.
             DeviceError: A bundle is not the one installed, or the slot's row is damaged.
         """
-        return cls.read(device, store.path, store.slots.get(slot), generation, base)
+        return cls.read(device, store.path, store.slots.get(slot), generation, base, encoders)
 
     @classmethod
     def read(
@@ -76,6 +78,7 @@ class OpenSlot:
         record: SlotRecord,
         generation: int,
         base: OpenSlot | None = None,
+        encoders: Encoders | None = None,
     ) -> OpenSlot:
         """Open the bundle of a slot's row; see ``open``.
 
@@ -85,6 +88,7 @@ class OpenSlot:
             record: The row.
             generation: The store's.
             base: For the slot of an adapter: that whose backbone it adapts.
+            encoders: The app's own.
         """
         slot = record.name
         if not _DIGEST.fullmatch(record.bundle):
@@ -100,7 +104,7 @@ class OpenSlot:
             model = _model(record, bundle, head, state)
         except DataError as error:
             raise DeviceError(damaged(path, f"slot {slot:.60} is damaged: {error}")) from error
-        backbone: Backbone | None = None
+        backbone: Backbone = lazy(bundle, encoders=encoders)
         if base is not None:
             backbone = adapted(bundle, base.bundle, base.active_model.backbone)
         elif state is not None:
@@ -175,13 +179,15 @@ class OpenSlot:
         return prior_of(self.bundle, self.model.head.labels)
 
 
-def lazy(bundle: Bundle, backbone: Backbone | None = None) -> LazyBackbone:
+def lazy(
+    bundle: Bundle, backbone: Backbone | None = None, encoders: Encoders | None = None
+) -> LazyBackbone:
     """A bundle's backbone, loaded when it is first needed, or loaded already."""
     transformer = bundle.manifest.kind != WORD_VECTORS
     if isinstance(backbone, LazyBackbone):
         return backbone
     if backbone is None:
-        return LazyBackbone(bundle.backbone, transformer=transformer)
+        return LazyBackbone(lambda: bundle.backbone(encoders), transformer=transformer)
     return LazyBackbone(lambda: backbone, transformer=transformer)
 
 

@@ -121,14 +121,14 @@ class Task:
             base = own.active if name == active.record.name else own.previous
             if base is None:
                 raise DeviceError(f"{self.path}: there is no earlier release for slot {name}")
-        return OpenSlot.open(self.path, self.store, name, active.generation, base)
+        return self._open_slot(name, active.generation, base)
 
     def opened(self, name: str | None, generation: int, base: OpenSlot | None) -> OpenSlot | None:
         """A slot; None where there is none, or it is damaged."""
         if name is None:
             return None
         try:
-            return OpenSlot.open(self.path, self.store, name, generation, base)
+            return self._open_slot(name, generation, base)
         except (BundleError, DeviceError) as error:
             _log.warning("the previous slot cannot be used: %s", error)
             return None
@@ -316,7 +316,10 @@ class Task:
                 return
             try:
                 with trials.counted(trial) if alone else contextlib.nullcontext():
-                    texts = self.store.texts.newest(len(FEW_EDGE_CASES))
+                    # What has no text cannot be encoded by the app's own encoder alone.
+                    edge_cases = () if active.bundle.external else FEW_EDGE_CASES
+                    newest = self.store.texts.newest(len(edge_cases)) if edge_cases else []
+                    texts = [*edge_cases, *newest]
                     check_trial(active.active_model, examples, texts)
                     for task in further_tasks(self._folder):
                         with contextlib.suppress(DeviceError):  # its row is damaged, or it is gone
@@ -336,6 +339,10 @@ class Task:
             active = base
         return blames_release(error) and fall_back(self._folder, active.generation, str(error))
 
+    def _open_slot(self, name: str, generation: int, base: OpenSlot | None) -> OpenSlot:
+        encoders = self._folder.encoders
+        return OpenSlot.open(self.path, self.store, name, generation, base, encoders)
+
     def _open(self) -> OpenSlot:
         """The active slot, as it is at one generation."""
         folder, own = self._folder, not self.adapter
@@ -346,9 +353,7 @@ class Task:
                 continue
             try:
                 trial = folder.trials.running() if own else None
-                slot = OpenSlot.open(
-                    self.path, self.store, self.store.slots.active()[0], generation, base
-                )
+                slot = self._open_slot(self.store.slots.active()[0], generation, base)
             except (BundleError, DeviceError) as error:
                 # Another process may have swept its bundle away, having installed others.
                 moved = base is not None and self.own.active is not base
@@ -398,7 +403,9 @@ def fall_back(folder: Folder, generation: int, reason: str) -> bool:
                 _, previous = store.slots.active()
                 if previous is None or trials.running() is None:
                     return False
-                base = OpenSlot.open(folder.path, store, previous, generation + 1)
+                base = OpenSlot.open(
+                    folder.path, store, previous, generation + 1, encoders=folder.encoders
+                )
                 further = [task for task in further_tasks(folder) if _fall_back_task(task, base)]
                 changed += [task.adapter for task in further]
                 # No way back: a release that cannot answer is nothing to go back to.

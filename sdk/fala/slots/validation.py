@@ -20,6 +20,7 @@ import numpy as np
 
 from fala import errors
 from fala.backbones import Backbone, LazyBackbone
+from fala.backbones.external import Encoders
 from fala.bundle.archive import write_archive
 from fala.bundle.format import WORD_VECTORS
 from fala.bundle.reading import Bundle
@@ -112,18 +113,24 @@ VALIDATED = ValidatedReleases()
 
 
 def validate(
-    bundle: Bundle, *, installed: bool = False, validated: ValidatedReleases = VALIDATED
+    bundle: Bundle,
+    *,
+    installed: bool = False,
+    validated: ValidatedReleases = VALIDATED,
+    encoders: Encoders | None = None,
 ) -> Backbone:
     """Load a release's backbone, and make sure that it loads and answers.
 
     A release that is not validated yet is loaded in a process of its own first, and answers edge
     cases there. Where no process can be started, it answers here, and the log says so. Word
-    vectors are numbers that no other library reads: they are loaded here.
+    vectors are numbers that no other library reads: they are loaded here. An external release has
+    no model: the app's encoder embeds its probes.
 
     Args:
         bundle: The release, opened to be held.
         installed: It has been installed on this device before.
         validated: The releases that need no validation; this one is added.
+        encoders: The app's own encoders; None has none.
 
     Returns:
         The backbone, loaded.
@@ -131,10 +138,13 @@ def validate(
     Raises:
         BundleError: It does not load, does not answer, or takes more time or memory than its size
             explains.
+        EncoderError: The app's encoder is another one, or failed.
     """
     digest, head = bundle.digest, bundle.head()
     if head is None:
         raise BundleMismatchError(f"{bundle.path}: a backbone without a head")
+    if bundle.external:
+        return bundle.backbone(encoders)
     done = installed or digest in validated
     if not done and bundle.manifest.kind != WORD_VECTORS:
         bundle.examine()  # at the least cost first
@@ -206,15 +216,15 @@ def check_trial(model: ActiveModel, examples: Sequence[Example], texts: Sequence
     Args:
         model: The slot's.
         examples: What the app asks first.
-        texts: Texts of the device.
+        texts: Edge cases, and texts of the device.
 
     Raises:
         BundleError: It cannot, or not with finite numbers.
     """
-    z = model.probe([*FEW_EDGE_CASES, *texts])
+    answers = [model.probe(texts)] if texts else []
     if examples:
-        z = np.concatenate([z, model.logits(examples[:ASKED])])
-    if not np.isfinite(z).all():
+        answers.append(model.logits(examples[:ASKED]))
+    if not all(np.isfinite(z).all() for z in answers):
         raise BundleFormatError("its logits are not finite")
 
 

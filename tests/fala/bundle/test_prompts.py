@@ -104,5 +104,5 @@ def test_a_prompt_is_a_state(prompted):
 def test_word_vectors_read_no_prompts(tmp_path, release):
     path = tmp_path / "words.fala"
     shape = (1, 1, 2, 1, 1, DIMENSION)
-    with pytest.raises(BundleFormatError, match="beside word vectors"):
+    with pytest.raises(BundleFormatError, match="of kind word-vectors, which reads none"):
         add_prompts(path, release, make_prompts(shape), {})

@@ -1,0 +1,81 @@
+"""A text encoder that is served elsewhere: by another process of this machine.
+
+python examples/served.py          the app
+python examples/served.py --serve  the server, which the app starts
+"""
+
+import http.server
+import json
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from pathlib import Path
+
+import fala
+from fala.release import write_external
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Embeds the texts that it is sent, with the built-in transformer."""
+
+    backbone = fala.Bundle.open(fala.sample_release("bert")).backbone()
+
+    def do_POST(self):
+        """Take a list of texts; return a list of embeddings."""
+        texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = json.dumps(self.backbone.encode(texts).tolist()).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format, *args):
+        """Say nothing."""
+
+
+def serve():
+    """Serve at a free port, which is printed."""
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        print(server.server_port, flush=True)
+        server.serve_forever()
+
+
+def main(folder):
+    """A device whose texts are embedded by the server."""
+    command = [sys.executable, __file__, "--serve"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            address = f"http://127.0.0.1:{server.stdout.readline().strip()}"
+
+            def encoder(texts):
+                request = urllib.request.Request(address, json.dumps(texts).encode())
+                with urllib.request.urlopen(request, timeout=30) as answer:
+                    return json.load(answer)
+
+            # The vendor's part: the head of the built-in release, on the served embeddings.
+            head = fala.Bundle.open(fala.sample_release("bert")).head()
+            probes = ["A text.", "Another one."]
+            known = dict(zip(probes, encoder(probes), strict=True))
+            write_external(folder / "served.fala", "served", "1", head, known)
+
+            device = fala.Device.create(folder / "device", folder / "served.fala", encoder=encoder)
+            with device:
+                device.learn(["you absolute clown", "lovely film"], [1, 0])
+                print(device.decide(["what a clown", "a lovely day"]))
+        finally:
+            server.terminate()
+    with fala.Device.open(folder / "device", encoder=encoder) as device:
+        try:
+            device.predict(["nobody serves any more"])
+        except fala.EncoderError as error:
+            print(error)
+        print(len(list(device.examples())), "examples are kept")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--serve"]:
+        serve()
+    else:
+        with tempfile.TemporaryDirectory() as temporary:
+            main(Path(temporary))

@@ -1,0 +1,156 @@
+"""The app's own encoder, which a release of kind ``external`` is made for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fala.backbones.backbone import LARGEST
+from fala.backbones.state import EncoderState
+from fala.errors import BundleFormatError, DataError, EncoderError, shown
+from fala.examples import Item, check_texts
+
+#: Gives n inputs' embeddings, (n, d): inputs are texts, or the keys of ``Item`` objects.
+Encoder = Callable[[list[str]], ArrayLike]
+
+#: An encoder is a release's own where the probes' mean cosine is at least this, and its embeddings
+#: are as long as expected within this share. The same model in int8 has .99.
+MIN_COSINE, LENGTHS = 0.98, 0.2
+
+
+class Encoders:
+    """The app's encoders.
+
+    Args:
+        given: One function, which every external release is tried with, or several by the names
+            that releases give theirs (``Bundle.encoder``); None has none.
+
+    Raises:
+        DataError: It is neither.
+    """
+
+    def __init__(self, given: Encoder | Mapping[str, Encoder] | None = None) -> None:
+        several = isinstance(given, Mapping)
+        functions = given.values() if isinstance(given, Mapping) else [given]
+        for function in functions:
+            if not callable(function) and (several or function is not None):
+                raise DataError(
+                    "encoder is a function of a list of inputs, or functions by their encoders' "
+                    f"names, not {shown(function)}"
+                )
+        self._given = given
+
+    def of(self, name: str) -> Encoder | None:
+        """The function for a release's encoder; None where there is none."""
+        return self._given.get(name) if isinstance(self._given, Mapping) else self._given
+
+
+class ExternalEncoder:
+    """A backbone that is the app's own encoder.
+
+    Args:
+        name: The encoder's, with its version.
+        dimension: Length of an embedding.
+        function: The app's; None knows only the vectors that items bring.
+    """
+
+    is_transformer = True
+
+    def __init__(self, name: str, dimension: int, function: Encoder | None) -> None:
+        self._name, self._dimension, self._function = name, dimension, function
+
+    @property
+    def dimension(self) -> int:
+        """Length of an embedding."""
+        return self._dimension
+
+    def encode(
+        self, texts: Sequence[str], state: EncoderState | None = None
+    ) -> NDArray[np.float32]:
+        """Embed inputs: an item by its vector, the others by the app's function.
+
+        Args:
+            texts: n texts, keys or items.
+            state: None: an external encoder takes none.
+
+        Returns:
+            The embeddings, shape (n, dimension).
+
+        Raises:
+            DataError: An input is not a text, or an item's vector has another length.
+            EncoderError: The app gave no function; or it raises, or returns what are no n
+                embeddings.
+            BundleFormatError: There is a state.
+        """
+        if state is not None:
+            raise BundleFormatError("the app's own encoder takes no adapter and no prompt")
+        inputs = check_texts(texts)
+        embeddings = np.empty((len(inputs), self._dimension), np.float32)
+        asked: list[int] = []
+        for position, one in enumerate(inputs):
+            if isinstance(one, Item) and one.encoder in {None, self._name}:
+                one.check(self._dimension)
+                embeddings[position] = one.vector
+            else:
+                asked.append(position)
+        if asked:
+            embeddings[asked] = self._ask([str(inputs[position]) for position in asked])
+        return embeddings
+
+    def check(self, inputs: Sequence[str], expected: NDArray[np.float32]) -> None:
+        """Hold the app's function against the embeddings of the vendor's probes.
+
+        Args:
+            inputs: n inputs.
+            expected: Their embeddings, (n, dimension).
+
+        Raises:
+            EncoderError: It is another encoder.
+        """
+        if self._function is None:
+            return
+        computed = self._ask(list(inputs)).astype(np.float64)
+        lengths = np.linalg.norm(computed, axis=1), np.linalg.norm(expected, axis=1)
+        products = (computed * expected).sum(axis=1)
+        cosine = float(np.mean(products / np.maximum(lengths[0] * lengths[1], 1e-12)))
+        ratio = float(lengths[0].sum() / max(lengths[1].sum(), 1e-12))
+        if cosine < MIN_COSINE or abs(ratio - 1) > LENGTHS:
+            raise EncoderError(
+                f"this encoder is not {self._name}, which the release was made for: mean cosine "
+                f"{cosine:.2f} on {len(inputs)} probes, and embeddings {ratio:.2f} times as long"
+            )
+
+    def _ask(self, inputs: list[str]) -> NDArray[np.float32]:
+        """The embeddings by the app's function, checked."""
+        if self._function is None:
+            raise EncoderError(
+                f"the release is for the app's own encoder {self._name}: pass it as encoder= to "
+                "Device.create or Device.open"
+            )
+        try:
+            returned = self._function(list(inputs))
+        except Exception as error:
+            raise EncoderError(
+                f"the app's encoder {self._name} failed on {len(inputs)} inputs: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        try:
+            with np.errstate(over="ignore"):
+                embeddings = np.asarray(returned, dtype=np.float32)
+        except (TypeError, ValueError) as error:
+            raise EncoderError(
+                f"the app's encoder {self._name} returned no array of numbers: {shown(returned)}"
+            ) from error
+        if embeddings.shape != (len(inputs), self._dimension):
+            raise EncoderError(
+                f"the app's encoder {self._name} returned shape {embeddings.shape} for "
+                f"{len(inputs)} inputs; ({len(inputs)}, {self._dimension}) is expected"
+            )
+        if not (np.abs(embeddings) <= LARGEST).all():
+            raise EncoderError(
+                f"the app's encoder {self._name} returned a number that is not finite, or too "
+                f"large for float16 ({LARGEST:g})"
+            )
+        return embeddings

@@ -1,0 +1,242 @@
+"""Devices whose backbone is the app's own encoder."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import bridged
+from bridged import PROBES, TEXTS
+from devices import embedded, left_of, same, state
+from fala import Budget, DataError, Device, EncoderError, Item, Match, RepairReport
+from fala.bundle.reading import Bundle
+from fala.model.heads import Head
+from fala.release import fit_head, write_external
+
+
+def encoder_of(release):
+    backbone = Bundle.open(release).backbone()
+    return backbone.encode
+
+
+def write(path, release, name="cloud", version="1"):
+    """A release for an app's own encoder that is another release's backbone."""
+    encode = encoder_of(release)
+    probes = dict(zip(PROBES[:16], encode(PROBES[:16]), strict=True))
+    write_external(path, name, version, Bundle.open(release).head(), probes)
+    return path
+
+
+@pytest.fixture(scope="module")
+def external(tmp_path_factory, releases):
+    """The releases mid and new without their models; with bridges from old, and to new."""
+    folder = tmp_path_factory.mktemp("external")
+    mid = write(folder / "mid.fala", releases["mid"])
+    new = write(folder / "new.fala", releases["new"], version="2")
+    bridged.add_bridge(
+        mid,
+        Bundle.open(mid),
+        bridged.learned_bridge(*map(Bundle.open, [releases["old"], releases["mid"]])),
+        {},
+    )
+    learned = bridged.learned_bridge(Bundle.open(releases["mid"]), Bundle.open(releases["new"]))
+    source = Bundle.open(mid).backbone_digest
+    bridge = bridged.Bridge(source, learned.matrix, learned.offset, learned.variance)
+    bridged.add_bridge(new, Bundle.open(new), bridge, {})
+    return {"mid": mid, "new": new}
+
+
+@pytest.fixture(scope="module")
+def functions(releases):
+    return {"cloud 1": encoder_of(releases["mid"]), "cloud 2": encoder_of(releases["new"])}
+
+
+def life(folder, first, second, labels, **encoder):
+    """What a device answers on its way from one release to another and back."""
+    answers = []
+    with Device.create(folder, first, **encoder) as device:
+        device.learn(TEXTS, labels)
+        answers.append(state(device))
+        device.replace(second, Budget(30))
+        answers.append(state(device))
+    with Device.open(folder, **encoder) as device:
+        device.forget(where=lambda row: row.id % 10 == 3)
+        answers.append(state(device))
+        device.rollback()
+        answers.append(state(device))
+    return answers
+
+
+def test_it_answers_as_the_same_model_inside(tmp_path, releases, external, functions, labels):
+    inside = life(tmp_path / "inside", releases["mid"], releases["new"], labels)
+    outside = life(
+        tmp_path / "outside", external["mid"], external["new"], labels, encoder=functions
+    )
+    for one, other in zip(inside, outside, strict=True):
+        for first, second in zip(one, other, strict=True):
+            np.testing.assert_allclose(first, second, atol=1e-6)
+
+
+def test_from_a_model_inside_to_the_apps_and_back(path, releases, external, functions):
+    with Device.open(path, encoder=functions["cloud 1"]) as device:
+        before = state(device)
+        report = device.replace(external["mid"], Budget(20))
+        assert report.new == "cloud 1" and report.decision == "personal"
+        assert 0 < report.forward_passes <= 20
+        device.rollback()
+        assert same(state(device), before)
+        device.replace(external["mid"], Budget(0))
+        device.confirm()
+        assert device.replace(releases["new"], Budget(90)).new == "new"
+    with Device.open(path) as device:  # no encoder is needed any more
+        device.predict(PROBES)
+
+
+def test_another_encoder_is_refused(tmp_path, path, releases, external, functions):
+    for wrong in (
+        lambda inputs: functions["cloud 1"](inputs)[:, ::-1],
+        lambda inputs: 2 * functions["cloud 1"](inputs),
+    ):
+        with pytest.raises(EncoderError, match="not cloud 1, which the release was made for: mean"):
+            Device.create(tmp_path / "made", external["mid"], encoder=wrong)
+        assert not (tmp_path / "made").exists()
+        with Device.open(path, encoder=wrong) as device:
+            before = state(device)
+            with pytest.raises(EncoderError, match="on 16 probes"):
+                device.replace(external["mid"], Budget(0))
+            assert device.name == "old" and same(state(device), before)
+    with Device.create(tmp_path / "made", external["mid"], encoder=functions) as device:
+        device.predict(PROBES)
+    for missing in (None, {"cloud 2": functions["cloud 2"]}):
+        with (
+            Device.open(tmp_path / "made", encoder=missing) as device,
+            pytest.raises(EncoderError, match=r"cloud 1: pass it as encoder= to"),
+        ):
+            device.predict(PROBES)
+
+
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        (lambda right: 1 / 0, "failed on 40 inputs|failed on 1 inputs: ZeroDivisionError"),
+        (lambda right: right * np.nan, "not finite"),
+        (lambda right: right * 1e6, "too large"),
+        (lambda right: right[:-1], "returned shape"),
+        (lambda right: right[:, :-1], "returned shape"),
+        (lambda right: [["x"]] * len(right), "no array of numbers"),
+        (lambda right: None, "returned"),
+    ],
+)
+def test_an_encoder_that_fails_loses_nothing(tmp_path, external, functions, labels, broken, why):
+    right, fails = functions["cloud 1"], []
+
+    def encode(inputs):
+        return broken(right(inputs)) if fails else right(inputs)
+
+    with Device.create(tmp_path / "device", external["mid"], encoder=encode) as device:
+        device.learn(TEXTS, labels)
+        before = state(device)
+        fails.append(True)
+        with pytest.raises(EncoderError, match=why):
+            device.predict(PROBES)
+        with pytest.raises(EncoderError, match=why):
+            device.learn(["kept all the same"], ["1"])
+        fails.clear()
+        assert same(state(device), before)
+        assert [row.example for row in device.examples()][-1] == "kept all the same"
+        device.fit()
+
+
+def test_items_need_no_function(tmp_path, external, functions, labels):
+    right = functions["cloud 1"]
+    with Device.create(tmp_path / "texts", external["mid"], encoder=right) as device:
+        device.learn(TEXTS, labels)
+        expected = state(device)
+    items = [Item(text, vector) for text, vector in zip(TEXTS, right(TEXTS), strict=True)]
+    probes = [Item(text, vector) for text, vector in zip(PROBES, right(PROBES), strict=True)]
+    folder = tmp_path / "items"
+    with Device.create(folder, external["mid"]) as device:
+        device.learn(items, labels)
+        np.testing.assert_allclose(device.predict(probes), expected[0], atol=1e-6)
+        assert embedded(folder, external["mid"]) == set(TEXTS)
+        assert device.forget(where=lambda row: row.example == TEXTS[0]) == 1
+    with Device.open(folder, encoder=functions) as device:
+        report = device.replace(external["new"], Budget(0))  # over the bridge
+        assert report.decision == "personal"
+        assert device.refine(Budget(20)).forward_passes > 0
+        # The vector is an earlier encoder's: the app's function is asked for the key.
+        old = [Item(item, item.vector, encoder="cloud 1") for item in probes]
+        assert same([device.predict(old)], [device.predict(PROBES)])
+        with pytest.raises(DataError, match="has 12 numbers; the release's encoder gives 10"):
+            device.learn(items[:1], ["1"])
+
+
+def test_items_are_for_releases_without_a_model(device):
+    with pytest.raises(DataError, match="old reads texts"):
+        device.predict([Item("key", np.zeros(8))])
+    assert device.predict(TEXTS[:1]).shape == (1, 2)
+
+
+def test_an_encrypted_device(tmp_path, external, functions, labels):
+    key = {"key": lambda: b"k" * 32}
+    with Device.create(tmp_path / "d", external["mid"], encoder=functions, **key) as device:
+        device.learn(TEXTS, labels)
+        before = state(device)
+    assert not left_of(tmp_path / "d", TEXTS)
+    with Device.open(tmp_path / "d", encoder=functions, **key) as device:
+        assert same(state(device), before)
+    report = Device.examine(tmp_path / "d", **key)
+    assert isinstance(report, RepairReport) and report.whole
+
+
+def test_an_item():
+    item = Item("cat.jpg", [1, 2, 3], encoder="cloud 1")
+    assert item == "cat.jpg" and hash(item) == hash("cat.jpg")
+    assert repr(item) == "Item('cat.jpg', vector of 3)"
+    for copied in (copy.deepcopy(item), pickle.loads(pickle.dumps(item))):
+        assert copied == item and copied.encoder == "cloud 1"
+        np.testing.assert_array_equal(copied.vector, item.vector)
+    with pytest.raises(ValueError, match="read-only"):
+        item.vector[0] = 2
+    assert Match((item,), item).history[0] is item
+    for key, vector in ((5, [1]), ("a", ["x"]), ("a", [[1]]), ("a", [np.nan]), ("a", [1e99])):
+        with pytest.raises(DataError):
+            Item(key, vector)
+
+
+def test_a_head_from_vectors():
+    random = np.random.default_rng(0)
+    vectors = random.normal(size=(200, 5)).astype(np.float32)
+    labels = (vectors[:, 0] > 0).astype(int).tolist()
+    head = fit_head(vectors, labels)
+    assert isinstance(head, Head) and head.labels == ("0", "1") and head.lexical is None
+    z = vectors @ head.weight.T + head.bias
+    assert np.mean((z[:, 0] > 0) == labels) > 0.95
+    for wrong in ((vectors[0], labels), (vectors * np.nan, labels), (vectors, labels[1:])):
+        with pytest.raises(DataError):
+            fit_head(*wrong)
+
+
+def test_what_cannot_be_written(tmp_path, releases):
+    head, path = Bundle.open(releases["mid"]).head(), tmp_path / "x.fala"
+    one = np.ones(12)
+    for name, version, probes in (
+        ("", "1", {"a": one}),
+        ("n", "\n", {"a": one}),
+        ("n", "1", {}),
+        ("n", "1", {"a": one[:3]}),
+        ("n", "1", {"a": one * np.inf}),
+        ("n", "1", {"a": "text"}),
+        ("n", "1", {"a" * 2000: one}),
+        ("n", "1", {str(at): one for at in range(17)}),
+    ):
+        with pytest.raises(DataError):
+            write_external(path, name, version, head, probes)
+    assert not path.exists()
+    write_external(path, "n", "1", head, {"a": one})
+    bundle = Bundle.open(path)
+    assert (bundle.encoder, bundle.manifest.kind) == ("n 1", "external")
+    other = write_external(tmp_path / "y.fala", "n", "2", head, {"a": one})
+    assert bundle.backbone_digest != Bundle.open(tmp_path / "y.fala").backbone_digest
+    assert other.name == "n 2"
