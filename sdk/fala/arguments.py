@@ -5,14 +5,15 @@ from __future__ import annotations
 import inspect
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import index
 from typing import SupportsIndex, TypeVar
 
 from fala.bundle.manifest import PRODUCT
 from fala.errors import BudgetError, DataError, DeviceError, UsageError, shown
-from fala.examples import Example, fault, items_of
+from fala.examples import MATCHING, Example, Match, check_examples, fault, items_of
 from fala.files import path_of
+from fala.model.heads import label_name
 from fala.personal.budget import Budget, Progress
 from fala.slots.open_slot import OpenSlot
 from fala.store.records import StoredExample
@@ -126,9 +127,51 @@ def check_items(examples: Iterable[Example], active: OpenSlot) -> None:
         )
     if active.model.head.lexical is not None:
         raise DataError(f"{name} has words, which a fala.Item has not")
+    encoders = {None, bundle.encoder}
     for item in items:
-        if item.encoder in {None, bundle.encoder}:
+        if item.encoder in encoders:
             item.check(bundle.manifest.dimension)
+
+
+def candidates_of(values: Iterable[str], history: Iterable[str], task: str) -> list[Example]:
+    """The examples of candidates to be ranked.
+
+    Args:
+        values: n texts or items.
+        history: Of a matcher, what the user opened.
+        task: The model's.
+
+    Raises:
+        DataError: One is not a text, or there is a history for a classifier.
+    """
+    candidates, opened = listed(values, "candidates"), tuple(listed(history, "history"))
+    if task == MATCHING:
+        return check_examples([Match(opened, one) for one in candidates], task)
+    if opened:
+        raise DataError("a classifier takes no history: it ranks the candidates by themselves")
+    return check_examples(candidates, task)
+
+
+def label_to_rank(value: str | int | None, labels: Sequence[str], positive: str) -> int:
+    """Position of the label whose probability ranks.
+
+    Args:
+        value: What the app passed; None takes ``positive``, of two labels.
+        labels: The model's.
+        positive: See ``Device.positive``.
+
+    Raises:
+        DataError: It is none of them, or is missing where there are more than two.
+    """
+    if value is None and len(labels) > 2:
+        raise DataError(
+            "candidates are ranked by a label's probability: pass label=, one of "
+            f"{', '.join(labels)}"
+        )
+    name = positive if value is None else label_name(value)
+    if name not in labels:
+        raise DataError(f"label is one of {', '.join(labels)}, not {name!r:.60}")
+    return labels.index(name)
 
 
 def limits_of(value: UpdateLimits | None) -> UpdateLimits:

@@ -17,9 +17,11 @@ from fala.arguments import (
     adapter_name,
     adapters_of,
     budget_of,
+    candidates_of,
     check_items,
     folder_of,
     ids_where,
+    label_to_rank,
     limits_of,
     listed,
     name_of,
@@ -28,8 +30,8 @@ from fala.arguments import (
 )
 from fala.backbones.external import Encoder, Encoders
 from fala.bundle.signature import Trust
-from fala.errors import DataError, DeviceError, MissingExtraError, UsageError
-from fala.examples import Example, check_examples
+from fala.errors import DataError, DeviceError, MissingExtraError, UsageError, shown
+from fala.examples import Example, check_examples, texts_of
 from fala.files import path_of
 from fala.model.active import ActiveModel
 from fala.model.heads import PersonalModel, label_name
@@ -365,6 +367,43 @@ class Device:
             UnknownAdapterError: No adapter of this name is loaded.
         """
         return self._ask(examples, ActiveModel.decide, adapter)
+
+    def rank(
+        self,
+        candidates: Iterable[str],
+        *,
+        history: Iterable[str] = (),
+        top: int | None = None,
+        label: str | int | None = None,
+        adapter: str | None = None,
+    ) -> list[tuple[str, float]]:
+        """Order candidates by the probability of a label: news to show, films to offer.
+
+        Args:
+            candidates: n texts, or ``Item`` objects.
+            history: For a matcher, what the user opened, oldest first.
+            top: How many to return, at most; None returns all.
+            label: By whose probability; None takes ``positive``, of two labels.
+            adapter: See ``predict``.
+
+        Returns:
+            Candidates with their probabilities, the best first; equal ones in the order given.
+
+        Raises:
+            DataError: A candidate is not a text, or ``top`` or ``label`` cannot be.
+            UnknownAdapterError: No adapter of this name is loaded.
+        """
+        task = self._learner(adapter).task
+        examples = candidates_of(candidates, history, self._kind(task))
+        if top is not None and (isinstance(top, bool) or not isinstance(top, int) or top < 0):
+            raise DataError(f"top is a whole number from 0, not {shown(top)}")
+        if not examples:
+            return []
+        head = task.active.model.head
+        column = label_to_rank(label, head.labels, head.labels[task.positive(head)])
+        p = self.predict(examples, adapter=adapter)[:, column]
+        best = np.argsort(-p, kind="stable")[:top]
+        return [(texts_of(examples[at])[0], float(p[at])) for at in best]
 
     def learn(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -133,7 +133,7 @@ def _item(key: str, vector: NDArray[np.float32], encoder: str | None) -> Item:
 
 def items_of(examples: Iterable[Example]) -> list[Item]:
     """The items among the inputs of some examples."""
-    return [one for example in examples for one in texts_of(example) if isinstance(one, Item)]
+    return [text for _, text in _each_text(examples) if isinstance(text, Item)]
 
 
 def as_text(text: str) -> str:
@@ -193,7 +193,25 @@ def texts_of(example: Example) -> tuple[str, ...]:
 
 def unique_texts(examples: Iterable[Example]) -> list[str]:
     """The distinct texts of some examples, in order of first appearance."""
-    return list(dict.fromkeys(text for example in examples for text in texts_of(example)))
+    return list(dict.fromkeys(text for _, text in _each_text(examples)))
+
+
+def _each_text(examples: Iterable[Example]) -> Iterator[tuple[int, str]]:
+    """The texts of some examples, with the examples' positions.
+
+    Of many candidates for one history that history comes once: where the next match has the very
+    same one, it is left out.
+    """
+    last: tuple[str, ...] | None = None
+    for position, example in enumerate(examples):
+        if not isinstance(example, Match):
+            yield position, example
+            continue
+        yield position, example.candidate
+        if example.history is not last:
+            last = example.history
+            for text in last:
+                yield position, text
 
 
 def check_examples(examples: Iterable[Example], task: str) -> list[Example]:
@@ -226,9 +244,9 @@ def check_examples(examples: Iterable[Example], task: str) -> list[Example]:
                 f"example {position} is a {type(example).__name__}; "
                 f"a {task} model takes {'fala.Match objects' if wanted is Match else 'texts (str)'}"
             )
-        for text in texts_of(example):
-            if why := fault(text):
-                raise DataError(f"a text of example {position} {why}")
+    for position, text in _each_text(listed):
+        if why := fault(text):
+            raise DataError(f"a text of example {position} {why}")
     return listed
 
 
