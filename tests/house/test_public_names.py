@@ -88,8 +88,8 @@ def test_the_door_of_a_device():
         "adapter", "adapters", "can_roll_back", "close", "confirm", "create", "decide",
         "delete_adapter", "erase", "examine", "examples", "export_data", "fell_back", "fit",
         "forget", "labels", "learn", "load_adapter", "model", "name",
-        "on_trial", "open", "positive", "predict", "preview", "refine", "remember", "repair",
-        "replace", "rollback", "rotate_key", "task", "threshold", "update",
+        "on_trial", "open", "positive", "predict", "preview", "rank", "refine", "remember",
+        "repair", "replace", "rollback", "rotate_key", "task", "threshold", "update",
     }  # fmt: skip
 
 
