@@ -27,7 +27,7 @@ from fala_sim.records import Record, read_records
 from fala_sim.show.plots.style import INK, MUTED, Plot, draw, look
 from fala_sim.show.tables.records import by_setting, named_by_data
 
-RESULTS = Path(__file__).parents[1] / "device_sim" / "results-words-five"
+RESULTS = Path(__file__).parents[1] / "device_sim" / "results" / "replacement"
 
 #: What the first picture shows: methods, what they are called there, and where the name stands.
 SHOWN: Mapping[str, tuple[str, tuple[int, int], str]] = {

@@ -78,7 +78,7 @@ def judge(
 
     Rows over a bridge judge too, as they are: they raise the losses of all candidates, and make
     the model half way look worse by .002 nats at most. Stricter rules had a lower AUC and a higher
-    loss in the mean; looser ones put more people below (``device_sim/results/NOTES.md``).
+    loss in the mean; looser ones put more people below (``docs/tried.md``).
 
     Where labels are too few to judge, nothing contradicts the Gaussian, and half way it is.
 
