@@ -10,7 +10,6 @@ vectors. k-means is scikit-learn's, started once from k-means++, for at most 25 
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import sys
@@ -20,6 +19,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 from sklearn.cluster import KMeans
+from support.measuring import report
 
 from fala.release import build_graph, cluster_graph, disagreements, unit_vectors
 
@@ -90,11 +90,7 @@ def main(
         "kmeans_seconds": round(peer_seconds, 3),
         "ratio_to_kmeans": round((clustered - start) / peer_seconds, 2),
     }
-    if as_json:
-        click.echo(json.dumps(record))
-        return
-    for name, value in record.items():
-        click.echo(f"{name.replace('_', ' '):18} {value}")
+    report(record, as_json=as_json)
 
 
 if __name__ == "__main__":

@@ -14,17 +14,16 @@ Texts are made up, of 8 to 26 words; with --data they are the classification tex
 
 from __future__ import annotations
 
-import json
 import os
-import statistics
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import click
 import numpy as np
 from numpy.typing import NDArray
 from replacement import bundle_of, documents_of
+from support.measuring import in_turns, report
 
 import fala
 
@@ -96,16 +95,9 @@ def main(
         "bare": bare.encode,
     }
     first = {name: call(texts) for name, call in calls.items()}
-    clock: dict[str, list[float]] = {name: [] for name in calls}
-    processor: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(repeats):
-        for name, call in calls.items():
-            began, start = time.process_time(), time.perf_counter()
-            call(texts)
-            clock[name].append(time.perf_counter() - start)
-            processor[name].append(time.process_time() - began)
-    middle = {name: statistics.median(seconds) for name, seconds in clock.items()}
-    spent = {name: statistics.median(seconds) for name, seconds in processor.items()}
+    turns = in_turns({name: partial(call, texts) for name, call in calls.items()}, repeats)
+    middle = {name: one.seconds for name, one in turns.items()}
+    spent = {name: one.processor_seconds for name, one in turns.items()}
     record = {
         "bundle": opened.manifest.name,
         "texts": count,
@@ -117,14 +109,7 @@ def main(
         "largest_difference": float(np.abs(first["fala"] - first["bare"]).max()),
         "repeats": repeats,
     }
-    if as_json:
-        click.echo(json.dumps(record))
-        return
-    click.echo(f"fala         {record['texts_per_second']:.0f} texts a second")
-    click.echo(f"bare         {record['bare_texts_per_second']:.0f}, in batches of {batch}")
-    click.echo(f"ratio        {record['ratio']:.2f}, of processor time {spent['fala']:.3f} s:"
-               f" {record['processor_ratio']:.2f}")  # fmt: skip
-    click.echo(f"differ by    {record['largest_difference']:.2g} at most")
+    report(record, as_json=as_json)
 
 
 if __name__ == "__main__":

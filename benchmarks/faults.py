@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 
 import click
-from support.ending import end
+from support.measuring import report
 from support.operations import NAMES, Operation, answers_of, found, operations
 
 import fala
@@ -107,7 +107,7 @@ def main(count: int | None, seed: int, only: tuple[str, ...], as_json: bool) -> 
         "what": wrongs[:20],
         "seconds": round(time.perf_counter() - started, 1),
     }
-    end(record, as_json=as_json, width=10)
+    report(record, as_json=as_json)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,8 @@ from typing import Any
 import click
 import numpy as np
 from support.changed_bundles import write_changed
+from support.journal import Journal
+from support.measuring import report
 
 import fala
 from fala.playground.releases import built_in
@@ -254,11 +256,12 @@ class _Worker:
 @click.option("--workers", type=click.IntRange(1), default=2, show_default=True)
 @click.option("--only", type=int, help="One bundle of the seed, with all that came of it.")
 @click.option("--alone", is_flag=True, help="Start no process to load a bundle first.")
+@click.option("--journal", type=click.Path(path_type=Path), help="File to go on from.")
 @click.option("--json", "as_json", is_flag=True)
 @click.option("--work", type=click.Path(path_type=Path), hidden=True)
 def main(
-    count: int, seed: int, workers: int, only: int | None, alone: bool, as_json: bool,
-    work: Path | None,
+    count: int, seed: int, workers: int, only: int | None, alone: bool,
+    journal: Path | None, as_json: bool, work: Path | None,
 ) -> None:  # fmt: skip
     """Offer hostile bundles to a device, and count what comes of it."""
     if work is not None:
@@ -268,7 +271,10 @@ def main(
     environment.pop("FALA_NO_CHILD_PROCESS", None)
     if alone:
         environment["FALA_NO_CHILD_PROCESS"] = "1"
-    with tempfile.TemporaryDirectory() as folder:
+    asked = {"count": count, "seed": seed, "only": only, "alone": alone}
+    stopped, answers = threading.Event(), queue.Queue[dict[str, Any]]()
+    with tempfile.TemporaryDirectory() as folder, Journal(journal, asked) as kept:
+        found: list[dict[str, Any]] = list(kept.before)
         root = Path(folder)
         (root / "releases").mkdir()
         releases = _releases(root / "releases")
@@ -278,24 +284,35 @@ def main(
         for number in range(1, workers):
             shutil.copytree(root / "0", root / str(number))
         wanted: queue.Queue[int] = queue.Queue()
+        done = {answer["seed"] for answer in found}
         for number in range(count) if only is None else [only]:
-            wanted.put(number)
-        answers: list[dict[str, Any]] = []
+            if f"{seed}-{number}" not in done:
+                wanted.put(number)
 
         def run(number: int) -> None:
             worker = _Worker(root / str(number), environment)
             try:
-                while True:
-                    answers.append(worker.ask(f"{seed}-{wanted.get_nowait()}"))
+                while not stopped.is_set():
+                    answers.put(worker.ask(f"{seed}-{wanted.get_nowait()}"))
             except queue.Empty:
+                pass
+            finally:
                 worker.close()
 
+        rest = wanted.qsize()
         threads = [threading.Thread(target=run, args=(number,)) for number in range(workers)]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
-    _tell(answers, as_json=as_json, everything=only is not None)
+        try:
+            with click.progressbar(range(rest), label="bundles", file=sys.stderr) as bar:
+                for _ in bar:
+                    found.append(answers.get())
+                    kept.note(found[-1])
+        finally:
+            stopped.set()
+            for thread in threads:
+                thread.join()
+    _tell(found, as_json=as_json, everything=only is not None)
 
 
 def _tell(answers: list[dict[str, Any]], *, as_json: bool, everything: bool) -> None:
@@ -308,16 +325,8 @@ def _tell(answers: list[dict[str, Any]], *, as_json: bool, everything: bool) -> 
         "largest_megabytes": max(answer["memory"] for answer in answers) >> 20,
     }  # fmt: skip
     bad = [one for one in answers if one["result"] not in ("refused", "installed")] + slow + large
-    if as_json:
-        click.echo(json.dumps({**record, "bad": bad}))
-    else:
-        for name, value in record.items():
-            shown = f"{value:.2f}" if isinstance(value, float) else str(value)
-            click.echo(f"{name:28} {shown}")
-        for answer in answers if everything else bad[:40]:
-            click.echo(json.dumps(answer))
-    if bad:
-        sys.exit(1)
+    shown = answers if everything else bad[:40]
+    report({**record, "wrong": len(bad), "what": shown}, as_json=as_json)
 
 
 if __name__ == "__main__":

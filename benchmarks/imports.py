@@ -10,13 +10,13 @@ above the limit ends the command with status 1.
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import subprocess
 import sys
 
 import click
+from support.measuring import report
 
 LIMIT = 3.0  # what the device's door may take, as a multiple of its main dependency
 
@@ -37,8 +37,7 @@ def seconds(statement: str) -> float:
 @click.option("--repeats", type=click.IntRange(1), default=9, show_default=True)
 @click.option("--limit", type=click.FloatRange(0), default=LIMIT, show_default=True)
 @click.option("--json", "as_json", is_flag=True)
-@click.pass_context
-def main(context: click.Context, repeats: int, limit: float, as_json: bool) -> None:
+def main(repeats: int, limit: float, as_json: bool) -> None:
     """Time `import fala` beside its main dependency."""
     for statement in _IMPORTS.values():
         seconds(statement)
@@ -48,15 +47,11 @@ def main(context: click.Context, repeats: int, limit: float, as_json: bool) -> N
             times[name].append(seconds(statement))
     middle = {name: statistics.median(values) for name, values in times.items()}
     ratio = middle["fala"] / middle["peer"]
-    if as_json:
-        record = {"seconds": middle, "ratio": ratio, "limit": limit, "repeats": repeats}
-        click.echo(json.dumps(record))
-    else:
-        click.echo(f"import fala                 {middle['fala'] * 1e3:6.0f} ms")
-        click.echo(f"import numpy                {middle['peer'] * 1e3:6.0f} ms")
-        click.echo(f"ratio                       {ratio:6.2f}, at most {limit}")
-    if ratio > limit:
-        context.exit(1)
+    record = {
+        "seconds": middle, "ratio": ratio, "limit": limit, "repeats": repeats,
+        "wrong": int(ratio > limit),
+    }  # fmt: skip
+    report(record, as_json=as_json)
 
 
 if __name__ == "__main__":

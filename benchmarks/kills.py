@@ -28,8 +28,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
-from support.ending import end
 from support.journal import Journal
+from support.measuring import report
 from support.operations import NAMES, Operation, found, operations
 
 import fala
@@ -145,7 +145,7 @@ def main(count: int, seed: int, only: tuple[str, ...], journal: Path | None, as_
         "what": wrongs[:20],
         "seconds": round(seconds, 1),
     }
-    end(record, as_json=as_json)
+    report(record, as_json=as_json)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ on the disk, encoded, fitted, and in the next ``predict``. The figures are media
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import click
 import numpy as np
+from support.measuring import report
 
 import fala
 from fala.release import VECTORS, VOCABULARY, WORD_VECTORS, array_bytes
@@ -84,15 +84,7 @@ def main(
     examples: int, further: int, dimension: int, labels: int, seed: int, as_json: bool
 ) -> None:
     """Measure what one more label costs."""
-    record = learn(examples, further, dimension, labels, seed)
-    if as_json:
-        click.echo(json.dumps(record))
-        return
-    click.echo(f"{examples:,} labelled texts, {dimension} dimensions, {labels} labels")
-    click.echo(f"one more label   {record['one_more_ms']:8.1f} ms of the processor")
-    click.echo(f"a fit of all     {record['all_ms']:8.1f} ms")
-    click.echo(f"ratio            {record['ratio']:8.3f}")
-    click.echo(f"the fit moves probabilities by {record['move']:.1e} on average")
+    report(learn(examples, further, dimension, labels, seed), as_json=as_json)
 
 
 if __name__ == "__main__":

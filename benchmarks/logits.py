@@ -16,7 +16,6 @@ margins, that are in the same order on both.
 
 from __future__ import annotations
 
-import json
 import platform
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 from replacement import bundle_of, documents_of
+from support.measuring import report
 
 import fala
 
@@ -109,17 +109,7 @@ def main(
     machine = f"{platform.machine()} (onnxruntime {onnxruntime.__version__})"
     record = {"bundle": bundle.manifest.name, **compare(own, there)}
     record |= {"machine": machine, "beside": "{} (onnxruntime {})".format(*there["machine"])}
-    if as_json:
-        click.echo(json.dumps(record))
-        return
-    click.echo(f"{record['bundle']}: {machine} beside {record['beside']}, {len(texts)} texts")
-    click.echo(f"embeddings      cosine {record['cosine']:.6f} at least,"
-               f" {record['mean_cosine']:.6f} in the mean")  # fmt: skip
-    click.echo(f"margins         differ by {record['largest_difference']:.2g} at most,"
-               f" {record['mean_difference']:.2g} in the mean")  # fmt: skip
-    click.echo(f"                {record['largest_in_deviations']:.2g} standard deviations at most")
-    click.echo(f"rank agreement  {record['rank_agreement']:.6f} of all pairs")
-    click.echo(f"other labels    {record['other_labels']}")
+    report(record, as_json=as_json)
 
 
 if __name__ == "__main__":

@@ -12,16 +12,14 @@ turns; the figures are the least processor time of several turns, since other wo
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import re
-import time
 import zlib
-from collections.abc import Callable
 
 import click
 import numpy as np
 from scipy.sparse import csr_array
+from support.measuring import in_turns, report
 
 from fala.release import BUCKETS, Lexicon, ngrams
 from fala.release.device_fit import one_blas_thread
@@ -53,17 +51,6 @@ def plain(text: str) -> set[int]:
     return {zlib.crc32(gram.encode()) % BUCKETS for gram in grams}
 
 
-def least(calls: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Processor milliseconds of calls in turn, the least of ``repeats``."""
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(repeats):
-        for name, call in calls.items():
-            start = time.process_time()
-            call()
-            seconds[name].append(time.process_time() - start)
-    return {name: 1e3 * min(taken) for name, taken in seconds.items()}
-
-
 @click.command(help=__doc__)
 @click.option("--texts", type=click.IntRange(1), default=1_400, show_default=True)
 @click.option("--words", type=click.IntRange(1), default=22, show_default=True, help="A text.")
@@ -78,7 +65,7 @@ def main(texts: int, words: int, repeats: int, seed: int, as_json: bool) -> None
     values, starts = rows.values.astype(np.float64), rows.starts.astype(np.int32)
     matrix = csr_array((values, rows.buckets, starts), shape=shape)
     with one_blas_thread():
-        taken = least(
+        turns = in_turns(
             {
                 "all": lambda: ngrams(documents),
                 "one": lambda: [ngrams([document]) for document in documents],
@@ -88,6 +75,7 @@ def main(texts: int, words: int, repeats: int, seed: int, as_json: bool) -> None
             },
             repeats,
         )
+    taken = {name: 1e3 * min(one.processor) for name, one in turns.items()}
     record = {
         "texts": texts,
         "ngrams_a_text": round(len(rows.buckets) / texts, 1),
@@ -101,11 +89,7 @@ def main(texts: int, words: int, repeats: int, seed: int, as_json: bool) -> None
         "gram_milliseconds_of_one_sparse_product": round(taken["sparse"], 1),
         "gram_times_as_fast": round(taken["sparse"] / taken["gram"], 2),
     }
-    if as_json:
-        click.echo(json.dumps(record))
-        return
-    for name, value in record.items():
-        click.echo(f"{name.replace('_', ' '):40} {value}")
+    report(record, as_json=as_json)
 
 
 if __name__ == "__main__":

@@ -21,13 +21,12 @@ texts of all rows, one user's or not: only how many and how long they are matter
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -36,6 +35,7 @@ from unittest import mock
 import click
 import numpy as np
 from numpy.typing import NDArray
+from support.measuring import report, seconds_of
 
 import fala
 from fala.playground.releases import BUILT_IN, built_in
@@ -127,13 +127,6 @@ def noted(encoded: list[str]) -> Iterator[None]:
         yield
 
 
-def seconds_of(call: Callable[[], object]) -> tuple[float, float]:
-    """Seconds that a call takes on the clock, and of processor time."""
-    start = time.perf_counter(), time.process_time()
-    call()
-    return time.perf_counter() - start[0], time.process_time() - start[1]
-
-
 class Taken(NamedTuple):
     """What a replacement took.
 
@@ -222,11 +215,11 @@ def main(
         for repeat in range(repeats):
             shutil.copytree(folder / "device", folder / f"copy{repeat}")
             with fala.Device.open(folder / f"copy{repeat}") as device:
-                report, one = replace(device, releases[1], budget, peer, texts)
+                replaced, one = replace(device, releases[1], budget, peer, texts)
                 predicting.append(prediction_ratio(device, peer, texts[:PREDICTIONS]))
-            reports.append(report)
+            reports.append(replaced)
             taken.append(one)
-            passes = report.forward_passes
+            passes = replaced.forward_passes
             chosen = random.Random(repeat).sample(texts, min(passes or len(texts), documents))
             encoding.append(seconds_of(lambda: peer.encode(chosen))[0])  # noqa: B023
     middle = {
@@ -255,21 +248,7 @@ def main(
         "stages": middle,
         "repeats": repeats,
     }
-    if as_json:
-        click.echo(json.dumps(record))
-        return
-    click.echo(f"replace {documents} documents, {record['forward_passes']} forward passes")
-    click.echo(f"replacement  {record['replace_seconds']:.3f} s")
-    click.echo(f"encoding     {record['encode_seconds']:.3f} s of {len(chosen)} texts")
-    click.echo(f"ratio        {record['ratio']:.2f}")
-    click.echo(f"own texts    {own:.3f} s")
-    click.echo(f"ratio        {record['ratio_to_own_texts']:.2f}, of processor time "
-               f"{record['processor_seconds']:.3f} s: "
-               f"{record['processor_ratio_to_own_texts']:.2f}")  # fmt: skip
-    click.echo(f"first answer {record['first_answer_processor_seconds']:.3f} s of processor time, "
-               f"{record['first_answer_without_loading']:.3f} without loading")  # fmt: skip
-    click.echo(f"prediction   {record['prediction_ratio']:.2f} times its encoding")
-    click.echo("stages       " + ", ".join(f"{n} {s:.3f}" for n, s in middle.items()))
+    report(record, as_json=as_json)
 
 
 if __name__ == "__main__":

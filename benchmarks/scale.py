@@ -25,6 +25,7 @@ from typing import Any
 
 import click
 import numpy as np
+from support.measuring import report
 
 import fala
 from fala.playground.releases import built_in
@@ -165,16 +166,7 @@ def main(
         click.echo(json.dumps(figures))
         return
     record = measure(examples, dimension, words, seed)
-    if as_json:
-        click.echo(json.dumps(record))
-        return
-    for name, figures in record.items():
-        if not isinstance(figures, dict):
-            click.echo(f"{name}: {figures:.2f}")
-            continue
-        click.echo(f"{name}{' examples' if name.isdigit() else ''}")
-        for key, value in figures.items():
-            click.echo(f"  {key:20} {value:10.4f}")
+    report(record, as_json=as_json)
 
 
 if __name__ == "__main__":

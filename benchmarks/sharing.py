@@ -22,7 +22,6 @@ import os
 import random
 import shutil
 import signal
-import sys
 import tempfile
 import time
 import traceback
@@ -33,6 +32,7 @@ from pathlib import Path
 
 import click
 import numpy as np
+from support.measuring import report
 
 import fala
 from fala.playground.releases import BUILT_IN, built_in
@@ -244,13 +244,11 @@ def main(
             if not as_json:
                 told = ", ".join(f"{what} {counts[what]}" for what in sorted(counts))
                 click.echo(f"round {number + 1}: {'WRONG' if wrong else 'whole'}; {told}")
-    record = {"rounds": rounds, "processes": processes, "seconds": seconds, "failed": failed}
-    whole = 1 - failed / rounds if rounds else 0.0
-    if as_json:
-        click.echo(json.dumps({**record, "whole_share": whole, **total}))
-    else:
-        click.echo(f"{rounds - failed} of {rounds} rounds whole, of {processes} processes")
-    sys.exit(1 if failed else 0)
+    record = {
+        "rounds": rounds, "processes": processes, "seconds": seconds, "wrong": failed,
+        "whole_share": 1 - failed / rounds if rounds else 0.0, **total,
+    }  # fmt: skip
+    report(record, as_json=as_json)
 
 
 if __name__ == "__main__":

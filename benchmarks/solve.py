@@ -13,7 +13,6 @@ label fit is all of `fala.release.fit_paper`, once, on soft shares.
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import time
@@ -22,6 +21,7 @@ from collections.abc import Callable
 import click
 import numpy as np
 import scipy.linalg
+from support.measuring import report
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from fala.release import Evidence, fit_paper, probabilities
@@ -121,11 +121,7 @@ def main(
         }
         for count in labels:
             record |= time_labels(count, 384, seed)
-    if as_json:
-        click.echo(json.dumps(record))
-        return
-    for name, value in record.items():
-        click.echo(f"{name.replace('_', ' '):40} {value}")
+    report(record, as_json=as_json)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from typing import Any
 
 import click
 import numpy as np
-from support.ending import end
+from support.measuring import report
 
 import fala
 from fala.release import EncoderState, OnnxEncoder
@@ -89,7 +89,7 @@ def main(
     record = measure(backbones, tokens, size, prompt, repeats, seed)
     for name, bundle in bundles.items():
         record[f"{name}_megabytes"] = round(bundle.path.stat().st_size / 1e6, 3)
-    end(record, as_json=as_json, width=24)
+    report(record, as_json=as_json)
 
 
 def measure(

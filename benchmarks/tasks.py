@@ -25,7 +25,7 @@ from typing import Any
 
 import click
 import numpy as np
-from support.ending import end
+from support.measuring import report
 
 import fala
 from fala.release import EncoderState, OnnxEncoder
@@ -91,7 +91,7 @@ def main(backbone: str, tasks: int, size: int, repeats: int, seed: int, as_json:
     """Load so many tasks on one device."""
     with tempfile.TemporaryDirectory() as scratch:
         record = measure(Path(scratch), fala.Bundle.open(backbone), tasks, size, repeats, seed)
-    end(record, as_json=as_json, width=28)
+    report(record, as_json=as_json)
 
 
 def memory(folder: Path, names: list[str]) -> tuple[float, float]:

@@ -29,7 +29,7 @@ from typing import Any
 
 import click
 import numpy as np
-from support.ending import end
+from support.measuring import report
 
 import fala
 from fala.testing import labels_of, texts, write_releases
@@ -214,7 +214,7 @@ def main(seconds: float, readers: int, seed: int, as_json: bool) -> None:
         "wrong": len(run.wrong),
         "what": run.wrong[:20],
     }
-    end(record, as_json=as_json, width=10)
+    report(record, as_json=as_json)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ stands beside it.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from pathlib import Path
 
 import click
 import numpy as np
+from support.measuring import report
 
 _ROWS = 2_000
 _MEGABYTE = 1_000_000
@@ -110,23 +110,7 @@ def main(
             "lines": lines,
             "processor_ratio": round(export["processor_seconds"] / peer["processor_seconds"], 2),
         }
-    if as_json:
-        click.echo(json.dumps(record))
-        return
-    click.echo(
-        f"{words} x {dimension}, {record['megabytes']} MB of text, to {precision}: "
-        f"{record['bundle_megabytes']} MB"
-    )
-    for what, figures in {
-        "fala-export word-vectors": export,
-        "float() by float()": peer,
-        "lines only": lines,
-    }.items():
-        click.echo(
-            f"{what:24}  {figures['seconds']:7.1f} s  {figures['processor_seconds']:7.1f} s of "
-            f"processor  peak {figures['peak_megabytes']:5.0f} MB"
-        )
-    click.echo(f"export / peer             {record['processor_ratio']:.2f} of processor time")
+    report(record, as_json=as_json)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ SMALL = {
     "scale.py": ("ratio", "--examples", 300, "--dimension", 16),
     "clustering.py": ("ratio_to_kmeans", "--examples", 300, "--dimension", 16, "--groups", 10),
     "damaged.py": ("damaged", "--count", 2),
-    "damaged_stores.py": ("named", "--count", 25),
     "encoding.py": ("ratio", "--texts", 20, "--repeats", 1),
     "faults.py": ("faults", "--count", 2, "--only", "learn"),
     "hostile.py": ("bundles", "--count", 6),
@@ -76,4 +75,4 @@ def test_an_import_above_its_limit_fails(tmp_path):
     done = run("imports.py", "--repeats", 1, "--limit", 0.01, folder=tmp_path)
     assert done.returncode == 1
     assert done.stderr == ""
-    assert done.stdout.endswith(", at most 0.01\n")
+    assert "wrong    1" in done.stdout
