@@ -15,14 +15,25 @@ os.environ.setdefault("FALA_NO_CHILD_PROCESS", "1")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+#: What a slow test uses: processes, kills, faults. A module that trains, exports whole models, asks
+#: a browser or lets devices live through many replacements has the mark itself.
+SLOW = {
+    "subprocess", "Popen", "multiprocessing", "fork", "run_apart", "PowerCuts", "fala_power_cuts",
+    "fala_failing_disk",
+}  # fmt: skip
+
+
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items):
-    """Mark the tests that ask for real data, so that they can be run alone."""
+    """Mark tests by what they use: real data, or what is slow."""
     for item in items:
-        fixtures = item._fixtureinfo.name2fixturedefs.values()
-        functions = [item.function, *(one.func for several in fixtures for one in several)]
-        if any(map(checkout.asks_for_real_data, functions)):
+        fixtures = item._fixtureinfo.name2fixturedefs
+        functions = [one.func for several in fixtures.values() for one in several]
+        used = checkout.names_used([item.function, *functions]) | set(fixtures)
+        if checkout.real_data.__name__ in used:
             item.add_marker("real_data")
+        if used & SLOW or item.get_closest_marker("thorough"):
+            item.add_marker("slow")
 
 
 @pytest.hookimpl(tryfirst=True)

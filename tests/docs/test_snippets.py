@@ -23,6 +23,8 @@ from sim_tables import replaced
 from situations import situation
 from snippets import blocks, commands
 
+pytestmark = pytest.mark.slow
+
 BLOCKS = blocks("python", "sh", "json")
 
 #: Files that pages show whole; tests/house/test_examples.py runs them.

@@ -15,6 +15,8 @@ from fala.device import Device
 from fala.errors import DataError, DeviceError, FalaError
 from fala.personal.budget import Budget
 
+pytestmark = pytest.mark.slow
+
 FIRST, SECOND = bytes(range(32)), bytes(range(32, 64))
 
 

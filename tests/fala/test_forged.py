@@ -12,6 +12,8 @@ from fala.device import Device
 from fala.errors import DeviceError
 from fala.personal.budget import Budget
 
+pytestmark = pytest.mark.slow
+
 STORE = "store.sqlite3"
 
 

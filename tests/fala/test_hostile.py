@@ -9,6 +9,8 @@ import bundles
 from fala import BundleError, DataError, Device
 from fala.testing.hostile import KINDS, write_hostile
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["a good film", "this is bad", "i love it", "i hate it"]
 #: What no look at the graph finds: refused in a process of its own; see test_first_load.
 HIDDEN = {"size by one length"}

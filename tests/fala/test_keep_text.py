@@ -14,6 +14,8 @@ from fala.errors import DataError, DeviceError
 from fala.personal.budget import Budget
 from fala.store.texts import NOT_KEPT
 
+pytestmark = pytest.mark.slow
+
 KEY = bytes(range(32))
 
 

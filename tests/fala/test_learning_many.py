@@ -12,6 +12,9 @@ from fala.device import Device
 from fala.personal.budget import Budget
 from word_releases import PERSONAL, PROBES, SHARED, TRUTH
 
+pytestmark = pytest.mark.slow
+
+
 RANDOM = np.random.default_rng(11)
 #: More than are fitted in memory that is kept: after opening, a label is added beside a sample.
 COUNT = 2300

@@ -286,13 +286,13 @@ def test_a_release_that_is_deleted_in_the_middle_of_a_call_is_not_missed(
     patched = {"predict": "backbone", "learn": "backbone"}.get(operation, "bridges")
     real = getattr(Bundle, patched)
 
-    def sweep(self):
+    def sweep(self, *arguments):
         if opened and not swept and self.manifest.name == "mid":
             swept.append(self.manifest.name)
             other.replace(releases["new"], Budget(0))
             other.replace(releases["old"], Budget(0))
             assert not self.path.exists()
-        return real(self)
+        return real(self, *arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(Bundle, patched, sweep)

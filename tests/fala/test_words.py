@@ -13,6 +13,8 @@ from fala.personal.budget import PASSES, Budget
 from fala.text.ngrams import BUCKETS
 from word_releases import LABELS, PERSONAL, PROBES, SHARED, TEXTS, TRUTH, UNKNOWN
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def releases(tmp_path_factory):

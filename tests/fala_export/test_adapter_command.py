@@ -19,6 +19,8 @@ from fala_export.cli import main
 from fala_export.models.encoder import load_encoder
 from public_data import FILLERS, matching_rows, text_rows, write_rows
 
+pytestmark = pytest.mark.slow
+
 FAST = ("--epochs", 3, "--learning-rate", 3e-2, "--batch", 16, "--size", 6, "--no-lexical")
 
 

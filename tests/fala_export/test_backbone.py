@@ -18,6 +18,8 @@ from fala_export.backbone import ExportOptions, export_encoder, load
 from fala_export.cli import main
 from fala_export.commands.options import name_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):

@@ -21,6 +21,8 @@ from fala_export.distillation.trimming import trim_vocabulary
 from families import FAMILIES, write_model
 from public_data import sentences
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def encoder():

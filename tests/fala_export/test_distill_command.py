@@ -20,6 +20,8 @@ from fala_export.distillation.texts import Texts
 from fala_export.training.public_rows import divide, load_public_rows
 from public_data import sentences
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def encoder():

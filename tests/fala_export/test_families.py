@@ -12,6 +12,8 @@ from fala_export.backbone import ExportOptions, export_encoder, load
 from fala_export.models.saving import save_encoder
 from families import FAMILIES, LENGTH, write_early_folder, write_model
 
+pytestmark = pytest.mark.slow
+
 TEXTS = [
     "A short one.",
     "",

@@ -19,6 +19,8 @@ from fala_export.models.encoder import load_encoder
 from families import CORPUS, write_early_folder, write_model
 from hub_server import Hub, Model, files_in
 
+pytestmark = pytest.mark.slow
+
 NAME = "vendor/tiny"
 FIND = """
 import sys

@@ -25,6 +25,8 @@ from fala_export import inspection
 from fala_export.footprint import measure
 from fala_export.inspection import inspect
 
+pytestmark = pytest.mark.slow
+
 PARITY = {"mean_cosine": 0.9912345, "worst_cosine": 0.97, "texts": 64}
 COST = {"parameters": 22_700_000, "flops": {"16": 0.68e9, "64": 2.7e9, "128": 5.5e9}}
 

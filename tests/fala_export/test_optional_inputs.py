@@ -25,6 +25,8 @@ from fala_export.precision.calibration import token_sequences
 from fala_export.precision.weights import quantize
 from families import CORPUS, LENGTH, write_model
 
+pytestmark = pytest.mark.slow
+
 TEXTS = [*CORPUS[:6], "", "one two three " * 20]
 OPTIONS = ["--adapters", "--prompts", "--hard-prompts"]
 WIDE = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}

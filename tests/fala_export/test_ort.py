@@ -16,6 +16,8 @@ from fala_export.backbone import ExportOptions, export_encoder
 from fala_export.ort_format import to_ort
 from fala_export.precision.weights import PRECISIONS
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def encoder():

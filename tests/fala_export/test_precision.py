@@ -29,6 +29,8 @@ from fala_export.precision.graph_edit import GraphEdit
 from fala_export.precision.weights import PRECISIONS, quantize
 from families import CORPUS, FAMILIES, LENGTH, write_model
 
+pytestmark = pytest.mark.slow
+
 WIDE = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
 WIDE_DISTILBERT = {"dim": 64, "hidden_dim": 128, "n_heads": 4}
 TEXTS = CORPUS[:6]

@@ -18,6 +18,8 @@ from fala_export.population.laplace import find_mode, whiten
 from public_data import write_rows
 from public_people import FILMS, verdicts
 
+pytestmark = pytest.mark.slow
+
 D = 6
 WEIGHT = np.array([1.5, -1.0, 0.5, 0.0, 0.0, 1.0], dtype=np.float32)
 BIAS = -0.3

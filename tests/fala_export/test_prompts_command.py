@@ -32,6 +32,8 @@ from families import write_model
 from prompted import WRITERS, writers_rows
 from public_data import matching_rows, text_rows, write_rows
 
+pytestmark = pytest.mark.slow
+
 SETTINGS_OF_ALL = TrainingSettings(epochs=3, learning_rate=1e-3)
 FAST = ("--max-length", 16, "--epochs", 3, "--learning-rate", 1e-3)
 

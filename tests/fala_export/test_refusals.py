@@ -26,6 +26,8 @@ from fala_export.cli import main
 from fala_export.models import transformer_files
 from families import CORPUS, write_early_folder, write_model
 
+pytestmark = pytest.mark.slow
+
 # On a machine so busy that a step takes seconds, no line about its progress comes between.
 PATIENT = "from fala.cli import progress; progress._FIRST = 600.0"
 PROGRAM = f"{PATIENT}; from fala_export.cli import main; main(prog_name='fala-export')"

@@ -17,6 +17,8 @@ from fala_export.cli import main
 from fala_export.recipe import read_recipe
 from public_data import text_rows, write_rows
 
+pytestmark = pytest.mark.slow
+
 VECTORS = "the 1 0 0.5\ngood 1 0 0\nbad 0 1 0\ngreat 0.9 0.1 0\nawful 0.1 0.9 0\n"
 
 

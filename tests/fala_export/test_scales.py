@@ -18,6 +18,9 @@ from fala_export.population.scales import GRID, SLOPES, choose_scales, training_
 from public_data import write_rows
 from public_people import verdicts
 
+pytestmark = pytest.mark.slow
+
+
 D = 6
 
 

@@ -21,6 +21,8 @@ from fala_export.models.encoder import load_encoder
 from fala_export.training import classifier, trainer
 from public_data import TOPICS, matching_rows, text_rows, write_rows
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory):

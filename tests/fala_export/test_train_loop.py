@@ -15,6 +15,8 @@ import warm
 from fala import ExportError
 from fala_export.training import checkpoints
 
+pytestmark = pytest.mark.slow
+
 BATCHES, EPOCHS = 8, 4
 
 

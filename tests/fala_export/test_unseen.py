@@ -18,6 +18,8 @@ from fala_export.training.unseen import unseen_rows
 from public_data import write_rows
 from public_people import verdicts
 
+pytestmark = pytest.mark.slow
+
 
 def run(*arguments):
     return CliRunner().invoke(main, [*map(str, arguments)], prog_name="fala-export")

@@ -6,6 +6,8 @@ from fala_sim.metric.quality import figures
 from fala_sim.run.ablations import ablations, variants
 from situations import NEW_DIMENSION, situation
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {"top_k": 10, "lambda": 0.1, "learning_rate": 0.01}
 
 

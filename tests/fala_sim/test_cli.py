@@ -10,6 +10,8 @@ from fala_sim.show.plots.registry import FIGURES
 from fala_sim.show.tables.registry import TABLES
 from sim_records import write_run
 
+pytestmark = pytest.mark.slow
+
 #: Tables for which the records there are tell too little.
 MISSING = {
     "verdicts": "no replacement by FaLA tells what the vendor's model scores",

@@ -15,6 +15,8 @@ from fala_sim.data.place import data_folder, find_place
 from fala_sim.data_sets import divide
 from laboratory import write_data
 
+pytestmark = pytest.mark.slow
+
 USERS = ["busy", "next", "third", "fourth"]
 
 

@@ -19,7 +19,7 @@ from laboratory import write_data
 
 KEY = Key("curve", "d", "m", "u", 0)
 
-pytestmark = pytest.mark.usefixtures("warm_jobs")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_jobs")]
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,8 @@ from fala_sim.engine import inputs
 from fala_sim.fleet import life, report, rows, world
 from fala_sim.fleet.life import live
 
+pytestmark = pytest.mark.slow
+
 #: Figures that no seed decides.
 TIMED = {"seconds", "spent", "learned", "start"}
 

@@ -22,6 +22,8 @@ from fala_sim.training.transformer import Transformer, skeleton, skeleton_of
 from families import write_model
 from trained import documents, make_head, write_new
 
+pytestmark = pytest.mark.slow
+
 LAYERS, WIDTH, FEED_FORWARD = 12, 768, 3072  # BERT-base
 
 

@@ -20,7 +20,7 @@ from laboratory import write_data
 
 METHODS = "old,global,top,fala-paper,fala"
 
-pytestmark = pytest.mark.usefixtures("warm_jobs")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_jobs")]
 
 
 def arguments(folder, results, *more):

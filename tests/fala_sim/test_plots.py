@@ -18,6 +18,8 @@ from fala_sim.show.plots.style import LOOKS, house_style, look, slug
 from fala_sim.show.tables.records import Records, by_setting
 from sim_records import EVIL, METHODS, USERS, read_run, write_run
 
+pytestmark = pytest.mark.slow
+
 MEAN = sum(USERS.values()) / len(USERS)
 #: Of the t interval: 97.5 % of Student's distribution with three degrees of freedom are below 3.18.
 REACH = 3.18245 * np.std(list(USERS.values()), ddof=1) / 2

@@ -25,6 +25,9 @@ from fala_sim.profiles.quota import join, quota
 from fala_sim.profiles.rows import read_rows, write_rows
 from fala_sim.profiles.run import run_profile
 
+pytestmark = pytest.mark.slow
+
+
 TEXTS = [f"{text} number {i}" for i in range(20) for text in ("a good film", "an awful film")]
 LABELS = ["0", "1"] * 20
 

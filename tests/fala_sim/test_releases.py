@@ -21,6 +21,8 @@ from fala_sim.run.sources import find_source
 from fala_sim.situation import User
 from laboratory import write_data
 
+pytestmark = pytest.mark.slow
+
 
 def make(folder, work, said, old="glove", new="bert"):
     """The place of what is prepared; what is said goes to a list."""

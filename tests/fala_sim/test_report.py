@@ -18,6 +18,8 @@ from fala_sim.show.tables.records import Records
 from fala_sim.show.tables.registry import TABLES
 from sim_records import EVIL, METHODS, TASKS, USERS, cost, replacement, write_run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):

@@ -23,6 +23,8 @@ from fala_sim.training.transformer import Transformer
 from families import write_model
 from trained import DIMENSION, LENGTH, documents, make_head, make_situation, matches
 
+pytestmark = pytest.mark.slow
+
 METHODS = (Full, Adapter, Lora)
 LAYERS, FEED_FORWARD = 2, 48
 SETTINGS = {"learning_rate": 1e-2, "epochs": 12}

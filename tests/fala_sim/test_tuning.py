@@ -28,6 +28,8 @@ from fala_sim.run.tuning import public_rows, tune
 from fala_sim.training.transformer import Transformer
 from laboratory import write_data
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

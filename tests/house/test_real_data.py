@@ -3,7 +3,7 @@
 import pytest
 
 import checkout
-from checkout import ROOT, asks_for_real_data
+from checkout import ROOT, names_used
 
 
 def helper():
@@ -19,9 +19,9 @@ def calls_none():
 
 
 def test_a_call_is_found_directly_and_behind_a_function():
-    assert asks_for_real_data(helper)
-    assert asks_for_real_data(calls_a_helper)
-    assert not asks_for_real_data(calls_none)
+    assert "real_data" in names_used([helper])
+    assert "real_data" in names_used([calls_a_helper])
+    assert "real_data" not in names_used([calls_none])
 
 
 def test_a_call_that_the_search_does_not_see_is_a_mistake():

@@ -20,6 +20,8 @@ from fala_export.distillation.distil import Distillation
 from fala_export.models.encoder import Encoder
 from glove import GloveSettings
 
+pytestmark = pytest.mark.slow
+
 RECIPE = Recipe(
     glove=GloveSettings(dimension=8, vocabulary=200, least_count=1, epochs=2, batch=64),
     bert=Distillation(layers=1, dimension=8, heads=2, vocabulary=150, trim=120, epochs=2, batch=16),

@@ -27,19 +27,20 @@ def real_data(*parts):
     return path
 
 
-def asks_for_real_data(function):
-    """Whether a function calls ``real_data``, or calls one of its own module that does."""
-    seen, waiting = set(), [function]
+def names_used(functions):
+    """The names that some functions use, and those of the tests' own that they call."""
+    names, seen, waiting = set(), set(), list(functions)
     while waiting:
         function = waiting.pop()
         if not isinstance(function, FunctionType) or function in seen:
             continue
         seen.add(function)
+        if not function.__code__.co_filename.startswith(str(SUPPORT.parent)):
+            continue
         for name in _names(function.__code__):
-            if name == real_data.__name__:
-                return True
+            names.add(name)
             waiting.append(function.__globals__.get(name))
-    return False
+    return names
 
 
 def _names(code):

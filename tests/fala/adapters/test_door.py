@@ -35,6 +35,8 @@ from fala import (
 from fala.backbones import OnnxEncoder
 from tasks import write_task
 
+pytestmark = pytest.mark.slow
+
 
 def test_earlier_tasks_answer_to_the_bit_as_before(tmp_path, releases):
     with Device.create(tmp_path / "device", releases["old"]) as device:

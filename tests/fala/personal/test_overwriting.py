@@ -14,6 +14,8 @@ from fala.device import Device
 from fala.personal.budget import Budget
 from fala.testing import PowerCuts
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
 def test_no_byte_of_a_text_is_left_on_the_disk(tmp_path, releases, closed):

@@ -16,6 +16,8 @@ from fala.personal.budget import Budget
 from fala.selection.next_texts import BATCH
 from fala.slots.validation import PROBES as PROBES_ASKED
 
+pytestmark = pytest.mark.slow
+
 
 def test_refining_goes_on_where_it_stopped(device, path, releases, encoded):
     device.replace(releases["mid"], Budget(0))

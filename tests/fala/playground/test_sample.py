@@ -9,6 +9,8 @@ from scipy.sparse import hstack
 from fala.errors import DataError
 from fala.playground.sample import sample_rows
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def sample():

@@ -12,6 +12,8 @@ from fala.examples import unique_texts
 from fala.playground import walk
 from fala.release.user_rows import gather_rows, read_rows
 
+pytestmark = pytest.mark.slow
+
 USERS = ["u0", "u1"]
 
 

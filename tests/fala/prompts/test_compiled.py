@@ -14,6 +14,8 @@ from fala.backbones.state import EncoderState
 from fala.testing import PowerCuts, run_apart
 from promptable import KNOWN, NEWEST, is_new, try_prompt, write_compiling, write_plain
 
+pytestmark = pytest.mark.slow
+
 
 def kept(folder):
     return [data for (data,) in sql(folder, "SELECT compiled FROM prompts")]

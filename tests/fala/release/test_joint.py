@@ -20,6 +20,8 @@ from fala.release.added_words import add_words
 from fala.release.fitting import PublicRows, fit_head, fit_joint_head
 from fala.text.lexicon import Lexicon
 
+pytestmark = pytest.mark.slow
+
 WORDS = bundles.WORDS[1:]
 
 

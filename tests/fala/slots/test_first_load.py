@@ -19,6 +19,8 @@ from fala.bundle.writing import write_release
 from fala.slots.validation import EDGE_CASES, FORBIDDEN, VALIDATED, validate
 from fala.testing.hostile import Changes, repack, write_hostile
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def apart(monkeypatch):

@@ -24,6 +24,9 @@ from fala_export.updates.state import sign
 from file_server import FileServer
 from vendors import Sender, Vendor
 
+pytestmark = pytest.mark.slow
+
+
 HASTY = UpdateLimits(silent_seconds=0.3, total_seconds=0.4)
 IMPATIENT = 1.4
 

@@ -6,6 +6,9 @@ from browser import open_browser
 from fala import Device
 from visits import served
 
+pytestmark = pytest.mark.slow
+
+
 WIDTH = 360
 
 #: What is focused: its id, or its text.

@@ -16,6 +16,9 @@ from fala.playground.page.guard import HEADERS, LARGEST_BODY
 from fala.playground.page.server import make_app, page_files
 from visits import opened, served
 
+pytestmark = pytest.mark.slow
+
+
 TOKEN, PORT = "a-token-of-the-tests", 8123
 OWN = f"http://127.0.0.1:{PORT}"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}

@@ -13,6 +13,9 @@ from fala.playground.page.posts import DOCUMENTS, SHOWN, posts_of, sample
 from fala.playground.page.visit import READER, Visit
 from visits import opened, settle
 
+pytestmark = pytest.mark.slow
+
+
 POSTS = posts_of(sample(0), READER)
 
 
