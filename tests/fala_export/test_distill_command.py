@@ -15,7 +15,8 @@ from encoders import DIMENSION, make_encoder, write_encoder
 from fala import Bundle, fit_head
 from fala.release.user_rows import Row
 from fala_export.cli import main
-from fala_export.distillation.survival import Task, load_task, score, survival
+from fala_export.commands.distill import table
+from fala_export.distillation.survival import Scored, Task, load_task, score, survival
 from fala_export.distillation.texts import Texts
 from fala_export.training.public_rows import divide, load_public_rows
 from public_data import sentences
@@ -118,11 +119,12 @@ def test_the_command_reports_what_its_bundle_does(tmp_path, teacher, encoder, te
         )
     gains = {model: report[model]["auc"] - 0.5 for model in encoders}
     share = gains["student"] / gains["teacher"]
-    assert report["student"]["share"] == pytest.approx(share, abs=1e-4)
+    if report["share"] is not None:
+        assert report["share"] == pytest.approx(share, abs=1e-4)
+        assert report["share_per_megabyte"] == pytest.approx(
+            share / report["student"]["megabytes"], abs=1e-3
+        )
     assert report["student"]["megabytes"] == pytest.approx(out.stat().st_size / 1e6, abs=0.01)
-    assert report["student"]["share_per_megabyte"] == pytest.approx(
-        share / report["student"]["megabytes"], abs=1e-3
-    )
 
     again = run(teacher, *options[:-1], "--work", tmp_path / "other", "--out", tmp_path / "b.fala")
     assert again.exit_code == 0, again.output
@@ -209,18 +211,38 @@ main(["distill", *sys.argv[1:]])
     assert first.manifest.details == second.manifest.details
 
 
-def test_shares_are_of_the_gain_over_chance():
-    rows = [Row(None, "public", str(number), number % 2, 0) for number in range(40)]
+def scored(truth, noise, megabytes, seed):
+    """A model whose logits are the labels, and noise."""
+    z = truth + noise * np.random.default_rng(seed).normal(size=len(truth))
+    chances = 1 / (1 + np.exp(-z))
+    metrics = pytest.importorskip("sklearn.metrics")
+    figures = {"auc": metrics.roc_auc_score(truth, chances), "f1": 0.5, "accuracy": 0.7}
+    return Scored(np.stack([1 - chances, chances], axis=1), figures, megabytes)
+
+
+def task_of(count):
+    rows = [Row(None, "public", str(number), number % 2, 0) for number in range(count)]
     task = Task(("0", "1"), divide(rows, 0, validation=False), [])
-    report = survival(
-        task,
-        {"auc": 0.8, "f1": 0.5, "accuracy": 0.7, "megabytes": 20.0},
-        {"auc": 0.74, "f1": 0.4, "accuracy": 0.6, "megabytes": 4.0},
-    )
-    assert (report["teacher"]["share"], report["teacher"]["share_per_megabyte"]) == (1.0, 0.05)
-    assert (report["student"]["share"], report["student"]["share_per_megabyte"]) == (0.8, 0.2)
-    guessing = {"auc": 0.5, "f1": 0.0, "accuracy": 0.5, "megabytes": 20.0}
-    assert survival(task, guessing, guessing)["student"]["share"] is None
+    return task, np.array([int(row.label) for row in task.division.held_out])
+
+
+def test_shares_are_of_the_gain_over_chance():
+    task, truth = task_of(4_000)
+    teacher, student = (scored(truth, noise, size, 0) for noise, size in ((1, 20.0), (1.5, 4.0)))
+    report = survival(task, teacher, student)
+    share = (student.figures["auc"] - 0.5) / (teacher.figures["auc"] - 0.5)
+    low, high = report["interval"]
+    assert report["share"] == pytest.approx(share, abs=1e-4)
+    assert low < report["share"] < high < 1 and high - low < 0.3
+    assert report["share_per_megabyte"] == pytest.approx(share / 4, abs=1e-4)
+    assert "survives: " in table(report) and f"{low:.0%} to {high:.0%}" in table(report)
+
+
+def test_on_few_documents_no_share_is_claimed():
+    task, truth = task_of(45)
+    report = survival(task, scored(truth, 8, 20.0, 1), scored(truth, 1, 4.0, 2))
+    assert (report["share"], report["interval"], report["share_per_megabyte"]) == (None, None, None)
+    assert "not known" in table(report) and "%" not in table(report)
 
 
 def test_a_matching_task_is_measured_too(tmp_path):
@@ -244,6 +266,6 @@ def test_a_matching_task_is_measured_too(tmp_path):
     }
     far = {text: rng.normal(size=8).astype(np.float32) for text, _ in words}
     assert set(task.texts) <= set(near)
-    good, poor = (score(task, _Sized(8), embeddings) for embeddings in (near, far))
+    good, poor = (score(task, _Sized(8), embeddings, 1.0).figures for embeddings in (near, far))
     assert good["auc"] > 0.9 > poor["auc"]
     assert good["accuracy"] > 0.8

@@ -67,7 +67,10 @@ def participants(
     else:
         _check(plan, vendor, data, record)
     if role == "test" and seed == 0 and len(record["users"]) < plan.users:
-        say(f"{data}: {len(record['users'])} users, of whom it has no more")
+        say(
+            f"{data}: {len(record['users'])} of the {plan.users} users asked for are tested: of "
+            "its people some choose the settings, as validation users, and two more stay public"
+        )
     names = tuple(user["name"] for user in record["users"])
     return Participants(data, seed, role, names, tuple(user["train"] for user in record["users"]))
 

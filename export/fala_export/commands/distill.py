@@ -136,17 +136,23 @@ def table(survival: Mapping[str, Any]) -> str:
         f"  on {survival['held_out_rows']} rows of {survival['held_out_documents']} documents, "
         f"held out by {survival['held_out_by']}; heads in closed form on "
         f"{survival['training_rows']} rows:",
-        f"  {'':8}{'AUC':>8}{'F1':>8}{'accuracy':>10}{'MB':>8}{'survives':>10}{'per MB':>9}",
+        f"  {'':8}{'AUC':>8}{'F1':>8}{'accuracy':>10}{'MB':>8}",
     ]
     for model in ("teacher", "student"):
         row = survival[model]
-        shares = [
-            "-" if row[key] is None else f"{row[key]:.1%}"
-            for key in ("share", "share_per_megabyte")
-        ]
         lines.append(
             f"  {model:8}{row['auc']:>8.4f}{row['f1']:>8.4f}{row['accuracy']:>10.4f}"
-            f"{row['megabytes']:>8.2f}{shares[0]:>10}{shares[1]:>9}"
+            f"{row['megabytes']:>8.2f}"
         )
-    lines.append("  survives: the share of the teacher's AUC above chance, 0.5")
+    if survival["share"] is None:
+        lines.append(
+            "  how much survives is not known: so few documents do not show that the teacher is "
+            "better than chance"
+        )
+    else:
+        low, high = survival["interval"]
+        lines.append(
+            f"  survives: {survival['share']:.0%} of the teacher's AUC above chance, 0.5 (95 % "
+            f"interval {low:.0%} to {high:.0%}), {survival['share_per_megabyte']:.1%} a megabyte"
+        )
     return "\n".join(lines)

@@ -103,6 +103,6 @@ def _survival(task: Task, teacher: Teacher, large: Export, small: Export) -> dic
     ours = dict(zip(texts, embed(small.backbone, texts, "embedding with the student"), strict=True))
     return survival(
         task,
-        {**score(task, large.backbone, theirs), "megabytes": large.megabytes},
-        {**score(task, small.backbone, ours), "megabytes": small.megabytes},
+        score(task, large.backbone, theirs, large.megabytes),
+        score(task, small.backbone, ours, small.megabytes),
     )

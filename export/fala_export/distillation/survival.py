@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Backbone, DataError, fit_head
-from fala.release import unique_texts
-from fala_export.training.figures import measure
+from fala.release import scores, unique_texts
+from fala_export.training.figures import measure_answers
 from fala_export.training.public_rows import Division, divide, document_of, load_public_rows
 
 _CHANCE = 0.5  # the AUC of guessing
+_DRAWS, _CONFIDENCE = 1_000, 0.95
 
 
 @dataclass(frozen=True)
@@ -51,18 +52,31 @@ def load_task(path: Path, seed: int) -> Task:
     return Task(public.labels, division, unique_texts([row.example for row in public.rows]))
 
 
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """A model's answers on a task's held-out rows.
+
+    Attributes:
+        probabilities: Shape (n, number of labels).
+        figures: ``auc``, ``f1`` and ``accuracy``.
+        megabytes: Of its bundle.
+    """
+
+    probabilities: NDArray[np.float64]
+    figures: Mapping[str, float]
+    megabytes: float
+
+
 def score(
-    task: Task, backbone: Backbone, embeddings: Mapping[str, NDArray[np.float32]]
-) -> dict[str, float]:
+    task: Task, backbone: Backbone, embeddings: Mapping[str, NDArray[np.float32]], megabytes: float
+) -> Scored:
     """Fit a closed-form head on the training rows, and score it on the held-out ones.
 
     Args:
         task: The task.
         backbone: What made the embeddings.
         embeddings: Of all the task's texts.
-
-    Returns:
-        ``auc``, ``f1`` and ``accuracy``.
+        megabytes: Of the bundle.
     """
     training, held_out = task.division.training, task.division.held_out
     head = fit_head(
@@ -73,43 +87,69 @@ def score(
         embeddings=embeddings,
         lexical=False,  # words are the same for any backbone
     )
-    pooled = measure(head, held_out, embeddings)["pooled"]
-    return {name: value for name, value in pooled.items() if value is not None}
+    inputs = head.inputs([row.example for row in held_out], embeddings)
+    probabilities = head.vendor_model().probabilities(inputs)
+    pooled = measure_answers(task.labels, held_out, probabilities)["pooled"]
+    figures = {name: value for name, value in pooled.items() if value is not None}
+    return Scored(probabilities, figures, megabytes)
 
 
-def survival(
-    task: Task, teacher: Mapping[str, float], student: Mapping[str, float]
-) -> dict[str, Any]:
+def survival(task: Task, teacher: Scored, student: Scored) -> dict[str, Any]:
     """Compare two models on a task.
 
     Args:
         task: The task.
-        teacher: Its scores, and its ``megabytes`` in the student's precision.
-        student: Likewise.
+        teacher: The teacher, in the student's precision.
+        student: The student.
 
     Returns:
-        What was measured on, and both models, each with the share of the teacher's gain over
-        chance (in AUC) that it has, and that share a megabyte; None where the teacher is no
-        better than chance.
+        What was measured on, and both models' figures and megabytes. ``share`` is the student's
+        part of the teacher's gain over chance (in AUC), with a 95 % ``interval`` from documents
+        drawn anew, and ``share_per_megabyte``; all None where so few documents do not show that the
+        teacher is better than chance.
     """
-    gain = teacher["auc"] - _CHANCE
-
-    def shared(model: Mapping[str, float]) -> dict[str, float | None]:
-        if gain <= 0:
-            return {**model, "share": None, "share_per_megabyte": None}
-        share = (model["auc"] - _CHANCE) / gain
-        return {
-            **model,
-            "share": round(share, 4),
-            "share_per_megabyte": round(share / model["megabytes"], 4),
-        }
-
     division = task.division
+    share = interval = None
+    gain = teacher.figures["auc"] - _CHANCE
+    if gain > 0 and (interval := _interval(task, teacher, student)) is not None:
+        share = round((student.figures["auc"] - _CHANCE) / gain, 4)
     return {
         "held_out_by": division.by,
         "held_out_documents": len({document_of(row) for row in division.held_out}),
         "held_out_rows": len(division.held_out),
         "training_rows": len(division.training),
-        "teacher": shared(teacher),
-        "student": shared(student),
+        "teacher": {**teacher.figures, "megabytes": teacher.megabytes},
+        "student": {**student.figures, "megabytes": student.megabytes},
+        "share": share,
+        "interval": interval,
+        "share_per_megabyte": None if share is None else round(share / student.megabytes, 4),
     }
+
+
+def _interval(task: Task, teacher: Scored, student: Scored) -> list[float] | None:
+    """A 95 % interval of the share, by the bootstrap over documents (Efron, 1979).
+
+    None where the teacher is no better than chance in a fortieth of the draws or more.
+    """
+    rows: dict[str, list[int]] = {}
+    for position, row in enumerate(task.division.held_out):
+        rows.setdefault(document_of(row), []).append(position)
+    documents = [np.array(one) for one in rows.values()]
+    names = {label: position for position, label in enumerate(task.labels)}
+    truth = np.array([names[str(row.label)] for row in task.division.held_out])
+    random = np.random.default_rng(0)
+    shares: list[float] = []
+    for _ in range(_DRAWS):
+        drawn = random.integers(len(documents), size=len(documents))
+        chosen = np.concatenate([documents[at] for at in drawn])
+        both = [
+            scores(truth[chosen], one.probabilities[chosen])["auc"] for one in (teacher, student)
+        ]
+        theirs, ours = (_CHANCE if one is None else one for one in both)
+        shares.append((ours - _CHANCE) / (theirs - _CHANCE) if theirs > _CHANCE else np.inf)
+    tail = (1 - _CONFIDENCE) / 2
+    if np.isinf(shares).mean() >= tail:
+        return None
+    finite = np.array(shares)[np.isfinite(shares)]
+    low, high = np.quantile(finite, [tail, 1 - tail])
+    return [round(float(low), 4), round(float(high), 4)]
