@@ -306,7 +306,7 @@ def test_mistakes_end_in_one_line(model, data, asked, released, tmp_path):
     assert "its folder does not exist" in failed(model, *missing)
     assert "has no prompts/settings.json" in failed(model, "--evaluate", asked, *out)
     kept = released[1] / "work" / "model"
-    assert "cannot be read" in failed(kept, "--evaluate", tmp_path / "none", *out)
+    assert "cannot read" in failed(kept, "--evaluate", tmp_path / "none", *out)
     assert "no row of split test" in failed(kept, "--evaluate", data, *out)
     assert "rows are of matching" in failed(kept, "--evaluate", as_test(titles), *out)
     other = write_rows(

@@ -37,6 +37,7 @@ EXTRAS = {
     "fala.store.encryption": {"cryptography"},
     "fala.release.joint_rows": {"scipy"},  # NumPy does the same where it is not installed
     "fala.updates.client": {"filelock", "tuf", "urllib"},
+    "fala.release.row_files": {"pyarrow"},
     "fala.updates.fetcher": {"http", "socket", "tuf", "urllib", "urllib3"},
 }
 

@@ -19,8 +19,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fala import DataError, Match
+from fala.release import load_rows
 from fala.release.user_rows import Row as FileRow
-from fala.release.user_rows import Rows, UserRows, load_rows
+from fala.release.user_rows import Rows, UserRows
 from fala_sim.convert.conversion import (
     TEST_SHARE,
     Conversion,

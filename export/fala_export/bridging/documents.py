@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fala import DataError, ExportError, RowError
-from fala.release import read_rows, unique_texts
+from fala.release import file_rows, unique_texts
 from fala_export.distillation.texts import read_lines
 
 
@@ -20,7 +20,7 @@ def read_documents(path: Path) -> list[str]:
         ExportError: The file cannot be read, or has no text.
         DataError: A row of it cannot be used; names its line.
     """
-    if path.suffix == ".jsonl":
+    if path.suffix in {".jsonl", ".csv", ".tsv", ".parquet"}:
         return _public_texts(path)
     if lines := read_lines(path):
         return list(dict.fromkeys(lines))
@@ -29,10 +29,7 @@ def read_documents(path: Path) -> list[str]:
 
 def _public_texts(path: Path) -> list[str]:
     try:
-        with path.open("rb") as stream:
-            rows = read_rows(stream)
-    except OSError as error:
-        raise ExportError(f"{path}: cannot be read as text: {error.strerror or error}") from error
+        rows, _ = file_rows(path)
     except RowError as error:
         raise DataError(f"{path}: {error}") from error
     if texts := unique_texts(row.example for row in rows if row.split == "public"):

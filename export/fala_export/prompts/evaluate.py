@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fala import DataError, ExportError
-from fala.release import Row, label_probabilities, read_rows, write_atomically
+from fala.release import Row, file_rows, label_probabilities, write_atomically
 from fala_export.prompts.classifier import predict
 from fala_export.prompts.settings import HARD, NONE
 from fala_export.prompts.train import Model, set_apart
@@ -94,11 +94,7 @@ def evaluate(model: Model, data: Path, out: Path, *, embeddings: bool = False) -
 
 
 def _read(data: Path) -> list[Row]:
-    try:
-        with data.open("rb") as stream:
-            rows = read_rows(stream)
-    except OSError as error:
-        raise DataError(f"{data}: cannot be read: {error.strerror or error}") from error
+    rows, _ = file_rows(data)
     if not all(isinstance(row.example, str) for row in rows):
         raise DataError(f"{data}: these rows are of matching; the model is a classifier of texts")
     return rows

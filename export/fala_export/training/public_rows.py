@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fala import DataError, Match
-from fala.release import CLASSIFICATION, MATCHING, Row, read_rows
+from fala.release import CLASSIFICATION, MATCHING, Row, file_rows
 
 _SHARE = 0.1  # of the documents: as many for validation as for the report
 _MOST = 0.15  # a user who brings the documents above this is passed over
@@ -97,11 +97,7 @@ def load_own_splits(path: Path) -> tuple[PublicRows, Division]:
 
 
 def _read(path: Path) -> list[Row]:
-    try:
-        with path.open("rb") as stream:
-            return read_rows(stream)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return file_rows(path)[0]
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,15 @@ from fala.playground import tables
 from fala.playground.releases import BUILT_IN, built_in, sample_release
 from fala.playground.sample import sample_rows
 from fala.playground.walk import mean, prepare, run_user
-from fala.release.user_rows import Rows, load_rows
+from fala.release.row_files import Columns, load_rows
+from fala.release.user_rows import Rows
 
 # The mark at the start keeps click from filling the lines.
 _EXAMPLES = """\b
 Examples:
   fala-replace --old glove --new bert
   fala-replace --old glove --new bert --data users.jsonl --json
+  fala-replace --old glove --new bert --data posts.csv --text post --label hateful --user annotator
   fala-replace --device DIR --new release.fala
   fala-replace --device DIR --refine
   fala-replace --device DIR --refine --budget 300 --prompts auto
@@ -56,6 +58,7 @@ class Options:
     seconds: float | None
     users: int | None
     seed: int
+    columns: Columns
     as_json: bool
 
     def __post_init__(self) -> None:
@@ -90,6 +93,15 @@ class Options:
         return Budget(self.budget, self.seconds)
 
 
+def _column_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that name the columns of --data."""
+    for one in reversed(fields(Columns)):
+        command = click.option(
+            f"--{one.name}", metavar="COLUMN", help=f"Of --data: the column of the {one.name}."
+        )(command)
+    return command
+
+
 @click.command("fala-replace", cls=Command, context_settings=SETTINGS, epilog=_EXAMPLES)
 @click.option(
     "--old",
@@ -106,8 +118,10 @@ class Options:
 @click.option(
     "--data",
     metavar="FILE",
-    help="Users' rows as JSON lines, '-' for standard input. Default: a built-in synthetic sample.",
+    help="Users' rows: a .csv, .tsv or .parquet file, or JSON lines, '-' for standard input. "
+    "Default: a built-in synthetic sample.",
 )
+@_column_options
 @click.option(
     "--device",
     type=click.Path(path_type=Path),
@@ -161,7 +175,7 @@ class Options:
     type=int,
     default=0,
     show_default=True,
-    help="Seed of the built-in sample.",
+    help="Seed of the built-in sample, and of the division of --data without splits.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 @click.version_option(package_name="fala-sdk")
@@ -177,7 +191,8 @@ def command(**arguments: Any) -> None:  # noqa: ANN401
     F1 is of the decisions that the app shows: at the user's own threshold for the instant model
     and FaLA, at probability 1/2 for the old and the vendor's. Accuracy is at 1/2 for all.
     """
-    options = Options(**arguments)
+    columns = Columns(**{one.name: arguments.pop(one.name) for one in fields(Columns)})
+    options = Options(**arguments, columns=columns)
     if options.device is None:
         _walk(options)
     else:
@@ -284,7 +299,7 @@ def _rows(options: Options) -> Rows:
     if options.data is None:
         users = 8 if options.users is None else options.users
         return sample_rows(users=users, seed=options.seed)
-    return load_rows(options.data)
+    return load_rows(options.data, options.columns, options.seed)
 
 
 def _text_progress(chunks: Iterable[list[str]], label: str, total: int) -> Iterator[list[str]]:

@@ -40,7 +40,8 @@ from fala.release.fitting import fit_head
 from fala.release.metrics import scores
 from fala.release.paper.fit import Evidence, fit_paper
 from fala.release.paper.matrix import fit_matrix
-from fala.release.user_rows import Row, load_rows, read_rows
+from fala.release.row_files import Columns, file_rows, load_rows
+from fala.release.user_rows import Row, read_rows
 from fala.selection.clustering import cluster_graph
 from fala.selection.graph import build_graph, disagreements, unit_vectors
 from fala.selection.representatives import representatives
@@ -78,6 +79,7 @@ __all__ = [
     "VOCABULARY",
     "WORD_VECTORS",
     "AdaptedBackbone",
+    "Columns",
     "EncoderState",
     "Evidence",
     "Example",
@@ -94,6 +96,7 @@ __all__ = [
     "cross_entropy",
     "disagreements",
     "f1_threshold",
+    "file_rows",
     "fit_bridge",
     "fit_head",
     "fit_matrix",

@@ -1,4 +1,4 @@
-"""The rows of ``fala-replace --data``: one JSON object a line.
+"""The rows of ``fala-replace --data``, as JSON Lines: one object a line.
 
 Classification::
 
@@ -21,17 +21,14 @@ Matching (news, films)::
 - A file is of one task. Other keys are ignored, and blank lines are skipped. A byte-order mark at
   the start is allowed.
 
-The parser is pure: it takes lines and returns rows. Only `load_rows` reads files.
+The parser is pure: it takes lines and returns rows. ``fala.release.row_files`` reads files.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from os import PathLike, fspath
-from pathlib import Path
 from typing import Literal, TypeAlias, cast, get_args
 
 from fala.errors import DataError, RowError
@@ -103,29 +100,36 @@ def read_rows(lines: Iterable[str | bytes]) -> list[Row]:
         RowError: For the first line that is not a row, or differs in task or type of label from the
             rows before it.
     """
-    rows: list[Row] = []
+    objects = ((number, json_object(number, line)) for number, line in enumerate(lines, start=1))
+    return alike(row_of(number, values) for number, values in objects if values is not None)
+
+
+def alike(rows: Iterable[Row]) -> list[Row]:
+    """List rows, which must be of one task, and their labels of one type.
+
+    Raises:
+        RowError: For the first row that differs from those before it.
+    """
+    listed: list[Row] = []
     labelled: Row | None = None
-    for number, line in enumerate(lines, start=1):
-        text = _decode(number, line)
-        if not text.strip():
-            continue
-        row = _parse(number, text)
-        if rows and _task(row) != _task(rows[0]):
+    for row in rows:
+        listed.append(row)
+        first = listed[0]
+        if _task(row) != _task(first):
             raise RowError(
-                number,
-                f"is a {_task(row)} row, but line {rows[0].line} is a {_task(rows[0])} row; "
+                row.line,
+                f"is a {_task(row)} row, but line {first.line} is a {_task(first)} row; "
                 "a file is of one task",
             )
         if row.label is not None:
             labelled = labelled or row
             if type(row.label) is not type(labelled.label):
                 raise RowError(
-                    number,
+                    row.line,
                     f"label {row.label!r:.60} is not of the type of {labelled.label!r:.60} on line "
                     f"{labelled.line}; labels are all integers or all strings",
                 )
-        rows.append(row)
-    return rows
+    return listed
 
 
 def gather_rows(rows: Iterable[Row], source: str) -> Rows:
@@ -175,25 +179,6 @@ def gather_rows(rows: Iterable[Row], source: str) -> Rows:
     return Rows(task=_task(rows[0]), labels=labels, public=public, users=users, source=source)
 
 
-def load_rows(path: str | PathLike[str]) -> Rows:
-    """Read a data set from a JSONL file, or from standard input for ``"-"``.
-
-    Raises:
-        DataError: The file cannot be read, or its rows are not a data set.
-        RowError: For the first bad row.
-    """
-    name = fspath(path)
-    if name == "-":
-        return gather_rows(read_rows(sys.stdin.buffer), "standard input")
-    try:
-        with Path(name).open("rb") as file:
-            rows = read_rows(file)
-    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise DataError(f"cannot read {name!r}: {reason or error}") from error
-    return gather_rows(rows, name)
-
-
 def _task(row: Row) -> Task:
     return "matching" if isinstance(row.example, Match) else "classification"
 
@@ -223,7 +208,15 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return fields
 
 
-def _parse(number: int, text: str) -> Row:
+def json_object(number: int, line: str | bytes) -> dict[str, object] | None:
+    """A line's JSON object; None of a blank line.
+
+    Raises:
+        RowError: It is none.
+    """
+    text = _decode(number, line)
+    if not text.strip():
+        return None
     try:
         fields: object = json.loads(text, object_pairs_hook=_object)
     except _RepeatedKeyError as error:
@@ -235,6 +228,19 @@ def _parse(number: int, text: str) -> Row:
         raise RowError(number, "JSON with a number too long, or nested too deep") from error
     if not isinstance(fields, dict):
         raise RowError(number, f"expected a JSON object, got {_show(fields)}")
+    return fields
+
+
+def row_of(number: int, fields: Mapping[str, object]) -> Row:
+    """A row of its values, by field.
+
+    Args:
+        number: Its line in the file.
+        fields: The values.
+
+    Raises:
+        RowError: One is missing, or is not what it should be.
+    """
     split = _split(number, fields)
     return Row(
         user=_user(number, fields, split),
@@ -245,7 +251,7 @@ def _parse(number: int, text: str) -> Row:
     )
 
 
-def _split(number: int, fields: dict[str, object]) -> Split:
+def _split(number: int, fields: Mapping[str, object]) -> Split:
     split = fields.get("split")
     for name in get_args(Split):
         if split == name:
@@ -254,7 +260,7 @@ def _split(number: int, fields: dict[str, object]) -> Split:
     raise RowError(number, f'split must be "public", "train" or "test"; {value}')
 
 
-def _user(number: int, fields: dict[str, object], split: Split) -> str | None:
+def _user(number: int, fields: Mapping[str, object], split: Split) -> str | None:
     if fields.get("user") is None:
         if split != "public":
             raise RowError(number, f"a {split} row needs a user; only public rows can lack one")
@@ -262,7 +268,7 @@ def _user(number: int, fields: dict[str, object], split: Split) -> str | None:
     return _text(number, "user", fields["user"])
 
 
-def _example(number: int, fields: dict[str, object]) -> Example:
+def _example(number: int, fields: Mapping[str, object]) -> Example:
     matching = "history" in fields or "candidate" in fields
     if "text" in fields or "pair" in fields:
         key = "text" if "text" in fields else "pair"
@@ -296,7 +302,7 @@ def _pair(number: int, value: object) -> Pair:
         raise RowError(number, str(error)) from error
 
 
-def _label(number: int, fields: dict[str, object], split: Split) -> int | str | None:
+def _label(number: int, fields: Mapping[str, object], split: Split) -> int | str | None:
     label = fields.get("label")
     if label is None:
         if split != "train":

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from fala.errors import DataError, RowError
 from fala.examples import Match, Pair
-from fala.release.user_rows import Row, Rows, gather_rows, load_rows, read_rows
+from fala.release import load_rows
+from fala.release.user_rows import Row, Rows, gather_rows, read_rows
 
 
 def text_row(**fields):

@@ -1,0 +1,288 @@
+"""Files of rows: JSON Lines, CSV, TSV or Parquet, with or without a column of splits.
+
+A file without splits is divided here: the busiest users play the devices, and of each a third of
+the documents is held out. Whoever reads the same file with the same seed gets the same division. A
+document that is held out is in nobody's other rows.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fala.errors import DataError, MissingExtraError, RowError
+from fala.examples import Match
+from fala.release.user_rows import Row, Rows, alike, gather_rows, json_object, row_of
+
+#: Of a file without splits: how many users play devices at most, how many documents each needs, and
+#: what share of them is held out.
+DEVICES, FEWEST, HELD_OUT = 20, 12, 1 / 3
+
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The names of a file's columns; None is the field's own name.
+
+    Attributes:
+        text: The document.
+        label: Its label.
+        user: Who gave it.
+        split: ``"public"``, ``"train"`` or ``"test"``.
+        history: Of a matcher: the texts that the user opened before, as a JSON list.
+        candidate: Of a matcher: the text in question.
+    """
+
+    text: str | None = None
+    label: str | None = None
+    user: str | None = None
+    split: str | None = None
+    history: str | None = None
+    candidate: str | None = None
+
+    def renamed(self) -> dict[str, str]:
+        """The fields whose columns have another name."""
+        named = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: column for name, column in named.items() if column not in {None, name}}
+
+
+_SAME = Columns()
+
+
+def load_rows(path: str | PathLike[str], columns: Columns = _SAME, seed: int = 0) -> Rows:
+    """Read a data set from a file, or JSON Lines from standard input for ``"-"``.
+
+    Args:
+        path: By its ending: .csv, .tsv, .parquet (needs pyarrow), else JSON Lines.
+        columns: The names of its columns.
+        seed: Of the division of a file without splits.
+
+    Raises:
+        DataError: The file cannot be read, or its rows are not a data set.
+        RowError: For the first bad row.
+        MissingExtraError: A Parquet file, and pyarrow is not installed.
+    """
+    rows, divided = file_rows(path, columns, seed)
+    name = "standard input" if fspath(path) == "-" else fspath(path)
+    return gather_rows(rows, f"{name} ({divided})" if divided else name)
+
+
+def file_rows(
+    path: str | PathLike[str], columns: Columns = _SAME, seed: int = 0
+) -> tuple[list[Row], str]:
+    """Read a file's rows; see ``load_rows``.
+
+    Returns:
+        The rows, and how they were divided, in words; empty where the file has splits.
+    """
+    name, splits = fspath(path), set[bool]()
+
+    def parsed() -> Iterator[Row]:
+        for line, values in _records(name, columns):
+            splits.add("split" in values)
+            if len(splits) > 1:
+                raise RowError(
+                    line, "split is missing here or in the rows before, and others have it"
+                )
+            if "split" not in values:
+                values = {**values, "split": "train" if values.get("user") else "public"}
+            yield _row(line, values, columns)
+
+    try:
+        rows = alike(parsed())
+    except RowError:
+        raise
+    except (OSError, ValueError, csv.Error) as error:  # ValueError: a NUL byte in the path
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise DataError(f"cannot read {name!r}: {reason or error}") from error
+    return divide(rows, seed) if splits == {False} else (rows, "")
+
+
+def divide(rows: Sequence[Row], seed: int) -> tuple[list[Row], str]:
+    """Divide rows by user and document.
+
+    Args:
+        rows: Rows of any split, which is not looked at.
+        seed: Of the draw of documents.
+
+    Returns:
+        The rows that stay, with their splits, and how they were divided, in words.
+
+    Raises:
+        DataError: Nobody has documents enough to play a device.
+    """
+    documents: dict[str, dict[str, set[object]]] = {}
+    for row in rows:
+        if row.user is not None and row.label is not None:
+            of_user = documents.setdefault(row.user, {})
+            of_user.setdefault(document_of(row), set()).add(row.label)
+    busy = [
+        user
+        for user, own in documents.items()
+        if len(own) >= FEWEST and len(set().union(*own.values())) > 1
+    ]
+    most = min(DEVICES, max(1, len(documents) // 4))
+    devices = sorted(busy, key=lambda user: (-len(documents[user]), user))[:most]
+    if not devices:
+        raise DataError(
+            f"no user has {FEWEST} documents with two labels or more, so nobody can play a device; "
+            "name the column of users (--user), or give one of splits (--split)"
+        )
+    held_out: dict[str, set[str]] = {}
+    for number, user in enumerate(devices):
+        own = sorted(documents[user])
+        drawn = np.random.default_rng([seed, number]).permutation(len(own))
+        held_out[user] = {own[at] for at in drawn[: math.ceil(HELD_OUT * len(own))]}
+    everywhere = set().union(*held_out.values())
+    kept: list[Row] = []
+    for row in rows:
+        document, mine = document_of(row), held_out.get(row.user or "")
+        if mine is not None and document in mine:
+            if row.label is not None:
+                kept.append(replace(row, split="test"))
+        elif document not in everywhere:
+            if mine is not None:
+                kept.append(replace(row, split="train"))
+            elif row.label is not None:
+                kept.append(replace(row, split="public"))
+    return kept, (
+        f"no splits: {len(devices)} of {len(documents)} users play devices, with a third of their "
+        f"documents held out, seed {seed}; {len(rows) - len(kept)} rows left out"
+    )
+
+
+def document_of(row: Row) -> str:
+    """What a row is about, as the division tells documents apart."""
+    text = row.example.candidate if isinstance(row.example, Match) else row.example
+    return " ".join(text.casefold().split())
+
+
+def _records(name: str, columns: Columns) -> Iterator[tuple[int, Mapping[str, object]]]:
+    """A file's rows by field, with their lines."""
+    ending = Path(name).suffix.lower()
+    if name == "-":
+        yield from _lines(sys.stdin.buffer, columns)
+    elif ending in _SEPARATORS:
+        # A field may be as long as a text: the module's own limit is 128 kB.
+        csv.field_size_limit(1 << 24)
+        with Path(name).open(encoding="utf-8-sig", newline="") as stream:
+            yield from _cells(name, stream, _SEPARATORS[ending], columns)
+    elif ending == ".parquet":
+        yield from _parquet(name, columns)
+    else:
+        with Path(name).open("rb") as stream:
+            yield from _lines(stream, columns)
+
+
+def _lines(stream: Iterable[bytes], columns: Columns) -> Iterator[tuple[int, Mapping[str, object]]]:
+    renamed = columns.renamed()
+    for line, content in enumerate(stream, start=1):
+        if (values := json_object(line, content)) is not None:
+            yield line, _by_field(values, renamed)
+
+
+def _cells(
+    name: str, stream: Iterable[str], separator: str, columns: Columns
+) -> Iterator[tuple[int, Mapping[str, object]]]:
+    reader = csv.DictReader(stream, delimiter=separator, strict=True)
+    _check_header(name, reader.fieldnames or (), columns)
+    table, line = [], reader.line_num + 1
+    for cells in reader:
+        if None in cells or None in cells.values():
+            raise RowError(line, f"has not {len(reader.fieldnames or ())} cells, as the header has")
+        values = _by_field(cells, columns.renamed())
+        # An empty cell is nothing.
+        table.append((line, {key: value for key, value in values.items() if value != ""}))
+        line = reader.line_num + 1
+    whole = all(_is_whole(values["label"]) for _, values in table if "label" in values)
+    for line, values in table:
+        if whole and "label" in values:
+            values["label"] = int(str(values["label"]))
+        if "history" in values:
+            values["history"] = _list(line, str(values["history"]))
+        yield line, values
+
+
+def _parquet(name: str, columns: Columns) -> Iterator[tuple[int, Mapping[str, object]]]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{name}: Parquet is read by pyarrow: pip install pyarrow, or write the table as CSV"
+        ) from error
+    try:
+        with parquet.ParquetFile(name) as file:
+            _check_header(name, file.schema_arrow.names, columns)
+            row = 0
+            for batch in file.iter_batches():
+                for cells in batch.to_pylist():
+                    row += 1
+                    values = _by_field(cells, columns.renamed())
+                    yield row, {key: _plain(key, value) for key, value in values.items()}
+    except ArrowException as error:
+        raise DataError(f"cannot read {name!r}: {error}") from error
+
+
+def _plain(key: str, value: Any) -> object:  # noqa: ANN401 - what Arrow holds
+    """A value of a typed table, as JSON would have it."""
+    if isinstance(value, float):
+        if math.isnan(value):
+            return None
+        if key in {"label", "user"} and value.is_integer():
+            value = int(value)
+    return str(value) if key == "user" and isinstance(value, int) else value
+
+
+def _check_header(name: str, header: Iterable[str], columns: Columns) -> None:
+    """Check that a table has the columns that are named, and a text."""
+    present = [str(column) for column in header]
+    missing = [column for column in columns.renamed().values() if column not in present]
+    names = {one.name: getattr(columns, one.name) or one.name for one in fields(columns)}
+    if names["text"] not in present and names["candidate"] not in present:
+        missing = missing or [names["text"]]
+    elif names["label"] not in present:
+        missing = missing or [names["label"]]
+    if missing:
+        raise DataError(
+            f"{name}: no column {missing[0]!r:.60}; its columns are {', '.join(present)[:300]}; "
+            "name those of texts, labels and users with --text, --label and --user"
+        )
+
+
+def _by_field(values: Mapping[str, object], renamed: Mapping[str, str]) -> dict[str, object]:
+    """A row's values by field; a column that another one stands for is none."""
+    result = {key: value for key, value in values.items() if key not in renamed}
+    return result | {key: values[column] for key, column in renamed.items() if column in values}
+
+
+def _row(line: int, values: Mapping[str, object], columns: Columns) -> Row:
+    try:
+        return row_of(line, values)
+    except RowError as error:
+        why = str(error).removeprefix(f"line {line}: ")
+        for key, column in columns.renamed().items():
+            if key in why:
+                raise RowError(line, f"{why} ({key} is the column {column!r:.60})") from error
+        raise
+
+
+def _list(line: int, cell: str) -> object:
+    try:
+        return json.loads(cell)
+    except ValueError as error:
+        raise RowError(line, f"history must be a JSON list of texts: {error}") from error
+
+
+def _is_whole(cell: object) -> bool:
+    text = str(cell)
+    return text.removeprefix("-").isdecimal() and text.isascii()

@@ -1,0 +1,174 @@
+"""Rows from tables, and the division of those that have no splits."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from fala import DataError, Match, MissingExtraError, RowError
+from fala.playground.command import command
+from fala.release import Columns, Row, file_rows, load_rows
+from fala.release.row_files import document_of
+
+HEADER = ("post", "hateful", "annotator", "added")
+COLUMNS = Columns(text="post", label="hateful", user="annotator")
+
+
+def posts(users=8, each=24, seed=0):
+    """Rows of a vendor's table: everybody judges posts of a common pool."""
+    draw = np.random.default_rng(seed)
+    words = ["good", "soup", "clown", "match", "awful", "lovely", "song", "late"]
+    pool = sorted({" ".join(draw.choice(words, size=5)) for _ in range(4 * each)})
+    rows = []
+    for user in range(users):
+        chosen = draw.choice(pool, size=each + user, replace=False)
+        rows += [(one, int("awful" in one or "clown" in one), f"u{user}", "2026") for one in chosen]
+    return rows
+
+
+def write(path, rows, header=HEADER, **options):
+    with path.open("w", newline="", encoding="utf-8-sig") as stream:
+        writer = csv.writer(stream, **options)
+        writer.writerows([header, *rows])
+    return path
+
+
+def test_a_table_is_its_json_lines(tmp_path):
+    rows = [(f'text {at},\n"quoted"', at % 2, f"u{at % 3}", "x") for at in range(60)]
+    path = write(tmp_path / "a.csv", rows)
+    tabs = write(tmp_path / "a.TSV", rows, delimiter="\t")
+    lines = tmp_path / "a.jsonl"
+    lines.write_text("\n".join(json.dumps(dict(zip(HEADER, row, strict=True))) for row in rows))
+    read = [
+        [(row.user, row.split, row.example, row.label) for row in file_rows(one, COLUMNS)[0]]
+        for one in (path, tabs, lines)
+    ]
+    assert read[0] == read[1] == read[2]
+    assert file_rows(path, COLUMNS)[0][0].line == 2
+    assert file_rows(path, COLUMNS)[0][1].line > 3  # a text may have lines of its own
+
+
+def test_parquet(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = posts()
+    table = pyarrow.table(
+        {
+            "text": [row[0] for row in rows],
+            "label": [float(row[1]) for row in rows],  # as a table with gaps has it
+            "user": [int(row[2][1:]) for row in rows],
+        }
+    )
+    parquet.write_table(table, tmp_path / "a.parquet")
+    read, divided = file_rows(tmp_path / "a.parquet")
+    assert {row.label for row in read} == {0, 1} and "u0"[1:] in {row.user for row in read}
+    assert divided.startswith("no splits: 2 of 8 users")
+    (tmp_path / "b.parquet").write_bytes(b"PAR1")
+    with pytest.raises(DataError, match="cannot read"):
+        file_rows(tmp_path / "b.parquet")
+
+
+def test_parquet_without_pyarrow(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match="pip install pyarrow"):
+        file_rows(tmp_path / "a.parquet")
+
+
+def test_the_division_is_by_user_and_document(tmp_path):
+    path = write(tmp_path / "posts.csv", posts())
+    rows, divided = file_rows(path, COLUMNS)
+    assert "2 of 8 users play devices" in divided and "seed 0" in divided
+    devices = {row.user for row in rows if row.split == "test"}
+    assert devices == {"u7", "u6"}  # the busiest
+    held_out = {document_of(row) for row in rows if row.split == "test"}
+    others = {document_of(row) for row in rows if row.split != "test"}
+    assert not held_out & others
+    for user in devices:
+        own = [row.split for row in rows if row.user == user]
+        assert own.count("train") >= own.count("test") > 0
+    assert f"{len(posts()) - len(rows)} rows left out" in divided
+    assert file_rows(path, COLUMNS) == (rows, divided)
+    assert file_rows(path, COLUMNS, seed=1)[0] != rows
+    data = load_rows(path, COLUMNS)
+    assert data.source == f"{path} ({divided})" and set(data.users) == devices
+
+
+def test_splits_of_the_file_are_kept(tmp_path):
+    rows = [("a", 0, "", "public"), ("b", 1, "", "public"), ("c", "", "u", "train")]
+    path = write(
+        tmp_path / "x.csv", [*rows, ("d", 1, "u", "test")], ("text", "label", "user", "split")
+    )
+    read, divided = file_rows(path)
+    assert [row.split for row in read] == ["public", "public", "train", "test"]
+    assert [row.label for row in read] == [0, 1, None, 1] and read[0].user is None and not divided
+
+
+def test_a_row_without_a_split_among_others_is_refused(tmp_path):
+    rows = [("a", 0, "u", "train"), ("b", 1, "u", "")]
+    for ordered in (rows, rows[::-1]):
+        with pytest.raises(RowError, match="line 3: split is missing here or in the rows before"):
+            file_rows(write(tmp_path / "x.csv", ordered, ("text", "label", "user", "split")))
+
+
+def test_matches(tmp_path):
+    header = ("history", "candidate", "label", "user", "split")
+    rows = [
+        (json.dumps(["a", "b"]), "c", "yes", "u", "train"),
+        ("[]", "d", "no", "u", "test"),
+    ]
+    read, _ = file_rows(write(tmp_path / "x.csv", rows, header))
+    assert read == [
+        Row("u", "train", Match(("a", "b"), "c"), "yes", 2),
+        Row("u", "test", Match((), "d"), "no", 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("header", "cells", "columns", "message"),
+    [
+        (("post", "label"), ("a", 1), Columns(), "no column 'text'; its columns are post, label;"),
+        (("text", "y"), ("a", 1), Columns(), "no column 'label'"),
+        (("text", "label"), ("a", 1), Columns(user="who"), "no column 'who'"),
+        (("text", "label"), ("a", 1), Columns(), "no user has 12 documents"),
+        (("text", "label"), ("a",), Columns(), "line 2: has not 2 cells"),
+        (("text", "label"), ("a", 1, 2), Columns(), "line 2: has not 2 cells"),
+        (("text", "label"), ("", 1), Columns(), "line 2: has no text"),
+        (("text", "label", "split"), ("a", 1, "dev"), Columns(), "line 2: split must be"),
+        (("text", "label", "s"), ("a", 1, "dev"), Columns(split="s"), "split is the column 's'"),
+        (
+            ("history", "candidate", "label"),
+            ("a", "b", 1),
+            Columns(),
+            "line 2: history must be a JSON",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_used(tmp_path, header, cells, columns, message):
+    with pytest.raises(DataError, match=message):
+        file_rows(write(tmp_path / "x.csv", [cells], header), columns)
+
+
+def test_bytes_that_are_no_table(tmp_path):
+    for data in (b"", b"\xff\xfe", b'text,label\n"a,1', b"\0"):
+        (tmp_path / "x.csv").write_bytes(data)
+        with pytest.raises(DataError):
+            file_rows(tmp_path / "x.csv")
+    with pytest.raises(RowError, match="line 1"):
+        (tmp_path / "x.jsonl").write_text("[")
+        file_rows(tmp_path / "x.jsonl")
+
+
+def test_the_command_reads_a_table(tmp_path):
+    path = write(tmp_path / "posts.csv", posts(each=60))
+    options = ["--text", "post", "--label", "hateful", "--user", "annotator", "--json"]
+    done = CliRunner().invoke(
+        command, ["--old", "glove", "--new", "glove", "--data", str(path), *options]
+    )
+    assert done.exit_code == 0, done.output
+    values = json.loads(done.stdout)
+    assert len(values["users"]) == 2 and "no splits: 2 of 8" in values["data"]
+    wrong = CliRunner().invoke(command, ["--old", "glove", "--new", "glove", "--data", str(path)])
+    assert wrong.exit_code == 1 and "--text" in wrong.stderr
