@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 
 from fala import ExportError, Head, Manifest, write_bundle
@@ -114,6 +115,18 @@ class Export:
         return round((len(self.model) + len(self.encoder.tokenizer)) / _MEGABYTE, 2)
 
 
+def _note_unused_cuda() -> None:
+    """Say where PyTorch brings CUDA's libraries and there is no GPU: gigabytes for nothing."""
+    import torch
+
+    if torch.version.cuda is not None and not torch.cuda.is_available():
+        click.echo(
+            f"this PyTorch is built for CUDA {torch.version.cuda}, and there is no GPU: its CPU "
+            "build takes less than a gigabyte (the selector on pytorch.org gives the line)",
+            err=True,
+        )
+
+
 def load(source: str, pooling: str | None = None, revision: str | None = None) -> Encoder:
     """Load an encoder as ``models.encoder.load_encoder`` does, where torch is installed.
 
@@ -127,7 +140,9 @@ def load(source: str, pooling: str | None = None, revision: str | None = None) -
                 f"pip install 'fala-sdk[export]' to load a transformer ({package} is missing)"
             )
     with progress("loading the model"):
-        return load_encoder(source, pooling, revision)
+        encoder = load_encoder(source, pooling, revision)
+        _note_unused_cuda()
+        return encoder
 
 
 def convert(encoder: Encoder, options: ExportOptions, examples: Sequence[Example]) -> Export:

@@ -227,3 +227,14 @@ def test_without_the_extra_the_command_says_what_to_install_before_it_fetches_an
     assert done.returncode == 1
     assert "pip install 'fala-sdk[export]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_cuda_without_a_gpu_is_said(tmp_path, monkeypatch, capsys):
+    import torch
+
+    folder = write_encoder(tmp_path / "model")
+    load(str(folder))
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    load(str(folder))
+    assert "built for CUDA 12.8, and there is no GPU" in capsys.readouterr().err

@@ -10,12 +10,11 @@ from typing import Any
 import click
 
 from fala.cli.commands import SETTINGS, Group
-from fala.cli.names import PROMPTS, Described
+from fala.cli.names import ACCEPT, PROMPTS, Described
 from fala.cli.progress import device_progress
 from fala.device import Device
 from fala.errors import DataError, printable
 from fala.personal.budget import BRIDGED_PASSES, PASSES, Budget
-from fala.personal.prompts import Prompts
 from fala.report import Preview, Report
 from fala.slots.repair import RepairReport
 
@@ -93,6 +92,13 @@ def doctor(
     show_default=True,
     help="Whether to try a prompt of the user's own texts.",
 )
+@click.option(
+    "--accept",
+    type=Described(ACCEPT),
+    default="always",
+    show_default=True,
+    help="On what terms the release is installed.",
+)
 @_JSON
 def update(
     folder: Path,
@@ -101,8 +107,8 @@ def update(
     product: str | None,
     budget: int | None,
     seconds: float | None,
-    prompts: Prompts,
     as_json: bool,
+    **terms: Any,  # noqa: ANN401 - accept and prompts, as Device.update takes them
 ) -> None:
     """Install the newest release of the repository at URL on the device in FOLDER.
 
@@ -116,7 +122,7 @@ def update(
         try:
             report = device.update(
                 url, root=root, product=product, budget=Budget(budget, seconds), progress=progress,
-                prompts=prompts,
+                **terms,
             )  # fmt: skip
         except KeyboardInterrupt:
             click.echo(

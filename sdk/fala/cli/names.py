@@ -17,6 +17,13 @@ PROMPTS: About = {
     "auto": "compile the user's texts to a prompt, and use it if it is better",
 }
 
+#: The choices of ``--accept``: on what terms a release is installed.
+ACCEPT: About = {
+    "always": "install it whatever the labels say",
+    "better-than-old": "refuse it where labels prove it worse than the old personal model",
+    "better-than-vendor": "refuse it where labels prove it worse than the vendor's new model",
+}
+
 
 class Described(click.Choice[str]):
     """A choice among a few names, each with a description."""

@@ -13,9 +13,12 @@ from click.testing import CliRunner
 from adaptable import TEXTS
 from bundles import write_word_vector_release
 from command_lines import said
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import write_release
 from fala.cli.device import command
 from fala.device import Device
 from fala.errors import DataError
+from fala.model.heads import Head
 from file_server import FileServer
 from promptable import labels_behind, write_compiling, write_plain
 from vendors import Vendor, target_in
@@ -87,6 +90,22 @@ def test_an_update_compiles_a_prompt(tmp_path, learned_of_telling):
             vendor.publish(tmp_path / "compiling.fala")
             server.files = vendor.files()
             assert device.update(server.address, root=vendor.root).prompt is None
+
+
+def test_a_release_that_labels_prove_worse_is_refused_where_asked(path, releases, tmp_path):
+    mid = Bundle.open(releases["mid"])
+    head = mid.head()
+    turned = Head(head.task, head.labels, -head.weight, -head.bias)
+    write_release(tmp_path / "turned.fala", mid, turned, {})
+    vendor = Vendor(tmp_path / "vendor")
+    vendor.publish(tmp_path / "turned.fala")
+    with FileServer(vendor.files()) as server:
+        options = ("update", path, server.address, "--root", vendor.root)
+        done = run(*options, "--accept", "better-than-old")
+        assert done.exit_code == 1 and "contradicts" in done.stderr
+        with Device.open(path) as device:
+            assert device.name == "old"
+        assert run(*options).exit_code == 0
 
 
 def test_mistakes(path, vendor, server, tmp_path):
