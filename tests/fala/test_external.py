@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import shutil
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from fala import Budget, DataError, Device, EncoderError, Item, Match, RepairRep
 from fala.bundle.reading import Bundle
 from fala.model.heads import Head
 from fala.release import fit_head, write_external
+from fala.testing import PowerCuts
 
 
 def encoder_of(release):
@@ -188,6 +190,30 @@ def test_an_encrypted_device(tmp_path, external, functions, labels):
         assert same(state(device), before)
     report = Device.examine(tmp_path / "d", **key)
     assert isinstance(report, RepairReport) and report.whole
+
+
+def test_killed_at_every_end_of_something(tmp_path, path, external, functions):
+    """A replacement by a release for the app's encoder leaves the old model, or the new one."""
+    whole = shutil.copytree(path, tmp_path / "whole")
+    with Device.open(whole, encoder=functions) as device:
+        old = state(device)
+        device.replace(external["mid"], Budget(0))
+        new = state(device)
+
+    def replace_in(folder, say):
+        with Device.open(folder, encoder=functions) as device:
+            device.replace(external["mid"], Budget(0))
+            say("replaced")
+
+    cuts = PowerCuts(replace_in, path, scratch=tmp_path)
+    seen = []
+    for cut in cuts.at_operations({"sync", "rename", "delete"}, unsynced="lost"):
+        with Device.open(cut.folder, encoder=functions) as device:
+            answers = state(device)
+            seen.append(same(answers, new))
+            assert seen[-1] or (same(answers, old) and not cut.said)
+            assert len(list(device.examples())) == len(TEXTS)
+    assert seen == sorted(seen) and set(seen) == {False, True}
 
 
 def test_an_item():
