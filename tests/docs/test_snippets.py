@@ -80,9 +80,15 @@ def tasks(names):
         device.learn(TEXTS[:4], [0, 1, 0, 1])
 
 
+def laboratory(names):
+    Path("device_sim").mkdir()
+    Path("device_sim/results").symlink_to(ROOT / "device_sim/results")
+
+
 #: What a page takes for granted, beside what it shows itself.
 GIVEN = {
     "docs/bundles.md": bundles,
+    "docs/laboratory.md": laboratory,
     "docs/paths/vendor.md": vendor,
     "docs/tasks.md": tasks,
     "docs/updates.md": updates,

@@ -31,10 +31,10 @@ def test_text_is_aligned():
         "Small",
         "What is shown.",
         "",
-        "method                           AUC  passes",
-        "------  ----------------------------  ------",
-        "LoRA    0.812 ± 0.030 [0.790, 0.830]   1,234",
-        "a|b                          not run       –",
+        "method                             AUC    passes",
+        "--------  ----------------------------  --------",
+        "LoRA      0.812 ± 0.030 [0.790, 0.830]     1,234",
+        "a|b                            not run         –",
         "A note.",
     ]
 
@@ -43,10 +43,10 @@ def test_markdown():
     assert SMALL.markdown().splitlines() == [
         "**Small.** What is shown.",
         "",
-        "| method | AUC | passes |",
-        "| --- | ---: | ---: |",
-        "| LoRA | 0.812 ± 0.030 [0.790, 0.830] | 1,234 |",
-        "| a\\|b | not run | – |",
+        "| method   |                          AUC |   passes |",
+        "|:---------|-----------------------------:|---------:|",
+        "| LoRA     | 0.812 ± 0.030 [0.790, 0.830] |    1,234 |",
+        "| a\\|b     |                      not run |        – |",
         "",
         "- A note.",
     ]

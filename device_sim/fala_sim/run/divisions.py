@@ -67,9 +67,11 @@ def participants(
     else:
         _check(plan, vendor, data, record)
     if role == "test" and seed == 0 and len(record["users"]) < plan.users:
+        tested = ", ".join(user["name"] for user in record["users"])
         say(
-            f"{data}: {len(record['users'])} of the {plan.users} users asked for are tested: of "
-            "its people some choose the settings, as validation users, and two more stay public"
+            f"warning: {data} has too few people for --users {plan.users}: {len(record['users'])} "
+            f"of them are tested ({tested}); those who come next are the validation users, who "
+            "choose the settings. For more test users add people to the data"
         )
     names = tuple(user["name"] for user in record["users"])
     return Participants(data, seed, role, names, tuple(user["train"] for user in record["users"]))

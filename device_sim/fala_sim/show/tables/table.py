@@ -5,9 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fala_sim.metric.value import Value, number
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Cell: TypeAlias = Value | str | float | int | None
 
@@ -52,37 +55,38 @@ class Table:
         """The rows as text."""
         return [tuple(cell_text(cell) for cell in row) for row in self.rows]
 
+    def frame(self) -> pd.DataFrame:
+        """The cells as a pandas frame of text, as a reader sees them."""
+        import pandas as pd  # late: the command line's help needs no pandas
+
+        return pd.DataFrame(self.cells(), columns=list(self.header))
+
     def text(self) -> str:
         """For a terminal: numbers aligned to the right, words to the left."""
-        rows = self.cells()
-        widths = [max(map(len, column)) for column in zip(self.header, *rows, strict=True)]
-        numeric = [self._numeric(column) for column in range(len(self.header))]
-
-        def line(row: tuple[str, ...]) -> str:
-            cells = (
-                cell.rjust(width) if right else cell.ljust(width)
-                for cell, width, right in zip(row, widths, numeric, strict=True)
-            )
-            return "  ".join(cells).rstrip()
-
-        rule = "  ".join("-" * width for width in widths)
-        parts = [self.title, textwrap.fill(self.caption, 100), ""]
-        parts += [line(self.header), rule, *map(line, rows)]
+        parts = [self.title, textwrap.fill(self.caption, 100), "", self._drawn("simple")]
         parts += [textwrap.fill(note, 100, subsequent_indent="  ") for note in self.notes]
         return "\n".join(parts)
 
     def markdown(self) -> str:
         """For a README: a pipe table under its title, with caption and notes."""
-
-        def line(row: Sequence[str]) -> str:
-            return "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
-
-        rules = ["---:" if self._numeric(column) else "---" for column in range(len(self.header))]
-        parts = [f"**{self.title}.** {self.caption}", ""]
-        parts += [line(self.header), line(rules), *map(line, self.cells())]
+        parts = [f"**{self.title}.** {self.caption}", "", self._drawn("pipe")]
         if self.notes:
             parts += ["", *(f"- {note}" for note in self.notes)]
         return "\n".join(parts)
+
+    def _drawn(self, form: str) -> str:
+        columns = range(len(self.header))
+        cells = self.frame()
+        if form == "pipe":
+            cells = cells.map(_escaped).rename(columns=_escaped)
+        return str(
+            cells.to_markdown(
+                index=False,
+                tablefmt=form,
+                disable_numparse=True,
+                colalign=["right" if self._numeric(column) else "left" for column in columns],
+            )
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON: a mean over users is an object, other cells are as they are."""
@@ -100,6 +104,10 @@ class Table:
 
     def _numeric(self, column: int) -> bool:
         return any(isinstance(row[column], Value | float | int) for row in self.rows)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def cell_text(cell: Cell) -> str:
