@@ -24,7 +24,8 @@ def build_release(
 ) -> dict[str, Any]:
     """Make a release; the same recipe and files give the same bytes on one machine.
 
-    The manifest therefore keeps no time and no measured speed.
+    The manifest therefore keeps no time and no measured speed. A backbone in ONNX Runtime's own
+    format is the exception: the runtime writes one table of such a file in random order.
 
     Args:
         recipe: What to make.

@@ -37,7 +37,8 @@ def release(
 ) -> None:
     """Make a release as a recipe says: backbone, training, precision, parity, pack.
 
-    The same recipe and files give the same bytes on one machine.
+    The same recipe and files give the same bytes on one machine, but for a model in ONNX Runtime's
+    own format.
     """
     with progress("loading libraries"):
         import msgspec
