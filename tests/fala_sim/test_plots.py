@@ -14,7 +14,7 @@ from fala_sim.methods.registry import METHODS as REGISTERED
 from fala_sim.show.plots.cost import times
 from fala_sim.show.plots.quality import pareto
 from fala_sim.show.plots.registry import FIGURES, find_figure
-from fala_sim.show.plots.style import LOOKS, house_style, look, slug
+from fala_sim.show.plots.style import house_style, look, slug
 from fala_sim.show.tables.records import Records, by_setting
 from sim_records import EVIL, METHODS, USERS, read_run, write_run
 
@@ -119,7 +119,7 @@ def test_bars_are_the_records_costs(plots):
         ends = [bar.get_x() + bar.get_width() for bar in bars]
         assert ends == pytest.approx([METHODS[m][index] for m in ("full", "fala-paper", "fala")])
         assert [to_hex(bar.get_facecolor()) for bar in bars] == [
-            LOOKS[method].colour for method in ("full", "fala-paper", "fala")
+            look(method).colour for method in ("full", "fala-paper", "fala")
         ]
         assert names(axes) == ["Full", "FaLA (paper)", "FaLA"]
 
@@ -273,9 +273,9 @@ def test_png(plots):
 
 
 def test_every_method_has_a_look_of_its_own():
-    assert set(LOOKS) == set(REGISTERED)
-    assert len(set(LOOKS.values())) == len({look.marker for look in LOOKS.values()}) == len(LOOKS)
-    assert look("someone's own").colour not in {look.colour for look in LOOKS.values()}
+    looks = [method.look for method in REGISTERED.values()]
+    assert len(set(looks)) == len({look.marker for look in looks}) == len(looks)
+    assert look("someone's own").colour not in {look.colour for look in looks}
 
 
 @pytest.mark.parametrize("page", ["#ffffff", "#14171b"])
@@ -287,8 +287,8 @@ def test_colours_stand_out(page):
         linear = [s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares]
         return np.dot(linear, [0.2126, 0.7152, 0.0722])
 
-    for found in LOOKS.values():
-        dark, light = sorted((luminance(page), luminance(found.colour)))
+    for method in REGISTERED.values():
+        dark, light = sorted((luminance(page), luminance(method.look.colour)))
         assert (light + 0.05) / (dark + 0.05) >= 3
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from fala import DataError
+from fala_sim.methods.method import Look
 from fala_sim.methods.trained import Trained
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class Adapter(Trained):
 
     name = "adapter"
     title = "Adapter"
+    look = Look("#2b98d8", "^")
     rates = (2e-4, 5e-4, 1e-3, 2e-3)
 
     @staticmethod

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fala_sim.meter import Stage
 from fala_sim.methods.alignment import Alignment, Map
-from fala_sim.methods.method import Settings
+from fala_sim.methods.method import Look, Settings
 from fala_sim.methods.solve_flops import affine_flops
 from fala_sim.situation import Situation
 
@@ -26,6 +26,8 @@ class Affine(Alignment):
 
     name = "affine"
     title = "Low-rank affine"
+    look = Look("#5a9a3a", "*")
+    headline = False
 
     def grid(self, situation: Situation) -> Sequence[Settings]:
         """Four ranks, by the old dimension, and three penalties.

@@ -19,7 +19,7 @@ from fala_sim.methods.frozen import (
 )
 from fala_sim.methods.matrix import Matrix
 from fala_sim.methods.matrix_tuning import tune
-from fala_sim.methods.method import Scores, Settings
+from fala_sim.methods.method import Look, Scores, Settings
 from fala_sim.methods.solve_flops import clustering_flops, ridge_flops
 from fala_sim.situation import Situation, Vectors
 
@@ -38,6 +38,8 @@ class FalaPaper(FrozenMethod):
 
     name = "fala-paper"
     title = "FaLA (paper)"
+    look = Look("#c78400", "d")
+    baseline = False
 
     def grid(self, situation: Situation) -> Sequence[Settings]:
         """The three hyperparameters that the paper tuned (section 4.5).

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from fala import Budget, Device, PersonalModel, Report
 from fala_sim.meter import Stage
-from fala_sim.methods.method import Method, Scores
+from fala_sim.methods.method import Look, Method, Scores
 from fala_sim.methods.solve_flops import clustering_flops, fit_flops
 from fala_sim.situation import Example, Logits, Situation, distinct_texts
 
@@ -50,6 +50,9 @@ class Shipped(Method):
 
     name = "fala"
     title = "FaLA"
+    look = Look("#d9590a", "D")
+    baseline = False
+    with_words = True
     ours = True
     budget: ClassVar[Budget] = Budget()
 
@@ -63,6 +66,7 @@ class Instant(Shipped):
 
     name = "fala-instant"
     title = "FaLA, no pass"
+    look = Look("#c2503d", ">")
     budget = Budget(forward_passes=0)
 
 
@@ -71,6 +75,8 @@ class Everything(Shipped):
 
     name = "fala-all"
     title = "FaLA, all documents"
+    look = Look("#c2503d", "8")
+    headline = False
     budget = Budget(forward_passes=sys.maxsize)
 
 

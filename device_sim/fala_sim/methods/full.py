@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fala_sim.methods.method import Look
 from fala_sim.methods.trained import Trained
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ class Full(Trained):
 
     name = "full"
     title = "Full"
+    look = Look("#0a72b5", "s")
     rates = (2e-5, 5e-5, 1e-4, 2e-4)
 
     @staticmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fala_sim.methods.frozen import vendor_scores
-from fala_sim.methods.method import Method, Scores
+from fala_sim.methods.method import Look, Method, Scores
 from fala_sim.situation import Situation
 
 
@@ -14,6 +14,7 @@ class Global(Method):
 
     name = "global"
     title = "Global"
+    look = Look("#77808a", "o")
 
     def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:
         """Take the release as it is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fala_sim.methods.frozen import shipped_scores
-from fala_sim.methods.method import Method, Scores
+from fala_sim.methods.method import Look, Method, Scores
 from fala_sim.situation import Situation
 
 
@@ -14,6 +14,9 @@ class GlobalWords(Method):
 
     name = "global-words"
     title = "Vendor with words"
+    look = Look("#5a7f96", "H")
+    baseline = False
+    with_words = True
 
     def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:
         """Take the release as it is."""

@@ -11,7 +11,7 @@ from scipy.special import softmax
 
 from fala_sim.methods.alignment import unit_rows
 from fala_sim.methods.frozen import FrozenMethod, classes_of, vendor_scores
-from fala_sim.methods.method import Scores, Settings
+from fala_sim.methods.method import Look, Scores, Settings
 from fala_sim.situation import Example, Logits, Release, Situation, Vectors
 
 
@@ -26,6 +26,8 @@ class Knn(FrozenMethod):
 
     name = "knn"
     title = "k nearest neighbours"
+    look = Look("#8a7d00", "h")
+    headline = False
 
     def grid(self, situation: Situation) -> Sequence[Settings]:
         """Four k by three temperatures; at the highest all k votes are nearly equal."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fala_sim.methods.frozen import FrozenMethod, classes_of, matrix_bytes, vendor_scores
-from fala_sim.methods.method import Scores, Settings
+from fala_sim.methods.method import Look, Scores, Settings
 from fala_sim.methods.solve_flops import logits_flops
 from fala_sim.situation import Example, Logits, Release, Situation, Vectors
 
@@ -25,6 +25,8 @@ class Logistic(FrozenMethod):
 
     name = "logistic"
     title = "Logistic head"
+    look = Look("#b4476a", "p")
+    headline = False
 
     def grid(self, situation: Situation) -> Sequence[Settings]:
         """Twelve values of scikit-learn's C, for inputs of mean squared length 1."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from fala import DataError
+from fala_sim.methods.method import Look
 from fala_sim.methods.trained import Trained
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ class Lora(Trained):
 
     name = "lora"
     title = "LoRA"
+    look = Look("#bd5a9b", "v")
     rates = (2e-4, 5e-4, 1e-3, 2e-3)
 
     @staticmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar, Protocol, TypeAlias
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 from fala_sim.situation import Example, Logits, Situation
 
@@ -18,6 +18,17 @@ class Scores(Protocol):
         """Logits (n, C) of n examples. What they cost is not the replacement's cost."""
 
 
+class Look(NamedTuple):
+    """How a method is drawn, in every plot."""
+
+    colour: str
+    marker: str
+
+
+#: Of a method that names no look of its own: grey, as less important text.
+PLAIN = Look("#5b6470", "o")
+
+
 class Method(ABC):
     """A way to make a user's model on the new backbone.
 
@@ -27,6 +38,11 @@ class Method(ABC):
         trained: It trains the transformer: minutes, and torch.
         tuned: It has settings, which validation users choose from ``EFFORT`` of them.
         ours: It is FaLA as the SDK ships it.
+        baseline: It is compared with ours; the best baseline is what Table 2 tests against.
+        headline: It has a row in the headline.
+        with_words: Its model of the vendor's is the one with words.
+        look: In plots. The colours of two methods stay apart for colour-blind eyes within a family
+            (Okabe and Ito's, darkened to 3:1 on white and on black); the markers tell the rest.
     """
 
     name: ClassVar[str]
@@ -34,6 +50,10 @@ class Method(ABC):
     trained: ClassVar[bool] = False
     tuned: ClassVar[bool] = False
     ours: ClassVar[bool] = False
+    baseline: ClassVar[bool] = True
+    headline: ClassVar[bool] = True
+    with_words: ClassVar[bool] = False
+    look: ClassVar[Look] = PLAIN
 
     def grid(self, situation: Situation) -> Sequence[Settings]:
         """The settings among which validation users choose: none, or ``EFFORT`` of them."""

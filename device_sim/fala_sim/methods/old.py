@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fala_sim.methods.method import Method, Scores
+from fala_sim.methods.method import Look, Method, Scores
 from fala_sim.situation import Situation
 
 
@@ -13,6 +13,8 @@ class Old(Method):
 
     name = "old"
     title = "Old personal"
+    look = Look("#93704b", "<")
+    baseline = False
 
     def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:
         """Keep the old personal model."""

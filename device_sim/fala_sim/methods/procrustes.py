@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fala_sim.meter import Stage
 from fala_sim.methods.alignment import Alignment, Map, unit_rows
-from fala_sim.methods.method import Settings
+from fala_sim.methods.method import Look, Settings
 from fala_sim.methods.solve_flops import procrustes_flops
 from fala_sim.situation import Situation
 
@@ -26,6 +26,8 @@ class Procrustes(Alignment):
 
     name = "procrustes"
     title = "Procrustes"
+    look = Look("#008f68", "X")
+    headline = False
 
     def grid(self, situation: Situation) -> Sequence[Settings]:
         """Means taken out or not, lengths taken out or not, and three ways to scale.

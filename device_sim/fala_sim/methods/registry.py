@@ -31,12 +31,23 @@ _CLASSES: tuple[type[Method], ...] = (
 #: The classes by name, in the order of tables. Those that train load torch when they are used.
 METHODS: dict[str, type[Method]] = {method.name: method for method in _CLASSES}
 
+#: The method that tables and plots point out: FaLA as it is shipped.
+SHIPPED = Shipped.name
+
 #: Those that train the transformer.
 TRAINED = tuple(name for name, method in METHODS.items() if method.trained)
 #: Ours as the SDK ships it, by budget.
 OURS = tuple(name for name, method in METHODS.items() if method.ours)
 #: Those with nothing to choose.
 FIXED = tuple(name for name, method in METHODS.items() if not method.tuned)
+#: Those that ours is compared with.
+BASELINES = tuple(name for name, method in METHODS.items() if method.baseline)
+#: Those with a row in the headline.
+HEADLINE = tuple(name for name, method in METHODS.items() if method.headline)
+#: Those whose model of the vendor's is the one with words.
+WITH_WORDS = tuple(name for name, method in METHODS.items() if method.with_words)
+#: The vendor's model as it comes: with words, or without where no record has one with words.
+VENDOR = (GlobalWords.name, Global.name)
 
 
 def find_method(name: str) -> Method:

@@ -15,7 +15,7 @@ from fala_sim.methods.frozen import (
     vendor_scores,
 )
 from fala_sim.methods.matrix_tuning import tune
-from fala_sim.methods.method import Scores, Settings
+from fala_sim.methods.method import Look, Scores, Settings
 from fala_sim.situation import Situation, Vectors
 
 
@@ -27,6 +27,8 @@ class Top(FrozenMethod):
 
     name = "top"
     title = "Top"
+    look = Look("#7a68c4", "P")
+    headline = False
 
     def grid(self, situation: Situation) -> Sequence[Settings]:
         """Four learning rates by three numbers of epochs.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fala import DataError, Head, PersonalModel, fit_personal
-from fala_sim.methods.method import Method, Scores
+from fala_sim.methods.method import Look, Method, Scores
 from fala_sim.situation import Example, Logits, Situation, Vectors
 
 
@@ -19,6 +19,10 @@ class Words(Method):
 
     name = "words"
     title = "Words alone"
+    look = Look("#96708c", ".")
+    headline = False
+    baseline = False
+    with_words = True
 
     def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:
         """Fit the user's own weights of n-grams.

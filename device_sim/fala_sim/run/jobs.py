@@ -18,7 +18,7 @@ from fala import Budget, Device, PersonalModel
 from fala_sim.encoding import DeviceEncoder, KnownEncoder
 from fala_sim.meter import Meter
 from fala_sim.methods.fala_shipped import Replaced, replaced
-from fala_sim.methods.method import Method, Scores, Settings
+from fala_sim.methods.method import Scores, Settings
 from fala_sim.methods.registry import find_method
 from fala_sim.methods.words import Words
 from fala_sim.metric.quality import figures
@@ -30,8 +30,6 @@ from fala_sim.situation import Release, Situation, User
 
 #: Train examples that a device has when the new backbone arrives, for learning curves; None: all.
 SIZES = (0, 5, 10, 20, 50, 200, None)
-#: Methods beside ours whose vendor has words.
-WITH_WORDS = ("global-words", "words")
 #: Forward passes that FaLA is given, for its frontier.
 BUDGETS = (0, 10, 25, 50, 100, 200)
 
@@ -91,7 +89,7 @@ def replacement(job: Job) -> Giving:
     cost = situation.meter.fields()
     content = _about(prepared, user) | {"title": method.title, "settings": settings}
     logits = scores(user.test)
-    content |= scored(situation, logits, words=_with_words(method))
+    content |= scored(situation, logits, words=method.with_words)
     content |= {"logits": rounded(logits), **known(situation), "cost": cost}
     if isinstance(scores, Replaced):
         content |= shipped(situation, scores, logits)
@@ -150,7 +148,7 @@ def curve(job: Job) -> Giving:
         scores = method.fit(situation, settings)
         content = _about(prepared, user) | {"title": method.title, "settings": settings}
         logits = scores(user.test)
-        content |= scored(situation, logits, words=_with_words(method))
+        content |= scored(situation, logits, words=method.with_words)
         if isinstance(scores, Replaced):
             content |= shipped(situation, scores, logits)
         content["seconds"] = time.perf_counter() - start
@@ -284,11 +282,6 @@ def _personal(old: Release, user: User) -> PersonalModel:
         if user.train:
             device.learn(user.train, user.train_labels)
         return device.model
-
-
-def _with_words(method: Method) -> bool:
-    """Whether a method's model of the vendor's is the one with words."""
-    return method.ours or method.name in WITH_WORDS
 
 
 def _user(prepared: Prepared, name: str) -> User:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
+from fala_sim.methods.registry import SHIPPED
 from fala_sim.metric.value import Value, number
 from fala_sim.records import Record
 from fala_sim.show.plots.axes import legend_below
-from fala_sim.show.plots.style import MUTED, OURS, Plot, draw, look, slug
+from fala_sim.show.plots.style import MUTED, Plot, draw, look, slug
 from fala_sim.show.tables.adapters import (
     by_span,
     by_trial,
@@ -22,7 +23,7 @@ from fala_sim.show.tables.adapters import (
 )
 
 #: How each method is drawn: as the laboratory's own that is nearest to it.
-_LOOKS = {"adapters": OURS, "full": "full", "top-k": "top", "norms": "lora"}
+_LOOKS = {"adapters": SHIPPED, "full": "full", "top-k": "top", "norms": "lora"}
 _TITLES = {"adapters": "adapters", "full": "full fine-tuning", "top-k": "top layers",
            "norms": "norms alone"}  # fmt: skip
 

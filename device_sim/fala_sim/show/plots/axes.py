@@ -8,7 +8,8 @@ from typing import Literal
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from fala_sim.show.plots.style import INK, OURS
+from fala_sim.methods.registry import SHIPPED
+from fala_sim.show.plots.style import INK
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -20,7 +21,7 @@ def name_rows(axes: Axes, titles: Sequence[str], names: Sequence[str]) -> None:
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
     for label, name in zip(axes.get_yticklabels(), names, strict=True):
-        if name == OURS:
+        if name == SHIPPED:
             label.set_fontweight("bold")
 
 

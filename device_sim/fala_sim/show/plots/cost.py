@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from fala_sim.methods.registry import SHIPPED
 from fala_sim.metric.statistics import Figure, memory_growth, over_users, total_cost, total_flops
 from fala_sim.metric.value import Value, number
 from fala_sim.records import Record
 from fala_sim.show.plots.axes import log_axis, name_rows
-from fala_sim.show.plots.style import INK, OURS, Plot, draw, look, slug
+from fala_sim.show.plots.style import INK, Plot, draw, look, slug
 from fala_sim.show.tables.records import MB, Setting, by_method, title
 
 #: Figures further apart than this factor are drawn on a logarithmic scale.
@@ -86,7 +87,7 @@ def cost(setting: Setting, records: Sequence[Record], measure: Measure) -> Plot 
     logarithmic = max(paid) > LOG_FROM * min(paid)
     # The shortest bar keeps a length that can be seen.
     start = 10.0 ** math.floor(math.log10(min(paid) / measure.unit / 2)) if logarithmic else 0.0
-    ours = values[OURS].mean if OURS in values else 0.0
+    ours = values[SHIPPED].mean if SHIPPED in values else 0.0
 
     def paint(axes: Axes) -> None:
         for row, (name, value) in enumerate(values.items()):
@@ -94,13 +95,13 @@ def cost(setting: Setting, records: Sequence[Record], measure: Measure) -> Plot 
             colour = look(name).colour
             if value.mean > 0:
                 axes.barh(row, mean - start, left=start, height=0.68, color=colour,
-                          alpha=1 if name == OURS else 0.75)  # fmt: skip
+                          alpha=1 if name == SHIPPED else 0.75)  # fmt: skip
                 if value.low is not None and value.high is not None:
                     axes.plot([max(value.low / measure.unit, start), value.high / measure.unit],
                               [row, row], color=INK, linewidth=0.9)  # fmt: skip
             axes.annotate(_text(value, measure, ours, name), (1.01, row),
                           xycoords=("axes fraction", "data"), va="center_baseline", fontsize=7.5,
-                          fontweight="bold" if name == OURS else "normal",
+                          fontweight="bold" if name == SHIPPED else "normal",
                           annotation_clip=False)  # fmt: skip
         if logarithmic:
             log_axis(axes, "x")
@@ -138,6 +139,6 @@ def _costs(records: Sequence[Record]) -> bool:
 
 def _text(value: Value, measure: Measure, ours: float, name: str) -> str:
     text = number(value.mean / measure.unit)
-    if not ours or name == OURS or not value.mean:
+    if not ours or name == SHIPPED or not value.mean:
         return text
     return f"{text} ({times(value.mean / ours)})"

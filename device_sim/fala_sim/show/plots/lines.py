@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 
+from fala_sim.methods.registry import SHIPPED
 from fala_sim.metric.statistics import Figure, over_users, score
 from fala_sim.metric.value import Value, number
 from fala_sim.records import Record
 from fala_sim.show.plots.axes import legend_below
-from fala_sim.show.plots.style import INK, OURS, Plot, draw, look, slug
+from fala_sim.show.plots.style import INK, Plot, draw, look, slug
 from fala_sim.show.tables.curves import size
 from fala_sim.show.tables.records import Setting, by_method, title
 
@@ -45,8 +46,8 @@ def learning_curves(setting: Setting, records: Sequence[Record]) -> Plot | None:
             colour, marker = look(name)
             places = [sizes.index(variant) for variant in line]
             axes.plot(places, [value.mean for value in line.values()], marker=marker, color=colour,
-                      markersize=5, linewidth=2.4 if name == OURS else 1.2, label=titles[name],
-                      zorder=3 if name == OURS else 2)  # fmt: skip
+                      markersize=5, linewidth=2.4 if name == SHIPPED else 1.2, label=titles[name],
+                      zorder=3 if name == SHIPPED else 2)  # fmt: skip
             axes.fill_between(places, [_low(value) for value in line.values()],
                               [_high(value) for value in line.values()], color=colour, alpha=0.1,
                               linewidth=0)  # fmt: skip
@@ -94,13 +95,13 @@ def chains(setting: Setting, records: Sequence[Record]) -> Plot | None:
                 line[place] = value
     if not lines["scores"]:
         return None
-    looks = {"scores": ("The user's model", OURS), "vendor": ("The vendor's model", "global")}
+    looks = {"scores": ("The user's model", SHIPPED), "vendor": ("The vendor's model", "global")}
 
     def paint(axes: Axes) -> None:
         for record in records:
             # Where there is no AUC the line has a gap.
             own = [step["scores"]["auc"] for step in record["steps"]]
-            axes.plot([math.nan if auc is None else auc for auc in own], color=look(OURS).colour,
+            axes.plot([math.nan if auc is None else auc for auc in own], color=look(SHIPPED).colour,
                       linewidth=0.6, alpha=0.35)  # fmt: skip
         for kind, line in lines.items():
             if not line:

@@ -7,16 +7,17 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from fala_sim.methods.adapter import Adapter
+from fala_sim.methods.registry import HEADLINE, SHIPPED, VENDOR
 from fala_sim.metric.statistics import compare, over_users, score, total_cost
 from fala_sim.metric.value import Value, number
 from fala_sim.records import Record
 from fala_sim.show.plots.axes import legend_below
-from fala_sim.show.plots.style import INK, MUTED, OURS, Plot, draw, look, slug
+from fala_sim.show.plots.style import INK, MUTED, Plot, draw, look, slug
 from fala_sim.show.tables.records import by_method, described, named_by_data, shared_by, title
 
-#: The vendor's model as it comes, with words or without, and what is shown besides.
-VENDOR = ("global-words", "global")
-_SHOWN = ("old", "fala-instant", "fala", "fala-paper", "lora", "full")
+#: What is shown: the headline's, but of the two that train a part of each layer only LoRA.
+_SHOWN = tuple(name for name in HEADLINE if name != Adapter.name)
 
 #: Left of the axis's first power of ten a pass is as wide as another, and none has a place.
 _LINEAR_TO = 10
@@ -36,7 +37,7 @@ def passes(new: str, records: Sequence[Record]) -> Plot | None:
     """
     groups = _groups(records)
     vendor = next((name for name in VENDOR if name in groups), None)
-    if vendor is None or OURS not in groups:
+    if vendor is None or SHIPPED not in groups:
         return None
     points: dict[str, tuple[float, Value, Value | None]] = {}
     for name, group in groups.items():
@@ -44,7 +45,7 @@ def passes(new: str, records: Sequence[Record]) -> Plot | None:
         if value is not None and cost is not None:
             test = None if name == vendor else compare(group, groups[vendor], _AUC)
             points[name] = cost.mean, value, None if test is None else test.difference
-    if OURS not in points or vendor not in points:
+    if SHIPPED not in points or vendor not in points:
         return None
     level = points[vendor][1].mean
 
@@ -56,7 +57,7 @@ def passes(new: str, records: Sequence[Record]) -> Plot | None:
                 axes.plot([cost, cost], [level + gain.low, level + gain.high], color=colour,
                           linewidth=1, alpha=0.6)  # fmt: skip
             axes.plot([cost], [value.mean], marker, color=colour, markeredgecolor=INK,
-                      markeredgewidth=0.5, markersize=8 if name == OURS else 6, linestyle="none",
+                      markeredgewidth=0.5, markersize=8 if name == SHIPPED else 6, linestyle="none",
                       label=f"{_called(name, groups)}: {value.mean:.3f}")  # fmt: skip
         axes.set_xscale("symlog", linthresh=_LINEAR_TO, linscale=0.6)
         axes.xaxis.set_major_locator(FixedLocator([0, 10, 100, 1_000, 10_000]))
@@ -88,11 +89,7 @@ def passes(new: str, records: Sequence[Record]) -> Plot | None:
 
 def _groups(records: Sequence[Record]) -> dict[str, list[Record]]:
     """By method of what is shown, the records of the people whom all of them have."""
-    found = {
-        name: group
-        for name, group in by_method(named_by_data(records))
-        if name in (*VENDOR, *_SHOWN)
-    }
+    found = {name: group for name, group in by_method(named_by_data(records)) if name in _SHOWN}
     if set(VENDOR) <= set(found):
         del found[VENDOR[-1]]
     return {name: shared_by(group, *found.values()) for name, group in found.items()}

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
+from fala_sim.methods.registry import SHIPPED
 from fala_sim.metric.statistics import over_users, score, total_flops
 from fala_sim.metric.value import Value, number
 from fala_sim.records import Record
 from fala_sim.show.plots.axes import legend_below, log_axis, name_rows
-from fala_sim.show.plots.style import INK, MUTED, OURS, Plot, draw, look, slug
+from fala_sim.show.plots.style import INK, MUTED, Plot, draw, look, slug
 from fala_sim.show.tables.records import METRICS, Setting, by_method, title
 
 
@@ -35,7 +36,7 @@ def quality(setting: Setting, records: Sequence[Record], metric: str) -> Plot | 
     def paint(axes: Axes) -> None:
         for row, (name, value) in enumerate(values.items()):
             colour, marker = look(name)
-            if name == OURS:
+            if name == SHIPPED:
                 axes.axhspan(row - 0.5, row + 0.5, color=colour, alpha=0.14, linewidth=0)
             dots = list(users[name].values.values())
             axes.scatter(dots, [row] * len(dots), s=13, color=colour, alpha=0.4, linewidths=0)
@@ -98,7 +99,7 @@ def pareto(setting: Setting, records: Sequence[Record]) -> Plot | None:
                 axes.plot([cost, cost], [value.low, value.high], color=colour, linewidth=1,
                           alpha=0.6)  # fmt: skip
             axes.plot([cost], [value.mean], marker, color=colour, markeredgecolor=INK,
-                      markeredgewidth=0.5, markersize=8 if name == OURS else 6, linestyle="none",
+                      markeredgewidth=0.5, markersize=8 if name == SHIPPED else 6, linestyle="none",
                       label=titles[name])  # fmt: skip
         frontier = _frontier([(cost, value.mean) for cost, value in paid.values()])
         axes.step(*zip(*frontier, strict=True), where="post", color=MUTED, linewidth=0.9, zorder=1)

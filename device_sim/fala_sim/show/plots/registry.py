@@ -10,6 +10,8 @@ from dataclasses import replace
 from functools import partial
 
 from fala import DataError
+from fala_sim.methods.full import Full
+from fala_sim.methods.registry import SHIPPED
 from fala_sim.records import Kind, Record
 from fala_sim.show.entry import BENCHMARKS, Entry
 from fala_sim.show.plots.adapters import spans, trade_off
@@ -19,7 +21,7 @@ from fala_sim.show.plots.heat import NUMBERS, heat, largest
 from fala_sim.show.plots.lines import chains, learning_curves
 from fala_sim.show.plots.passes import passes
 from fala_sim.show.plots.quality import pareto, quality
-from fala_sim.show.plots.style import OURS, Plot
+from fala_sim.show.plots.style import Plot
 from fala_sim.show.tables.adapters import by_data
 from fala_sim.show.tables.heat_map import HeatMap, heat_map
 from fala_sim.show.tables.profiles import profiles
@@ -34,7 +36,7 @@ from fala_sim.show.tables.records import (
 )
 
 #: Whose heat maps are drawn: ours, and the paper's, whose users' models had all parameters tuned.
-_HEAT_MAPS = (OURS, "full")
+_HEAT_MAPS = (SHIPPED, Full.name)
 
 
 def _scores(records: Records) -> list[Plot]:

@@ -7,12 +7,15 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from fala_sim.methods.method import PLAIN, Look
+from fala_sim.methods.registry import METHODS
 
 #: Width of a plot in inches: about half of a page, or all of a phone's screen.
 WIDTH = 4.4
@@ -22,37 +25,6 @@ WIDTH = 4.4
 INK, MUTED, FAINT = "#1b1f24", "#5b6470", "#d5d9de"
 _PAGE_COLOURS = {INK: "currentColor", MUTED: "var(--muted)", FAINT: "var(--faint)"}
 
-
-class Look(NamedTuple):
-    """How a method is drawn, in every plot."""
-
-    colour: str
-    marker: str
-
-
-#: By method, in the order of tables and plots. The colours stay apart for colour-blind eyes within
-#: a family (Okabe and Ito's, darkened to 3:1 on white and on black); marks tell the rest.
-LOOKS = {
-    "global": Look("#77808a", "o"),
-    "global-words": Look("#5a7f96", "H"),
-    "words": Look("#96708c", "."),
-    "old": Look("#93704b", "<"),
-    "top": Look("#7a68c4", "P"),
-    "full": Look("#0a72b5", "s"),
-    "adapter": Look("#2b98d8", "^"),
-    "lora": Look("#bd5a9b", "v"),
-    "knn": Look("#8a7d00", "h"),
-    "logistic": Look("#b4476a", "p"),
-    "procrustes": Look("#008f68", "X"),
-    "affine": Look("#5a9a3a", "*"),
-    "fala-paper": Look("#c78400", "d"),
-    "fala-instant": Look("#c2503d", ">"),
-    "fala": Look("#d9590a", "D"),
-    "fala-all": Look("#c2503d", "8"),
-}
-
-#: The method that plots point out.
-OURS = "fala"
 
 #: Any: matplotlib from 3.11 wants its literal keys, which older releases do not name.
 _STYLE: Any = {
@@ -89,7 +61,7 @@ _STYLE: Any = {
 
 def look(name: str) -> Look:
     """How a method is drawn; one that is not the laboratory's own is grey."""
-    return LOOKS.get(name, Look(MUTED, "o"))
+    return METHODS[name].look if name in METHODS else PLAIN
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fala_sim.methods.registry import SHIPPED, TRAINED, VENDOR
 from fala_sim.metric.statistics import (
     Comparison,
     Figure,
@@ -17,12 +18,7 @@ from fala_sim.metric.statistics import (
 from fala_sim.metric.value import Value, number
 from fala_sim.records import Record
 from fala_sim.show.plots.cost import times
-from fala_sim.show.plots.passes import VENDOR
-from fala_sim.show.plots.style import OURS
 from fala_sim.show.tables.records import by_method, by_setting, named_by_data, shared_by, title
-
-#: What trains a transformer on the user's labels.
-_TRAINED = ("full", "lora", "adapter")
 
 #: How far below the vendor's model a person must be to count as worse off, in AUC.
 WORSE = 0.005
@@ -46,12 +42,12 @@ def overview(records: Sequence[Record]) -> list[str]:
         not run.
     """
     methods = dict(by_method(named_by_data(records)))
-    ours = methods.get(OURS, [])
+    ours = methods.get(SHIPPED, [])
     value = over_users(ours, _AUC).value()
     if value is None:
         return []
     vendor = next((name for name in VENDOR if name in methods), "")
-    trained = {name: methods[name] for name in _TRAINED if name in methods}
+    trained = {name: methods[name] for name in TRAINED if name in methods}
     said = (
         _kept(ours, value, methods, vendor),
         _at_once(methods.get("fala-instant", []), methods.get(vendor, [])),

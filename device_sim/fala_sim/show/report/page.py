@@ -13,11 +13,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fala import DataError
 from fala_sim.convert.output import save
+from fala_sim.methods.registry import SHIPPED
 from fala_sim.metric.value import Value
 from fala_sim.records import KINDS
 from fala_sim.show.entry import SECTIONS, made, of_section
 from fala_sim.show.plots.registry import FIGURES
-from fala_sim.show.plots.style import OURS, Plot
+from fala_sim.show.plots.style import Plot
 from fala_sim.show.report.overview import overview
 from fala_sim.show.report.provenance import provenance
 from fala_sim.show.tables.records import Records, comparable, replacements, title
@@ -180,7 +181,7 @@ def _render(records: Records, parts: list[Part]) -> str:
 
 
 def _shown(table: Table) -> ShownTable:
-    called = title(OURS)
+    called = title(SHIPPED)
     ours = [dict(zip(table.header, row, strict=True)).get("method") == called for row in table.rows]
     return ShownTable(
         table.name,

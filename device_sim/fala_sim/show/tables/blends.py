@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fala_sim.methods.registry import OURS
+from fala_sim.methods.registry import WITH_WORDS
 from fala_sim.metric.mixing import TRIED, Examples, Weights, as_logits, best, own_threshold
 from fala_sim.metric.statistics import over_users, score, selection_score
 from fala_sim.records import Record
@@ -44,8 +44,6 @@ _KINDS = {
     BLENDED: tuple(one for one in TRIED if not one.words),
     WORDED + BLENDED: TRIED,
 }
-#: Methods that are blended in, or are ours, beside ``OURS``.
-_NO_PEERS = ("words", "global-words")
 
 _User: TypeAlias = "tuple[str, str, int]"  # data, name, seed
 
@@ -81,7 +79,7 @@ class Blends:
         added: list[Record] = []
         for _, own in by_setting(runs):
             for name, group in by_method(own):
-                if name not in OURS and name not in _NO_PEERS:
+                if name not in WITH_WORDS:
                     for kind in _KINDS:
                         # The old model with itself is the old model.
                         if name != "old" or kind == WORDED:

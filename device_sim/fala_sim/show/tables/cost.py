@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fala_sim.methods.registry import METHODS
+from fala_sim.methods.registry import METHODS, SHIPPED
 from fala_sim.metric.statistics import (
     Figure,
     memory_growth,
@@ -94,7 +94,7 @@ def costs(records: Records) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for setting, own in by_setting(runs):
         groups = dict(by_method(own, list(METHODS)))
-        ours = groups["fala"]
+        ours = groups[SHIPPED]
         rows += [
             (
                 setting.data,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fala import DataError
-from fala_sim.methods.registry import OURS
+from fala_sim.methods.fala_shipped import Everything
+from fala_sim.methods.registry import OURS, VENDOR
 from fala_sim.metric.statistics import Figure, over_users, score, total_cost, total_flops
 from fala_sim.records import Record
 from fala_sim.show.tables.records import (
@@ -23,9 +24,7 @@ from fala_sim.show.tables.records import (
 from fala_sim.show.tables.table import NOT_RUN, Cell, Table
 
 #: The ends between which a budget's share of the gain is measured.
-_EVERYTHING = "fala-all"
-#: What ours begins with: the vendor's model of the release, which had no words once.
-_NOTHING = ("global-words", "global")
+_EVERYTHING = Everything.name
 
 
 def frontier(records: Records) -> Table:
@@ -38,7 +37,7 @@ def frontier(records: Records) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for setting, own in by_setting(runs):
         has = {record["method"] for record in records.of("replacement")}
-        nothing = next((name for name in _NOTHING if name in has), _NOTHING[-1])
+        nothing = next((name for name in VENDOR if name in has), VENDOR[-1])
         ends = {
             name: shared_by(
                 [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fala_sim.methods.registry import METHODS, OURS
+from fala_sim.methods.registry import BASELINES, HEADLINE, METHODS, SHIPPED, TRAINED
 from fala_sim.metric.statistics import (
     Comparison,
     compare,
@@ -45,18 +45,6 @@ from fala_sim.show.tables.records import (
     without_empty,
 )
 from fala_sim.show.tables.table import Cell, Table
-
-#: Rows of the headline.
-_HEADLINE = (
-    "old", "global", "global-words", "full", "lora", "adapter", "fala-paper", "fala-instant",
-    "fala",
-)  # fmt: skip
-#: Those of them that have a row with the best blend, too.
-_TRAINED = ("full", "lora", "adapter")
-
-#: Ours and its parts, the paper's, and the model that is replaced; all others, and their blends,
-#: are baselines.
-_NO_BASELINES = ("old", "fala-paper", "global-words", "words", *OURS)
 
 _MEANS = "Scores: mean over users ± deviation [95 % t interval over users]."
 
@@ -140,7 +128,7 @@ def comparisons(records: Records) -> Table:
             parts.append(("all", new, own))
     for data, new, own in parts:
         methods = dict(by_method(own))
-        ours = methods.pop("fala", [])
+        ours = methods.pop(SHIPPED, [])
         found = {name: compare(ours, group, score("auc")) for name, group in methods.items()}
         tests = {name: test for name, test in found.items() if test is not None}
         corrected = holm({name: test.p for name, test in tests.items()})
@@ -172,13 +160,13 @@ def headline(records: Records) -> Table:
         DataError: If no replacement was run.
     """
     blends = Blends(records)
-    plain = comparable([one for one in replacements(records) if one["method"] in _HEADLINE])
-    trained = [record for record in plain if record["method"] in _TRAINED]
+    plain = comparable([one for one in replacements(records) if one["method"] in HEADLINE])
+    trained = [record for record in plain if record["method"] in TRAINED]
     blended = [one for one in best_blends(blends.of(trained)) if one["method"].endswith(BEST)]
     runs = blends.decided([*plain, *blended])
     rows: list[tuple[Cell, ...]] = []
     for setting, own in by_setting(runs):
-        for name, group in by_method(own, _HEADLINE):
+        for name, group in by_method(own, HEADLINE):
             rows.append(
                 (
                     setting.data,
@@ -208,15 +196,19 @@ def headline(records: Records) -> Table:
 
 def _best_baseline(records: list[Record]) -> str:
     """The baseline of the highest mean AUC, of those that were run for the most users."""
-    baselines = [
-        record for record in records if record["method"].partition("+")[0] not in _NO_BASELINES
-    ]
+    baselines = [record for record in records if _is_baseline(record["method"])]
     best, highest = "", (0, 0.0)
     for name, group in by_method(comparable(baselines)):
         value = over_users(group, score("auc")).value()
         if value is not None and (value.n, value.mean) > highest:
             best, highest = name, (value.n, value.mean)
     return best
+
+
+def _is_baseline(method: str) -> bool:
+    """Whether a method, or the one that a blend is of, is a baseline; one elsewhere's is."""
+    plain = method.partition("+")[0]
+    return plain in BASELINES or plain not in METHODS
 
 
 def _tests(methods: dict[str, list[Record]], best: str) -> dict[str, Comparison]:
