@@ -1,1 +1,30 @@
-"""The vendor's side of FaLA: models in, bundles out."""
+"""The vendor's side of FaLA: models in, bundles out.
+
+The names below are for other packages, which call them in process; everything else may move.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fala_export.bridging.release import build_bridge
+    from fala_export.population.release import write_prior, write_scales
+    from fala_export.training.public_rows import PublicRows
+
+__all__ = ["PublicRows", "build_bridge", "write_prior", "write_scales"]
+
+_MODULES = {
+    "PublicRows": "training.public_rows",
+    "build_bridge": "bridging.release",
+    "write_prior": "population.release",
+    "write_scales": "population.release",
+}
+
+if not TYPE_CHECKING:  # for a type checker the module would have every name
+
+    def __getattr__(name: str) -> object:
+        """A name, loaded when it is first asked for: a command's help needs none of them."""
+        from importlib import import_module
+
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,12 +1,11 @@
 """What the laboratory's vendor ships: built-in backbones, small data, the vendor's commands."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+import fala_export
 from driver import write
 from fala import Budget, Bundle, DataError, Device, Head, Match, write_release
 from fala.playground.releases import built_in
@@ -210,17 +209,19 @@ def test_the_same_backbone_needs_no_bridge(work, tmp_path):
 
 
 def capture(monkeypatch):
-    """What the vendor's commands are given, by option."""
+    """The texts and rows that the exporter is given."""
     given = {}
 
-    def run(*arguments):
-        options = dict(zip(arguments[1::2], arguments[2::2], strict=True))
-        for name in ("--text", "--data"):
-            if name in options:
-                given[name] = Path(options[name]).read_text(encoding="utf-8").splitlines()
+    def bridge(earlier, later, texts, out):
+        given["texts"] = texts
         return {}
 
-    monkeypatch.setattr(vendor, "_run", run)
+    def prior(release, public, out, trained_on):
+        given["rows"] = public.rows
+        return {}
+
+    monkeypatch.setattr(fala_export, "build_bridge", bridge)
+    monkeypatch.setattr(fala_export, "write_prior", prior)
     return given
 
 
@@ -231,35 +232,32 @@ def test_no_text_of_a_user_s_teaches_the_vendor(tmp_path, monkeypatch):
     vendor.add_bridge(tmp_path / "old", tmp_path / "new", division)
     vendor.add_prior(tmp_path / "new", division)
     public = set(division.public)
-    assert set(given["--text"]) == public
-    rows = [json.loads(line) for line in given["--data"]]
-    assert {row["text"] for row in rows} == public
-    assert {row["split"] for row in rows} == {"public"}
+    assert set(given["texts"]) == public
+    assert {row.example for row in given["rows"]} == public
+    assert {row.split for row in given["rows"]} == {"public"}
     tested = {text for user in division.users for text in user.test}
     assert not tested & public
-    assert not {row["user"] for row in rows} & {user.name for user in division.users}
+    assert not {row.user for row in given["rows"]} & {user.name for user in division.users}
 
 
 def test_at_most_so_many_texts_and_rows_of_whole_annotators(tmp_path, monkeypatch):
     counts = {"busy": 5, "calm": 3, "idle": 1}
     names = [name for name, count in counts.items() for _ in range(count)]
     public = [Match((f"seen {n}",), f"film\n{n}") for n in range(len(names))]
+    labels = [str(n % 2) for n in range(len(names))]
     user = User("u", [], [], [], [])
-    division = Division(
-        "films", "matching", ("0", "1"), public, ["1"] * len(public), names, (user,), ()
-    )
+    division = Division("films", "matching", ("0", "1"), public, labels, names, (user,), ())
     given = capture(monkeypatch)
     monkeypatch.setattr(vendor, "BRIDGE_TEXTS", 7)
     monkeypatch.setattr(vendor, "PRIOR_ROWS", 8)
     vendor.add_bridge(tmp_path / "old", tmp_path / "new", division)
     vendor.add_prior(tmp_path / "new", division)
-    assert len(given["--text"]) == 7
-    texts = {text for n in range(len(names)) for text in (f"seen {n}", f"film {n}")}
-    assert set(given["--text"]) < texts
-    rows = [json.loads(line) for line in given["--data"]]
-    assert [row["user"] for row in rows] == ["busy"] * 5 + ["calm"] * 3
-    assert rows[0] == {"user": "busy", "split": "public", "label": "1",
-                       "history": ["seen 0"], "candidate": "film\n0"}  # fmt: skip
+    assert len(given["texts"]) == 7
+    assert set(given["texts"]) < {
+        text for n in range(len(names)) for text in (f"seen {n}", f"film {n}")
+    }
+    assert [row.user for row in given["rows"]] == ["busy"] * 5 + ["calm"] * 3
+    assert (given["rows"][0].example, given["rows"][0].label) == (public[0], "0")
 
 
 def test_a_command_that_breaks_is_no_refusal(tmp_path):

@@ -1,4 +1,4 @@
-"""The vendor's own commands, run as the vendor runs them: bundles cross the street as files."""
+"""What the vendor does: what trains a transformer in a process of its own, for its memory."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ import random
 import subprocess
 import sysconfig
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryFile
 from typing import Any
 
-from fala import DataError, Match
+import fala_export
+from fala import DataError, FalaError
 from fala.cli.commands import ENDS_WITH_INPUT
+from fala.release import Row
 from fala_sim.data_sets import Division
 from fala_sim.situation import distinct_texts
 
 #: Public texts that a bridge is learnt on, and public rows that a prior is, at most: both are
-#: embedded again by the command, for every division. A prior is about people, and of 8,000 rows
+#: embedded again by the exporter, for every division. A prior is about people, and of 8,000 rows
 #: of MD-Agreement's busiest annotators, 33 in all, it learnt nothing.
 BRIDGE_TEXTS, PRIOR_ROWS = 4000, 40_000
 
@@ -29,7 +32,7 @@ Say = Callable[[str], None]
 
 
 class RefusedError(Exception):
-    """A command ended with a typed mistake; its own words."""
+    """The exporter refuses, in its own words."""
 
 
 def export_backbone(folder: Path, bundle: Path, name: str, *, adapters: bool = False) -> None:
@@ -163,20 +166,17 @@ def add_bridge(earlier: Path, release: Path, division: Division) -> dict[str, An
         division: Its public texts are read, and no user's.
 
     Returns:
-        What the command says of the bridge.
+        What the exporter notes of the bridge.
 
     Raises:
-        RefusedError: If the command refuses: the text is too little, or the backbones are the same.
-        DataError: If it fails otherwise.
+        RefusedError: The text is too little, or the backbones are the same.
     """
     texts = distinct_texts(division.public)
     if len(texts) > BRIDGE_TEXTS:
         texts = random.Random(0).sample(texts, BRIDGE_TEXTS)
-    with TemporaryDirectory(prefix="fala-") as folder:
-        file = Path(folder) / "public.txt"
-        file.write_text("".join(f"{' '.join(text.split())}\n" for text in texts), encoding="utf-8")
-        backbones = ("--from", str(earlier), "--to", str(release))
-        return _run("bridge", *backbones, "--text", str(file))
+    lines = list(dict.fromkeys(" ".join(text.split()) for text in texts))
+    with _refusals():
+        return _noted(fala_export.build_bridge(earlier, release, lines, release))
 
 
 def add_prior(release: Path, division: Division, trained_on: Path | None = None) -> dict[str, Any]:
@@ -190,13 +190,14 @@ def add_prior(release: Path, division: Division, trained_on: Path | None = None)
         trained_on: The rows that the backbone was trained on, whose documents are left out.
 
     Returns:
-        What the command says of the prior.
+        What the exporter notes of the prior.
 
     Raises:
-        RefusedError: If the command refuses: annotators are too few, or labels are more than two.
-        DataError: If it fails otherwise.
+        RefusedError: Annotators are too few, or labels are more than two.
     """
-    return _of_annotators(release, division, trained_on)
+    with _refusals():
+        rows = _public_rows(division)
+        return _noted(fala_export.write_prior(release, rows, release, trained_on))
 
 
 def add_scales(release: Path, division: Division, trained_on: Path | None = None) -> dict[str, Any]:
@@ -210,21 +211,18 @@ def add_scales(release: Path, division: Division, trained_on: Path | None = None
         trained_on: See ``add_prior``.
 
     Returns:
-        What the command says of the scales.
+        What the exporter notes of the scales.
 
     Raises:
-        RefusedError: If the command refuses: annotators are too few.
-        DataError: If it fails otherwise.
+        RefusedError: Annotators are too few.
     """
-    return _of_annotators(release, division, trained_on, "--scales-only")
+    with _refusals():
+        rows = _public_rows(division)
+        return _noted(fala_export.write_scales(release, rows, release, trained_on))
 
 
-def _of_annotators(
-    release: Path, division: Division, trained_on: Path | None, *more: str
-) -> dict[str, Any]:
-    """Have the command learn from the public's annotators."""
-    if trained_on is not None:
-        more = (*more, "--trained-on", str(trained_on))
+def _public_rows(division: Division) -> fala_export.PublicRows:
+    """The rows of the busiest of the public's annotators, whole annotators each."""
     chosen: set[str] = set()
     rows = 0
     for user, count in Counter(division.public_users).most_common():
@@ -232,24 +230,24 @@ def _of_annotators(
         if rows > PRIOR_ROWS:
             break
         chosen.add(user)
-    with TemporaryDirectory(prefix="fala-") as folder:
-        file = Path(folder) / "public.jsonl"
-        with file.open("w", encoding="utf-8") as lines:
-            for user, example, label in zip(
-                division.public_users, division.public, division.public_labels, strict=True
-            ):
-                if user in chosen:
-                    row: Mapping[str, object] = (
-                        {"history": example.history, "candidate": example.candidate}
-                        if isinstance(example, Match)
-                        else {"text": example}
-                    )
-                    about = {"user": user, "split": "public", "label": label}
-                    lines.write(json.dumps({**about, **row}) + "\n")
-        try:
-            return _run("prior", "--release", str(release), "--data", str(file), *more)
-        except RefusedError as error:  # where the rows were is nobody's business
-            raise RefusedError(str(error).replace(f"{file}: ", "")) from error
+    public = zip(division.public_users, division.public, division.public_labels, strict=True)
+    return fala_export.PublicRows.of(
+        Row(user, "public", example, label, 0) for user, example, label in public if user in chosen
+    )
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What the exporter refuses, as ``RefusedError``."""
+    try:
+        yield
+    except FalaError as error:
+        raise RefusedError(str(error)) from error
+
+
+def _noted(summary: dict[str, Any]) -> dict[str, Any]:
+    """What is noted of a release: where it lies on this machine is nobody's business."""
+    return {name: value for name, value in summary.items() if name != "bundle"}
 
 
 def _run(*arguments: str, say: Say | None = None) -> dict[str, Any]:
@@ -288,6 +286,4 @@ def _run(*arguments: str, say: Say | None = None) -> dict[str, Any]:
         if status == 1 and words.startswith(f"{_COMMAND}: "):
             raise RefusedError(words.removeprefix(f"{_COMMAND}: "))
         raise DataError(f"{_COMMAND} {arguments[0]} failed: {words}")
-    said: dict[str, Any] = json.loads(text)
-    # Where the bundle is on this machine is nobody's business.
-    return {name: value for name, value in said.items() if name != "bundle"}
+    return _noted(json.loads(text))

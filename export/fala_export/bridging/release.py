@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from fala import Bridge, Bundle, ExportError, add_bridge
-from fala_export.bridging.documents import read_documents
 from fala_export.bridging.learning import STRENGTHS, Trial, check_enough, learn_map
 from fala_export.embedding import embed
 from fala_export.progress import progress
@@ -16,14 +16,14 @@ _MEGABYTE = 1_000_000
 
 
 def build_bridge(
-    earlier: Path, later: Path, text: Path, out: Path, seed: int = 0
+    earlier: Path, later: Path, texts: Sequence[str], out: Path, seed: int = 0
 ) -> dict[str, Any]:
     """Learn the bridge between two backbones on public text, and write it into the later's bundle.
 
     Args:
         earlier: Bundle of the backbone that devices have.
         later: Bundle of the backbone that is to replace it.
-        text: Public documents, as of ``read_documents``.
+        texts: Distinct public documents.
         out: The bundle to write; it may be ``later``. Left alone when anything fails.
         seed: Draws the held-out documents.
 
@@ -33,9 +33,8 @@ def build_bridge(
 
     Raises:
         BundleError: A file is no bundle.
-        DataError: A row of the text cannot be used.
-        ExportError: Both have the same backbone; the text cannot be read, or is too little; or
-            the bundle cannot be written.
+        ExportError: Both have the same backbone, the texts are too few, or the bundle cannot be
+            written.
     """
     if not out.parent.is_dir():
         raise ExportError(f"{out}: its folder does not exist")
@@ -44,7 +43,6 @@ def build_bridge(
         raise ExportError(
             f"{earlier} and {later} have the same backbone: its embeddings need no bridge"
         )
-    texts = read_documents(text)
     # Learning checks this again; here it is before the embedding, which takes minutes.
     check_enough(len(texts), old.manifest.dimension)
 

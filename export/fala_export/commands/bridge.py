@@ -44,9 +44,10 @@ def bridge(
     A fifth of the documents chooses the map's form and strength: of those within 0.1 % of the
     least squared error, the simplest.
     """
+    from fala_export.bridging.documents import read_documents
     from fala_export.bridging.release import build_bridge
 
-    summary = build_bridge(earlier, later, text, out or later, seed)
+    summary = build_bridge(earlier, later, read_documents(text), out or later, seed)
     if as_json:
         show(summary, as_json)
         return

@@ -66,12 +66,13 @@ def prior(
     backbone knows its rows so, too: of those only what the training kept out is read.
     """
     from fala_export.population.release import write_prior, write_scales
+    from fala_export.training.public_rows import load_public_rows
 
     out = out or release
     if not out.parent.is_dir():
         raise ExportError(f"{out}: its folder does not exist")
     write = write_scales if scales_only else write_prior
-    summary = write(release, data, out, trained_on)
+    summary = write(release, load_public_rows(data), out, trained_on)
     click.echo(json.dumps(summary, indent=2) if as_json else _shown(summary))
 
 

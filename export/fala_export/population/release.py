@@ -34,18 +34,18 @@ from fala_export.population.choice import FITS, FOLDS, Choice, choose_prior
 from fala_export.population.left_out import honest_logits
 from fala_export.population.scales import LEAST_ROWS, choose_scales, training_sets, trials
 from fala_export.progress import progress
-from fala_export.training.public_rows import PublicRows, load_public_rows
+from fala_export.training.public_rows import PublicRows
 from fala_export.training.unseen import unseen_rows
 
 
 def write_prior(
-    release: Path, data: Path, out: Path, trained_on: Path | None = None
+    release: Path, public: PublicRows, out: Path, trained_on: Path | None = None
 ) -> dict[str, Any]:
     """Estimate a prior and write the release again with it, and with the fit's scales under it.
 
     Args:
         release: Bundle with a head of two labels and one weight a dimension.
-        data: Rows of ``fala-replace --data``; those public rows that name a user are used.
+        public: Those that name a user are used.
         out: Where to write; it may be ``release``.
         trained_on: See ``unseen_rows``: rows on what the backbone was trained on are left out.
 
@@ -55,7 +55,7 @@ def write_prior(
 
     Raises:
         BundleMismatchError: The release has no head, or not one of that kind for these rows.
-        DataError: The rows cannot be read, are of too few annotators, or no prior is better than
+        DataError: The rows are of too few annotators, or no prior is better than
             what there is.
         ExportError: ``trained_on`` are not the rows of the release's training.
         RowError: A row has a label that is not the head's.
@@ -72,7 +72,7 @@ def write_prior(
             f"{bundle.path}: its head weighs candidates by themselves, too; a population prior is "
             "for heads of one weight a dimension (--scales-only chooses scales for any)"
         )
-    public = unseen_rows(bundle, load_public_rows(data), trained_on)
+    public = unseen_rows(bundle, public, trained_on)
     known = _embedded(bundle, head, public)
     annotators = gather_annotators(
         known.inputs, known.words, known.logits[:, 0], known.labels[:, 0], known.names
@@ -101,7 +101,7 @@ def write_prior(
 
 
 def write_scales(
-    release: Path, data: Path, out: Path, trained_on: Path | None = None
+    release: Path, public: PublicRows, out: Path, trained_on: Path | None = None
 ) -> dict[str, Any]:
     """Write a release again with the scales that serve public annotators best, and nothing else.
 
@@ -109,7 +109,7 @@ def write_scales(
 
     Args:
         release: Bundle with a head.
-        data: Rows of ``fala-replace --data``; those public rows that name a user are used.
+        public: Those that name a user are used.
         out: Where to write; it may be ``release``.
         trained_on: See ``write_prior``.
 
@@ -118,17 +118,17 @@ def write_scales(
 
     Raises:
         BundleMismatchError: The release has no head, or not one for these rows.
-        DataError: The rows cannot be read, or are of too few annotators.
+        DataError: The rows are of too few annotators.
         ExportError: See ``write_prior``.
         RowError: A row has a label that is not the head's.
     """
     bundle = Bundle.open(release)
     head = _head_of(bundle)
-    known = _embedded(bundle, head, unseen_rows(bundle, load_public_rows(data), trained_on))
+    known = _embedded(bundle, head, unseen_rows(bundle, public, trained_on))
     scales = _scales(head, known, dict.fromkeys(set(known.names), bundle.prior()))
     if scales is None:
         raise DataError(
-            f"{data}: scales are chosen by {LEAST_ANNOTATORS} public annotators of {LEAST_ROWS} "
+            f"scales are chosen by {LEAST_ANNOTATORS} public annotators of {LEAST_ROWS} "
             "rows or more, and there are fewer. Without scales, devices take the SDK's"
         )
     before = release.stat().st_size
