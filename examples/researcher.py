@@ -22,6 +22,9 @@ TOPICS = ("match", "film", "soup", "phone", "bank", "song", "hotel", "law", "gar
 ENDS = (".", ", they say.", " again.", " for everyone.", ", as we all know.", ", a friend said.",
         " on Monday.", ", in short.", " by the river.", ", believe me.")  # fmt: skip
 
+#: Readers, and how many standard errors a 95 % interval of so many reaches (Student's t).
+READERS, T_7 = 8, 2.365
+
 
 def reader(seed):
     """Posts in three shares, public, train and test, and what a reader thinks of them."""
@@ -42,35 +45,46 @@ def nearest_mean(inputs, labels):
     return lambda other: (other - inputs.mean(axis=0)) @ direction
 
 
+def compare(areas, base):
+    """A line for each way: its mean AUC, and how far it is from another on the same readers."""
+    for name, each in areas.items():
+        line = f"{name}: AUC {np.mean(each):.3f}"
+        if name != base:
+            above = np.subtract(each, areas[base])
+            mean, reach = above.mean(), T_7 * above.std(ddof=1) / np.sqrt(READERS)
+            line += f", {mean:+.3f} [{mean - reach:+.3f}, {mean + reach:+.3f}] from {base}"
+        yield line
+
+
 def main(file=None):
-    """Compare four ways on three readers whom the vendor never met."""
+    """Compare four ways on readers whom the vendor never met; all learn from the same labels."""
     old, new = (fala.Bundle.open(fala.sample_release(name)) for name in ("glove", "bert"))
     old_head, head = (bundle.head().without_words() for bundle in (old, new))
-    rows, found = [], {}
-    for seed in range(3):
+    rows, areas = [], {}
+    for seed in range(READERS):
         public, (texts, labels), (unseen, truth) = reader(seed)
         before, after, inputs = (
             bundle.backbone().encode(some)
             for bundle, some in ((old, texts), (new, texts), (new, unseen))
         )
         shares = head.label_shares(labels)
-        known = fala.fit_personal(old_head, before, labels=shares).logits(before)
+        old_logits = fala.fit_personal(old_head, before, labels=shares).logits(before)
+        paper = fit_matrix(head, after, logits=old_logits, labels=shares, prior="zero")
         for name, z in {
             "the vendor's": head.vendor_model().logits(inputs)[:, 0],
-            "the paper's": fit_matrix(head, after, logits=known, prior="zero").logits(inputs)[:, 0],
+            "the paper's": paper.logits(inputs)[:, 0],
             "FaLA's fit": fala.fit_personal(head, after, labels=shares).logits(inputs)[:, 0],
             "nearest mean": nearest_mean(after, labels)(inputs),
         }.items():
             chance = 1 / (1 + np.exp(-z))
-            told = scores(np.array(truth), np.stack([1 - chance, chance], axis=1))
-            found.setdefault(name, []).append(told["auc"])
+            area = scores(np.array(truth), np.stack([1 - chance, chance], axis=1))["auc"]
+            areas.setdefault(name, []).append(area)
         shared = [(None, "public", public)] * (seed == 0)
         for user, split, those in [*shared, (f"u{seed}", "train", (texts, labels)),
                                    (f"u{seed}", "test", (unseen, truth))]:  # fmt: skip
             rows += [{"user": user, "split": split, "text": text, "label": label}
                      for text, label in zip(*those, strict=True)]  # fmt: skip
-    for name, each in found.items():
-        print(f"{name}: AUC {np.mean(each):.3f}")
+    print("\n".join(compare(areas, "FaLA's fit")))
     if file is not None:
         Path(file).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 

@@ -316,7 +316,9 @@ def _write(results: Path) -> None:
     from fala_sim.show.tables.records import Records
     from fala_sim.show.tables.registry import TABLES
 
-    tables, missing = made(TABLES.values(), Records.read(results))
+    records = Records.read(results)
+    records.every()  # a record that cannot be read ends this before a table is written
+    tables, missing = made(TABLES.values(), records)
     folder = results / "tables"
     folder.mkdir(exist_ok=True)
     for table in tables:

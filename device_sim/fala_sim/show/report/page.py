@@ -15,7 +15,6 @@ from fala import DataError
 from fala_sim.convert.output import save
 from fala_sim.methods.registry import SHIPPED
 from fala_sim.metric.value import Value
-from fala_sim.records import KINDS
 from fala_sim.show.entry import SECTIONS, made, of_section
 from fala_sim.show.plots.registry import FIGURES
 from fala_sim.show.plots.style import Plot
@@ -123,7 +122,7 @@ def write_report(results: Path, out: Path, say: Say = lambda line: None) -> list
         DataError: If there are no records, or a file cannot be read or written.
     """
     records = Records.read(results)
-    if not any(records.of(kind) for kind in KINDS):
+    if not records.every():
         raise DataError(
             f"no records in {str(results)!r}; `fala-sim all` makes them, or name their folder "
             "with --results"

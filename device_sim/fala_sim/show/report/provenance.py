@@ -10,7 +10,7 @@ from fala_sim.show.tables.records import Records
 
 def provenance(records: Records) -> list[tuple[str, str]]:
     """Names and values, those that differ between records all listed."""
-    every = [record for kind in KINDS for record in records.of(kind)]
+    every = records.every()
     made = [record["provenance"] for record in every if "provenance" in record]
     machines = [own.get("machine", {}) for own in made]
     dates = sorted(str(record["date"]) for record in every if record.get("date"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -49,22 +49,34 @@ class Records:
 
     Attributes:
         kinds: The records of each kind, as ``fala_sim.records.read_records`` gives them.
+        results: The run's folder, of which a kind is read when it is first asked for.
     """
 
-    kinds: Mapping[Kind, Sequence[Record]] = field(default_factory=dict)
+    kinds: dict[Kind, Sequence[Record]] = field(default_factory=dict)
+    results: Path | None = None
 
     @classmethod
     def read(cls, results: Path) -> Records:
-        """All records of a run's folder.
+        """The records of a run's folder."""
+        return cls(results=results)
+
+    def of(self, kind: Kind) -> Sequence[Record]:
+        """A kind's records.
 
         Raises:
             DataError: If one cannot be read; names it.
         """
-        return cls({kind: read_records(results, kind) for kind in KINDS})
-
-    def of(self, kind: Kind) -> Sequence[Record]:
-        """A kind's records."""
+        if kind not in self.kinds and self.results is not None:
+            self.kinds[kind] = read_records(self.results, kind)
         return self.kinds.get(kind, ())
+
+    def every(self) -> list[Record]:
+        """The records of all kinds.
+
+        Raises:
+            DataError: If one cannot be read; names it.
+        """
+        return [record for kind in KINDS for record in self.of(kind)]
 
     def need(self, *kinds: Kind) -> list[Record]:
         """The records of some kinds together.
