@@ -38,10 +38,6 @@ def test_every_name_for_tests_is_in_the_reference():
     assert documented("testing.md") == own | {"fala.testing"}
 
 
-def test_readme_is_short():
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
-
-
 def test_who_cites_cites_this_version():
     text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert re.search(r"^version: (.+)$", text, re.MULTILINE)[1] == fala.__version__
