@@ -132,6 +132,7 @@ def test_the_wheel_has_the_template(tmp_path, monkeypatch):
     with zipfile.ZipFile(tmp_path / wheel) as archive:
         names = set(archive.namelist())
     assert {f"fala_sim/show/report/page.{kind}" for kind in ("html", "css", "js")} <= names
+    assert "fala_sim/show/tables/paper.csv" in names
 
 
 # --- what stands in the page -----------------------------------------------------------------

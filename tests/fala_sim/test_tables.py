@@ -140,9 +140,14 @@ def test_methods_are_called_as_their_records_say_or_as_their_classes_do():
     assert title("mine") == "mine"
 
 
-def test_the_papers_rows_are_whole():
-    assert len(paper.TABLE_2) == 36
-    assert len(paper.TABLE_4) == len(paper.TABLE_5) == 30
+def test_the_papers_numbers_are_as_printed():
+    """Scores are printed in percent, FLOPs and clusters as they are."""
+    full = paper.reported("2", "matching", "BERT", "auc", "full")
+    assert full == Value(0.6307, 0.1025, n=5)
+    assert paper.reported("5", "classification", "BERT", "accuracy", "mse+ce 0.0001") == 0.8358
+    assert paper.reported("1", "matching", "RoBERTa", "backward", "fala-paper") == 1.09e10
+    assert paper.reported("7", "classification", "BERT", "clusters", "user 5") == 8
+    assert paper.reported("2", "matching", "BERT", "auc", "knn") is None
 
 
 # --- figures 2 and 3 -------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 from fala import DataError
 from fala_sim.metric.statistics import compare, over_users, score
@@ -62,7 +63,10 @@ def table_3(records: Records) -> Table:
                     *(mean(group, score(metric)) for group in both),
                     test.p if test else None,
                     test.smallest_p if test else None,
-                    *paper.TABLE_3.get((setting.task, metric), (None, None)),
+                    *(
+                        paper.reported("3", setting.task, "GloVe", metric, which)
+                        for which in ("global", "personal")
+                    ),
                 )
             )
     return Table(
@@ -94,7 +98,7 @@ def table_4(records: Records) -> Table:
                     way_title,
                     *score_cells(group),
                     *(
-                        paper.TABLE_4.get((setting.task, backbone, metric, way))
+                        paper.reported("4", setting.task, backbone, metric, way)
                         for metric in METRICS
                         for backbone in paper.BACKBONES
                     ),
@@ -144,9 +148,9 @@ def table_5(records: Records) -> Table:
                         strength,
                         *(mean(group, score(metric)) for group in ours),
                         *(
-                            paper.TABLE_5.get((setting.task, strength, objective))
-                            if metric == named
-                            else None
+                            paper.reported(
+                                "5", setting.task, "BERT", metric, f"{objective} {strength}"
+                            )
                             for objective in _OBJECTIVES
                         ),
                     )
@@ -177,17 +181,15 @@ def table_6(records: Records) -> Table:
             (setting.data, setting.new, model, *score_cells(_variant(own, f"table6-{variant}")))
             for variant, model in _MODELS.items()
         ]
-    for (task, metric), row in paper.TABLE_6.items():
-        rows += [
-            (f"paper: {paper.TASKS[task]}", backbone, how,
-             *(value if name == metric else None for name in METRICS))
-            for backbone, how, value in (
-                ("BERT", "fine-tuned, no global training", row.bert),
-                ("RoBERTa", "fine-tuned, no global training", row.roberta),
-                ("BERT", "FaLA (paper), with global training", row.bert_fala),
-                ("RoBERTa", "FaLA (paper), with global training", row.roberta_fala),
-            )
-        ]  # fmt: skip
+    for task, metric in paper.METRIC_6.items():
+        for way, how in (
+            ("own-labels", "fine-tuned, no global training"),
+            ("fala", _MODELS["fala"]),
+        ):
+            for backbone in paper.BACKBONES:
+                value = paper.reported("6", task, backbone, metric, way)
+                cells = (value if name == metric else None for name in METRICS)
+                rows.append((f"paper: {paper.TASKS[task]}", backbone, how, *cells))
     return Table(
         "table-6",
         "Table 6: no global training",
@@ -227,8 +229,13 @@ def table_7(records: Records) -> Table:
                     *score_cells(group, ("auc",)),
                 )
             )
-    for (task, backbone), (top_k, counts_there) in paper.TABLE_7.items():
-        rows.append((f"paper: {paper.TASKS[task]}", backbone, top_k, *counts_there, None))
+    for task, backbone in product(paper.TASKS, paper.BACKBONES):
+        top_k = paper.reported("7", task, backbone, "top k")
+        theirs = (
+            paper.reported("7", task, backbone, "clusters", f"user {place + 1}")
+            for place in range(_USERS)
+        )
+        rows.append((f"paper: {paper.TASKS[task]}", backbone, top_k, *theirs, None))
     return Table(
         "table-7",
         "Table 7: clusters by user and top k",

@@ -232,7 +232,7 @@ def _note(data: str, best: str, tests: dict[str, Comparison]) -> str:
 
 def _paper_2(task: str, method: str) -> list[Cell]:
     return [
-        paper.TABLE_2.get((task, backbone, metric, method))
+        paper.reported("2", task, backbone, metric, method)
         for metric in ("auc", "f1", "accuracy")
         for backbone in paper.BACKBONES
     ]
