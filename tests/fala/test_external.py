@@ -10,11 +10,12 @@ import pytest
 import bridged
 from bridged import PROBES, TEXTS
 from devices import embedded, left_of, same, state
-from fala import Budget, DataError, Device, EncoderError, Item, Match, RepairReport
+from fala import Budget, BundleError, DataError, Device, EncoderError, Item, Match, RepairReport
 from fala.bundle.reading import Bundle
 from fala.model.heads import Head
-from fala.release import fit_head, write_external
+from fala.release import array_bytes, fit_head, write_external
 from fala.testing import PowerCuts
+from fala.testing.hostile import Changes, repack
 
 
 def encoder_of(release):
@@ -253,6 +254,8 @@ def test_what_cannot_be_written(tmp_path, releases):
         ("n", "1", {}),
         ("n", "1", {"a": one[:3]}),
         ("n", "1", {"a": one * np.inf}),
+        ("n", "1", {"a": one * 1e5}),
+        ("n", "1", {"a": one, "b": 0 * one}),
         ("n", "1", {"a": "text"}),
         ("n", "1", {"a" * 2000: one}),
         ("n", "1", {str(at): one for at in range(17)}),
@@ -266,3 +269,25 @@ def test_what_cannot_be_written(tmp_path, releases):
     other = write_external(tmp_path / "y.fala", "n", "2", head, {"a": one})
     assert bundle.backbone_digest != Bundle.open(tmp_path / "y.fala").backbone_digest
     assert other.name == "n 2"
+
+
+@pytest.mark.parametrize(
+    ("file", "data"),
+    [
+        ("backbone/encoder.json", b"["),
+        ("backbone/encoder.json", b'{"name": "", "version": "1", "dimension": 12}'),
+        ("backbone/encoder.json", b'{"name": "n", "version": "1", "dimension": 12.0}'),
+        ("encoder/inputs.json", b'["a", 5]'),
+        ("encoder/inputs.json", b'["\\ud800"]'),
+        ("encoder/embeddings.npy", array_bytes(np.ones((1, 12)))),
+        ("encoder/embeddings.npy", array_bytes(np.full((1, 12), 1e38, np.float32))),
+        ("encoder/embeddings.npy", array_bytes(np.zeros((1, 12), np.float32))),
+        ("encoder/embeddings.npy", None),
+    ],
+)
+def test_a_hostile_bundle_is_refused(tmp_path, releases, file, data):
+    path = tmp_path / "x.fala"
+    write_external(path, "n", "1", Bundle.open(releases["mid"]).head(), {"a": np.ones(12)})
+    repack(path, tmp_path / "y.fala", Changes({file: data}))
+    with pytest.raises(BundleError):
+        Bundle.open(tmp_path / "y.fala")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.backbones.backbone import LARGEST
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, read_array
 from fala.bundle.manifest import Manifest, printable_name
@@ -45,10 +46,10 @@ def external_files(
         embeddings = np.array([probes[one] for one in inputs], dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise DataError(f"the probes' embeddings are not numbers: {error}") from error
-    if embeddings.shape != (len(inputs), dimension) or not np.isfinite(embeddings).all():
+    if embeddings.shape != (len(inputs), dimension) or not _usable(embeddings):
         raise DataError(
-            f"the probes' embeddings are {dimension} finite numbers for each, as the head's; "
-            f"these have shape {embeddings.shape}"
+            f"the probes' embeddings are {dimension} numbers for each, as the head's, finite in "
+            f"float16 and not all 0; these have shape {embeddings.shape}"
         )
     identity = {"name": name, "version": version, "dimension": dimension}
     return {
@@ -72,7 +73,7 @@ def read_encoder(manifest: Manifest, read: Callable[[str], bytes]) -> str:
         raise BundleFormatError(
             f"{layout.ENCODER}: the name or version is not a text of printable characters"
         )
-    if identity["dimension"] != manifest.dimension:
+    if repr(identity["dimension"]) != repr(manifest.dimension):
         raise BundleFormatError(
             f"{layout.ENCODER}: {identity['dimension']!r:.40} dimensions; the manifest says "
             f"{manifest.dimension}"
@@ -99,13 +100,19 @@ def read_probes(
     if (
         embeddings.dtype != np.float32
         or embeddings.shape != (len(inputs), manifest.dimension)
-        or not np.isfinite(embeddings).all()
+        or not _usable(embeddings)
     ):
         raise BundleFormatError(
-            f"{layout.ENCODER_EMBEDDINGS} has not {manifest.dimension} finite numbers for each of "
-            f"{len(inputs)} probes"
+            f"{layout.ENCODER_EMBEDDINGS} has not {manifest.dimension} numbers for each of "
+            f"{len(inputs)} probes, finite in float16 and not all 0"
         )
     return inputs, embeddings
+
+
+def _usable(embeddings: NDArray[np.float32]) -> bool:
+    """Whether embeddings can be kept, and compared by their cosine."""
+    fits = bool((np.abs(embeddings) <= LARGEST).all())
+    return fits and bool(embeddings.any(axis=1).all())
 
 
 def _json(data: bytes, name: str) -> object:
