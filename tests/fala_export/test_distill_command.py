@@ -156,7 +156,7 @@ class _Sized:
         (["--text", "DAMAGED.gz"], "DAMAGED.gz: cannot be read as text"),
         (["--text", "MISSING"], "MISSING: cannot be read as text: No such file"),
         (["--data", "EMPTY"], "no public rows"),
-        (["--data", "MISSING"], "MISSING: cannot be read: No such file"),
+        (["--data", "MISSING"], "cannot read 'MISSING': No such file"),
         (["--work", "EMPTY"], "EMPTY: cannot be made"),
         (["--out", "nowhere/x.fala"], "its folder does not exist"),
     ],
