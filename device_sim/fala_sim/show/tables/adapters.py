@@ -7,16 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fala_sim.metric.statistics import describe
 from fala_sim.metric.value import Value
 from fala_sim.records import Record
-from fala_sim.show.tables.houlsby import (
-    BEST_SIZE,
-    METRIC,
-    PAPER,
-    SCALES,
-    SIZES,
-    SLIDES,
-    SPANS,
-    Reported,
-)
+from fala_sim.show.tables.houlsby import BEST_SHARE, METRIC, SCALES, SIZES, SPANS, reported
 from fala_sim.show.tables.records import Records, made, without_empty
 from fala_sim.show.tables.table import NOT_RUN, Cell, Table
 
@@ -56,17 +47,16 @@ def adapters(records: Records) -> Table:
                     *_parameters(group),
                     *_scores(group),
                     difference(group, groups.get(_FULL, [])),
-                    _reported(PAPER.get(trial), data),
-                    _reported(SLIDES.get(trial), data),
+                    reported("paper", *trial, data),
+                    reported("slides", *trial, data),
                     _mean(group, lambda record: record["seconds"]),
                 )
             )
-        best = _reported(BEST_SIZE, data)
+        best = reported("paper", "adapters", "best", data)
         if best is not None:
-            share = BEST_SIZE.share
-            rows.append((data, "paper: the best of sizes 8, 64 and 256", None, share,
-                         1 + (TASKS - 1) * share, None, None, None, None, best, None, None),
-            )  # fmt: skip
+            nine = 1 + (TASKS - 1) * BEST_SHARE
+            rows.append((data, "paper: the best of sizes 8, 64 and 256", None, BEST_SHARE, nine,
+                         None, None, None, None, best, None, None))  # fmt: skip
     return without_empty(
         Table(
             "adapters",
@@ -306,10 +296,6 @@ def _rate(record: Record) -> float:
 def _mean(records: Sequence[Record], figure: Callable[[Record], float]) -> Cell:
     values = [figure(record) for record in records]
     return sum(values) / len(values) if values else None
-
-
-def _reported(reported: Reported | None, data: str) -> float | None:
-    return None if reported is None else reported.figures.get(data)
 
 
 def _notes(records: Sequence[Record]) -> tuple[str, ...]:
