@@ -9,8 +9,8 @@ import pytest
 from fala import DataError
 from fala_sim.metric.value import Value, number
 from fala_sim.show.entry import made
+from fala_sim.show.plots.heat import heat_map
 from fala_sim.show.tables import paper
-from fala_sim.show.tables.heat_map import heat_map
 from fala_sim.show.tables.records import Records, title
 from fala_sim.show.tables.registry import TABLES, find_table
 from fala_sim.show.tables.table import NOT_RUN, Table
@@ -161,7 +161,7 @@ def crossed(user, own, others, seed=0):
 def test_heat_map_compares_with_the_column_users_own_model():
     runs = [crossed("Ann", 0.9, {"Ben": 0.6}), crossed("Ben", 0.8, {"Ann": 0.5})]
     found = heat_map(Records({"replacement": runs}), "tweets", "full")
-    assert found.users == ("Ann", "Ben")
+    assert list(found.matrix.index) == list(found.matrix.columns) == ["Ann", "Ben"]
     np.testing.assert_allclose(found.matrix, [[0, 0.6 - 0.8], [0.5 - 0.9, 0]])
 
 
@@ -174,10 +174,10 @@ def test_heat_map_pairs_seeds_and_marks_what_is_missing():
     ]
     matrix = heat_map(Records({"replacement": runs}), "tweets", "full").matrix
     # Ben has no model of seed 1 that Ann's could be compared with.
-    assert matrix[0, 1] == pytest.approx(-0.2)
-    assert math.isnan(matrix[1, 0])
-    assert math.isnan(matrix[0, 2])
-    assert matrix[2, 0] == pytest.approx(-0.1)
+    assert matrix.loc["Ann", "Ben"] == pytest.approx(-0.2)
+    assert math.isnan(matrix.loc["Ben", "Ann"])
+    assert math.isnan(matrix.loc["Ann", "Cem"])
+    assert matrix.loc["Cem", "Ann"] == pytest.approx(-0.1)
 
 
 def test_heat_map_needs_two_users():

@@ -10,8 +10,7 @@ from matplotlib.axes import Axes
 from fala_sim.methods.registry import SHIPPED
 from fala_sim.metric.value import Value, number
 from fala_sim.records import Record
-from fala_sim.show.plots.axes import legend_below
-from fala_sim.show.plots.style import MUTED, Plot, draw, look, slug
+from fala_sim.show.plots.style import MUTED, Plot, draw, legend_below, look, slug
 from fala_sim.show.tables.adapters import (
     by_span,
     by_trial,

@@ -13,8 +13,7 @@ from fala_sim.methods.registry import SHIPPED
 from fala_sim.metric.statistics import Figure, memory_growth, over_users, total_cost, total_flops
 from fala_sim.metric.value import Value, number
 from fala_sim.records import Record
-from fala_sim.show.plots.axes import log_axis, name_rows
-from fala_sim.show.plots.style import INK, Plot, draw, look, slug
+from fala_sim.show.plots.style import INK, Plot, draw, log_axis, look, name_rows, slug
 from fala_sim.show.tables.records import MB, Setting, by_method, title
 
 #: Figures further apart than this factor are drawn on a logarithmic scale.

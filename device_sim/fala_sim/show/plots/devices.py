@@ -5,8 +5,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 
 from fala_sim.metric.value import number
-from fala_sim.show.plots.axes import legend_below, log_axis
-from fala_sim.show.plots.style import INK, MUTED, Plot, draw, slug
+from fala_sim.show.plots.style import INK, MUTED, Plot, draw, legend_below, log_axis, slug
 from fala_sim.show.tables.table import Cell, Table
 
 

@@ -11,8 +11,7 @@ from fala_sim.methods.registry import SHIPPED
 from fala_sim.metric.statistics import Figure, over_users, score
 from fala_sim.metric.value import Value, number
 from fala_sim.records import Record
-from fala_sim.show.plots.axes import legend_below
-from fala_sim.show.plots.style import INK, Plot, draw, look, slug
+from fala_sim.show.plots.style import INK, Plot, draw, legend_below, look, slug
 from fala_sim.show.tables.curves import size
 from fala_sim.show.tables.records import Setting, by_method, title
 

@@ -12,8 +12,7 @@ from fala_sim.methods.registry import HEADLINE, SHIPPED, VENDOR
 from fala_sim.metric.statistics import compare, over_users, score, total_cost
 from fala_sim.metric.value import Value, number
 from fala_sim.records import Record
-from fala_sim.show.plots.axes import legend_below
-from fala_sim.show.plots.style import INK, MUTED, Plot, draw, look, slug
+from fala_sim.show.plots.style import INK, MUTED, Plot, draw, legend_below, look, slug
 from fala_sim.show.tables.records import by_method, described, named_by_data, shared_by, title
 
 #: What is shown: the headline's, but of the two that train a part of each layer only LoRA.

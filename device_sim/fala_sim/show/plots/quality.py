@@ -10,8 +10,17 @@ from fala_sim.methods.registry import SHIPPED
 from fala_sim.metric.statistics import over_users, score, total_flops
 from fala_sim.metric.value import Value, number
 from fala_sim.records import Record
-from fala_sim.show.plots.axes import legend_below, log_axis, name_rows
-from fala_sim.show.plots.style import INK, MUTED, Plot, draw, look, slug
+from fala_sim.show.plots.style import (
+    INK,
+    MUTED,
+    Plot,
+    draw,
+    legend_below,
+    log_axis,
+    look,
+    name_rows,
+    slug,
+)
 from fala_sim.show.tables.records import METRICS, Setting, by_method, title
 
 

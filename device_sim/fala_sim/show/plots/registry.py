@@ -17,13 +17,12 @@ from fala_sim.show.entry import BENCHMARKS, Entry
 from fala_sim.show.plots.adapters import spans, trade_off
 from fala_sim.show.plots.cost import MEASURES, cost
 from fala_sim.show.plots.devices import devices
-from fala_sim.show.plots.heat import NUMBERS, heat, largest
+from fala_sim.show.plots.heat import NUMBERS, HeatMap, heat, heat_map, largest
 from fala_sim.show.plots.lines import chains, learning_curves
 from fala_sim.show.plots.passes import passes
 from fala_sim.show.plots.quality import pareto, quality
 from fala_sim.show.plots.style import Plot
 from fala_sim.show.tables.adapters import by_data
-from fala_sim.show.tables.heat_map import HeatMap, heat_map
 from fala_sim.show.tables.profiles import profiles
 from fala_sim.show.tables.records import (
     Records,

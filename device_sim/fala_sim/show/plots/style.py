@@ -1,21 +1,22 @@
-"""One look for all plots: colours, marks, sizes, and how they are drawn as SVG and PNG."""
+"""One look for all plots: colours, marks, axes, sizes, and how they are drawn as SVG and PNG."""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from xml.etree import ElementTree
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fala_sim.methods.method import PLAIN, Look
-from fala_sim.methods.registry import METHODS
+from fala_sim.methods.registry import METHODS, SHIPPED
 
 #: Width of a plot in inches: about half of a page, or all of a phone's screen.
 WIDTH = 4.4
@@ -25,6 +26,7 @@ WIDTH = 4.4
 INK, MUTED, FAINT = "#1b1f24", "#5b6470", "#d5d9de"
 _PAGE_COLOURS = {INK: "currentColor", MUTED: "var(--muted)", FAINT: "var(--faint)"}
 
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 #: Any: matplotlib from 3.11 wants its literal keys, which older releases do not name.
 _STYLE: Any = {
@@ -115,6 +117,43 @@ def draw(height: float, paint: Callable[[Axes], None], width: float = WIDTH) -> 
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
     return figure
+
+
+def name_rows(axes: Axes, titles: Sequence[str], names: Sequence[str]) -> None:
+    """Label one row a method, the first on top, ours in bold."""
+    axes.set_yticks(range(len(titles)), titles)
+    axes.set_ylim(len(titles) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
+    axes.spines["left"].set_visible(False)
+    for label, name in zip(axes.get_yticklabels(), names, strict=True):
+        if name == SHIPPED:
+            label.set_fontweight("bold")
+
+
+def log_axis(axes: Axes, which: Literal["x", "y"]) -> None:
+    """A logarithmic axis with powers of ten as text."""
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    if which == "x":
+        axes.set_xscale("log")
+    else:
+        axes.set_yscale("log")
+    axis.set_major_locator(LogLocator(numticks=8))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: power(value)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def power(value: float) -> str:
+    """A power of ten: 0.01 to 1,000 in full, others as 10 with an exponent."""
+    if 1e-3 < value < 9999:
+        return f"{value:,.10g}"
+    exponent = int(f"{value:e}".partition("e")[2])
+    return "10" + str(exponent).translate(_SUPERSCRIPTS)
+
+
+def legend_below(axes: Axes) -> None:
+    """The legend under the axes, in columns that fit a phone."""
+    axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2,
+                       columnspacing=1.2, handletextpad=0.5, labelcolor=INK)  # fmt: skip
 
 
 def slug(text: str) -> str:
