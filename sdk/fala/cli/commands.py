@@ -20,7 +20,7 @@ from typing import IO, Any, ClassVar
 
 import click
 
-from fala.cli.names import listed
+from fala.cli.names import listed, with_suggestion
 from fala.errors import FalaError, printable
 
 MISTAKE, INTERRUPTED = 1, 130
@@ -109,7 +109,7 @@ def _one_line(ctx: click.Context, extra: str | None) -> Iterator[None]:
     except FalaError as error:
         # An error that Ctrl-C caused, with advice on how to resume.
         kind = _Interruption if isinstance(error.__cause__, KeyboardInterrupt) else _Failure
-        raise kind(program, str(error)) from error
+        raise kind(program, with_suggestion(ctx, str(error))) from error
     except (KeyboardInterrupt, click.Abort) as error:
         raise _Interruption(program) from error
     except ImportError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -35,6 +36,11 @@ class Described(click.Choice[str]):
     def about(self) -> About:
         """Every name with its description."""
         return self._about
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:  # noqa: ANN401
+        """The message for a value that is none of the names."""
+        message = super().get_invalid_choice_message(value, ctx)
+        return f"{message} {question}" if (question := _suggestion(value, self._about)) else message
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -93,6 +99,30 @@ def listed(params: Sequence[click.Parameter]) -> Iterator[tuple[str, list[tuple[
         sections.setdefault(rows, []).append(option)
     for rows, options in sections.items():
         yield " and ".join(options), list(rows)
+
+
+def with_suggestion(ctx: click.Context, message: str) -> str:
+    """An error's message; where it quotes a mistyped name, with the one that is most like it.
+
+    Args:
+        ctx: Of the command that failed.
+        message: The error's.
+    """
+    for param in ctx.command.params:
+        value = ctx.params.get(param.name or "")
+        if isinstance(param.type, Named):
+            values = value if isinstance(value, tuple) else (value,)
+            for name in values:
+                if isinstance(name, str) and repr(name) in message:
+                    question = _suggestion(name, param.type.about())
+                    return f"{message}. {question}" if question else message
+    return message
+
+
+def _suggestion(name: str, about: About) -> str:
+    """The name that is most like a mistyped one, as a question."""
+    matches = get_close_matches(str(name), [one for one in about if one != name], n=1)
+    return f"Did you mean {matches[0]!r}?" if matches else ""
 
 
 def _items(about: About, incomplete: str, before: str = "") -> list[CompletionItem[Any]]:

@@ -1,16 +1,19 @@
 """Python's own files, watched.
 
-An audit hook sees opens, renames and deletions, however they are called. Wrapped ``open`` and
-functions of ``os`` see writes and flushes.
+An audit hook sees opens, renames and deletions, however they are called. Wrapped functions of
+``os`` see writes and flushes. Files of ``open`` write by these, too: its implementation in Python
+(``_pyio``) takes the place of that in C.
 """
 
 from __future__ import annotations
 
+import _pyio
 import builtins
 import io
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,28 +82,6 @@ def _path_of(handle: int) -> str:
         return os.devnull
 
 
-class _Raw(io.FileIO):
-    """A file whose every write is an operation."""
-
-    def write(self, data: Any, /) -> int:  # noqa: ANN401 - any buffer
-        view = memoryview(data).cast("B")
-        write = super().write
-        layer = active()
-        if layer is None:
-            return write(view)
-        return layer.perform(
-            "write", os.fsdecode(self.name), lambda: write(view),
-            half=lambda: write(view[: len(view) // 2]),
-        )  # fmt: skip
-
-    def truncate(self, size: int | None = None, /) -> int:
-        cut = super().truncate
-        layer = active()
-        if layer is None:
-            return cut(size)
-        return layer.perform("truncate", os.fsdecode(self.name), lambda: cut(size))
-
-
 def wrap() -> Callable[[], None]:
     """Wrap the functions that write and flush; returns the function that unwraps them."""
     real_open = builtins.open
@@ -111,7 +92,7 @@ def wrap() -> Callable[[], None]:
         changing = isinstance(mode, str) and set(mode) & set("wax+")
         if layer is None or not changing or isinstance(file, int) or not layer.watches(file):
             return real_open(file, mode, *rest, **named)
-        return _buffered(file, mode, *rest, **named)
+        return _pyio.open(file, mode, *rest, **named)  # it writes by os.write
 
     def handled(name: str, kind: Kind) -> Callable[..., Any]:
         changed = 1 if name == "copy_file_range" else 0  # its first argument is the source
@@ -121,7 +102,11 @@ def wrap() -> Callable[[], None]:
             if layer is None:
                 return real[name](*arguments, **named)
             path = _path_of(arguments[changed])
-            return layer.perform(kind, path, lambda: real[name](*arguments, **named))
+            half = None
+            if name == "write":
+                handle, data = arguments
+                half = partial(real[name], handle, data[: len(data) // 2])
+            return layer.perform(kind, path, lambda: real[name](*arguments, **named), half)
 
         return call
 
@@ -143,26 +128,3 @@ _HANDLES: dict[str, Kind] = {
     "fsync": "sync", "fdatasync": "sync", "write": "write", "pwrite": "write",
     "sendfile": "write", "copy_file_range": "write", "ftruncate": "truncate",
 }  # fmt: skip
-
-
-def _buffered(
-    file: Any,  # noqa: ANN401
-    mode: str,
-    buffering: int = -1,
-    encoding: str | None = None,
-    errors: str | None = None,
-    newline: str | None = None,
-    closefd: bool = True,
-    opener: Any = None,  # noqa: ANN401
-) -> Any:  # noqa: ANN401
-    """What ``open`` returns, with writes that count."""
-    raw = _Raw(file, mode.replace("t", "").replace("b", ""), closefd, opener)
-    if buffering == 0:
-        return raw
-    size = io.DEFAULT_BUFFER_SIZE if buffering < 2 else buffering
-    stream = io.BufferedRandom(raw, size) if "+" in mode else io.BufferedWriter(raw, size)
-    if "b" in mode:
-        return stream
-    text = io.TextIOWrapper(stream, encoding, errors, newline, line_buffering=buffering == 1)
-    text.mode = mode  # type: ignore[misc]  # typeshed has it read-only; open() itself sets it
-    return text

@@ -34,17 +34,16 @@ except SystemExit:
     *printed, imported = done.stdout.splitlines()
     assert imported == ""
     listed = [line.split()[0] for line in printed if line.startswith("  ")]
-    assert {*fala_command.PARTS, "completion"} <= set(listed)
+    assert {*(part.name for part in fala_command.PARTS), "completion"} <= set(listed)
 
 
-@pytest.mark.parametrize("name", fala_command.PARTS)
-def test_a_command_is_described_in_one_way(name):
-    part = fala_command.PARTS[name]
-    assert fala_command._load(part).help.partition("\n")[0] == part.about
-    done = told(name, "-h")
+@pytest.mark.parametrize("part", fala_command.PARTS, ids=lambda part: part.name)
+def test_a_command_is_described_in_one_way(part):
+    assert part.load().help.partition("\n")[0] == part.short_help
+    done = told(part.name, "-h")
     assert (done.exit_code, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"Usage: fala {name} ")
-    assert told(name, "--version").exit_code == 0
+    assert done.stdout.startswith(f"Usage: fala {part.name} ")
+    assert told(part.name, "--version").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -67,6 +66,27 @@ def test_mistakes_end_alike(arguments, status, message):
     assert message in done.stderr
     assert done.stdout == ""
     assert status == 2 or done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suggested"),
+    [
+        (("replcae",), "replace"),
+        (("device", "docter"), "doctor"),
+        (("replace", "--old", "glove", "--new", "bertt"), "bert"),
+        (("sim", "table", "headlin"), "headline"),
+        (("sim", "data", "get", "mrcp"), "mrpc"),
+        (("device", "update", "a", "b", "--root", "c", "--accept", "alwys"), "always"),
+    ],
+)
+def test_a_mistyped_name_gets_a_suggestion(arguments, suggested):
+    if arguments[:2] == ("sim", "data"):
+        pytest.importorskip("pooch")
+    assert f"Did you mean '{suggested}'?" in told(*arguments).stderr
+
+
+def test_a_name_that_is_like_no_other_gets_none():
+    assert "Did you mean" not in told("sim", "table", "99").stderr
 
 
 def test_a_shell_is_offered_commands_and_names():

@@ -12,7 +12,6 @@ import threading
 import time
 import webbrowser
 from collections.abc import Callable
-from importlib import resources
 from typing import Any
 
 import anyio
@@ -22,7 +21,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from fala.errors import DataError, FalaError
 from fala.playground.page.guard import Guard
@@ -34,13 +34,6 @@ ADDRESS = "127.0.0.1"
 
 #: Seconds that a request for a newer view waits, and between two checks for one.
 LONGEST_WAIT, LOOK = 20.0, 0.03
-
-_TYPES = {
-    ".html": "text/html",
-    ".css": "text/css",
-    ".js": "text/javascript",
-    ".svg": "image/svg+xml",
-}
 
 
 def serve(visit: Visit, port: int, show: Callable[[str], None], *, browser: bool) -> None:
@@ -120,52 +113,34 @@ def make_app(
             await anyio.sleep(LOOK)
         return JSONResponse(visit.view)
 
-    async def act(request: Request) -> Response:
-        """Do what the visitor asks for; the visit's errors are answers."""
-        name = request.path_params["act"]
-        if name not in acts:
-            return JSONResponse({"error": f"there is no {name!r}"}, status_code=404)
-        try:
-            body = json.loads(await request.body() or b"{}")
-            if not isinstance(body, dict):
-                raise DataError("send a JSON object")
-            answer = await run_in_threadpool(acts[name], body)
-        except ClientDisconnect:  # the page was left while it sent this
-            return Response()
-        except (ValueError, RecursionError):
-            return JSONResponse({"error": "that is not JSON"}, status_code=400)
-        except FalaError as error:
-            return JSONResponse({"error": str(error)}, status_code=409)
-        except Exception:
-            _log.exception("%s failed", name)
-            why = f"this failed ({name}); see the terminal of the command"
-            return JSONResponse({"error": why}, status_code=500)
-        return JSONResponse({"answer": answer, "version": visit.view["version"]})
+    def acting(name: str) -> Route:
+        async def act(request: Request) -> Response:
+            """Do what the visitor asks for; the visit's errors are answers."""
+            try:
+                body = json.loads(await request.body() or b"{}")
+                if not isinstance(body, dict):
+                    raise DataError("send a JSON object")
+                answer = await run_in_threadpool(acts[name], body)
+            except ClientDisconnect:  # the page was left while it sent this
+                return Response()
+            except (ValueError, RecursionError):
+                return JSONResponse({"error": "that is not JSON"}, status_code=400)
+            except FalaError as error:
+                return JSONResponse({"error": str(error)}, status_code=409)
+            except Exception:
+                _log.exception("%s failed", name)
+                why = f"this failed ({name}); see the terminal of the command"
+                return JSONResponse({"error": why}, status_code=500)
+            return JSONResponse({"answer": answer, "version": visit.view["version"]})
 
-    routes = [
-        Route("/api/state", state, methods=["GET"]),
-        Route("/api/{act:str}", act, methods=["POST"]),
-        *(Route(path, _file(content, kind)) for path, content, kind in page_files()),
-    ]
-    return Starlette(routes=routes, middleware=[Middleware(Guard, token=token, port=port)])
+        return Route(f"/{name}", act, methods=["POST"])
 
-
-def page_files() -> list[tuple[str, bytes, str]]:
-    """The page's files: path, content and type. The page itself is at ``/``."""
-    files = []
-    for file in (resources.files("fala.playground.page") / "static").iterdir():
-        suffix = file.name[file.name.rfind(".") :]
-        path = "/" if file.name == "index.html" else f"/{file.name}"
-        if suffix in _TYPES:
-            files.append((path, file.read_bytes(), _TYPES[suffix]))
-    return files
-
-
-def _file(content: bytes, kind: str) -> Callable[[Request], Response]:
-    def answer(request: Request) -> Response:
-        return Response(content, media_type=kind)
-
-    return answer
+    api = [Route("/state", state, methods=["GET"]), *map(acting, acts)]
+    files = StaticFiles(packages=[("fala.playground.page", "static")], html=True)
+    return Starlette(
+        routes=[Mount("/api", routes=api), Mount("/", files)],
+        middleware=[Middleware(Guard, token=token, port=port)],
+    )
 
 
 def _whole(body: dict[str, Any], name: str) -> int:

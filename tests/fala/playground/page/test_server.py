@@ -5,6 +5,7 @@ import socket
 import struct
 import sys
 import time
+from importlib import resources
 from urllib.request import urlopen
 
 import pytest
@@ -13,7 +14,7 @@ from starlette.testclient import TestClient
 
 from fala.playground.page.command import command
 from fala.playground.page.guard import HEADERS, LARGEST_BODY
-from fala.playground.page.server import make_app, page_files
+from fala.playground.page.server import make_app
 from visits import opened, served
 
 pytestmark = pytest.mark.slow
@@ -32,7 +33,9 @@ def client(tmp_path_factory):
 
 
 def test_the_page_brings_all_that_it_uses_and_asks_nobody_else(client):
-    files = {path: content.decode() for path, content, _ in page_files()}
+    static = resources.files("fala.playground.page") / "static"
+    files = {f"/{file.name}": file.read_text("utf-8") for file in static.iterdir()}
+    files["/"] = files.pop("/index.html")
     page = files["/"]
     used = re.findall(r'(?:src|href)="([^"]+)"', page)
     imported = [name for text in files.values() for name in re.findall(r'from "\./([^"]+)"', text)]
