@@ -10,32 +10,25 @@ listed, and does two more things: learns, is fitted, replaced, refined, rolled b
 is done in a process of its own. Only fala.FalaError may come of it, or the answers of a model that
 the device had; later, answers that are numbers. A copy of the damaged folder is repaired: it must
 open, answer and be fitted, and where no example has changed the report must have said what was
-wrong. No process may die, take more than 5 s a step, or more than 1 GiB. Anything else is printed,
-and the command fails. ``mended`` is the share of folders that could be repaired, ``rescued`` the
-share of their examples that are there afterwards. With --journal a run goes on where an earlier one
-was interrupted.
+wrong. No process may die, take more than 5 s of processor time a step, or more than 1 GB. Anything
+else is printed, and the command fails. ``repaired`` is the share of folders that could be repaired,
+``rescued`` the share of their examples that are there afterwards.
 """
 
 from __future__ import annotations
 
 import random
-import resource
 import shutil
-import sys
 import tempfile
-import time
-import traceback
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from support.journal import Journal
-from support.measuring import report
+from support.attacks import Outcome, counted, tried
+from support.measuring import benchmark
 from support.mutations import damage_cells, damage_file, damaged_rows
 from support.operations import FURTHER, PROBES, answers_of, examples_of, prepared
 
@@ -43,91 +36,59 @@ import fala
 from fala.release import load_rows
 from fala.testing import Say, labels_of, run_apart, texts
 
-LONGEST_SECONDS, LARGEST_GIB = 5.0, 1.0
-
 #: Files of rows that one process reads.
 BATCH = 100
 
-#: Changes of these are another good row, which nobody can tell.
-UNSEEN = ("texts.", "examples.", "rows of texts", "rows of examples")
-
-
-def step(name: str, act: Callable[[], object], results: dict[str, Any]) -> bool:
-    """Do one thing; gives whether it was done. What must not come of it is noted as wrong."""
-    started = time.perf_counter()
-    try:
-        act()
-        done = True
-    except fala.FalaError as error:
-        done = False
-        results["result"] = f"{name}: {type(error).__name__}"
-        if len(str(error)) > 2_000:
-            results["wrong"] = f"{name}: a message of {len(str(error))} characters"
-    except Exception as error:
-        done = False
-        results["result"] = f"{name}: {type(error).__name__}"
-        results["wrong"] = f"{name}: " + "".join(traceback.format_exception(error)[-2:])
-    taken = time.perf_counter() - started
-    results["seconds"] = max(taken, results.get("seconds", 0.0))
-    if taken > LONGEST_SECONDS:
-        results["wrong"] = f"{name}: took {taken:.1f} s"
-    return done
+#: Changes of these may make another good row, which nobody can tell.
+UNSEEN = tuple(
+    f"{change} {table}" for change in ("DELETE FROM", "UPDATE OR IGNORE")
+    for table in ("texts", "examples")
+)  # fmt: skip
 
 
 def read_rows(seeds: list[str], say: Say) -> None:
     """Read damaged files of rows."""
     for seed in seeds:
-        draw = random.Random(seed)
-        results: dict[str, Any] = {"how": f"rows {seed}", "result": "read"}
+        outcome = Outcome(f"rows {seed}", "read")
         with tempfile.NamedTemporaryFile(suffix=".jsonl") as stream:
-            stream.write(damaged_rows(draw, texts()))
+            stream.write(damaged_rows(random.Random(seed), texts()))
             stream.flush()
-            step("read", partial(load_rows, stream.name), results)
-        say(results)
+            outcome.step("read", partial(load_rows, stream.name))
+        outcome.send(say)
 
 
-@dataclass(frozen=True)
-class Start:
-    """A device's folder before it is damaged.
+def use_store(folder: Path, name: str, states: list[str], seed: str, say: Say) -> None:
+    """Damage a device's folder, use it, and repair a copy.
 
-    Attributes:
-        name: The folder's.
+    Args:
+        folder: That of the releases and folders.
+        name: The device's.
         states: Digests of the answers that it may give.
-        examples: The examples that it keeps.
+        seed: Of the damage.
+        say: Sends the outcome.
     """
-
-    name: str
-    states: frozenset[str]
-    examples: frozenset[str]
-
-
-def use_store(folder: Path, start: Start, seed: str, say: Say) -> None:
-    """Damage a device's folder, use it, and repair a copy."""
     draw = random.Random(seed)
+    with fala.Device.open(folder / name) as device:
+        examples = set(examples_of(device))
     with tempfile.TemporaryDirectory(prefix="fala-", dir=folder) as temporary:
-        path = Path(shutil.copytree(folder / start.name, Path(temporary, "device")))
+        path = Path(shutil.copytree(folder / name, Path(temporary, "device")))
         if draw.random() < 0.6:
-            how = damage_cells(path / "store.sqlite3", draw)
+            damage = damage_cells(path / "store.sqlite3", draw)
         else:
             files = [path / "store.sqlite3", *sorted((path / "bundles").iterdir())]
-            how = damage_file(draw.choice(files[:1] * 4 + files), draw)
-        results: dict[str, Any] = {"how": f"{start.name} {seed}: {how}", "result": "used"}
+            damage = damage_file(draw.choice(files[:1] * 4 + files), draw)
+        outcome = Outcome(f"{name} {seed}: {damage}", "used")
         copy = Path(shutil.copytree(path, Path(temporary, "copy")))
-        _use(path, folder, start.states, draw, results)
-        if not how.startswith("user_version"):  # the mark of a newer version is not mended
-            _repair(copy, folder, start.examples, how, results)
-        unit = 1 if sys.platform == "darwin" else 1024
-        largest = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**30
-        if largest > LARGEST_GIB:
-            results["wrong"] = f"took {largest:.2f} GiB"
-        say(results)
+        use(path, folder, states, draw, outcome)
+        if "user_version" not in damage:  # the mark of a newer version is not mended
+            repair(copy, folder, examples, damage, outcome)
+        outcome.send(say)
 
 
-def _use(
-    path: Path, folder: Path, states: frozenset[str], draw: random.Random, results: dict[str, Any]
-) -> None:
+def use(path: Path, folder: Path, states: list[str], draw: random.Random, outcome: Outcome) -> None:
+    """Use a damaged device."""
     opened: list[fala.Device] = []
-    if not step("open", lambda: opened.append(fala.Device.open(path)), results):
+    if not outcome.step("open", lambda: opened.append(fala.Device.open(path))):
         return
     (device,) = opened
 
@@ -137,144 +98,100 @@ def _use(
         if not (np.isfinite(answers).all() and np.allclose(answers.sum(axis=1), 1)):
             raise ArithmeticError(f"answers that are no probabilities: {answers[:2]}")
 
-    acts: dict[str, Callable[[], object]] = {
+    def replace(release: str) -> None:
+        device.replace(folder / release, fala.Budget(5))
+
+    acts = {
         "learn": lambda: device.learn(FURTHER, labels_of(FURTHER)),
         "fit": device.fit,
-        "replace": lambda: device.replace(folder / "bert.fala", fala.Budget(5)),
-        "replace without a bridge": lambda: device.replace(
-            folder / "bert-without-a-bridge.fala", fala.Budget(5)
-        ),
+        "replace": lambda: replace("bert.fala"),
+        "replace without a bridge": lambda: replace("bert-without-a-bridge.fala"),
         "refine": lambda: device.refine(fala.Budget(5)),
         "roll back": device.rollback,
         "forget": lambda: device.forget([each.id for each in device.examples()][:3]),
     }
     try:
-        if not step("predict", ask, results):
+        if not outcome.step("predict", ask):
             return
         if answers_of(device) not in states:
-            results["wrong"] = "answers as no model that the device had"
-        step("examples", lambda: list(device.examples()), results)
+            outcome.wrong = "answers as no model that the device had"
+        outcome.step("examples", lambda: list(device.examples()))
         for name in draw.sample(sorted(acts), 2):
-            step(name, acts[name], results)
-            step(f"predict after {name}", ask, results)
+            outcome.step(name, acts[name])
+            outcome.step(f"predict after {name}", ask)
     finally:
-        step("close", device.close, results)
+        outcome.step("close", device.close)
 
 
-def _repair(
-    path: Path, folder: Path, examples: frozenset[str], how: str, results: dict[str, Any]
-) -> None:
-    """Repair a damaged folder; what must not come of that is noted as wrong."""
-    before = results["result"]
+def repair(path: Path, folder: Path, examples: set[str], damage: str, outcome: Outcome) -> None:
+    """Repair a damaged folder, and use it."""
+    result = outcome.result
     reports: list[fala.RepairReport] = []
-    repaired = step(
-        "repair",
-        lambda: reports.append(fala.Device.repair(path, folder / "bert.fala")),
-        results,
+    repaired = outcome.step(
+        "repair", lambda: reports.append(fala.Device.repair(path, folder / "bert.fala"))
     )
+    outcome.shares = {"repaired": float(repaired)}
 
-    def use() -> None:
+    def use_again() -> None:
         with fala.Device.open(path) as device:
             kept = set(examples_of(device))
-            results["rescued"] = len(kept & examples) / len(examples)
+            outcome.shares = {"repaired": 1.0, "rescued": len(kept & examples) / len(examples)}
             if not np.isfinite(device.predict(PROBES)).all():
                 raise ArithmeticError("an answer that is not finite, after a repair")
-            if not reports[0].problems and kept != examples and not how.startswith(UNSEEN):
+            if not reports[0].problems and kept != examples and not damage.startswith(UNSEEN):
                 raise ArithmeticError("examples changed, and the repair names no problem")
             device.fit()
 
     # What nothing can be read of is refused. What was repaired must be good.
-    if repaired and not step("use after repair", use, results):
-        results.setdefault("wrong", results["result"])
-    results["mended"], results["result"] = repaired, before
+    if repaired and not outcome.step("use after repair", use_again):
+        outcome.wrong = outcome.wrong or outcome.result
+    outcome.result = result
 
 
 def answers_in(folder: Path, say: Say) -> None:
-    """Say what the device in a folder answers, and which examples it keeps."""
-    with fala.Device.open(folder) as device:
-        say([answers_of(device), sorted(examples_of(device))])
-
-
-def answers_rolled_back(folder: Path, say: Say) -> None:
-    """Say what the device in a copy of a folder answers after a rollback."""
+    """Say what the device in a copy of a folder answers, before and after a rollback."""
     with tempfile.TemporaryDirectory(prefix="fala-", dir=folder.parent) as temporary:
         copy = shutil.copytree(folder, Path(temporary, "device"))
         with fala.Device.open(copy) as device:
-            device.rollback()
             say(answers_of(device))
+            if device.can_roll_back:
+                device.rollback()
+                say(answers_of(device))
 
 
-def work_of(only: str, count: int, seed: int, folder: Path) -> list[Callable[[Say], object]]:
-    """What each process does."""
-    names = ("learned", "replaced")
-    seen = [run_apart(partial(answers_in, folder / name)).said[0] for name in names]
-    # Where the release on trial is damaged, the second falls back: it answers as after a rollback.
-    rolled_back = run_apart(partial(answers_rolled_back, folder / "replaced")).said[0]
-    states = frozenset([rolled_back, *(answers for answers, _ in seen)])
-    starts = [
-        Start(name, states, frozenset(examples))
-        for name, (_, examples) in zip(names, seen, strict=True)
-    ]
-    work: list[Callable[[Say], object]] = []
-    if only != "stores":
-        seeds = [f"{seed}-{number}" for number in range(count)]
-        work += [
-            partial(read_rows, seeds[start : start + BATCH]) for start in range(0, count, BATCH)
-        ]
-    if only != "rows":
-        work += [
-            partial(use_store, folder, starts[number % 2], f"{seed}-{number}")
-            for number in range(count)
-        ]
-    return work
-
-
-def _mean(shares: list[float]) -> float | None:
-    return round(sum(shares) / len(shares), 4) if shares else None
-
-
-@click.command(help=__doc__)
+@benchmark
 @click.option("--count", type=click.IntRange(1), default=20_000, show_default=True, help="Of each.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of what is drawn.")
 @click.option("--only", type=click.Choice(["both", "rows", "stores"]), default="both")
-@click.option("--journal", type=click.Path(path_type=Path), help="File to go on from.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def main(count: int, seed: int, only: str, journal: Path | None, as_json: bool) -> None:
-    """Damage, use, and print what was found."""
-    started = time.perf_counter()
-    with (
-        tempfile.TemporaryDirectory(prefix="fala-") as temporary,
-        Journal(journal, {"count": count, "seed": seed, "only": only}) as kept,
-    ):
+def main(count: int, seed: int, only: str) -> dict[str, Any]:
+    """Damage, use, and count what was found."""
+    with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
         folder = Path(temporary)
         prepared(folder)
-        found: list[dict[str, Any]] = [each for batch in kept.before for each in batch]
-        rest = work_of(only, count, seed, folder)[len(kept.before) :]
-        with click.progressbar(rest, label="damaged", file=sys.stderr) as bar:
-            for work in bar:
-                try:
-                    said = list(run_apart(work, limit=60).said)
-                except fala.FalaError as error:
-                    arguments = getattr(work, "args", ())
-                    said = [{"how": str(arguments), "result": "died", "wrong": str(error)}]
-                found += said
-                kept.note(said)
-                for each in said:
-                    if "wrong" in each:
-                        click.echo(f"{each['how']}: {each['wrong']}", err=True)
-    wrongs = [f"{each['how']}: {each['wrong']}" for each in found if "wrong" in each]
-    record = {
-        "seed": seed,
-        "damaged": len(found),
-        "results": dict(Counter(each["result"] for each in found).most_common()),
-        "mended": _mean([each["mended"] for each in found if "mended" in each]),
-        "rescued": _mean([each["rescued"] for each in found if "rescued" in each]),
-        "longest_seconds": round(max(each.get("seconds", 0.0) for each in found), 3),
-        "wrong": len(wrongs),
-        "what": wrongs[:20],
-        "seconds": round(time.perf_counter() - started, 1),
-    }
-    report(record, as_json=as_json)
+        seeds = [f"{seed}-{number}" for number in range(count)]
+        names = ("learned", "replaced")
+        # Where the release on trial is damaged, the device falls back as in a rollback.
+        states = [
+            str(answers)
+            for name in names
+            for answers in run_apart(partial(answers_in, folder / name)).said
+        ]
+        work = []
+        if only != "stores":
+            work += [
+                (f"rows {seeds[at]}", partial(read_rows, seeds[at : at + BATCH]))
+                for at in range(0, count, BATCH)
+            ]
+        if only != "rows":
+            work += [
+                (f"store {one}", partial(use_store, folder, names[at % 2], states, one))
+                for at, one in enumerate(seeds)
+            ]
+
+        def outcomes() -> Iterator[list[Outcome]]:
+            for how, one in work:
+                yield tried(how, one)
+
+        return counted(outcomes(), len(work), "damaged")
 
 
 if __name__ == "__main__":

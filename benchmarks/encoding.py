@@ -8,8 +8,7 @@ The peer has onnxruntime's own defaults but its threads, which are as many as th
 cores; it reads texts sorted by length in batches of one size, tokenized by the same library. The
 two take turns and the figures are medians. On a busy machine the clock tells what else ran, so
 processor time stands beside it.
-
-Texts are made up, of 8 to 26 words; with --data they are the classification texts of all rows.
+Texts are the built-in sample's.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from typing import Any
 import click
 import numpy as np
 from numpy.typing import NDArray
-from replacement import bundle_of, documents_of
-from support.measuring import in_turns, report
+from support.documents import BUNDLE, bundle_of, documents_of
+from support.measuring import REPEATS, benchmark, in_turns
 
 import fala
 
@@ -75,20 +74,15 @@ class Bare:
         return embeddings
 
 
-@click.command()
-@click.option("--bundle", default="bert", show_default=True, help="Built-in name or bundle.")
-@click.option("--data", help="Rows as JSON lines. Default: made-up texts.")
+@benchmark
+@BUNDLE
 @click.option("--texts", "count", type=click.IntRange(1), default=500, show_default=True)
 @click.option("--batch", type=click.IntRange(1), default=32, show_default=True, help="The peer's.")
-@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--json", "as_json", is_flag=True)
-def main(
-    bundle: str, data: str | None, count: int, batch: int, repeats: int, seed: int, as_json: bool
-) -> None:
+@REPEATS
+def main(name: str, count: int, batch: int, repeats: int, seed: int) -> dict[str, Any]:
     """Time encoding beside a bare session."""
-    texts, _ = documents_of(data, count, seed)
-    opened = bundle_of(bundle)
+    texts, _ = documents_of(count, seed)
+    opened = bundle_of(name)
     bare = Bare(opened, batch)
     calls: dict[str, Callable[[Sequence[str]], NDArray[np.float32]]] = {
         "fala": opened.backbone().encode,
@@ -98,18 +92,13 @@ def main(
     turns = in_turns({name: partial(call, texts) for name, call in calls.items()}, repeats)
     middle = {name: one.seconds for name, one in turns.items()}
     spent = {name: one.processor_seconds for name, one in turns.items()}
-    record = {
-        "bundle": opened.manifest.name,
-        "texts": count,
-        "batch": batch,
+    return {
         "texts_per_second": count / middle["fala"],
         "bare_texts_per_second": count / middle["bare"],
         "ratio": middle["bare"] / middle["fala"],
         "processor_ratio": spent["bare"] / spent["fala"],
         "largest_difference": float(np.abs(first["fala"] - first["bare"]).max()),
-        "repeats": repeats,
     }
-    report(record, as_json=as_json)
 
 
 if __name__ == "__main__":

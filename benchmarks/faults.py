@@ -20,59 +20,56 @@ from __future__ import annotations
 import errno
 import os
 import random
-import sys
 import tempfile
-import time
 import traceback
-from collections import Counter
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
-from support.measuring import report
-from support.operations import NAMES, Operation, answers_of, found, operations
+from support.attacks import Outcome, counted, tried
+from support.measuring import benchmark
+from support.operations import NAMES, Operation, answers_of, mistake, operations
 
 import fala
-from fala.testing import PowerCuts, Say, failing_disk, run_apart
+from fala.testing import PowerCuts, Say, failing_disk
 
 ERRORS = (errno.ENOSPC, errno.EIO)
 
 
-def fail(operation: Operation, folder: Path, at: int, error: int, say: Say) -> None:
+def fail(operation: Operation, folder: Path, at: int, error: int, how: str, say: Say) -> None:
     """Do an operation on a failing disk, then look at the folder on a good one."""
     said: list[object] = []
-    result, wrong = "done", None
+    outcome = Outcome(how, "done")
     with ExitStack() as opened:
         # Every second time another object has the folder open all along (the last one that closes
         # a store tidies it, which is to be tried, too).
-        looks = at % 2 == 0 and operation.start is not None
-        beside = opened.enter_context(fala.Device.open(folder)) if looks else None
+        beside = None
+        if at % 2 == 0 and operation.start is not None:
+            beside = opened.enter_context(fala.Device.open(folder))
         fault = opened.enter_context(failing_disk(folder, at, error))
         try:
             operation.work(folder, said.append)
         except fala.DeviceError:
-            result = "DeviceError"
+            outcome.result = "DeviceError"
         except Exception as other:
-            result = type(other).__name__
-            wrong = "".join(traceback.format_exception(other)[-3:])
+            outcome.result = type(other).__name__
+            outcome.wrong = "".join(traceback.format_exception(other)[-3:])
         if beside is not None and answers_of(beside) not in operation.states:
-            wrong = wrong or "answers neither as before nor as afterwards, before it is closed"
+            outcome.wrong = outcome.wrong or "answers neither as before nor as afterwards"
     if not fault.failed:
-        result = "nothing failed"
-    say([result, wrong or found(operation, folder, len(said))])
+        outcome.result = "nothing failed"
+    outcome.wrong = outcome.wrong or mistake(operation, folder, len(said))
+    outcome.send(say)
 
 
-@click.command(help=__doc__)
+@benchmark
 @click.option("--count", type=click.IntRange(1), help="Faults. Default: every one.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of what is drawn.")
 @click.option("--only", type=click.Choice(NAMES), multiple=True, help="Default: all of them.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def main(count: int | None, seed: int, only: tuple[str, ...], as_json: bool) -> None:
-    """Fail, look, and print what was found."""
-    started = time.perf_counter()
-    results: Counter[str] = Counter()
-    wrongs: list[str] = []
+def main(count: int | None, seed: int, only: tuple[str, ...]) -> dict[str, Any]:
+    """Fail, look, and count what was found."""
     with (
         tempfile.TemporaryDirectory(prefix="fala-") as temporary,
         operations(Path(temporary), only) as made,
@@ -87,27 +84,14 @@ def main(count: int | None, seed: int, only: tuple[str, ...], as_json: bool) -> 
             ]
         if count is not None and count < len(plan):
             plan = random.Random(seed).sample(plan, count)
-        with click.progressbar(plan, label="faults", file=sys.stderr) as bar:
-            for operation, cuts, each, error in bar:
+
+        def outcomes() -> Iterator[list[Outcome]]:
+            for operation, cuts, each, error in plan:
+                how = f"{operation.name}, {os.strerror(error)} at {each}"
                 with cuts.copy() as folder:
-                    try:
-                        work = partial(fail, operation, folder, each.number, error)
-                        ((result, wrong),) = run_apart(work).said
-                    except fala.FalaError as other:
-                        result, wrong = "died", str(other)
-                results[result] += 1
-                if wrong is not None:
-                    wrongs.append(f"{operation.name}, {os.strerror(error)} at {each}: {wrong}")
-                    click.echo(wrongs[-1], err=True)
-    record = {
-        "seed": seed,
-        "faults": len(plan),
-        "results": dict(results),
-        "wrong": len(wrongs),
-        "what": wrongs[:20],
-        "seconds": round(time.perf_counter() - started, 1),
-    }
-    report(record, as_json=as_json)
+                    yield tried(how, partial(fail, operation, folder, each.number, error, how))
+
+        return counted(outcomes(), len(plan), "faults")
 
 
 if __name__ == "__main__":

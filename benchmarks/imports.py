@@ -14,44 +14,36 @@ import os
 import statistics
 import subprocess
 import sys
+from typing import Any
 
 import click
-from support.measuring import report
+from support.measuring import REPEATS, benchmark
 
 LIMIT = 3.0  # what the device's door may take, as a multiple of its main dependency
 
-_IMPORTS = {"fala": "import fala", "peer": "import numpy"}
-_TIMER = "import time; start = time.perf_counter(); {}; print(time.perf_counter() - start)"
+_TIMER = "import time; start = time.perf_counter(); import {}; print(time.perf_counter() - start)"
 
 
-def seconds(statement: str) -> float:
-    """Seconds that a statement takes in a fresh process."""
-    command = [sys.executable, "-c", _TIMER.format(statement)]
+def seconds(module: str) -> float:
+    """Seconds that an import takes in a fresh process."""
     # The first import of each keeps what it compiled, as an installed package does.
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+    command = [sys.executable, "-c", _TIMER.format(module)]
     done = subprocess.run(command, capture_output=True, check=True, env=environment)
     return float(done.stdout)
 
 
-@click.command()
-@click.option("--repeats", type=click.IntRange(1), default=9, show_default=True)
+@benchmark
+@REPEATS
 @click.option("--limit", type=click.FloatRange(0), default=LIMIT, show_default=True)
-@click.option("--json", "as_json", is_flag=True)
-def main(repeats: int, limit: float, as_json: bool) -> None:
+def main(repeats: int, limit: float) -> dict[str, Any]:
     """Time `import fala` beside its main dependency."""
-    for statement in _IMPORTS.values():
-        seconds(statement)
-    times: dict[str, list[float]] = {name: [] for name in _IMPORTS}
-    for _ in range(repeats):
-        for name, statement in _IMPORTS.items():
-            times[name].append(seconds(statement))
-    middle = {name: statistics.median(values) for name, values in times.items()}
-    ratio = middle["fala"] / middle["peer"]
-    record = {
-        "seconds": middle, "ratio": ratio, "limit": limit, "repeats": repeats,
-        "wrong": int(ratio > limit),
+    turns = [(seconds("fala"), seconds("numpy")) for _ in range(1 + repeats)][1:]
+    own, peer = map(statistics.median, zip(*turns, strict=True))
+    return {
+        "seconds": own, "numpy_seconds": peer, "ratio": own / peer, "limit": limit,
+        "wrong": int(own / peer > limit),
     }  # fmt: skip
-    report(record, as_json=as_json)
 
 
 if __name__ == "__main__":

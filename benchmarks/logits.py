@@ -24,8 +24,8 @@ import click
 import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
-from replacement import bundle_of, documents_of
-from support.measuring import report
+from support.documents import BUNDLE, bundle_of, documents_of
+from support.measuring import benchmark
 
 import fala
 
@@ -34,7 +34,7 @@ Arrays = dict[str, NDArray[Any]]
 
 def measure(bundle: fala.Bundle, count: int, seed: int) -> Arrays:
     """Texts, a head fitted to them, and what this machine makes of them."""
-    texts, labels = documents_of(None, count, seed)
+    texts, labels = documents_of(count, seed)
     backbone = bundle.backbone()
     head = fala.fit_head(backbone, texts, labels).without_words()
     embeddings = np.asarray(backbone.encode(texts))
@@ -79,16 +79,14 @@ def compare(own: NDArray[Any], there: Arrays) -> dict[str, float]:
     }
 
 
-@click.command()
-@click.option("--bundle", "name", default="bert", show_default=True, help="Built-in name or file.")
+@benchmark
+@BUNDLE
 @click.option("--texts", "count", type=click.IntRange(2), default=200, show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--save", type=click.Path(path_type=Path), help="Keep this machine's for another.")
 @click.option("--beside", type=click.Path(exists=True, path_type=Path), help="Another machine's.")
-@click.option("--json", "as_json", is_flag=True)
 def main(
-    name: str, count: int, seed: int, save: Path | None, beside: Path | None, as_json: bool
-) -> None:
+    name: str, count: int, seed: int, save: Path | None, beside: Path | None
+) -> dict[str, Any]:
     """Compare what two machines make of one bundle."""
     bundle = bundle_of(name)
     if beside is None:
@@ -107,9 +105,8 @@ def main(
     else:
         own = np.asarray(backbone.encode(texts))
     machine = f"{platform.machine()} (onnxruntime {onnxruntime.__version__})"
-    record = {"bundle": bundle.manifest.name, **compare(own, there)}
-    record |= {"machine": machine, "beside": "{} (onnxruntime {})".format(*there["machine"])}
-    report(record, as_json=as_json)
+    other = "{} (onnxruntime {})".format(*there["machine"])
+    return {**compare(own, there), "machine": machine, "beside": other}
 
 
 if __name__ == "__main__":

@@ -15,11 +15,12 @@ import itertools
 import os
 import re
 import zlib
+from typing import Any
 
 import click
 import numpy as np
 from scipy.sparse import csr_array
-from support.measuring import in_turns, report
+from support.measuring import REPEATS, benchmark, in_turns
 
 from fala.release import BUCKETS, Lexicon, ngrams
 from fala.release.device_fit import one_blas_thread
@@ -51,14 +52,12 @@ def plain(text: str) -> set[int]:
     return {zlib.crc32(gram.encode()) % BUCKETS for gram in grams}
 
 
-@click.command(help=__doc__)
+@benchmark
 @click.option("--texts", type=click.IntRange(1), default=1_400, show_default=True)
 @click.option("--words", type=click.IntRange(1), default=22, show_default=True, help="A text.")
-@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Turns.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the texts.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def main(texts: int, words: int, repeats: int, seed: int, as_json: bool) -> None:
-    """Run them and print what they took."""
+@REPEATS
+def main(texts: int, words: int, repeats: int, seed: int) -> dict[str, Any]:
+    """Run them and say what they took."""
     documents = synthetic(texts, words, seed)
     rows = Lexicon.fit(documents).rows(documents)
     shape = (len(rows), rows.width)
@@ -76,20 +75,19 @@ def main(texts: int, words: int, repeats: int, seed: int, as_json: bool) -> None
             repeats,
         )
     taken = {name: 1e3 * min(one.processor) for name, one in turns.items()}
-    record = {
+    return {
         "texts": texts,
-        "ngrams_a_text": round(len(rows.buckets) / texts, 1),
-        "load": round(os.getloadavg()[0], 1),
-        "microseconds_a_text": round(1e3 * taken["all"] / texts, 1),
-        "microseconds_a_text_alone": round(1e3 * taken["one"] / texts, 1),
-        "microseconds_a_text_in_plain_python": round(1e3 * taken["plain"] / texts, 1),
-        "times_as_fast": round(taken["plain"] / taken["all"], 2),
-        "times_as_fast_alone": round(taken["plain"] / taken["one"], 2),
-        "gram_milliseconds": round(taken["gram"], 1),
-        "gram_milliseconds_of_one_sparse_product": round(taken["sparse"], 1),
-        "gram_times_as_fast": round(taken["sparse"] / taken["gram"], 2),
+        "ngrams_a_text": len(rows.buckets) / texts,
+        "load": os.getloadavg()[0],
+        "microseconds_a_text": 1e3 * taken["all"] / texts,
+        "microseconds_a_text_alone": 1e3 * taken["one"] / texts,
+        "microseconds_a_text_in_plain_python": 1e3 * taken["plain"] / texts,
+        "times_as_fast": taken["plain"] / taken["all"],
+        "times_as_fast_alone": taken["plain"] / taken["one"],
+        "gram_milliseconds": taken["gram"],
+        "gram_milliseconds_of_one_sparse_product": taken["sparse"],
+        "gram_times_as_fast": taken["sparse"] / taken["gram"],
     }
-    report(record, as_json=as_json)
 
 
 if __name__ == "__main__":

@@ -16,25 +16,23 @@ that is counted, and no error.
 from __future__ import annotations
 
 import random
-import sys
 import tempfile
 import threading
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from support.measuring import report
+from support.measuring import benchmark
 
 import fala
 from fala.testing import labels_of, texts, write_releases
 
-KNOWN, PROBES = texts()[:40], texts()[100:112]
+LEARNED, PROBES = texts()[:40], texts()[100:112]
 
 #: How far an answer may be from its model's: sums in another order.
 TOLERANCE = 1e-4
@@ -52,13 +50,13 @@ class Run:
         self.releases = write_releases(folder)
         self.folder = folder / "device"
         self.device = fala.Device.create(self.folder, self.releases["glove"])
-        self.device.learn(KNOWN, labels_of(KNOWN))
+        self.device.learn(LEARNED, labels_of(LEARNED))
         self.seed = seed
         self.done: Counter[str] = Counter()
         self.wrong: list[str] = []
         self.ended = threading.Event()
         self._lock = threading.Lock()
-        self._models: list[fala.PersonalModel] = []
+        self.models: list[fala.PersonalModel] = []
         self.learned: dict[str, int] = {}
         self.forgotten: set[str] = set()
         self._embeddings = {}
@@ -68,27 +66,27 @@ class Run:
             self._embeddings[vectors.shape[1]] = dict(zip(PROBES, vectors, strict=True))
 
     def logits_of(self, model: fala.PersonalModel) -> np.ndarray[Any, Any]:
-        """What a model says of the probes."""
+        """A model's logits of the probes."""
         embeddings = self._embeddings[model.weight.shape[1]]
         inputs = model.head.inputs(PROBES, embeddings)
         return np.asarray(model.logits(inputs, model.head.words(PROBES)))[:, 0]
 
     def model(self) -> fala.PersonalModel:
-        """The model that answers now; it is noted."""
-        found = self.device.model
+        """The active model; it is noted."""
+        model = self.device.model
         with self._lock:
-            if not any(found is known for known in self._models[-50:]):
-                self._models.append(found)
-        return found
+            if not any(model is one for one in self.models[-50:]):
+                self.models.append(model)
+        return model
 
     def predict(self, _: random.Random) -> str:
         """One prediction, held to its model."""
         before = self.model()
         answers = self.device.predict(PROBES)[:, 1]
         after = self.model()
-        said = np.log(answers) - np.log1p(-answers)
-        candidates = [before, after] if before is after else self._models[::-1]
-        if not any(np.abs(self.logits_of(one) - said).max() < TOLERANCE for one in candidates):
+        logits = np.log(answers) - np.log1p(-answers)
+        candidates = [before, after] if before is after else self.models[::-1]
+        if not any(np.abs(self.logits_of(one) - logits).max() < TOLERANCE for one in candidates):
             raise AssertionError("a mixed answer")
         return "predictions"
 
@@ -98,8 +96,8 @@ class Run:
         decided = self.device.decide(PROBES)
         if self.model() is model and self.device.threshold == threshold:
             margin = self.logits_of(model) - threshold
-            told = np.array([model.head.labels.index(label) for label in decided])
-            if (told != (margin > 0))[np.abs(margin) > TOLERANCE].any():
+            positions = np.array([model.head.labels.index(label) for label in decided])
+            if (positions != (margin > 0))[np.abs(margin) > TOLERANCE].any():
                 raise AssertionError("a mixed decision")
         return "decisions"
 
@@ -108,7 +106,7 @@ class Run:
         return draw.choice((self.predict, self.decide))(draw)
 
     def learn(self, draw: random.Random) -> str:
-        """Learn a text that nobody knows yet."""
+        """Learn a new text."""
         time.sleep(0.01)
         text = f"{draw.choice(texts())} Number {len(self.learned)}."
         self.device.learn([text], labels_of([text]))
@@ -116,7 +114,7 @@ class Run:
         return "learned"
 
     def forget(self, draw: random.Random) -> str:
-        """Forget some texts where many are known."""
+        """Forget some texts where there are many."""
         time.sleep(0.1)
         here = [each for each in self.device.examples() if each.example in self.learned]
         if len(here) < 12:
@@ -158,7 +156,7 @@ class Run:
 
     def finish(self) -> None:
         """Look at what is kept, and open the folder again."""
-        wanted = {*KNOWN, *self.learned} - self.forgotten
+        wanted = {*LEARNED, *self.learned} - self.forgotten
         kept = {str(each.example) for each in self.device.examples()}
         if kept != wanted:
             self.wrong.append(f"{len(wanted - kept)} examples lost, {len(kept - wanted)} too many")
@@ -168,25 +166,12 @@ class Run:
             if np.abs(device.predict(PROBES) - answers).max() > TOLERANCE:
                 self.wrong.append("other answers when it was opened again")
 
-    @property
-    def models(self) -> int:
-        """How many models answered."""
-        return len(self._models)
 
-
-def progress(seconds: float) -> AbstractContextManager[Any]:
-    """A bar of seconds."""
-    steps = np.full(max(1, int(seconds)), seconds / max(1, int(seconds))).tolist()
-    return click.progressbar(steps, label="seconds", file=sys.stderr)
-
-
-@click.command(help=__doc__)
+@benchmark
 @click.option("--seconds", type=click.FloatRange(0.1), default=300.0, show_default=True)
 @click.option("--readers", type=click.IntRange(1), default=8, show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of what is drawn.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def main(seconds: float, readers: int, seed: int, as_json: bool) -> None:
-    """Run them, and print what was done and found."""
+def main(seconds: float, readers: int, seed: int) -> dict[str, Any]:
+    """Run them, and count what was done and found."""
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
         run = Run(Path(temporary), seed)
         acts = [run.ask] * readers + [run.learn, run.forget, run.replace, run.turn]
@@ -196,25 +181,19 @@ def main(seconds: float, readers: int, seed: int, as_json: bool) -> None:
         for thread in threads:
             thread.start()
         try:
-            with progress(seconds) as bar:
-                for pause in bar:
-                    time.sleep(pause)
+            time.sleep(seconds)
         finally:
             run.ended.set()
             for thread in threads:
                 thread.join()
         run.finish()
-    record = {
-        "seed": seed,
-        "seconds": seconds,
-        "readers": readers,
-        "models": run.models,
+    return {
+        "models": len(run.models),
         "done": dict(sorted(run.done.items())),
         "answers": run.done["predictions"] + run.done["decisions"],
         "wrong": len(run.wrong),
         "what": run.wrong[:20],
     }
-    report(record, as_json=as_json)
 
 
 if __name__ == "__main__":

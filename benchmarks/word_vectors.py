@@ -19,10 +19,11 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
-from support.measuring import report
+from support.measuring import benchmark
 
 _ROWS = 2_000
 _MEGABYTE = 1_000_000
@@ -70,24 +71,20 @@ def measure(program: str, arguments: Sequence[str]) -> dict[str, float]:
     if status:
         raise click.ClickException(f"ended with status {os.waitstatus_to_exitcode(status)}")
     return {
-        "seconds": round(time.perf_counter() - start, 2),
-        "processor_seconds": round(usage.ru_utime + usage.ru_stime, 2),
-        "peak_megabytes": round(usage.ru_maxrss * _KIBIBYTE / _MEGABYTE),
+        "seconds": time.perf_counter() - start,
+        "processor_seconds": usage.ru_utime + usage.ru_stime,
+        "peak_megabytes": usage.ru_maxrss * _KIBIBYTE / _MEGABYTE,
     }
 
 
-@click.command(help=__doc__)
+@benchmark
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--words", type=click.IntRange(1), default=400_000, show_default=True)
 @click.option("--dimension", type=click.IntRange(1), default=300, show_default=True)
 @click.option(
     "--precision", type=click.Choice(["int8", "float16"]), default="int8", show_default=True
 )
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--json", "as_json", is_flag=True)
-def main(
-    folder: Path, words: int, dimension: int, precision: str, seed: int, as_json: bool
-) -> None:
+def main(folder: Path, words: int, dimension: int, precision: str, seed: int) -> dict[str, Any]:
     """Measure the three ways."""
     with tempfile.TemporaryDirectory(prefix="fala-", dir=folder) as temporary:
         source, out = Path(temporary, "vectors.txt"), Path(temporary, "vectors.fala")
@@ -99,18 +96,14 @@ def main(
             ["word-vectors", str(source), "--out", str(out), "--precision", precision],
         )
         peer = measure(_PEER, shape)
-        record = {
-            "words": words,
-            "dimension": dimension,
-            "precision": precision,
-            "megabytes": round(source.stat().st_size / _MEGABYTE),
-            "bundle_megabytes": round(out.stat().st_size / _MEGABYTE, 1),
+        return {
+            "megabytes": source.stat().st_size / _MEGABYTE,
+            "bundle_megabytes": out.stat().st_size / _MEGABYTE,
             "export": export,
             "peer": peer,
             "lines": lines,
-            "processor_ratio": round(export["processor_seconds"] / peer["processor_seconds"], 2),
+            "processor_ratio": export["processor_seconds"] / peer["processor_seconds"],
         }
-    report(record, as_json=as_json)
 
 
 if __name__ == "__main__":

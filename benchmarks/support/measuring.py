@@ -1,16 +1,59 @@
-"""How benchmarks take turns, and how they end."""
+"""What all benchmarks share: how they are called, take turns, and end."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
+import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import click
+
+#: The option of benchmarks whose calls take turns.
+REPEATS = click.option("--repeats", type=click.IntRange(1), default=5, show_default=True)
+
+
+def benchmark(measure: Callable[..., Mapping[str, Any]]) -> click.Command:
+    """The command of a benchmark.
+
+    Its help is the module's docstring. It takes ``--json``, and ``--seed`` where the function does,
+    beside the function's own options. It prints the record that the function returns, and fails
+    where that has a ``wrong`` that is not 0.
+    """
+
+    @functools.wraps(measure)
+    def run(*, as_json: bool, **options: Any) -> None:  # noqa: ANN401
+        record = measure(**options)
+        if as_json:
+            click.echo(json.dumps(record))
+        else:
+            _print(record, "")
+        if record.get("wrong"):
+            sys.exit(1)
+
+    as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+    command = as_json(run)
+    if "seed" in inspect.signature(measure).parameters:
+        seed = click.option("--seed", default=0, show_default=True, help="Of what is drawn.")
+        command = seed(command)
+    return click.command(help=sys.modules[measure.__module__].__doc__)(command)
+
+
+def _print(record: Mapping[str, Any], indent: str) -> None:
+    width = max((len(name) for name in record), default=0)
+    for name, value in record.items():
+        title = f"{indent}{name.replace('_', ' '):{width}}"
+        if isinstance(value, Mapping):
+            click.echo(title.rstrip())
+            _print(value, f"{indent}  ")
+        else:
+            click.echo(f"{title}  {value:.4g}" if isinstance(value, float) else f"{title}  {value}")
 
 
 @dataclass(frozen=True)
@@ -43,43 +86,33 @@ def seconds_of(call: Callable[[], object]) -> tuple[float, float]:
     return time.perf_counter() - clock, time.process_time() - processor
 
 
-def in_turns(calls: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, Taken]:
+def in_turns(
+    calls: Mapping[str, Callable[[], object]], repeats: int, *, warm: bool = False
+) -> dict[str, Taken]:
     """Let calls take turns, so that what else runs slows all of them alike.
 
     Args:
         calls: By name.
         repeats: Turns of each.
+        warm: Call each once more before every turn: the memory that it reads is then in the cache.
     """
     taken = {name: Taken([], []) for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
+            if warm:
+                call()
             clock, processor = seconds_of(call)
             taken[name].clock.append(clock)
             taken[name].processor.append(processor)
     return taken
 
 
-def report(record: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print a record, and fail where it has a ``wrong`` that is not 0.
-
-    Args:
-        record: The figures; those of one part may be a record of their own.
-        as_json: Whether they are one JSON object.
-    """
-    if as_json:
-        click.echo(json.dumps(record))
-    else:
-        _print(record, "")
-    if record.get("wrong"):
-        sys.exit(1)
+def median_ratio(one: Sequence[float], other: Sequence[float]) -> float:
+    """The median over turns of one call's time by another's."""
+    return statistics.median(a / b for a, b in zip(one, other, strict=True))
 
 
-def _print(record: Mapping[str, Any], indent: str) -> None:
-    width = max((len(name) for name in record), default=0)
-    for name, value in record.items():
-        title = f"{indent}{name.replace('_', ' '):{width}}"
-        if isinstance(value, Mapping):
-            click.echo(title.rstrip())
-            _print(value, f"{indent}  ")
-        else:
-            click.echo(f"{title}  {value:.4g}" if isinstance(value, float) else f"{title}  {value}")
+def peak_megabytes() -> float:
+    """The largest resident memory of this process so far."""
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6

@@ -1,17 +1,23 @@
-"""Ways in which a file of rows or a store is damaged."""
+"""Damage by chance: in bytes, JSON, arrays, graphs, files of rows, bundles and stores."""
 
 from __future__ import annotations
 
 import json
 import random
 import sqlite3
-import struct
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from fala import Bundle
+from fala.release import ONNX_MODEL, TOKENIZER, array_bytes
+from fala.testing.hostile import KINDS, Changes, repack, write_hostile
+
 _PAGE = 4096
-_SPECIAL = (
+_BYTES = (
     b"\0",
     b"\xff",
     b"\n",
@@ -23,19 +29,120 @@ _SPECIAL = (
     b"\xef\xbb\xbf",
     b"1e999",
 )
-
-#: Values that a row of JSON should not have where another is expected.
-_JSON: tuple[Any, ...] = (
-    None, True, -1, 0, 1e308, 10**400, float("nan"), "", "\0", "\ud800", "x" * 100_000, [], {},
-    [[]], ["\ud800"], {"a": [1]}, "public", "train", "test", 2**63, "é" * 5_001, [None] * 1_000,
+_NUMBERS = (
+    -1, 0, 1, 2, 127, 255, 256, 65_535, 1 << 20, (1 << 31) - 1, 1 << 31, 1 << 40, (1 << 63) - 1,
+    -(1 << 63),
+)  # fmt: skip
+#: Values that stand where another is expected.
+_VALUES: tuple[Any, ...] = (
+    *_NUMBERS, None, True, False, 1e30, -0.5, 1e308, float("nan"), float("inf"), "", "\0", "nan",
+    10**400, "\ud800",
+    "x" * 100_000, "é" * 5_001, "\u2581", "[UNK]", "Sequence", "\x1b[2J", "(a+)+", ".*", "public",
+    "train", "test", [], {}, [[]], {"a": [1]}, [None] * 1_000,
+)  # fmt: skip
+_OPERATORS = (
+    "Expand", "Tile", "Range", "ConstantOfShape", "Loop", "Reshape", "Concat", "MatMul", "NonZero",
+    "Resize", "If", "Identity", "CumSum", "Pad", "Gather",
 )  # fmt: skip
 
 
-def rows(count: int, draw: random.Random, texts: list[str]) -> list[dict[str, Any]]:
-    """Rows of one small file, of one task."""
+def damaged_bytes(whole: bytes, draw: random.Random) -> bytes:
+    """Bytes with one change: flipped, replaced, cut out, put in, doubled, or a missing end."""
+    if not whole:
+        return draw.choice(_BYTES)
+    # The beginning of a file says how the rest is to be read.
+    here = draw.randrange(draw.choice((len(whole), min(len(whole), 400))))
+    end = here + draw.choice((1, 1, 4, 64, _PAGE))
+    ways: tuple[Callable[[], bytes], ...] = (
+        lambda: whole[:here] + bytes([whole[here] ^ (1 << draw.randrange(8))]) + whole[here + 1 :],
+        lambda: whole[:here] + draw.randbytes(len(whole[here:end])) + whole[end:],
+        lambda: (
+            whole[:here] + draw.choice((1 << 31, 1 << 40, 0)).to_bytes(8, "little") + whole[end:]
+        ),
+        lambda: whole[:here] + whole[end:],
+        lambda: whole[:here] + draw.choice(_BYTES) + whole[here:],
+        lambda: whole[:end] + whole[here:],
+        lambda: whole[:here],
+    )
+    return draw.choice(ways)()
+
+
+def damaged_json(whole: bytes, draw: random.Random) -> bytes:
+    """JSON with a value that is missing, another one's, many times there, or unexpected."""
+    value = json.loads(whole)
+    positions = _positions(value)
+    # Words of a vocabulary are many: what they are in is chosen as often as they are.
+    few = positions if draw.random() < 0.3 else positions[: len(positions) // 3 + 1]
+    holder, key = draw.choice(few)
+    other, there = draw.choice(positions)
+    if isinstance(holder, dict) and draw.random() < 0.15:
+        del holder[key]
+    else:
+        many = [holder[key]] * (2 if isinstance(holder[key], dict | list) else 1_000)
+        changed = draw.choice([*draw.sample(_VALUES, 4), other[there], many])
+        holder[key] = json.loads(json.dumps(changed))
+    return json.dumps(value).encode()
+
+
+def _positions(value: Any) -> list[tuple[Any, Any]]:  # noqa: ANN401
+    """All positions in a JSON value: what holds a value, and its key or index there."""
+    positions = []
+    for key in list(value) if isinstance(value, dict) else range(len(value)):
+        positions.append((value, key))
+        if isinstance(value[key], dict | list):
+            positions += _positions(value[key])
+    return positions
+
+
+def damaged_array(_: bytes, draw: random.Random) -> bytes:
+    """An array of another shape, type or content."""
+    width = draw.choice((1, 7, 8, 9, 50, 1_000))
+    shape = draw.choice(((width,), (1, width), (width, width), (2, width), (0, width)))
+    filled = draw.choice((np.nan, np.inf, 0.0, 1.0, -1.0, 3e38, 65_504.0))
+    with np.errstate(over="ignore"):
+        return array_bytes(
+            np.full(shape, filled).astype(draw.choice((np.float16, np.float32, np.float64)))
+        )
+
+
+def damaged_graph(whole: bytes, draw: random.Random) -> bytes:
+    """An ONNX model with another number, name or operator, with one more, or one left out."""
+    import onnx
+
+    model = onnx.load_from_string(whole)
+    graph = model.graph
+    node, tensor = draw.choice(graph.node), draw.choice(graph.initializer)
+    names = [name for one in graph.node for name in (*one.input, *one.output)]
+    names += [one.name for one in graph.initializer]
+    number, operator = draw.choice(_NUMBERS), draw.choice((*_OPERATORS, node.op_type))
+    change = draw.randrange(9)
+    if change == 0:
+        node.op_type = operator
+    elif change == 1 and node.input:
+        node.input[draw.randrange(len(node.input))] = draw.choice(names)
+    elif change == 2 and tensor.dims:
+        tensor.dims[draw.randrange(len(tensor.dims))] = number
+    elif change == 3:
+        tensor.data_type = draw.randrange(24)
+    elif change == 4 and node.attribute:
+        draw.choice(node.attribute).i = number
+    elif change == 5:
+        inputs = draw.choices(names, k=draw.randrange(1, 4))
+        graph.node.append(onnx.helper.make_node(operator, inputs, [f"new{len(graph.node)}"]))
+    elif change == 6:
+        graph.node.remove(node)
+    elif change == 7 and tensor.raw_data:
+        tensor.raw_data = damaged_bytes(tensor.raw_data, draw)
+    else:
+        draw.choice(graph.output[0].type.tensor_type.shape.dim).dim_value = number
+    return bytes(model.SerializeToString())
+
+
+def damaged_rows(draw: random.Random, texts: list[str]) -> bytes:
+    """A file of rows, damaged in its values or its bytes."""
     matching = draw.random() < 0.4
-    made = []
-    for number in range(count):
+    lines = []
+    for number in range(6 * draw.randrange(1, 6)):
         row: dict[str, Any] = {
             "user": f"u{number // 6}",
             "split": ("public", "train", "test")[number % 3],
@@ -45,25 +152,11 @@ def rows(count: int, draw: random.Random, texts: list[str]) -> list[dict[str, An
             row |= {"history": draw.sample(texts, number % 4), "candidate": draw.choice(texts)}
         else:
             row["text"] = draw.choice(texts)
-        made.append(row)
-    return made
-
-
-def damaged_rows(draw: random.Random, texts: list[str]) -> bytes:
-    """A file of rows with some damage: in its values, or in its bytes."""
-    made = rows(6 * draw.randrange(1, 6), draw, texts)
-    lines: list[Any] = list(made)
+        lines.append(json.dumps(row).encode())
     for _ in range(draw.randrange(0, 3)):
-        row = draw.choice(made)
-        name = draw.choice([*row, "history", "text", "candidate", "other"])
-        kind = draw.random()
-        if kind < 0.2:
-            row.pop(name, None)
-        elif kind < 0.9:
-            row[name] = draw.choice(_JSON)
-        else:
-            lines[draw.randrange(len(lines))] = draw.choice(_JSON)
-    text = b"\n".join(json.dumps(line).encode() for line in lines)
+        at = draw.randrange(len(lines))
+        lines[at] = damaged_json(b"[%s]" % lines[at], draw)[1:-1]
+    text = b"\n".join(lines)
     if draw.random() < 0.1:
         deep = draw.choice((10, 1_000, 100_000))
         text += b"\n" + b"[" * deep + b"]" * draw.choice((0, deep))
@@ -72,24 +165,45 @@ def damaged_rows(draw: random.Random, texts: list[str]) -> bytes:
     return text
 
 
-def damaged_bytes(whole: bytes, draw: random.Random) -> bytes:
-    """Bytes with one change: flipped, cut out, put in, doubled, or an end that is missing."""
-    if not whole:
-        return draw.choice(_SPECIAL)
-    here = draw.randrange(len(whole))
-    length = min(len(whole) - here, draw.choice((1, 1, 4, 64, _PAGE)))
-    kind = draw.randrange(6)
-    if kind == 0:
-        return whole[:here] + bytes([whole[here] ^ (1 << draw.randrange(8))]) + whole[here + 1 :]
-    if kind == 1:
-        return whole[:here] + draw.randbytes(length) + whole[here + length :]
-    if kind == 2:
-        return whole[:here] + whole[here + length :]
-    if kind == 3:
-        return whole[:here] + draw.choice(_SPECIAL) + whole[here:]
-    if kind == 4:
-        return whole[: here + length] + whole[here:]
-    return whole[:here]
+def write_damaged_bundle(
+    path: Path, releases: Mapping[str, Path], earlier: Path, draw: random.Random
+) -> str:
+    """Write a damaged or hostile bundle, with right digests; says what was changed.
+
+    Args:
+        path: Where to write.
+        releases: Sound releases to change; ``"onnx"`` is one with an ONNX backbone.
+        earlier: The release that the device has.
+        draw: Chooses.
+    """
+    if draw.random() < 0.05:
+        kind = draw.choice(KINDS)
+        write_hostile(kind, releases["onnx"], path, earlier=earlier)
+        return kind
+    base = draw.choice(sorted(releases))
+    bundle = Bundle.open(releases[base])
+    names = sorted(bundle.manifest.files)
+    backbone = [name for name in names if "backbone" in name]
+    name = draw.choice([*names, *backbone * 4, "manifest"])
+    if name == "manifest":
+        fields = json.loads(damaged_json(bundle.manifest.to_json(), draw))
+        repack(releases[base], path, Changes(manifest=fields))
+        return f"{base}: manifest"
+    ways: list[Callable[[bytes, random.Random], bytes]] = [damaged_bytes]
+    if name == TOKENIZER:
+        ways += [damaged_json] * 3
+    if name == ONNX_MODEL:
+        ways += [damaged_graph] * 3
+    if name.endswith(".npy"):
+        ways += [damaged_array]
+    way = draw.choice(ways)
+    data: bytes | None = None
+    if draw.random() > 0.01:
+        data = bundle.read(name)
+        for _ in range(draw.choice((1, 1, 2, 4))):
+            data = way(data, draw)
+    repack(releases[base], path, Changes({name: data}))
+    return f"{base}: {name}: {way.__name__}"
 
 
 def damage_file(path: Path, draw: random.Random) -> str:
@@ -100,7 +214,7 @@ def damage_file(path: Path, draw: random.Random) -> str:
         one, other = draw.randrange(pages), draw.randrange(pages)
         page = draw.choice((bytes(_PAGE), whole[other * _PAGE :][:_PAGE]))
         path.write_bytes(whole[: one * _PAGE] + page + whole[(one + 1) * _PAGE :])
-        return f"{path.name}: page {one} {'emptied' if not any(page) else f'is page {other}'}"
+        return f"{path.name}: page {one} {'is page ' + str(other) if any(page) else 'emptied'}"
     changes = draw.choice((1, 1, 3, 30))
     for _ in range(changes):
         whole = damaged_bytes(whole, draw)
@@ -112,62 +226,45 @@ def damage_cells(path: Path, draw: random.Random) -> str:
     """Damage values of a store, as SQL that no program of ours would write; says how."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA ignore_check_constraints = ON")
-        tables = [
-            name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type='table'")
-        ]
-        table = draw.choice(tables)
-        columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
-        column = draw.choice(columns)
-        count = db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-        where = ""
-        if count and draw.random() < 0.7:
-            first = ", ".join(columns)
-            row = db.execute(
-                f"SELECT {first} FROM {table} LIMIT 1 OFFSET {draw.randrange(count)}"
-            ).fetchone()
-            key = columns[0]
-            where = f" WHERE {key} IS ?"
-            values: tuple[Any, ...] = (row[0],)
-        else:
-            values = ()
+        tables = db.execute("SELECT name FROM sqlite_master WHERE type='table'").fetchall()
+        (table,) = draw.choice(tables)
+        column = draw.choice([row[1] for row in db.execute(f"PRAGMA table_info({table})")])
+        rows = db.execute(f"SELECT {column} FROM {table}").fetchall()
+        where, old = "", None
+        if rows and draw.random() < 0.7:
+            (old,) = draw.choice(rows)
+            where = f" WHERE {column} IS ?"
+        values = [old] if where else []
         kind = draw.random()
+        if kind < 0.1:
+            statement = f"DELETE FROM {table}{where}"
+        elif kind < 0.13:
+            statement, values = f"DROP TABLE {table}", []
+        elif kind < 0.16:
+            version = draw.choice((0, 1, 2, 3, 5, 99, -1))
+            statement, values = f"PRAGMA user_version = {version}", []
+        else:
+            value, cast = _cell(old, draw)
+            statement = f"UPDATE OR IGNORE {table} SET {column} = {cast}{where}"
+            values = [value, *values]
         try:
-            if kind < 0.1:
-                db.execute(f"DELETE FROM {table}{where}", values)
-                return f"rows of {table} deleted"
-            if kind < 0.13:
-                db.execute(f"DROP TABLE {table}")
-                return f"{table} dropped"
-            if kind < 0.16:
-                version = draw.choice((0, 1, 2, 3, 5, 99, -1))
-                db.execute(f"PRAGMA user_version = {version}")
-                return f"user_version {version}"
-            old = db.execute(f"SELECT {column} FROM {table}{where} LIMIT 1", values).fetchone()
-            value, cast = _value(draw, None if old is None else old[0])
-            db.execute(f"UPDATE OR IGNORE {table} SET {column} = {cast}{where}", (value, *values))
+            db.execute(statement, values)
         except (sqlite3.Error, UnicodeError, OverflowError) as error:
             return f"{table}.{column}: not changed ({error})"
-        return f"{table}.{column} = {value!r:.60} ({cast})"
+        return f"{statement} {values!r:.60}"
 
 
-def _value(draw: random.Random, old: Any) -> tuple[Any, str]:  # noqa: ANN401 - what SQLite holds
+def _cell(old: Any, draw: random.Random) -> tuple[Any, str]:  # noqa: ANN401 - what SQLite holds
     """A value in place of another, and the SQL that gives it its type."""
-    plain: list[Any] = [
-        None, 0, 1, -1, 2**63 - 1, -(2**63), 1e308, float("inf"), float("nan"), "", "nan", "[]",
-        "[[]]", "{}", '["a"]', "[1e999]", "[" * 5_000, "\0", "x" * 100_000, b"", b"\0" * 7,
-        struct.pack("<4f", float("nan"), float("inf"), -1.0, 3e38),
-    ]  # fmt: skip
     if isinstance(old, bytes) and old and draw.random() < 0.6:
-        changed = damaged_bytes(old, draw)
-        if draw.random() < 0.4:
-            number = draw.choice((float("nan"), float("inf"), 3e38, 1e-40))
-            size = draw.choice((2, 4))
-            here = draw.randrange(max(1, len(old) // size)) * size
-            packed = struct.pack("<f", number) if size == 4 else b"\x00\x7e"
-            changed = old[:here] + packed + old[here + size :]
-        return changed, "?"
+        if draw.random() < 0.6:
+            return damaged_bytes(old, draw), "?"
+        numbers = np.array(draw.choice((np.nan, np.inf, 3e38, 1e-40)), draw.choice(("f4", "f2")))
+        here = draw.randrange(max(1, len(old) // numbers.nbytes)) * numbers.nbytes
+        return old[:here] + numbers.tobytes() + old[here + numbers.nbytes :], "?"
     if isinstance(old, str) and old and draw.random() < 0.5:
         return damaged_bytes(old.encode(), draw), "CAST(? AS TEXT)"
     if isinstance(old, int) and draw.random() < 0.5:
         return old + draw.choice((-1, 1, 1_000, 2**40)), "?"
-    return draw.choice(plain), "?"
+    plain = [each for each in _VALUES if not isinstance(each, list | dict)]
+    return draw.choice([*plain, "[]", "[[]]", "{}", "[1e999]", "[" * 5_000, b"", b"\0" * 7]), "?"

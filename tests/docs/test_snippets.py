@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import fala
-from adaptable import TEXTS, write_adapter_for, write_release_for_adapters
+from adapter_releases import TEXTS, write_adapter_for, write_release_for_adapters
 from bundles import make_head
 from checkout import ROOT
 from fala_sim.convert.left_out import LeftOut

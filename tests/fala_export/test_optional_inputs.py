@@ -11,7 +11,6 @@ pytest.importorskip("optimum")
 
 from click.testing import CliRunner
 
-from adapted import adapt, constant, noted, prefixed, random_state
 from bundles import onnx_model
 from fala import Bundle, BundleFormatError, ExportError
 from fala.audit.model import audit_model
@@ -24,6 +23,7 @@ from fala_export.ort_format import to_ort
 from fala_export.precision.calibration import token_sequences
 from fala_export.precision.weights import quantize
 from families import CORPUS, LENGTH, write_model
+from torch_adapters import adapt, constant, noted, prefixed, random_state
 
 pytestmark = pytest.mark.slow
 

@@ -4,8 +4,8 @@ from math import prod
 import numpy as np
 import pytest
 
-from adapted import random_state
 from checkout import real_data
+from torch_adapters import random_state
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -27,8 +27,8 @@ from fala_export.prompts.writers import PLAIN, UNKNOWN, Writers
 from fala_export.training.learners import TransformerLearner
 from fala_export.training.trained import Trained
 from families import BERT_TOKENS, LENGTH, write_model
-from prompted import writers_rows
 from public_data import write_rows
+from writers import writers_rows
 
 FAMILIES = ("bert", "roberta", "electra")
 PLACES, COUNT = 9, 3  # of the texts

@@ -12,7 +12,6 @@ pytest.importorskip("optimum")
 import torch
 from click.testing import CliRunner
 
-import prompted
 import warm
 from fala import Bundle, ExportError
 from fala.release import prompt_state, read_rows
@@ -29,8 +28,8 @@ from fala_export.training.learners import pad
 from fala_export.training.public_rows import load_public_rows
 from fala_export.training.settings import TrainingSettings
 from families import write_model
-from prompted import WRITERS, writers_rows
 from public_data import matching_rows, text_rows, write_rows
+from writers import WRITERS, train_and_die, writers_rows
 
 pytestmark = pytest.mark.slow
 
@@ -267,7 +266,7 @@ def test_a_killed_training_resumes_to_the_same_weights(model, data, tmp_path):
     ]  # fmt: skip
     for stage, count, more in (("mlm", 4, []), ("task", 9, ["--resume"])):
         words = ["prompts", *map(str, [*arguments, *more])]
-        warm.die(prompted.train_and_die, words, stage, count)
+        warm.die(train_and_die, words, stage, count)
         assert list((work / stage).glob("checkpoint-*"))
     assert "--resume" in failed(*arguments)
     assert "prompts_length was 3, and is 5" in failed(*arguments, "--length", 5, "--resume")

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from adaptable import write_release_for_adapters
+from adapter_releases import write_release_for_adapters
 from bundles import onnx_files, onnx_manifest, write_onnx
 from checkout import ROOT
 from fala.bundle.format import ONNX_MODEL
@@ -19,13 +19,12 @@ BENCHMARKS = ROOT / "benchmarks"
 SMALL = {
     "scale.py": ("ratio", "--examples", 300, "--dimension", 16),
     "clustering.py": ("ratio_to_kmeans", "--examples", 300, "--dimension", 16, "--groups", 10),
-    "damaged.py": ("damaged", "--count", 2),
+    "damaged.py": ("tries", "--count", 2),
     "encoding.py": ("ratio", "--texts", 20, "--repeats", 1),
-    "faults.py": ("faults", "--count", 2, "--only", "learn"),
-    "hostile.py": ("bundles", "--count", 6),
+    "faults.py": ("tries", "--count", 2, "--only", "learn"),
+    "hostile.py": ("tries", "--count", 6),
     "imports.py": ("ratio", "--repeats", 1, "--limit", 1000),
-    "kills.py": ("kills", "--count", 3, "--only", "learn"),
-    "learning.py": ("ratio", "--examples", 60, "--further", 3, "--dimension", 20),
+    "kills.py": ("tries", "--count", 3, "--only", "learn"),
     "logits.py": ("cosine", "--texts", 20),
     "ngrams.py": ("times_as_fast", "--texts", 20, "--repeats", 1),
     "replacement.py": ("ratio", "--documents", 60, "--budget", 10, "--repeats", 1),

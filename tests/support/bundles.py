@@ -70,36 +70,34 @@ def tokenizer_json(words=WORDS):
     return tokenizer.to_str().encode()
 
 
-def onnx_model(words=WORDS, dimension=DIMENSION, seed=1, output_dimension=None):
-    """A graph that embeds tokens and takes their masked mean; what it says may be a lie."""
-    from onnx import TensorProto, helper, numpy_helper
+def model_of(graph, **arrays):
+    """An ONNX model of a graph in ONNX's own text syntax, and its constants by name."""
+    from onnx import numpy_helper, parser
 
-    rng = np.random.default_rng(seed)
-    table = rng.normal(size=(len(words) + 3, dimension)).astype(np.float32)
-    weights = [
-        numpy_helper.from_array(table, "table"),
-        numpy_helper.from_array(np.array([2]), "last"),
-        numpy_helper.from_array(np.array([1]), "tokens"),
-    ]
-    nodes = [
-        helper.make_node("Gather", ["table", "input_ids"], ["embedded"]),
-        helper.make_node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
-        helper.make_node("Unsqueeze", ["mask", "last"], ["wide"]),
-        helper.make_node("Mul", ["embedded", "wide"], ["kept"]),
-        helper.make_node("ReduceSum", ["kept", "tokens"], ["sum"], keepdims=0),
-        helper.make_node("ReduceSum", ["mask", "tokens"], ["count"], keepdims=1),
-        helper.make_node("Div", ["sum", "count"], ["mean"]),
-        helper.make_node("Tanh", ["mean"], ["embedding"]),
-    ]
-    inputs = [
-        helper.make_tensor_value_info(name, TensorProto.INT64, ["n", "tokens_"])
-        for name in ("input_ids", "attention_mask")
-    ]
-    output = helper.make_tensor_value_info(
-        "embedding", TensorProto.FLOAT, ["n", output_dimension or dimension]
-    )
-    graph = helper.make_graph(nodes, "tiny", inputs, [output], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> tiny {graph}')
+    for name, array in arrays.items():
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    return model
+
+
+def onnx_model(words=WORDS, dimension=DIMENSION, seed=1, output_dimension=None):
+    """A graph that embeds tokens and takes their masked mean; its declared output may be wrong."""
+    table = np.random.default_rng(seed).normal(size=(len(words) + 3, dimension))
+    return model_of(
+        f"""
+        (int64[n, tokens_] input_ids, int64[n, tokens_] attention_mask)
+        => (float[n, {output_dimension or dimension}] embedding) {{
+            embedded = Gather (table, input_ids)
+            mask = Cast <to = 1> (attention_mask)
+            wide = Unsqueeze (mask, last)
+            kept = Mul (embedded, wide)
+            sum = ReduceSum <keepdims = 0> (kept, tokens)
+            count = ReduceSum <keepdims = 1> (mask, tokens)
+            mean = Div (sum, count)
+            embedding = Tanh (mean)
+        }}""",
+        table=table.astype(np.float32), last=np.array([2]), tokens=np.array([1]),
+    )  # fmt: skip
 
 
 def onnx_files(words=WORDS, dimension=DIMENSION, seed=1):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adaptable import learned_device, write_ages
+from adapter_releases import learned_device, write_ages
 
 
 @pytest.fixture(scope="package")

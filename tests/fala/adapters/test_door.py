@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from adaptable import (
+from adapter_releases import (
     NAMES,
     PROBES,
     TEXTS,

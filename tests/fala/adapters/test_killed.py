@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from adaptable import PROBES, answers, equal, learned_device, write_ages
+from adapter_releases import PROBES, answers, equal, learned_device, write_ages
 from fala import Device
 from fala.testing import PowerCuts
 

@@ -6,7 +6,7 @@ from contextlib import closing
 import numpy as np
 from click.testing import CliRunner
 
-from adaptable import NAMES, PROBES, answers, equal
+from adapter_releases import NAMES, PROBES, answers, equal
 from fala import Bundle, Device
 from fala.cli.device import command
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from adaptable import (
+from adapter_releases import (
     NAMES,
     PROBES,
     TEXTS,

@@ -10,7 +10,7 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from adaptable import TEXTS
+from adapter_releases import TEXTS
 from bundles import write_word_vector_release
 from command_lines import said
 from fala.bundle.reading import Bundle
@@ -20,7 +20,7 @@ from fala.device import Device
 from fala.errors import DataError
 from fala.model.heads import Head
 from file_server import FileServer
-from promptable import labels_behind, write_compiling, write_plain
+from prompt_releases import labels_behind, write_compiling, write_plain
 from vendors import Vendor, target_in
 
 

@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 
-from adaptable import TEXTS
+from adapter_releases import TEXTS
 from fala import Budget, Device
-from promptable import KNOWN, labels_behind, write_compiling
+from prompt_releases import KNOWN, labels_behind, write_compiling
 
 
 @pytest.fixture(scope="package")

@@ -6,13 +6,13 @@ import sqlite3
 import numpy as np
 import pytest
 
-from adaptable import TEXTS
+from adapter_releases import TEXTS
 from bundles import make_head
 from devices import sql
 from fala import Budget, Device, DeviceError, write_release
 from fala.backbones.state import EncoderState
 from fala.testing import PowerCuts, run_apart
-from promptable import KNOWN, NEWEST, is_new, try_prompt, write_compiling, write_plain
+from prompt_releases import KNOWN, NEWEST, is_new, try_prompt, write_compiling, write_plain
 
 pytestmark = pytest.mark.slow
 

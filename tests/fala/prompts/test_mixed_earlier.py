@@ -10,7 +10,7 @@ import sqlite3
 import numpy as np
 import pytest
 
-from adaptable import TEXTS
+from adapter_releases import TEXTS
 from checkout import SUPPORT
 from devices import sql
 from fala import Budget, Device

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from adaptable import TEXTS, write_adapter_for
+from adapter_releases import TEXTS, write_adapter_for
 from devices import sql
 from fala import Budget, DataError, Device
 from fala.backbones import OnnxEncoder
 from fala.playground.command import command as cli
-from promptable import KNOWN
+from prompt_releases import KNOWN
 
 #: One pass compiles, two read the texts in the prompt, and ten judge it.
 FEWEST = 1 + 2 + 10

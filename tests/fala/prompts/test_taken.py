@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from adaptable import TEXTS, answers, equal, labels_of, write_adapter_for
+from adapter_releases import TEXTS, answers, equal, labels_of, write_adapter_for
 from bundles import make_head
 from devices import sql
 from fala import Budget, Device, add_bridge, fit_bridge, write_release
-from promptable import KNOWN, NEWEST, write_plain
+from prompt_releases import KNOWN, NEWEST, write_plain
 
 
 def test_it_is_on_trial_and_a_rollback_returns_to_the_bit(compiled, taken):

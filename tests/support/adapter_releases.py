@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bundles import DIMENSION, WORDS, make_head, onnx_manifest, tokenizer_json
+from bundles import DIMENSION, WORDS, make_head, model_of, onnx_manifest, tokenizer_json
 from fala import Bundle, write_bundle, write_release
 from fala.bundle import format as layout
 from tasks import write_task
@@ -13,7 +13,7 @@ TEXTS = [f"{first} {second}" for first in WORDS[1:9] for second in WORDS[9:17]]
 
 def write_release_for_adapters(path, seed=1, head=None, name="tiny encoder", **details):
     """Write a release whose backbone takes adapters, and open it."""
-    model = _model(seed).SerializeToString(deterministic=True)
+    model = adaptable_model(seed).SerializeToString(deterministic=True)
     files = {layout.ONNX_MODEL: model, layout.TOKENIZER: tokenizer_json()}
     bare = path.with_suffix(".bare")
     write_bundle(bare, onnx_manifest(DIMENSION, name=name), files)
@@ -28,63 +28,63 @@ def write_adapter_for(path, base, name, seed=4, head_seed=2, labels=("0", "1"), 
     return write_task(path, base, name, head, layers=1, size=size, seed=seed, scale=0.5)
 
 
-def _model(seed):
-    from onnx import TensorProto, helper, numpy_helper
+def adaptable_model(seed):
+    """A graph of two dense layers, each with an adapter whose weights are optional inputs."""
+    from onnx import numpy_helper
 
     d, rng = DIMENSION, np.random.default_rng(seed)
-    arrays = {
-        "table": rng.normal(size=(len(WORDS) + 3, d)).astype(np.float32),
-        "last": np.array([2]),
-        "tokens": np.array([1]),
-    }
-    add = helper.make_node
-    nodes = [add("Gather", ["table", "input_ids"], ["x0"])]
-    optional = {}
+    arrays = {"table": rng.normal(size=(len(WORDS) + 3, d)).astype(np.float32)}
+    inputs, layers, optional = "", "", {}
     for number, place in enumerate(("attention", "output")):
-        site, x = f"adapter.0.{place}", f"x{number}"
+        site = f"adapter.0.{place}"
         arrays[f"dense{number}"] = (rng.normal(size=(d, d)) / np.sqrt(d)).astype(np.float32)
         arrays[f"bias{number}"] = rng.normal(size=d).astype(np.float32)
         optional |= {  # by default a column of zeros, which is as good as none
-            f"{site}.down.weight": (np.zeros((d, 1)), [d, f"size{number}"]),
-            f"{site}.down.bias": (np.zeros(1), [f"size{number}"]),
-            f"{site}.up.weight": (np.zeros((1, d)), [f"size{number}", d]),
-            f"{site}.up.bias": (np.zeros(d), [d]),
-            f"{site}.norm.weight": (np.ones(d), [d]),
-            f"{site}.norm.bias": (np.zeros(d), [d]),
+            f"{site}.down.weight": np.zeros((d, 1)),
+            f"{site}.down.bias": np.zeros(1),
+            f"{site}.up.weight": np.zeros((1, d)),
+            f"{site}.up.bias": np.zeros(d),
+            f"{site}.norm.weight": np.ones(d),
+            f"{site}.norm.bias": np.zeros(d),
         }
-        nodes += [
-            add("MatMul", [x, f"dense{number}"], [f"product{number}"]),
-            add("Add", [f"product{number}", f"bias{number}"], [f"z{number}"]),
-            add("MatMul", [f"z{number}", f"{site}.down.weight"], [f"narrow{number}"]),
-            add("Add", [f"narrow{number}", f"{site}.down.bias"], [f"low{number}"]),
-            add("Sigmoid", [f"low{number}"], [f"gate{number}"]),
-            add("Mul", [f"low{number}", f"gate{number}"], [f"silu{number}"]),
-            add("MatMul", [f"silu{number}", f"{site}.up.weight"], [f"wide{number}"]),
-            add("Add", [f"wide{number}", f"{site}.up.bias"], [f"high{number}"]),
-            add("Add", [f"z{number}", f"high{number}"], [f"a{number}"]),
-            add("Add", [x, f"a{number}"], [f"sum{number}"]),
-            add("LayerNormalization",
-                [f"sum{number}", f"{site}.norm.weight", f"{site}.norm.bias"], [f"x{number + 1}"]),
-        ]  # fmt: skip
-    nodes += [
-        add("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
-        add("Unsqueeze", ["mask", "last"], ["column"]),
-        add("Mul", ["x2", "column"], ["kept"]),
-        add("ReduceSum", ["kept", "tokens"], ["total"], keepdims=0),
-        add("ReduceSum", ["mask", "tokens"], ["count"], keepdims=1),
-        add("Div", ["total", "count"], ["embedding"]),
-    ]
-    inputs = [
-        helper.make_tensor_value_info(name, TensorProto.INT64, ["n", "length"])
-        for name in ("input_ids", "attention_mask")
-    ]
-    weights = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
-    for name, (default, shape) in optional.items():
-        weights.append(numpy_helper.from_array(default.astype(np.float32), name))
-        inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
-    output = helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["n", d])
-    graph = helper.make_graph(nodes, "tiny", inputs, [output], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        inputs += f""",
+            float[{d}, size{number}] "{site}.down.weight", float[size{number}] "{site}.down.bias",
+            float[size{number}, {d}] "{site}.up.weight", float[{d}] "{site}.up.bias",
+            float[{d}] "{site}.norm.weight", float[{d}] "{site}.norm.bias"
+        """
+        layers += f"""
+            product{number} = MatMul (x{number}, dense{number})
+            z{number} = Add (product{number}, bias{number})
+            narrow{number} = MatMul (z{number}, "{site}.down.weight")
+            low{number} = Add (narrow{number}, "{site}.down.bias")
+            gate{number} = Sigmoid (low{number})
+            silu{number} = Mul (low{number}, gate{number})
+            wide{number} = MatMul (silu{number}, "{site}.up.weight")
+            high{number} = Add (wide{number}, "{site}.up.bias")
+            a{number} = Add (z{number}, high{number})
+            sum{number} = Add (x{number}, a{number})
+            x{number + 1} = LayerNormalization (
+                sum{number}, "{site}.norm.weight", "{site}.norm.bias")
+        """
+    model = model_of(
+        f"""
+        (int64[n, length] input_ids, int64[n, length] attention_mask {inputs})
+        => (float[n, {d}] embedding) {{
+            x0 = Gather (table, input_ids)
+            {layers}
+            mask = Cast <to = 1> (attention_mask)
+            column = Unsqueeze (mask, last)
+            kept = Mul (x2, column)
+            total = ReduceSum <keepdims = 0> (kept, tokens)
+            count = ReduceSum <keepdims = 1> (mask, tokens)
+            embedding = Div (total, count)
+        }}""",
+        **arrays, last=np.array([2]), tokens=np.array([1]),
+    )  # fmt: skip
+    for name, default in optional.items():
+        default = numpy_helper.from_array(default.astype(np.float32), name)
+        model.graph.initializer.append(default)
+    return model
 
 
 #: What tests ask every task.

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from adaptable import TEXTS, _model
-from bundles import DIMENSION, onnx_manifest, tokenizer_json
+from adapter_releases import TEXTS, adaptable_model
+from bundles import DIMENSION, model_of, onnx_manifest, tokenizer_json
 from fala import Budget, Bundle, Device, Head, write_bundle, write_release
 from fala.bundle import format as layout
 
@@ -75,44 +75,45 @@ def _gated(seed, gives=False):
         gives: Whether it gives what a text is compiled from: a token's part is the number of its
             word, in the place that tells the labels.
     """
-    from onnx import TensorProto, helper, numpy_helper
-
-    model = _model(seed)
-    graph, add = model.graph, helper.make_node
+    model, half = adaptable_model(seed), DIMENSION // HEADS
+    graph = model.graph
     graph.node[-1].output[0] = "found"
     base = np.ones(DIMENSION, np.float32)
     base[HIDDEN] = 0
-    constants = {"base": base, "places": np.array([0, 2]), "flat": np.array([DIMENSION])}
-    for name, array in constants.items():
-        graph.initializer.append(numpy_helper.from_array(array, name))
-    for part in ("key", "value"):
-        name, shape = f"past_key_values.0.{part}", (1, HEADS, 0, DIMENSION // HEADS)
-        graph.initializer.append(numpy_helper.from_array(np.zeros(shape, np.float32), name))
-        declared = [1, HEADS, "before", DIMENSION // HEADS]
-        graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, declared))
-    graph.node.extend([
-        add("ReduceSum", ["past_key_values.0.value", "places"], ["shown"], keepdims=0),
-        add("Reshape", ["shown", "flat"], ["opened"]),
-        add("ReduceSum", ["past_key_values.0.key"], ["keys"], keepdims=0),
-        add("Sum", ["base", "opened", "keys"], ["gate"]),
-        add("Mul", ["found", "gate"], ["embedding"]),
-    ])  # fmt: skip
+    outputs, values, constants = "float[n] embedding", "", {
+        "base": base, "places": np.array([0, 2]), "flat": np.array([DIMENSION]),
+        "past_key_values.0.key": np.zeros((1, HEADS, 0, half), np.float32),
+        "past_key_values.0.value": np.zeros((1, HEADS, 0, half), np.float32),
+    }  # fmt: skip
     if gives:
-        places = {"heads": np.array([1, 3]), "ends": np.array([0, 1])}
-        shown = np.zeros((1, HEADS, 1, DIMENSION // HEADS), np.float32)
+        shown = np.zeros((1, HEADS, 1, half), np.float32)
         shown[0, 0, 0, TELLING] = 1 / 64
-        for name, array in {**places, "place": shown, "nothing": 0 * shown}.items():
-            graph.initializer.append(numpy_helper.from_array(array, name))
-        graph.node.extend([
-            add("Cast", ["input_ids"], ["numbers"], to=TensorProto.FLOAT),
-            add("Unsqueeze", ["numbers", "heads"], ["columns"]),
-            add("Mul", ["columns", "place"], ["values.0"]),
-            add("Mul", ["columns", "nothing"], ["unturned"]),
-            add("Transpose", ["unturned"], ["keys.0"], perm=[0, 1, 3, 2]),
-        ])  # fmt: skip
-        width = DIMENSION // HEADS
-        for name, shape in (
-            ("keys.0", ["n", HEADS, width, "length"]), ("values.0", ["n", HEADS, "length", width])
-        ):  # fmt: skip
-            graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+        constants |= {"heads": np.array([1, 3]), "place": shown, "nothing": 0 * shown}
+        outputs += f""",
+            float[n, {HEADS}, {half}, length] "keys.0", float[n, {HEADS}, length, {half}] "values.0"
+        """
+        values = """
+            numbers = Cast <to = 1> (input_ids)
+            columns = Unsqueeze (numbers, heads)
+            "values.0" = Mul (columns, place)
+            unturned = Mul (columns, nothing)
+            "keys.0" = Transpose <perm = [0, 1, 3, 2]> (unturned)
+        """
+    added = model_of(
+        f"""
+        (float[1, {HEADS}, before, {half}] "past_key_values.0.key",
+         float[1, {HEADS}, before, {half}] "past_key_values.0.value") => ({outputs}) {{
+            shown = ReduceSum <keepdims = 0> ("past_key_values.0.value", places)
+            opened = Reshape (shown, flat)
+            keys = ReduceSum <keepdims = 0> ("past_key_values.0.key")
+            gate = Sum (base, opened, keys)
+            embedding = Mul (found, gate)
+            {values}
+        }}""",
+        **constants,
+    ).graph
+    graph.node.extend(added.node)
+    graph.input.extend(added.input)
+    graph.output.extend(added.output[1:])
+    graph.initializer.extend(added.initializer)
     return model.SerializeToString(deterministic=True)

@@ -1,0 +1,34 @@
+"""Adapters and prompts of small random weights."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import fala
+from fala.release import EncoderState, OnnxEncoder
+
+
+def encoder_of(bundle: fala.Bundle) -> OnnxEncoder:
+    """The encoder of a bundle whose graph has optional inputs."""
+    encoder = bundle.backbone()
+    if not isinstance(encoder, OnnxEncoder) or not encoder.optional_inputs:
+        raise fala.DataError(f"{bundle.path}: no optional inputs; export it with --adapters")
+    return encoder
+
+
+def random_state(encoder: OnnxEncoder, kind: str, length: int, seed: int) -> EncoderState:
+    """An adapter (``adapter.``) or a prompt (``past_key_values.``) for a graph's optional inputs.
+
+    Args:
+        encoder: The graph's.
+        kind: How the inputs' names begin.
+        length: The adapter's size, or the prompt's length.
+        seed: Of the weights.
+    """
+    draw, inputs = np.random.default_rng(seed), {}
+    for name, shape in encoder.optional_inputs.items():
+        if name.startswith(kind):
+            sizes = [length if one is None else one for one in shape]
+            numbers = 0.02 * draw.normal(size=sizes) + name.endswith("norm.weight")
+            inputs[name] = numbers.astype(np.float32)
+    return EncoderState.of(inputs)
