@@ -18,11 +18,13 @@ import click
 from corpus import CORPORA, Document, documents, hold_out, sample_texts
 from fala import Bundle, ExportError
 from fala.cli.commands import Command
-from fala_export.backbone import ExportOptions, export_encoder, load, versions
-from fala_export.commands.options import JSON, show
-from fala_export.distillation.distil import Distillation, distil
+from fala_export.backbone import export_encoder, load, versions
+from fala_export.commands.summary import text_of
+from fala_export.distillation.distil import distil
+from fala_export.distillation.settings import Distillation
 from fala_export.distillation.teacher import Teacher
 from fala_export.distillation.texts import Texts
+from fala_export.settings import ExportOptions
 from fala_export.vectors.word_vectors import export_word_vectors
 from glove import GloveSettings, train_glove
 from samples import write_samples
@@ -161,7 +163,7 @@ def build_builtin(
     "--out", required=True, type=click.Path(path_type=Path), help="Folder of the two releases."
 )
 @click.option("--seed", type=int, default=0, show_default=True)
-@JSON
+@click.option("--json", "as_json", is_flag=True, help="Print the summaries as JSON.")
 def main(corpora: Path, work: Path, out: Path, seed: int, as_json: bool) -> None:
     """Train and pack the two releases that ship with the package; a rerun continues."""
     summaries = build_builtin(corpora, work, out, seed)
@@ -169,7 +171,7 @@ def main(corpora: Path, work: Path, out: Path, seed: int, as_json: bool) -> None
         click.echo(json.dumps(summaries, indent=2))
         return
     for summary in summaries:
-        show(summary, as_json=False)
+        click.echo(text_of(summary))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,49 +36,11 @@ from fala_export.parity_texts import parity_texts
 from fala_export.precision.calibration import token_sequences
 from fala_export.precision.weights import PRECISIONS, quantize
 from fala_export.progress import progress
+from fala_export.settings import ExportOptions
 
 _MEGABYTE = 1_000_000
 _NAMES = {"none": "fp32"}  # a precision in the manifest
 _TIMED_TEXTS = 32
-
-
-@dataclass(frozen=True)
-class ExportOptions:
-    """How to turn an encoder into a bundle.
-
-    Attributes:
-        name: In the manifest.
-        precision: One of ``PRECISIONS``, or ``"auto"``: the smallest that meets ``min_cosine``.
-        min_cosine: Mean cosine to float32 below which the export fails.
-        max_length: Tokens of a text that are read; None leaves it to ``Encoder.length``.
-        ort: Whether the model is stored in ONNX Runtime's own format.
-        keep_speed: Whether the manifest keeps the measured speed, which no two runs agree on.
-        details: More to note in the manifest.
-        adapters: Whether the graph takes tasks' adapters; see ``fala_export.optional.surgery``.
-        prompts: Whether it takes writers' prompts.
-        hard_prompts: Whether it also gives what a text is compiled to a prompt from.
-    """
-
-    name: str
-    precision: str = "int8"
-    min_cosine: float = 0.98
-    max_length: int | None = None
-    ort: bool = False
-    keep_speed: bool = True
-    details: Mapping[str, Any] = field(default_factory=dict)
-    adapters: bool = False
-    prompts: bool = False
-    hard_prompts: bool = False
-
-    @property
-    def optional(self) -> list[str]:
-        """What the graph takes beside texts."""
-        wanted = {
-            "adapters": self.adapters,
-            "prompts": self.prompts,
-            "hard-prompts": self.hard_prompts,
-        }
-        return [name for name, asked in wanted.items() if asked]
 
 
 @dataclass(frozen=True)

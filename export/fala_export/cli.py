@@ -30,9 +30,9 @@ def main() -> None:
     end_with_input()
 
 
-for command in (
+for _command in (
     backbone, word_vectors, train, adapter, release, prompts, distill, bridge, prior, inspect,
     publish,
     repository, key, sign,
 ):  # fmt: skip
-    main.add_command(command)
+    main.add_command(_command)

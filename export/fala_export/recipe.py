@@ -3,137 +3,126 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
 from fala import ExportError
 from fala.release import MAX_VERSION, PRODUCT
+from fala_export.options import Only, Options
+from fala_export.settings import ExportOptions, ModelSource, TrainedPooling, VectorOptions
 from fala_export.training.settings import TrainingSettings
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_GRAPH = ("adapters", "prompts", "hard_prompts")
+_EXPORT = Only("precision", "min_cosine", "max_length", "ort", *_GRAPH)
 
 
-class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of the file; a key that it does not have is a mistake, not a remark."""
-
-
-class BackboneTable(_Table, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class BackboneTable:
     """``[backbone]``: a transformer.
 
     Attributes:
-        source: A model's folder, from the recipe's own folder, or a name on the hub.
-        revision: The hub's commit, in full: a branch would move under the recipe.
-        pooling: One of ``POOLINGS``; None takes the model's own.
-        max_length: Tokens of a text that are read; None takes what is usual.
-        precision: One of ``PRECISIONS``, or ``"auto"``.
-        min_cosine: Mean cosine to float32 below which the release fails.
-        ort: Whether the model is stored in ONNX Runtime's own format.
-        adapters: Whether its graph takes tasks' adapters.
-        prompts: Whether its graph takes writers' prompts.
-        hard_prompts: Whether it also gives what a text is compiled to a prompt from.
+        model: Its folder, from the recipe's own folder, or its name on the hub; then the revision
+            is the commit in full, for a branch would move under the recipe.
+        pooling: None takes the model's own.
+        export: How it becomes a bundle.
     """
 
-    source: str
-    revision: str | None = None
-    pooling: Literal["mean", "cls", "attention"] | None = None
-    max_length: int | None = None
-    precision: Literal["auto", "none", "fp16", "int8", "int4"] = "int8"
-    min_cosine: Annotated[float, msgspec.Meta(ge=-1, le=1)] = 0.98
-    ort: bool = False
-    adapters: bool = False
-    prompts: bool = False
-    hard_prompts: bool = False
+    model: ModelSource
+    pooling: TrainedPooling | None = None
+    export: Annotated[ExportOptions, _EXPORT]
+
+    def noted(self) -> dict[str, Any]:
+        """Its keys and values, for a manifest."""
+        export = asdict(self.export)
+        # A recipe without a newer key has the bytes that it had before there was such a key.
+        keys = [key for key in _EXPORT if key not in _GRAPH or export[key]]
+        chosen = {key: export[key] for key in keys}
+        return {**asdict(self.model), "pooling": self.pooling, **chosen}
 
 
-class WordVectorsTable(_Table, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class VectorsTable:
     """``[word-vectors]``: static vectors.
 
     Attributes:
-        source: A text file of vectors, from the recipe's own folder.
-        precision: ``"int8"`` or ``"float16"``.
-        top: Words to take at most; None takes all.
-        vocab: File with the words to take, one a line; None takes all.
+        source: A text file of vectors, from the recipe's own folder, as is that of the words.
+        vectors: What is taken of it.
     """
 
     source: str
-    precision: Literal["int8", "float16"] = "int8"
-    top: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    vocab: str | None = None
+    vectors: VectorOptions
+
+    def noted(self) -> dict[str, Any]:
+        """Its keys and values, for a manifest."""
+        vocab = self.vectors.vocab
+        vectors = {**asdict(self.vectors), "vocab": None if vocab is None else str(vocab)}
+        return {"source": self.source, **vectors}
 
 
-class Recipe(_Table, frozen=True, kw_only=True, rename="kebab"):
-    """A release.
-
-    Attributes:
-        name: In the manifest.
-        backbone: The transformer; either this or ``word_vectors``.
-        word_vectors: The static vectors.
-        data: File of rows, whose public ones the head is fitted on; None gives no head.
-        training: ``[training]``, the settings of the global training; None keeps the backbone as
-            it is, and fits the head in closed form.
-        lexical: Whether the head has a lexical view.
-        product: Whose releases' versions the version is compared with, of a-z, 0-9, - and _.
-        version: Counts the product's releases: devices take no older one than they have had.
-    """
+class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
+    """The file's keys, and its tables as they stand."""
 
     name: str
-    backbone: BackboneTable | None = None
-    word_vectors: WordVectorsTable | None = None
+    backbone: dict[str, Any] | None = None
+    word_vectors: dict[str, Any] | None = None
     data: str | None = None
     training: dict[str, Any] | None = None
     lexical: bool = True
     product: Annotated[str, msgspec.Meta(pattern=f"^{PRODUCT.pattern}$")] | None = None
     version: Annotated[int, msgspec.Meta(ge=1, le=MAX_VERSION)] | None = None
 
-    @property
-    def details(self) -> dict[str, Any]:
-        """What a manifest notes of the recipe."""
-        counted = {"product": self.product, "version": self.version}
-        told = {name: value for name, value in counted.items() if value is not None}
-        noted = msgspec.to_builtins(self)
-        # A recipe without a newer key gives the bytes that it gave before there was such a key.
-        if noted["backbone"] is not None:
-            for name in ("adapters", "prompts", "hard_prompts"):
-                if not noted["backbone"][name]:
-                    del noted["backbone"][name]
-        return {"recipe": {k: v for k, v in noted.items() if k not in counted or k in told}, **told}
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A release.
+
+    Attributes:
+        name: In the manifest.
+        source: What it is made of.
+        data: File of rows, whose public ones the head is fitted on; None gives no head.
+        training: How the backbone is trained; None keeps it as it is, and fits the head in closed
+            form.
+        lexical: Whether the head weighs words.
+        details: What a manifest notes of the recipe; with ``product`` and ``version``, where the
+            file has them.
+    """
+
+    name: str
+    source: BackboneTable | VectorsTable
+    data: str | None
+    training: TrainingSettings | None
+    lexical: bool
+    details: Mapping[str, Any]
 
     @property
-    def source(self) -> BackboneTable | WordVectorsTable:
-        """What the release is made of.
-
-        Raises:
-            ExportError: Nothing, or two things.
-        """
-        table = self.backbone or self.word_vectors
-        if table is None or (self.backbone and self.word_vectors):
-            raise ExportError(
-                "a release is made of [backbone] or of [word-vectors], of one of them"
-            )
-        return table
-
-    @property
-    def settings(self) -> TrainingSettings | None:
-        """The training's settings; None where nothing is trained."""
-        return None if self.training is None else msgspec.convert(self.training, TrainingSettings)
+    def export(self) -> ExportOptions:
+        """How its backbone becomes a bundle."""
+        export = self.source.export if isinstance(self.source, BackboneTable) else ExportOptions()
+        # Without the speed the same recipe gives the same bytes.
+        return replace(export, name=self.name, details=self.details, keep_speed=False)
 
 
-def read_recipe(path: Path) -> Recipe:
+def read_recipe(path: Path, *, lexical: bool | None = None) -> Recipe:
     """Read and check a recipe.
 
     Args:
         path: The TOML file.
+        lexical: Whether the head weighs words; None leaves it to the recipe.
 
     Raises:
         ExportError: It cannot be read, or a table, key or value of it is wrong; says which.
     """
     try:
-        recipe = msgspec.toml.decode(path.read_bytes(), type=Recipe)
+        file = msgspec.toml.decode(path.read_bytes(), type=_File)
+        recipe = _recipe_of(
+            file if lexical is None else msgspec.structs.replace(file, lexical=lexical)
+        )
         _check(recipe, path.parent)
-        _ = recipe.settings
     except OSError as error:
         raise ExportError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError, ExportError) as error:
@@ -141,24 +130,50 @@ def read_recipe(path: Path) -> Recipe:
     return recipe
 
 
+def _recipe_of(file: _File) -> Recipe:
+    source: BackboneTable | VectorsTable
+    if file.backbone is not None and file.word_vectors is None:
+        source = Options(BackboneTable).read(file.backbone, "backbone")
+    elif file.word_vectors is not None and file.backbone is None:
+        source = Options(VectorsTable).read(file.word_vectors, "word-vectors")
+    else:
+        raise ExportError("a release is made of [backbone] or of [word-vectors], of one of them")
+    training = None
+    if file.training is not None:
+        training = Options(TrainingSettings).read(file.training, "training")
+    counted = {"product": file.product, "version": file.version}
+    counted = {key: value for key, value in counted.items() if value is not None}
+    is_backbone = isinstance(source, BackboneTable)
+    noted = {
+        "name": file.name,
+        "backbone": source.noted() if is_backbone else None,
+        "word-vectors": None if is_backbone else source.noted(),
+        "data": file.data,
+        "training": file.training,
+        "lexical": file.lexical,
+        **counted,
+    }
+    return Recipe(
+        name=file.name,
+        source=source,
+        data=file.data,
+        training=training,
+        lexical=file.lexical,
+        details={"recipe": noted, **counted},
+    )
+
+
 def _check(recipe: Recipe, folder: Path) -> None:
-    source = recipe.source
-    if recipe.training is not None:
-        known = {field.name for field in fields(TrainingSettings)}
-        if unknown := sorted(set(recipe.training) - known):
-            raise ExportError(
-                f"[training] has no key {unknown[0]}; it has {', '.join(sorted(known))}"
-            )
-        if recipe.data is None:
-            raise ExportError("[training] needs data: name a file of rows")
-    if isinstance(source, WordVectorsTable):
+    table = recipe.source
+    if recipe.training is not None and recipe.data is None:
+        raise ExportError("[training] needs data: name a file of rows")
+    if isinstance(table, VectorsTable):
         return
-    if source.pooling == "attention" and recipe.training is None:
+    if table.pooling == "attention" and recipe.training is None:
         raise ExportError('pooling = "attention" is trained: add [training]')
-    if (folder / source.source).is_dir():
-        return
-    if source.revision is None or not _COMMIT.fullmatch(source.revision):
+    source, revision = table.model.source, table.model.revision
+    if not (folder / source).is_dir() and not _COMMIT.fullmatch(revision or ""):
         raise ExportError(
-            f"{source.source} is no folder here, and for a model on the hub the release can "
-            "only be repeated if revision is its commit, 40 hexadecimal digits"
+            f"{source} is no folder here, and for a model on the hub the release can only be "
+            "repeated if revision is its commit, 40 hexadecimal digits"
         )

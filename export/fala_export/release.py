@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fala import Bundle, ExportError
+from fala import Bundle
 from fala.release import temporary_folder
-from fala_export.backbone import ExportOptions, export_encoder, load
-from fala_export.recipe import BackboneTable, Recipe, WordVectorsTable
+from fala_export.backbone import export_encoder, load
+from fala_export.recipe import BackboneTable, Recipe, VectorsTable
 from fala_export.training.global_model import fit_frozen, train
 from fala_export.training.learners import attentive
 from fala_export.training.public_rows import load_public_rows
@@ -41,73 +41,50 @@ def build_release(
         ExportError: A source, the training or the output does not work.
         DataError: The rows cannot be used.
     """
-    if not out.parent.is_dir():
-        raise ExportError(f"{out}: its folder does not exist")
-    options = _options(recipe)
-    settings = recipe.settings
-    seed = 0 if settings is None else settings.seed
-    table = recipe.source
+    options, training, table = recipe.export, recipe.training, recipe.source
+    seed = 0 if training is None else training.seed
     if recipe.data is None:
-        if isinstance(table, WordVectorsTable):
+        if isinstance(table, VectorsTable):
             return _export_vectors(recipe, table, folder, out)
         return export_encoder(_load(table, folder, seed), out, options)
     # Before the model: a mistake in the rows should not wait for it.
     rows = load_public_rows(folder / recipe.data)
     with temporary_folder() as scratch:
         source: Encoder | Bundle
-        if isinstance(table, WordVectorsTable):
+        if isinstance(table, VectorsTable):
             vectors = scratch / "vectors.fala"
             _export_vectors(recipe, table, folder, vectors)
             source = Bundle.open(vectors)
         else:
             source = _load(table, folder, seed)
-        if settings is None:
+        if training is None:
             trained = fit_frozen(
                 source, rows, max_length=options.max_length, lexical=recipe.lexical
             )
         else:
             trained = train(
-                source, rows, settings, work,
+                source, rows, training, work,
                 max_length=options.max_length, resume=resume, lexical=recipe.lexical,
             )  # fmt: skip
         return write_trained(trained, out, options)
 
 
-def _options(recipe: Recipe) -> ExportOptions:
-    table = recipe.source
-    if isinstance(table, WordVectorsTable):
-        return ExportOptions(recipe.name, details=recipe.details)
-    return ExportOptions(
-        name=recipe.name,
-        precision=table.precision,
-        min_cosine=table.min_cosine,
-        max_length=table.max_length,
-        ort=table.ort,
-        keep_speed=False,
-        details=recipe.details,
-        adapters=table.adapters,
-        prompts=table.prompts,
-        hard_prompts=table.hard_prompts,
-    )
-
-
 def _load(table: BackboneTable, folder: Path, seed: int) -> Encoder:
-    local = folder / table.source
-    source = str(local) if local.is_dir() else table.source
+    local = folder / table.model.source
+    source = str(local) if local.is_dir() else table.model.source
     if table.pooling != "attention":
-        return load(source, table.pooling, table.revision)
-    return attentive(load(source, None, table.revision), seed)
+        return load(source, table.pooling, table.model.revision)
+    return attentive(load(source, None, table.model.revision), seed)
 
 
-def _export_vectors(
-    recipe: Recipe, table: WordVectorsTable, folder: Path, out: Path
-) -> dict[str, Any]:
+def _export_vectors(recipe: Recipe, table: VectorsTable, folder: Path, out: Path) -> dict[str, Any]:
+    vectors = table.vectors
     return export_word_vectors(
         folder / table.source,
         out,
-        table.precision,
-        top=table.top,
-        vocabulary=None if table.vocab is None else folder / table.vocab,
+        vectors.precision,
+        top=vectors.top,
+        vocabulary=None if vectors.vocab is None else folder / vectors.vocab,
         name=recipe.name,
         details=recipe.details,
     )

@@ -13,13 +13,13 @@ from fala import ExportError
 from fala.release.adapters import stored_inputs
 from fala_export.adapters.bottleneck import Bottleneck, insert
 from fala_export.adapters.methods import (
-    Method,
     configuration,
     inputs_of,
     parameters,
     prepare,
     set_inputs,
 )
+from fala_export.adapters.settings import Method
 from fala_export.adapters.training import matthews
 from families import write_model
 

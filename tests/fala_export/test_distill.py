@@ -10,14 +10,16 @@ pytest.importorskip("optimum")
 
 from encoders import make_encoder
 from fala import Bundle, ExportError
-from fala_export.backbone import ExportOptions, export_encoder, load
+from fala_export.backbone import export_encoder, load
 from fala_export.distillation import batches
-from fala_export.distillation.distil import Distillation, distil
+from fala_export.distillation.distil import distil
+from fala_export.distillation.settings import Distillation
 from fala_export.distillation.student import choose_shape, piece_vectors
 from fala_export.distillation.targets import figures, projection
 from fala_export.distillation.teacher import Teacher
 from fala_export.distillation.texts import Texts, read_texts
 from fala_export.distillation.trimming import trim_vocabulary
+from fala_export.settings import ExportOptions
 from families import FAMILIES, write_model
 from public_data import sentences
 

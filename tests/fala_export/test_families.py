@@ -8,8 +8,9 @@ pytest.importorskip("transformers")
 pytest.importorskip("optimum")
 
 from fala import Bundle, ExportError
-from fala_export.backbone import ExportOptions, export_encoder, load
+from fala_export.backbone import export_encoder, load
 from fala_export.models.saving import save_encoder
+from fala_export.settings import ExportOptions
 from families import FAMILIES, LENGTH, write_early_folder, write_model
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,6 @@ from fala import Bundle, DataError, ExportError, Head
 from fala.backbones.onnx_encoder import context_of
 from fala.bundle.prompts import compiled, compiled_bytes
 from fala.release import Row, read_rows
-from fala_export.backbone import ExportOptions
 from fala_export.models.encoder import load_encoder
 from fala_export.prompts.classifier import PromptedClassifier, predict
 from fala_export.prompts.contexts import Contexts
@@ -24,6 +23,7 @@ from fala_export.prompts.release import write_prompted
 from fala_export.prompts.settings import KINDS, PromptSettings
 from fala_export.prompts.train import Model, Prompted, make_encoder
 from fala_export.prompts.writers import PLAIN, UNKNOWN, Writers
+from fala_export.settings import ExportOptions
 from fala_export.training.learners import TransformerLearner
 from fala_export.training.trained import Trained
 from families import BERT_TOKENS, LENGTH, write_model

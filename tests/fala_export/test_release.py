@@ -190,5 +190,5 @@ def test_a_missing_recipe_is_named(tmp_path):
 
 
 def test_a_recipe_keeps_the_settings_of_its_training(kitchen):
-    settings = read_recipe(recipe(kitchen, TRAINED)).settings
+    settings = read_recipe(recipe(kitchen, TRAINED)).training
     assert (settings.epochs, settings.batch, settings.seed) == (1, 16, 0)

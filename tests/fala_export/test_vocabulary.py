@@ -11,7 +11,8 @@ pytest.importorskip("optimum")
 
 
 from encoders import make_encoder
-from fala_export.distillation.distil import Distillation, distil
+from fala_export.distillation.distil import distil
+from fala_export.distillation.settings import Distillation
 from fala_export.distillation.teacher import Teacher
 from fala_export.distillation.texts import Texts
 from fala_export.distillation.trimming import trim_vocabulary

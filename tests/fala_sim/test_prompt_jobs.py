@@ -11,8 +11,9 @@ pytest.importorskip("optimum")
 from bundles import DIMENSION, make_head, write_word_vector_release, write_word_vectors
 from driver import write
 from fala import Bundle
-from fala_export.commands.prompts import _check
 from fala_export.commands.prompts import prompts as exporters_command
+from fala_export.options import Options
+from fala_export.prompts.settings import PromptedRelease
 from fala_sim.convert.conversion import folded
 from fala_sim.records import Key, read_record, read_records
 from fala_sim.run import prompt_jobs
@@ -187,8 +188,7 @@ def test_the_exporters_command_takes_every_trial():
         more = ("--quantize", "none", "--seed", "0", "--max-length", "48", "--json")
         given = [*needed, "--kind", trial.method, *trial.options, *more]
         params = exporters_command.make_context("prompts", given).params
-        _check(params["kind"], params["length"], params["fixed_backbone"] and params["mlm"],
-               params["no_mlp"], params["both_ways"])  # fmt: skip
+        assert Options(PromptedRelease).made(params).prompts.mistake() is None
         assert params["fixed_backbone"] == (trial.variant == "fixed")
         assert params["mlm"] == (trial.variant == "mlm")
     assert not any("hard" in trial.method for trial in trials(PROMPT_KINDS, hard=False))

@@ -238,7 +238,8 @@ def test_a_user_without_examples_keeps_the_vendors_model(classifier):
 def test_embeddings_are_the_bundles(family, pooling, normalized, tmp_path):
     pytest.importorskip("optimum")
     from fala import Bundle
-    from fala_export.backbone import ExportOptions, export_encoder, load
+    from fala_export.backbone import export_encoder, load
+    from fala_export.settings import ExportOptions
 
     folder = write_model(tmp_path / "model", family)
     encoder = load(str(folder))

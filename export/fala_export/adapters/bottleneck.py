@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 #: Sub-layers of a layer, in order.
 PLACES = ("attention", "output")
 
-#: Deviation of a new adapter's weights, and where the normal distribution ends, in deviations.
-INIT_SCALE, _ENDS = 1e-2, 2.0
+_ENDS = 2.0  # where the normal distribution of first weights ends, in deviations
 
 
 class Bottleneck(nn.Module):
@@ -76,7 +75,7 @@ class Site:
 
 
 def insert(
-    transformer: PreTrainedModel, size: int, *, scale: float = INIT_SCALE, seed: int = 0
+    transformer: PreTrainedModel, size: int, *, scale: float = 1e-2, seed: int = 0
 ) -> list[Site]:
     """Put new adapters into a transformer, in place.
 

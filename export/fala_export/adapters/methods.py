@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,51 +11,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fala import ExportError
-from fala_export.adapters.bottleneck import INIT_SCALE, Site, insert, site_norms
-from fala_export.training.settings import LoopSettings
+from fala_export.adapters.bottleneck import Site, insert, site_norms
+from fala_export.adapters.settings import Method
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-#: The paper's adapters, and its baselines: all weights, the top layers', the norms'.
-METHODS = ("adapters", "full", "top-k", "norms")
-
-#: How each is trained unless the vendor says otherwise. Every epoch is run: the rate falls to zero
-#: in the last, and of all the best is taken (the paper, section 3.1).
-_LOOPS = {
-    "adapters": LoopSettings(epochs=10, learning_rate=1e-3, patience=10),
-    "full": LoopSettings(epochs=5, learning_rate=5e-5, patience=5),
-    "top-k": LoopSettings(epochs=5, learning_rate=5e-5, patience=5),
-    "norms": LoopSettings(epochs=10, learning_rate=1e-3, patience=10),
-}
-
-
-@dataclass(frozen=True)
-class Method:
-    """How much of a model a task trains.
-
-    Attributes:
-        name: One of ``METHODS``.
-        size: Of the adapters' bottlenecks.
-        layers: K of the top-k method.
-        init_scale: Deviation of the adapters' first weights.
-    """
-
-    name: str = "adapters"
-    size: int = 64
-    layers: int = 1
-    init_scale: float = INIT_SCALE
-
-    @property
-    def loop(self) -> LoopSettings:
-        """How it is trained by default."""
-        return _LOOPS[self.name]
-
-    def told(self) -> dict[str, Any]:
-        """Itself and the settings that it uses, for a manifest."""
-        if self.name == "adapters":
-            return {"name": self.name, "size": self.size, "init_scale": self.init_scale}
-        return {"name": self.name, **({"layers": self.layers} if self.name == "top-k" else {})}
 
 
 def prepare(transformer: PreTrainedModel, method: Method, seed: int) -> list[Site]:

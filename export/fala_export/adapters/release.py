@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from fala import Bundle, ExportError
+from fala import ExportError
 from fala.release import AdaptedBackbone
 from fala.release.adapters import write_adapter
 from fala.release.expected_answers import expected_answers
+from fala_export.adapters.base import Base
+from fala_export.adapters.settings import TaskRelease
 from fala_export.adapters.training import Task
-from fala_export.backbone import ExportOptions
+from fala_export.settings import ExportOptions
 from fala_export.training.release import write_trained
 
 _MEGABYTE = 1_000_000
 
 
-def write_task(task: Task, base: Bundle, name: str, out: Path, parity: float) -> dict[str, Any]:
+def write_task(task: Task, base: Base, settings: TaskRelease) -> dict[str, Any]:
     """Write a trained task: adapters as such, anything else as a whole release.
 
     Args:
         task: What a training gave.
-        base: The bundle with the backbone that it was trained on.
-        name: The task's.
-        out: The bundle; left alone when anything fails.
-        parity: Mean cosine of the torch model's embeddings to the base's.
+        base: What it was trained on.
+        settings: Its name, and the bundle to write, which is left alone when anything fails.
 
     Returns:
         What was written, with the training's details.
@@ -32,8 +31,8 @@ def write_task(task: Task, base: Bundle, name: str, out: Path, parity: float) ->
     Raises:
         ExportError: The model cannot be exported so, or the output cannot be written.
     """
-    manifest = base.manifest
-    noted = {"base_name": manifest.name, "base_cosine": parity}
+    name, out, manifest = settings.task, settings.out, base.bundle.manifest
+    noted = {"base_name": manifest.name, "base_cosine": base.cosine}
     if not task.inputs:
         options = ExportOptions(
             name=name,
@@ -49,7 +48,7 @@ def write_task(task: Task, base: Bundle, name: str, out: Path, parity: float) ->
         # What the device's graph answers, and nothing else.
         details["probes"] = expected_answers(task.backbone, head)
     try:
-        written = write_adapter(out, base, name, task.inputs, head, task.config, details)
+        written = write_adapter(out, base.bundle, name, task.inputs, head, task.config, details)
     except OSError as error:
         raise ExportError(f"{out}: cannot be written: {error.strerror or error}") from error
     numbers = sum(array.size for array in task.inputs.values())

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fala import Backbone, Head
-from fala.release import AdaptedBackbone, EncoderState, OnnxEncoder, Row, Vectors
+from fala.release import MATCHING, AdaptedBackbone, EncoderState, Row, Vectors
 from fala.release.adapters import stored_inputs
+from fala_export.adapters.base import Base
 from fala_export.adapters.methods import (
-    Method,
     configuration,
     inputs_of,
     parameters,
     prepare,
     set_inputs,
 )
-from fala_export.models.encoder import Encoder
+from fala_export.adapters.settings import TaskRelease
 from fala_export.training.closed_form import finish, start_of
 from fala_export.training.figures import measure
 from fala_export.training.global_model import objective_of
 from fala_export.training.learners import TransformerLearner
 from fala_export.training.loop import open_work, train_module
 from fala_export.training.public_rows import Division, PublicRows
-from fala_export.training.settings import Best, TrainingSettings
+from fala_export.training.settings import Best
 from fala_export.training.trained import Trained, details_of, history_of, parity_examples
 
 _DIGITS = 4
@@ -51,21 +50,7 @@ class Task:
     backbone: Backbone
 
 
-def train_task(
-    encoder: Encoder,
-    max_length: int,
-    rows: PublicRows,
-    division: Division,
-    method: Method,
-    settings: TrainingSettings,
-    work: Path,
-    *,
-    task: str,
-    graph: OnnxEncoder | None = None,
-    resume: bool = False,
-    lexical: bool = True,
-    best: Best = "loss",
-) -> Task:
+def train_task(base: Base, rows: PublicRows, division: Division, settings: TaskRelease) -> Task:
     """Train a task's own part of a model, and its head.
 
     The head starts from the closed form on the backbone as it is, which new adapters leave nearly
@@ -73,44 +58,39 @@ def train_task(
     all epochs that of the best validation: the paper's recipe (section 3.1), which takes accuracy.
 
     Args:
-        encoder: A loaded encoder, which is trained in place.
-        max_length: Tokens of a text that it reads.
+        base: The backbone; its torch model is trained in place. Where its graph takes adapters as
+            inputs the figures of adapters are of what a device answers; else of the torch model.
         rows: The public rows.
         division: Of the rows.
-        method: What is trained.
         settings: How; annotators are not looked at.
-        work: Folder of the checkpoints.
-        task: The task's name.
-        graph: The base's backbone. Where it takes adapters as inputs the figures of adapters are
-            of what a device answers; else they are of the torch model.
-        resume: Continue from the last whole checkpoint in ``work``, if there is one.
-        lexical: Whether the head has a lexical view.
-        best: What the best epoch is chosen by.
 
     Raises:
         DataError: The rows are too few, or nothing can be learned from them.
         ExportError: The model has no places for adapters, or see ``train_module``.
     """
-    learner = TransformerLearner(encoder, max_length)
-    sites = prepare(encoder.module.transformer, method, settings.seed)
-    loop = settings.over(method.loop)
-    loop = replace(loop, patience=loop.epochs, best=best)
+    encoder, graph, run = base.encoder, base.graph, settings.run
+    method, training = settings.method, settings.training
+    learner = TransformerLearner(encoder, base.max_length)
+    sites = prepare(encoder.module.transformer, method, training.seed)
+    loop = training.over(method.loop)
+    best: Best = "loss" if rows.task == MATCHING else "accuracy"
+    loop = replace(loop, patience=loop.epochs, best=settings.best or best)
     recipe = {
         "task": rows.task,
         "data": rows.digest,
         "divided_by": division.by,
         "backbone": learner.digest,
-        "max_length": max_length,
-        "batch": settings.batch,
-        "method": method.told(),
+        "max_length": base.max_length,
+        "batch": training.batch,
+        "method": method.recipe(),
     }
-    open_work(loop, work, seed=settings.seed, recipe=recipe, resume=resume)
-    start = start_of(learner, division, rows.labels, lexical=lexical)
-    module, batches, validation = objective_of(learner, division, rows, start.initial, settings, ())
+    open_work(loop, run.work, seed=training.seed, recipe=recipe, resume=run.resume)
+    start = start_of(learner, division, rows.labels, lexical=run.lexical)
+    module, batches, validation = objective_of(learner, division, rows, start.initial, training, ())
     counts = parameters(module)
     history = train_module(
-        module, batches, loop, work,
-        seed=settings.seed, recipe=recipe, resume=resume, validation=validation,
+        module, batches, loop, run.work,
+        seed=training.seed, recipe=recipe, resume=run.resume, validation=validation,
     )  # fmt: skip
     inputs: dict[str, Vectors] = {}
     backbone: Backbone = learner
@@ -118,23 +98,23 @@ def train_task(
         # What ships is rounded, so that is what is measured, and what the head is finished on.
         inputs = stored_inputs(inputs_of(sites), learner.dimension)
         set_inputs(sites, inputs)
-        if graph is not None and inputs.keys() <= graph.optional_inputs.keys():
+        if inputs.keys() <= graph.optional_inputs.keys():
             backbone = AdaptedBackbone(graph, EncoderState(inputs, ""))
-    head, after, words = finish(module, backbone, division, rows.labels, lexical=lexical)
+    head, after, words = finish(module, backbone, division, rows.labels, lexical=run.lexical)
     figures = {
         "frozen": _figures(start.frozen, division.held_out, start.embeddings),
         "trained": _figures(head, division.held_out, after),
     }
     details = details_of(f"{method.name} and head", rows, division, figures)
     details["training"] |= {
-        "recipe": {**recipe, **asdict(loop), "seed": settings.seed},
+        "recipe": {**recipe, **asdict(loop), "seed": training.seed},
         "history": history_of(history),
         "parameters": counts,
         "measured_on": "the torch model" if backbone is learner else "the base's graph",
         **words,
     }
     trained = Trained(learner.encoder, head, parity_examples(division), details)
-    config = configuration(encoder.module.transformer, method, task) if sites else {}
+    config = configuration(encoder.module.transformer, method, settings.task) if sites else {}
     return Task(trained, inputs, config, backbone)
 
 

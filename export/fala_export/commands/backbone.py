@@ -2,81 +2,45 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import dataclass, replace
+from typing import Annotated
 
-import click
-
-from fala.cli.commands import Command
-from fala_export.commands.options import (
-    ADAPTERS,
-    HARD_PROMPTS,
-    JSON,
-    MAX_LENGTH,
-    MIN_COSINE,
-    NAME,
-    ORT,
-    OUT,
-    PROMPTS,
-    QUANTIZE,
-    REVISION,
-    name_of,
-    show,
-)
+from fala_export.commands.command import Summary, command, name_of
+from fala_export.options import File, Only
 from fala_export.progress import progress
+from fala_export.settings import ExportOptions, ModelSource, Pooling
 
 
-@click.command(cls=Command)
-@click.argument("source", metavar="DIR_OR_NAME")
-@OUT
-@QUANTIZE
-@MIN_COSINE
-@ORT
-@ADAPTERS
-@PROMPTS
-@HARD_PROMPTS
-@NAME
-@MAX_LENGTH
-@click.option(
-    "--pooling",
-    type=click.Choice(["mean", "cls"]),
-    help="Default: as the model's sentence-transformers files say, or the mean.",
-)
-@REVISION
-@click.option(
-    "--parity-text",
-    type=click.Path(path_type=Path),
-    help="Texts, one a line, to compare the bundle with the model on.",
-)
-@JSON
-def backbone(
-    source: str,
-    out: Path,
-    precision: str,
-    min_cosine: float,
-    ort: bool,
-    adapters: bool,
-    prompts: bool,
-    hard_prompts: bool,
-    name: str | None,
-    max_length: int | None,
-    pooling: str | None,
-    revision: str | None,
-    parity_text: Path | None,
-    as_json: bool,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Backbone:
+    """What becomes a bundle.
+
+    Attributes:
+        out: Bundle to write.
+        pooling: Default: as the model's sentence-transformers files say, or the mean.
+        parity_text: Texts, one a line, to compare the bundle with the model on.
+    """
+
+    model: ModelSource
+    out: File
+    export: Annotated[
+        ExportOptions,
+        Only(
+            "name", "precision", "min_cosine", "max_length", "ort",
+            "adapters", "prompts", "hard_prompts",
+        ),
+    ]  # fmt: skip
+    pooling: Pooling | None = None
+    parity_text: File | None = None
+
+
+@command(Backbone)
+def backbone(settings: Backbone) -> Summary:
     """Export a Hugging Face encoder of the BERT family."""
     with progress("loading libraries"):
-        from fala_export.backbone import ExportOptions, export_encoder, load
+        from fala_export.backbone import export_encoder, load
 
-    encoder = load(source, pooling, revision)
-    options = ExportOptions(
-        name=name or name_of(source),
-        precision=precision,
-        min_cosine=min_cosine,
-        max_length=max_length,
-        ort=ort,
-        adapters=adapters,
-        prompts=prompts,
-        hard_prompts=hard_prompts,
-    )
-    show(export_encoder(encoder, out, options, parity_text), as_json)
+    model, export = settings.model, settings.export
+    encoder = load(model.source, settings.pooling, model.revision)
+    options = replace(export, name=export.name or name_of(model.source))
+    return export_encoder(encoder, settings.out, options, settings.parity_text)

@@ -4,34 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-import click
-
-from fala.cli.commands import Command
-from fala_export.commands.options import JSON
+from fala_export.commands.command import Summary, command
+from fala_export.options import Argument, File
 from fala_export.progress import progress
 
 _MEGABYTE = 1_000_000
 _MILLION = 1_000_000
 _FLOPS = {"GFLOP": 1_000_000_000, "MFLOP": 1_000_000, "kFLOP": 1_000}
-
-
-@click.command(cls=Command)
-@click.argument("bundle", type=click.Path(path_type=Path))
-@JSON
-def inspect(bundle: Path, as_json: bool) -> None:
-    """Show what a bundle is, how large its parts are, and what it costs a device.
-
-    Memory and time are measured: a fresh process with fala alone loads the backbone, and encodes
-    one text of each length on one thread.
-    """
-    from fala_export import inspection
-
-    with progress("measuring"):
-        report = inspection.inspect(bundle)
-    click.echo(json.dumps(report, indent=2) if as_json else _shown(report))
 
 
 def _shown(report: Mapping[str, Any]) -> str:
@@ -139,3 +121,27 @@ def _leaf(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspect:
+    """What is looked at.
+
+    Attributes:
+        bundle: The bundle.
+    """
+
+    bundle: Annotated[File, Argument("BUNDLE")]
+
+
+@command(Inspect, _shown)
+def inspect(settings: Inspect) -> Summary:
+    """Show what a bundle is, how large its parts are, and what it costs a device.
+
+    Memory and time are measured: a fresh process with fala alone loads the backbone, and encodes
+    one text of each length on one thread.
+    """
+    from fala_export import inspection
+
+    with progress("measuring"):
+        return inspection.inspect(settings.bundle)

@@ -2,61 +2,49 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import dataclass
+from typing import Annotated
 
-import click
-
-from fala import ExportError
-from fala.cli.commands import Command
-from fala_export.commands.options import JSON, NO_LEXICAL, RESUME, show
+from fala_export.commands.command import Summary, command
+from fala_export.options import Argument, File, Folder
 from fala_export.progress import progress
+from fala_export.training.settings import Lexical
 
 
-@click.command(cls=Command)
-@click.argument("recipe", metavar="RECIPE.toml", type=click.Path(path_type=Path, dir_okay=False))
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Bundle to write (default: the recipe's name, beside it).",
-)
-@click.option(
-    "--work",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of a training's checkpoints (default: beside the recipe).",
-)
-@RESUME
-@NO_LEXICAL
-@JSON
-def release(
-    recipe: Path,
-    out: Path | None,
-    work: Path | None,
-    resume: bool,
-    no_lexical: bool,
-    as_json: bool,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """A recipe, and where its release goes.
+
+    Attributes:
+        recipe: The recipe.
+        out: Bundle to write (default: the recipe's name, beside it).
+        work: Folder of a training's checkpoints (default: beside the recipe).
+        resume: Continue from the last whole checkpoint in --work.
+        lexical: Whether the head weighs words, too (default: as the recipe says).
+    """
+
+    recipe: Annotated[File, Argument("RECIPE.toml")]
+    out: File | None = None
+    work: Folder | None = None
+    resume: bool = False
+    lexical: Lexical | None = None
+
+
+@command(Release)
+def release(settings: Release) -> Summary:
     """Make a release as a recipe says: backbone, training, precision, parity, pack.
 
     The same recipe and files give the same bytes on one machine, but for a model in ONNX Runtime's
     own format.
     """
     with progress("loading libraries"):
-        import msgspec
-
         from fala_export.recipe import read_recipe
         from fala_export.release import build_release
 
-    wanted = read_recipe(recipe)
-    if no_lexical:  # the manifest keeps the recipe as if it had said so
-        wanted = msgspec.structs.replace(wanted, lexical=False)
-    try:
-        summary = build_release(
-            wanted,
-            recipe.parent,
-            out or recipe.with_suffix(".fala"),
-            work or recipe.with_suffix(".work"),
-            resume=resume,
-        )
-    except KeyboardInterrupt as error:
-        raise ExportError("interrupted; the same command with --resume continues") from error
-    show(summary, as_json)
+    path = settings.recipe
+    recipe = read_recipe(path, lexical=settings.lexical)
+    out, work = (
+        settings.out or path.with_suffix(".fala"),
+        settings.work or path.with_suffix(".work"),
+    )
+    return build_release(recipe, path.parent, out, work, resume=settings.resume)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fala import ExportError
+from fala_export.distillation.settings import Distillation
 from fala_export.distillation.student import (
     average_untrained_positions,
     choose_shape,
@@ -40,34 +41,6 @@ if TYPE_CHECKING:
 LONGEST = 64  # pieces of a text that the training reads, where the teacher reads as many
 _WARM_UP = 0.02  # of the steps
 _RATES = {True: 1e-4, False: 1e-3}  # by whether the layers come from the teacher
-
-
-@dataclass(frozen=True)
-class Distillation:
-    """Settings of a distillation.
-
-    A student of the teacher's dimension, heads and tokenizer starts as the teacher with fewer
-    layers and pieces; any other starts as a new BERT.
-
-    Attributes:
-        layers: Transformer layers; None takes the teacher's.
-        dimension: Length of an embedding; None takes the teacher's.
-        heads: Attention heads a layer; None takes the teacher's, or heads of about 64.
-        vocabulary: Pieces of a WordPiece vocabulary that is learned; None keeps the teacher's.
-        trim: Of the vocabulary, only so many of the most used pieces are kept; None keeps all.
-        epochs: Passes over the texts; 0 leaves the student as it starts.
-        batch: Texts a step.
-        learning_rate: At its peak; None takes 0.0001 for the teacher's layers, 0.001 for new ones.
-    """
-
-    layers: int | None = None
-    dimension: int | None = None
-    heads: int | None = None
-    vocabulary: int | None = None
-    trim: int | None = None
-    epochs: int = 5
-    batch: int = 64
-    learning_rate: float | None = None
 
 
 @dataclass(frozen=True)

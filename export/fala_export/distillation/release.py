@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, replace
 from typing import Any
 
-from fala import ExportError
-from fala_export.backbone import Export, ExportOptions, check_folder, convert, pack
-from fala_export.distillation.distil import Distillation, distil
+from fala_export.backbone import Export, convert, pack
+from fala_export.distillation.distil import distil
+from fala_export.distillation.settings import StudentRelease
 from fala_export.distillation.survival import Task, load_task, score, survival
 from fala_export.distillation.teacher import Teacher
 from fala_export.distillation.texts import read_texts
@@ -18,40 +16,13 @@ from fala_export.models.encoder import Encoder
 from fala_export.parity_texts import parity_texts
 
 
-@dataclass(frozen=True)
-class StudentRelease:
-    """What to make of a teacher.
-
-    Attributes:
-        name: In the manifest.
-        teacher_name: Likewise.
-        texts: Files of texts, one a line.
-        settings: Of the distillation.
-        work: Folder of everything that a rerun continues from.
-        seed: Of everything random.
-        data: File of rows, whose public ones are the real task; None measures on none.
-        precision: As of ``ExportOptions``.
-        min_cosine: Likewise.
-    """
-
-    name: str
-    teacher_name: str
-    texts: Sequence[Path]
-    settings: Distillation
-    work: Path
-    seed: int = 0
-    data: Path | None = None
-    precision: str = "int8"
-    min_cosine: float = 0.98
-
-
-def release_student(encoder: Encoder, release: StudentRelease, out: Path) -> dict[str, Any]:
+def release_student(encoder: Encoder, name: str, settings: StudentRelease) -> dict[str, Any]:
     """Distil a teacher and write the student's bundle; a rerun continues.
 
     Args:
         encoder: The teacher.
-        release: What to make of it.
-        out: The bundle; left alone when anything fails.
+        name: Its name.
+        settings: What to make of it; the bundle is left alone when anything fails.
 
     Returns:
         What was written, as of ``pack``; with the student's folder, its figures on
@@ -61,40 +32,33 @@ def release_student(encoder: Encoder, release: StudentRelease, out: Path) -> dic
         ExportError: The settings, the texts or the folders cannot be used.
         DataError: The data cannot.
     """
-    check_folder(out)
-    texts = read_texts(release.texts)
-    task = None if release.data is None else load_task(release.data, release.seed)
-    try:
-        release.work.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ExportError(f"{release.work}: cannot be made: {error.strerror}") from error
-    teacher = Teacher(encoder, release.work)
-    student = distil(teacher, texts, release.settings, release.work, release.seed)
+    texts = read_texts(settings.texts)
+    task = None if settings.data is None else load_task(settings.data, settings.seed)
+    settings.work.mkdir(parents=True, exist_ok=True)
+    teacher = Teacher(encoder, settings.work)
+    student = distil(teacher, texts, settings.distillation, settings.work, settings.seed)
     report: dict[str, Any] = {"figures": student.figures}
-    options = ExportOptions(
-        name=release.name,
-        precision=release.precision,
-        min_cosine=release.min_cosine,
+    options = replace(
+        settings.export,
+        name=settings.export.name or settings.out.stem,
         max_length=min(encoder.length(None), student.encoder.length(None)),
         keep_speed=False,
         details={
             "teacher": {
-                "name": release.teacher_name,
+                "name": name,
                 "revision": encoder.revision,
                 "digest": teacher.digest,
             },
-            "distillation": {**asdict(release.settings), "seed": release.seed},
+            "distillation": {**asdict(settings.distillation), "seed": settings.seed},
         },
     )
     small = convert(student.encoder, options, parity_texts(None))
     if task is not None:
         # Whatever the teacher loses in this precision: it is not the one that is released.
-        same = replace(
-            options, name=release.teacher_name, precision=small.precision, min_cosine=-1.0
-        )
+        same = replace(options, name=name, precision=small.precision, min_cosine=-1.0)
         large = convert(encoder, same, parity_texts(None))
         report["survival"] = _survival(task, teacher, large, small)
-    return {**pack(small, out, details=report), "student": str(student.folder), **report}
+    return {**pack(small, settings.out, details=report), "student": str(student.folder), **report}
 
 
 def _survival(task: Task, teacher: Teacher, large: Export, small: Export) -> dict[str, Any]:

@@ -20,12 +20,13 @@ from fala.release import (
     prompt_state,
     temporary_folder,
 )
-from fala_export.backbone import ExportOptions, check_folder
+from fala_export.backbone import check_folder
 from fala_export.parity import compare
 from fala_export.prompts.classifier import predict
 from fala_export.prompts.settings import HARD_STATIC, SOFT_ALL
 from fala_export.prompts.train import Model, Prompted
 from fala_export.prompts.writers import UNKNOWN
+from fala_export.settings import ExportOptions
 from fala_export.training.release import write_trained
 
 _COMPARED = 64  # texts

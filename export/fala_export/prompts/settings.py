@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import click
+
+from fala.cli.names import Described
+from fala.release import MAX_PROMPTS
+from fala_export.options import Count, File, Only
+from fala_export.settings import ExportOptions, ModelSource, Pooling
+from fala_export.training.settings import SCHEDULE, Run, TrainingSettings
 
 NONE, USER_BIAS = "none", "user-bias"
 SOFT_ONE, SOFT_ALL = "soft-one", "soft-all"
@@ -30,29 +38,42 @@ class PromptSettings:
     """How writers are told apart.
 
     Attributes:
-        kind: One of ``KINDS``.
-        length: Vectors of a soft prompt (at every layer, of ``soft-all``), or tokens of a hard
-            one with those that frame its texts; None takes 8 or 64.
-        mlp: Whether soft prompts are re-parameterised by an MLP that all writers share.
-        fixed: Whether the backbone stays as it is, and only prompts and head are trained.
-        mlm: Whether masked words of the writers' texts are guessed first, with the same prompts.
-        mlm_epochs: Passes of that stage, at most.
-        both_ways: Whether a hard prompt's texts look at the input, too, as in the paper. Without,
-            what the backbone makes of them is the same for every input, and can be kept.
-        writer_dropout: Share of the training rows whose writer is the unknown one.
+        kind: What tells writers apart.
+        length: Vectors of a soft prompt (default 8), or tokens of a hard one (default 64).
+        mlp: Whether soft prompts go through an MLP that all writers share.
+        fixed: Train prompts and head alone.
+        mlm: Guess masked words of the writers' texts first.
+        mlm_epochs: Most passes of that stage.
+        both_ways: A hard prompt's texts look at the input, too, as in the paper; a device cannot
+            keep what is made of such.
+        writer_dropout: Share of the rows whose writer is unknown.
         plain: Share of a soft kind's training rows without any prompt, so that the one head also
             serves the backbone alone.
     """
 
-    kind: str
-    length: int | None = None
-    mlp: bool = True
-    fixed: bool = False
+    kind: Annotated[str, Described(KINDS)]
+    length: Count | None = None
+    mlp: Annotated[bool, "--mlp/--no-mlp"] = True
+    fixed: Annotated[bool, "--fixed-backbone"] = False
     mlm: bool = False
-    mlm_epochs: int = 2
+    mlm_epochs: Count = 2
     both_ways: bool = False
-    writer_dropout: float = 0.1
+    writer_dropout: Annotated[float, click.FloatRange(0, 1, max_open=True)] = 0.1
     plain: float = 0.1
+
+    def mistake(self) -> str | None:
+        """What is asked of a kind that only another has; None where nothing is."""
+        soft = self.kind in SOFT
+        most = MOST_SOFT if soft else MOST_HARD if self.kind in HARD else 0
+        if not (self.mlp or soft):
+            return f"--no-mlp is for {' and '.join(SOFT)}"
+        if self.both_ways and self.kind not in HARD:
+            return f"--both-ways is for {' and '.join(HARD)}"
+        if self.mlm and self.fixed and not soft:
+            return f"--mlm with --fixed-backbone is for {' and '.join(SOFT)}"
+        if self.length is not None and self.length > most:
+            return f"--length: {self.kind} has {most} at most"
+        return None
 
     @property
     def tokens(self) -> int:
@@ -65,3 +86,33 @@ class PromptSettings:
     def recipe(self) -> dict[str, Any]:
         """All of it, as JSON can hold it."""
         return {**asdict(self), "length": self.tokens}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptedRelease:
+    """What is trained and released, or asked of what was trained.
+
+    Attributes:
+        out: Bundle to write, or answers.
+        evaluate: Write a trained model's logits for this file's test rows, a JSON object a line;
+            DIR is model in the training's --work.
+        embeddings: With --evaluate: answer train rows, too, and write every row's embedding.
+        count: Prompts that a release of soft-all brings, at most.
+        pooling: Default: the model's own.
+    """
+
+    model: ModelSource
+    out: File
+    run: Run | None
+    evaluate: File | None = None
+    embeddings: bool = False
+    prompts: Annotated[
+        PromptSettings | None,
+        Only(
+            "kind", "length", "mlp", "fixed", "mlm", "mlm_epochs", "both_ways", "writer_dropout"
+        ),
+    ]  # fmt: skip
+    count: Annotated[int, click.IntRange(2, MAX_PROMPTS)] = MAX_PROMPTS
+    training: Annotated[TrainingSettings, SCHEDULE]
+    pooling: Pooling | None = None
+    export: Annotated[ExportOptions, Only("name", "precision", "min_cosine", "max_length", "ort")]

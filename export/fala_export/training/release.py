@@ -10,9 +10,10 @@ from typing import Any
 from fala import Bundle, ExportError, write_release
 from fala.release import temporary_folder
 from fala.release.expected_answers import expected_answers
-from fala_export.backbone import ExportOptions, check_folder, convert, pack
+from fala_export.backbone import check_folder, convert, pack
 from fala_export.models.encoder import Encoder
 from fala_export.models.saving import save_encoder
+from fala_export.settings import ExportOptions
 from fala_export.training.learners import WordLearner
 from fala_export.training.trained import Trained
 from fala_export.vectors.table import write_vectors

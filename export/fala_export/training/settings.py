@@ -1,9 +1,14 @@
-"""How a training runs: what a vendor may say about it, and what the loop is told."""
+"""How a training runs: the vendor's settings, and those of the loop."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
+
+from fala_export.options import Count, File, Folder, Only, Positive, Seed, Share
+
+#: Whether a head weighs words.
+Lexical: TypeAlias = Annotated[bool, "--lexical/--no-lexical"]
 
 #: What the best of a training's epochs is chosen by, on its validation examples.
 Best: TypeAlias = Literal["loss", "accuracy"]
@@ -33,24 +38,25 @@ class LoopSettings:
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Settings of a global training.
+    """How a backbone and its head are trained on public rows.
 
     Attributes:
-        epochs: Passes over the public rows, at most; None takes the backbone's own (``Learner``).
+        epochs: Most passes over the rows (default: what suits the backbone).
         batch: Texts a step; for a matcher, opened candidates a step.
-        learning_rate: At its peak; None takes the backbone's own.
+        learning_rate: At its peak (default: what suits the backbone).
         warm_up: Share of the steps in which the rate rises.
         seed: Of everything random.
-        annotators: Whether a classifier's training gives every user of five training rows or more
-            a head of their own, at half of the loss; None does so where there are two such users.
+        annotators: Train a head for each user of five rows or more beside the shared one, at half
+            of the loss; only the shared one is released. Default: where a classifier has two such
+            users.
     """
 
-    epochs: int | None = None
-    batch: int = 32
-    learning_rate: float | None = None
-    warm_up: float = 0.1
-    seed: int = 0
-    annotators: bool | None = None
+    epochs: Count | None = None
+    batch: Count = 32
+    learning_rate: Positive | None = None
+    warm_up: Share = 0.1
+    seed: Seed = 0
+    annotators: Annotated[bool | None, "--annotators/--no-annotators"] = None
 
     def over(self, own: LoopSettings) -> LoopSettings:
         """A way of training, with what the vendor says otherwise."""
@@ -60,3 +66,24 @@ class TrainingSettings:
             learning_rate=own.learning_rate if self.learning_rate is None else self.learning_rate,
             warm_up=self.warm_up,
         )
+
+
+#: Of these settings, those of a training without annotators' heads.
+SCHEDULE = Only("epochs", "batch", "learning_rate", "warm_up", "seed")
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a training reads, and where it works.
+
+    Attributes:
+        data: Rows as of fala-replace --data; the public ones are read.
+        work: Folder of the checkpoints, and of the trained model.
+        resume: Continue from the last whole checkpoint in --work.
+        lexical: Whether the head weighs words, too: about 130 kB for two labels.
+    """
+
+    data: File
+    work: Folder
+    resume: bool = False
+    lexical: Lexical = True

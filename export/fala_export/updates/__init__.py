@@ -1,1 +1,12 @@
 """Signed updates, the vendor's side: keys, a static repository, and signatures of single files."""
+
+from fala import ExportError
+
+try:
+    import cryptography
+    import filelock
+    import tuf
+except ImportError as error:
+    raise ExportError(f"pip install 'fala-sdk[ota]' to sign and publish ({error})") from error
+
+del cryptography, filelock, tuf

@@ -1,0 +1,78 @@
+"""A command as its settings, a function of them, and a text of what it returns."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import click
+
+from fala import ExportError
+from fala.cli.commands import Command
+from fala_export.commands.summary import text_of
+from fala_export.options import Options
+
+T = TypeVar("T")
+Summary: TypeAlias = Mapping[str, Any]
+
+
+def command(
+    settings: type[T], shown: Callable[[Summary], str] = text_of, name: str | None = None
+) -> Callable[[Callable[[T], Summary]], Command]:
+    """Make a function of settings a command, whose help is the function's docstring.
+
+    Args:
+        settings: A dataclass; see ``fala_export.options``.
+        shown: What the function returns, for people; ``--json`` prints it as it is.
+        name: The command's; None takes the function's.
+    """
+    options = Options(settings)
+
+    def made(function: Callable[[T], Summary]) -> Command:
+        def run(as_json: bool, **values: Any) -> None:  # noqa: ANN401
+            _check_folder(values.get("out"))
+            try:
+                summary = function(options.made(values))
+            except KeyboardInterrupt as error:
+                if "resume" not in values:
+                    raise
+                raise ExportError(
+                    "interrupted; the same command with --resume continues"
+                ) from error
+            click.echo(json.dumps(summary, indent=2) if as_json else shown(summary))
+
+        as_json = click.Option(
+            ["--json", "as_json"], is_flag=True, help="Print the summary as JSON."
+        )
+        return Command(
+            name or function.__name__.replace("_", "-"),
+            callback=run,
+            params=[*options.parameters(), as_json],
+            help=inspect.getdoc(function),
+        )
+
+    return made
+
+
+def _check_folder(out: Path | None) -> None:
+    """Refuse an output in a folder that does not exist, before the work is done."""
+    if out is not None and not out.parent.is_dir():
+        raise ExportError(f"{out}: its folder does not exist")
+
+
+def name_of(source: str) -> str:
+    """A model's name unless the vendor gives one: its folder's, its file's, or the hub's.
+
+    Args:
+        source: As it stands on the command line; a folder may be ``.`` or ``..``.
+    """
+    path = Path(source)
+    if path.is_file():
+        return path.stem
+    # Only then: a link that was named on purpose keeps its own name.
+    if path.is_dir() and path.name in ("", ".."):
+        path = path.resolve()
+    return path.name

@@ -1,0 +1,61 @@
+"""What a vendor may say of a distillation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import click
+
+from fala_export.options import Count, File, Folder, Only, Positive, Seed
+from fala_export.settings import ExportOptions, ModelSource
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """How a teacher becomes a student.
+
+    A student of the teacher's dimension, heads and tokenizer starts as the teacher with fewer
+    layers and pieces; any other starts as a new BERT.
+
+    Attributes:
+        layers: Transformer layers (default: the teacher's).
+        dimension: Length of an embedding (default: the teacher's).
+        heads: Attention heads a layer (default: the teacher's, or heads of about 64).
+        vocabulary: Learn a WordPiece vocabulary of so many pieces (default: keep the teacher's).
+        trim: Keep only so many of the vocabulary's most used pieces.
+        epochs: Passes over the texts; 0 leaves the student as it starts.
+        batch: Texts a step.
+        learning_rate: At its peak (default: 0.0001 for the teacher's layers, 0.001 for new ones).
+    """
+
+    layers: Count | None = None
+    dimension: Annotated[Count | None, "--dim"] = None
+    heads: Count | None = None
+    vocabulary: Annotated[Count | None, "--vocab"] = None
+    trim: Count | None = None
+    epochs: Annotated[int, click.IntRange(min=0)] = 5
+    batch: Count = 64
+    learning_rate: Positive | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudentRelease:
+    """A teacher, and the release that is made of it.
+
+    Attributes:
+        texts: Texts to imitate the teacher on, one a line, plain or .gz; may be given again.
+        work: Folder of the checkpoints and the teacher's embeddings.
+        out: Bundle to write.
+        data: Rows of a real task, of which the public ones tell how much of the teacher survives.
+        seed: Of everything random.
+    """
+
+    teacher: ModelSource
+    texts: Annotated[tuple[File, ...], "--text"]
+    work: Folder
+    out: File
+    data: File | None = None
+    distillation: Distillation
+    seed: Seed = 0
+    export: Annotated[ExportOptions, Only("name", "precision", "min_cosine")]

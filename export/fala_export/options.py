@@ -1,0 +1,237 @@
+"""Settings as dataclasses: one declaration is a command's options, a recipe's keys, and the docs.
+
+A field's name, type, default and line under ``Attributes:`` are the option's. What a command line
+needs besides stands in the annotation::
+
+    layers: Count | None = None                           # --layers, at least 1
+    dimension: Annotated[Count | None, "--dim"] = None    # by another name
+    lexical: Annotated[bool, "--lexical/--no-lexical"] = True
+    source: Annotated[str, Argument("DIR_OR_NAME")]       # an argument
+    texts: tuple[File, ...]                               # may be given again
+    training: TrainingSettings                            # all options of another dataclass
+    export: Annotated[ExportOptions, Only("name", "ort")] # some of them
+
+Modules of settings import neither NumPy nor PyTorch, for every ``--help`` loads them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import click
+
+from fala import ExportError
+
+T = TypeVar("T")
+
+Count: TypeAlias = Annotated[int, click.IntRange(min=1)]
+Seed: TypeAlias = Annotated[int, click.IntRange(min=0)]
+Share: TypeAlias = Annotated[float, click.FloatRange(0, 1)]
+Positive: TypeAlias = Annotated[float, click.FloatRange(min=0, min_open=True)]
+Cosine: TypeAlias = Annotated[float, click.FloatRange(-1, 1)]
+File: TypeAlias = Annotated[Path, click.Path(path_type=Path, dir_okay=False)]
+Folder: TypeAlias = Annotated[Path, click.Path(path_type=Path, file_okay=False)]
+FileOrFolder: TypeAlias = Annotated[Path, click.Path(path_type=Path)]
+
+_LINE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """Marks a field that is an argument.
+
+    Attributes:
+        metavar: What it is called in the usage line.
+    """
+
+    metavar: str
+
+
+class Only(tuple[str, ...]):
+    """Marks a group of settings of which a command takes some."""
+
+    def __new__(cls, *names: str) -> Only:
+        """Name the fields."""
+        return super().__new__(cls, names)
+
+
+class Options(Generic[T]):
+    """A dataclass of settings, as parameters of a command and as a table of a recipe.
+
+    Args:
+        settings: The dataclass.
+        only: Its fields that are taken; none takes all.
+        optional: Whether a command line may leave all of it out.
+    """
+
+    def __init__(
+        self, settings: type[T], only: Only | None = None, *, optional: bool = False
+    ) -> None:
+        self._settings, self._optional = settings, optional
+        self._hints = get_type_hints(settings, include_extras=True)
+        self._needed: list[str] = []
+        self._parts: dict[str, click.Parameter | Options[Any]] = {}
+        about = described(settings)
+        for field in dataclasses.fields(settings):  # type: ignore[arg-type]
+            name = field.name
+            if only is not None and name not in only:
+                continue
+            kind, notes, may_miss = _unwrapped(self._hints[name])
+            if dataclasses.is_dataclass(kind):
+                part = next((note for note in notes if isinstance(note, Only)), None)
+                self._parts[name] = Options(kind, part, optional=may_miss)  # type: ignore[arg-type]
+                continue
+            if field.default is field.default_factory is MISSING:
+                self._needed.append(name)
+            self._parts[name] = _parameter(field, kind, notes, about[name], required=not optional)
+
+    def parameters(self) -> Iterator[click.Parameter]:
+        """The options and arguments, in the order of the fields."""
+        for part in self._parts.values():
+            if isinstance(part, Options):
+                yield from part.parameters()
+            else:
+                yield part
+
+    def made(self, values: Mapping[str, Any]) -> T:
+        """The settings of a command line.
+
+        Args:
+            values: By the parameters' names, as click passes them.
+
+        Raises:
+            click.UsageError: It has some of what an optional group needs, and not all.
+        """
+        given: dict[str, Any] = {}
+        for name, part in self._parts.items():
+            if not isinstance(part, Options):
+                given[name] = values[str(part.name)]
+            elif part._optional and all(values[needed] is None for needed in part._needed):
+                given[name] = None
+            else:
+                given[name] = part.made(values)
+        for name in self._needed:
+            if given[name] is None:
+                raise click.UsageError(f"Missing option '--{name}'.")
+        return self._settings(**given)
+
+    def names(self) -> list[str]:
+        """The keys of a table; those of groups stand among them."""
+        names = []
+        for name, part in self._parts.items():
+            names += part.names() if isinstance(part, Options) else [name]
+        return names
+
+    def read(self, table: Mapping[str, Any], title: str) -> T:
+        """The settings of a recipe's table.
+
+        Args:
+            table: Values by key.
+            title: Of the table, for messages.
+
+        Raises:
+            ExportError: A key is missing or none of the table's, or a value is wrong.
+        """
+        if unknown := sorted(table.keys() - set(self.names())):
+            raise ExportError(
+                f"[{title}] has no key {unknown[0]}; it has {', '.join(self.names())}"
+            )
+        values: dict[str, Any] = {}
+        for name, part in self._parts.items():
+            if isinstance(part, Options):
+                inner = {key: table[key] for key in part.names() if key in table}
+                values[name] = part.read(inner, title)
+            elif name in table:
+                values[name] = _checked(table[name], self._hints[name], part, f"{title}.{name}")
+            elif name in self._needed:
+                raise ExportError(f"[{title}] needs {name}")
+        return self._settings(**values)
+
+
+def _parameter(
+    field: dataclasses.Field[Any],
+    kind: Any,  # noqa: ANN401
+    notes: list[Any],
+    about: str,
+    *,
+    required: bool,
+) -> click.Parameter:
+    several = get_origin(kind) is tuple
+    if several:
+        kind, more, _ = _unwrapped(get_args(kind)[0])
+        notes = [*notes, *more]
+    declared = next((note for note in notes if isinstance(note, click.ParamType)), kind)
+    if get_origin(declared) is Literal:
+        declared = click.Choice(get_args(declared))
+    needed = field.default is field.default_factory is MISSING
+    for note in notes:
+        if isinstance(note, Argument):
+            return click.Argument([field.name], type=declared, metavar=note.metavar)
+    names = [note for note in notes if isinstance(note, str)]
+    default = None if several or needed else field.default
+    return click.Option(
+        names or [f"--{field.name.replace('_', '-')}"],
+        type=None if kind is bool else declared,
+        is_flag=True if kind is bool else None,
+        multiple=several,
+        required=needed and required,
+        default=default,
+        show_default=default is not False and default not in (None, ""),
+        help=about,
+    )
+
+
+def _checked(value: object, hint: object, parameter: click.Parameter, title: str) -> object:
+    """A value of a table, of the type and in the range of its option.
+
+    Raises:
+        ExportError: It is another.
+    """
+    import msgspec  # of an extra, and needed by recipes alone
+
+    try:
+        value = msgspec.convert(value, hint)
+        return value if value is None else parameter.type.convert(value, None, None)
+    except (msgspec.ValidationError, click.BadParameter) as error:
+        raise ExportError(f"{title}: {error}") from error
+
+
+def described(settings: type) -> dict[str, str]:
+    """The lines under ``Attributes:`` of a dataclass's docstring, by field."""
+    lines = (inspect.getdoc(settings) or "").partition("Attributes:\n")[2]
+    return {
+        match[1]: " ".join(match[2].split()).replace("``", "") for match in _LINE.finditer(lines)
+    }
+
+
+def _unwrapped(hint: Any) -> tuple[Any, list[Any], bool]:  # noqa: ANN401
+    """A type without its annotations and without None, these annotations, and whether None was."""
+    notes: list[Any] = []
+    optional = False
+    while True:
+        if get_origin(hint) is Annotated:
+            hint, *more = get_args(hint)
+            notes += more
+        elif get_origin(hint) in (Union, UnionType):
+            (hint,) = (one for one in get_args(hint) if one is not NoneType)
+            optional = True
+        else:
+            return hint, notes, optional
