@@ -3,10 +3,13 @@
 import contextlib
 import importlib
 import json
+import re
+import runpy
 import shutil
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -26,6 +29,8 @@ from snippets import blocks, commands
 pytestmark = pytest.mark.slow
 
 BLOCKS = blocks("python", "sh", "json")
+
+FIRST = ROOT / "examples" / "first.py"
 
 #: Files that pages show whole; tests/house/test_examples.py runs them.
 EXAMPLES = {
@@ -161,8 +166,18 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
 def test_what_pages_show_whole_is_run_elsewhere():
     shown = {block.included for block in BLOCKS if block.included}
     assert shown == EXAMPLES
-    (first,) = [block for block in BLOCKS if block.page == "README.md"][1:2]
-    assert first.text in (ROOT / "examples" / "first.py").read_text(encoding="utf-8")
+    first = next(block for block in BLOCKS if block.page == "README.md")
+    assert first.text in FIRST.read_text(encoding="utf-8")
+
+
+def test_the_first_snippet_prints_what_stands_beside_its_calls(capsys):
+    for _ in range(2):  # a second paste prints the same
+        runpy.run_path(str(FIRST))
+    printed = [line.strip("[]").split() for line in capsys.readouterr().out.splitlines()]
+    shown = [line.split() for line in re.findall(r"^print.*# \[(.+?)\]", FIRST.read_text(), re.M)]
+    assert len(shown) == 4
+    # Embeddings of int8 differ a little between families of processors.
+    np.testing.assert_allclose(np.array(printed, float), np.array(shown * 2, float), atol=0.03)
 
 
 def parsed(command, words, context=None):

@@ -188,8 +188,8 @@ def command(**arguments: Any) -> None:  # noqa: ANN401
     Over the bridge the new model answers at once ("instant", no forward pass), and is then refined
     within the budget ("FaLA"). Without a bridge the budget buys its first answer.
 
-    F1 is of the decisions that the app shows: at the user's own threshold for the instant model
-    and FaLA, at probability 1/2 for the old and the vendor's. Accuracy is at 1/2 for all.
+    F1 is at a threshold that each model chooses for this user by the same rule, without a held-out
+    label. Accuracy is at probability 1/2 for all.
     """
     columns = Columns(**{one.name: arguments.pop(one.name) for one in fields(Columns)})
     options = Options(**arguments, columns=columns)

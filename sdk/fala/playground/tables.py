@@ -16,8 +16,8 @@ _MODELS = {"old_personal": "old", "new_global": "new", "instant": "instant", "fa
 _LEGEND = """\
 old: the old personal model. new: the vendor's new model. instant: the personal model on the new
 backbone, before any forward pass. FaLA: the same after them. There is no backward pass.
-F1: the personal models decide at the user's own threshold, which is fitted for F1, the vendor's new
-model at probability 1/2. Accuracy: all decide at probability 1/2."""
+F1: each model decides at a threshold that it chooses for the user by the same rule, without a
+held-out label. Accuracy: all decide at probability 1/2."""
 
 
 def heading(old: Side, new: Side, rows: Rows, users: int, budget: Budget) -> str:

@@ -30,6 +30,7 @@ from fala.release.fitting import fit_head
 from fala.release.metrics import f1, scores
 from fala.release.user_rows import Rows
 from fala.report import Report
+from fala.solver.judge import f1_threshold
 
 METRICS = ("auc", "f1", "accuracy")
 FIGURES = (*METRICS, "cross_entropy")
@@ -137,7 +138,10 @@ def run_user(user: str, rows: Rows, old: Side, new: Side, budget: Budget) -> dic
         else:
             reports = [device.replace(new.release, budget)]
         figures["fala"] = _scores(truth, device.model.logits(*new_inputs), device.threshold)
-    figures["new_global"] = _scores(truth, new.head.vendor_model().logits(*new_inputs))
+    vendor = new.head.vendor_model().logits(*new_inputs)
+    # The rule by which a device chooses: from a model's own probabilities, without a label.
+    threshold = f1_threshold(vendor.astype(np.float64)) if vendor.shape[1] == 1 else 0.0
+    figures["new_global"] = _scores(truth, vendor, threshold)
     public = {row.example for row in rows.public}
     known = sum(row.example in public for row in train)
     costs = _costs(reports)
