@@ -520,6 +520,8 @@ def _conjugate(
         turned = solve(residual)
         move = problem.move(turned)
         now = problem.inner(residual, turned, move)
+        if not now > 0:  # of equal examples: what is left of the gradient moves no logit
+            break
         share = now / before if taken else 0.0
         direction, moved, before = turned + share * direction, move + share * moved, now
         taken += 1
