@@ -692,7 +692,7 @@ class Device:
         self._learner().ready()
         old = self.name
         replaced = replace(self._installed, path, run, terms)
-        left = replaced.passes_left(run)
+        left = replaced.passes_left
         prompted = try_prompt(self._installed, run, left) if try_one else None
         report = replaced_report(old, replaced, run, prompted)
         _log.info("%s -> %s: %s", report.old, report.new, report.sentence)

@@ -13,7 +13,7 @@ from fala.bundle.signature import Trust
 from fala.errors import DataError, MissingAdapterError, UnknownAdapterError, safe_line
 from fala.model.active import ActiveModel
 from fala.model.heads import Head, label_name
-from fala.personal.prepare import Part, release_for
+from fala.personal.prepare import Part, part_for
 from fala.slots.bundles import open_adapter
 from fala.slots.installed import Installed
 from fala.slots.open_slot import adapted
@@ -47,7 +47,7 @@ def adapter_parts(
         BundleMismatchError: One was made for another backbone, or lacks a label.
         BundleError: One cannot be trusted.
     """
-    release, tasks = own.release.bundle, installed.further()
+    release, tasks = own.bundle, installed.further()
     adapters = _by_name(paths, trust)
     for name, (bundle, _) in adapters.items():
         if name not in {task.adapter for task in tasks}:
@@ -66,8 +66,8 @@ def adapter_parts(
             adapters[task.adapter] = open_adapter(active.bundle.path, hold=True)
         bundle, head = adapters[task.adapter]
         bundle.check_base(release)
-        adapter = release_for(task, active, bundle, head)
-        parts.append(Part(task, adapter, _with_adapter(own.load, bundle)))
+        load = _with_adapter(own.load, bundle)
+        parts.append(part_for(task, active, bundle, head, load))
     if missing:
         raise MissingAdapterError(
             f"{release.path}: no adapter for {', '.join(missing)}; give the vendor's for "

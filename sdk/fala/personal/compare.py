@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypeAlias, cast, get_args
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from fala.errors import BundleError, DataError, DeviceChangedError, WorseModelError, shown
 from fala.model.losses import Floats, cross_entropy
 from fala.personal.gather import Rows, Space, gather
-from fala.personal.refit import Judged, Refit, judged
+from fala.personal.refit import Refit, fitted
 from fala.report import MIN_REAL, Comparison, Correlation, Difference
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Task
@@ -42,48 +43,55 @@ class Sides:
     Args:
         task: The task.
         old: The slot of the old model.
-        new: What the new model was fitted to.
+        new: The new model.
     """
 
     def __init__(self, task: Task, old: OpenSlot, new: Refit) -> None:
-        self._old, self._new = old, new.rows
+        self._old, self._new = old, new
         self._positive = task.positive(old.model.head)
         with task.expecting(old):
-            self._space = Space.of_slot(task.store, old, None)
-        self._rows = gather(new.snapshot, self._space)
+            space = Space.of_slot(task.store, old, None)
+        self._rows = gather(new.rows.snapshot, space)
 
     def labelled(self) -> set[int]:
         """Ids of the labelled examples that have a row on both backbones."""
-        return set(_labelled(self._rows)) & set(_labelled(self._new))
+        return set(self._rows.labelled()) & set(self._new.rows.labelled())
 
     def encoded(self) -> set[int]:
         """Ids of the examples that both backbones have encoded."""
-        return _encoded(self._rows) & _encoded(self._new)
+        return self._rows.encoded() & self._new.rows.encoded()
 
-    def shares(self, ids: Collection[int]) -> Floats:
-        """Labels of some examples as class shares, (n, C)."""
-        position = {row: position for position, row in enumerate(self._new.ids)}
-        return self._new.training.labels[[position[row] for row in ids]]
+    @cached_property
+    def _refitted(self) -> Refit:
+        """The old model, fitted once more to the labels of now: its losses are not kept."""
+        return fitted(self._rows, self._positive, left_out_only=True)
 
-    def losses(self, model: Judged, ids: Collection[int]) -> Losses | None:
-        """Losses on some labelled examples; None where one of the two models is not fitted.
-
-        The old model is fitted once more, to the labels of now: its losses are not kept.
-
-        Args:
-            model: The new model.
-            ids: The examples.
-        """
-        if model.fit is None:
+    def losses(self, ids: Collection[int]) -> Losses | None:
+        """Losses on some labelled examples; None where one of the two models is not fitted."""
+        new = self._new
+        if new.fit is None or self._refitted.fit is None:
             return None
-        old = judged(self._space, self._rows, self._positive, left_out_only=True)
-        if old.fit is None:
-            return None
-        z = old.fit.vendor if self._old.model.is_vendor else old.left_out
+        old = self._refitted.fit.vendor if self._old.model.is_vendor else self._refitted.left_out
         return Losses(
-            _losses(self._rows, z, ids),
-            _losses(self._new, model.fit.vendor, ids),
-            _losses(self._new, model.left_out, ids),
+            _losses(self._rows, old, ids),
+            _losses(new.rows, new.fit.vendor, ids),
+            _losses(new.rows, new.left_out, ids),
+        )
+
+    def compare(self, judges: Collection[int]) -> Comparison:
+        """Compare on some labelled examples; where they are too few nothing is fitted for it."""
+        releases = self.releases()
+        losses = self.losses(judges) if can_judge(self._new.rows.shares(judges)) else None
+        if losses is None:
+            return Comparison(len(judges), releases=releases)
+        return Comparison(
+            len(judges),
+            float(losses.old.mean()),
+            float(losses.vendor.mean()),
+            float(losses.carried.mean()),
+            _difference(losses.carried - losses.old),
+            _difference(losses.carried - losses.vendor),
+            releases,
         )
 
     def releases(self) -> Correlation | None:
@@ -93,7 +101,7 @@ class Sides:
         """
         encoded = self.encoded()
         real = len(encoded) >= MIN_REAL
-        before, after = self._rows, self._new
+        before, after = self._rows, self._new.rows
         both = set(before.ids) & set(after.ids)
         logits = [_vendor_logits(rows, encoded if real else both) for rows in (before, after)]
         if not len(logits[0]) or logits[0].shape != logits[1].shape:  # it brings further labels
@@ -107,23 +115,19 @@ def compare(
     task: Task,
     old: OpenSlot,
     new: Refit,
-    model: Judged,
     only: Container[int] | None = None,
 ) -> Comparison:
-    """Compare an old and a new model on what both backbones have encoded.
-
-    Where that is too little to judge by, nothing is fitted for it.
+    """Compare an old and a new model on the labelled examples that both backbones have encoded.
 
     Args:
         task: The task.
         old: The slot of the old model.
-        new: What the new model was fitted to.
-        model: The new model.
+        new: The new model.
         only: Ids of the examples to compare on; None for all.
     """
     sides = Sides(task, old, new)
     judges = sides.encoded() & sides.labelled()
-    return compared(sides, model, [row for row in judges if only is None or row in only])
+    return sides.compare([row for row in judges if only is None or row in only])
 
 
 def compare_with_previous(task: Task, last: Refit) -> Comparison | None:
@@ -133,39 +137,19 @@ def compare_with_previous(task: Task, last: Refit) -> Comparison | None:
 
     Args:
         task: The task.
-        last: What the active model was fitted to.
+        last: The active model, as it was fitted.
     """
     previous, replacements = task.previous, task.store.slots.replacements()
     replacement = replacements.get(task.active.record.name)
-    if previous is None or last.judged is None or replacement is None:
+    if previous is None or last.fit is None or replacement is None:
         return None
     earlier = replacements.get(previous.record.name)
     if earlier is not None and earlier.generation > replacement.generation:
         return None
     try:
-        return compare(task, previous, last, last.judged)
+        return compare(task, previous, last)
     except (BundleError, DeviceChangedError):  # another replacement has deleted the old release
         return None
-
-
-def compared(sides: Sides, model: Judged, judges: Collection[int]) -> Comparison:
-    """Compare on some labelled examples; see ``compare``."""
-    releases = sides.releases()
-    nothing = Comparison(len(judges), releases=releases)
-    if not can_judge(sides.shares(judges)):
-        return nothing
-    losses = sides.losses(model, judges)
-    if losses is None:
-        return nothing
-    return Comparison(
-        len(judges),
-        float(losses.old.mean()),
-        float(losses.vendor.mean()),
-        float(losses.carried.mean()),
-        _difference(losses.carried - losses.old),
-        _difference(losses.carried - losses.vendor),
-        releases,
-    )
 
 
 def accept_of(value: str) -> Accept:
@@ -218,16 +202,6 @@ def refuse_worse(comparison: Comparison, accept: Accept, release: object) -> Non
     )
 
 
-def _encoded(rows: Rows) -> set[int]:
-    """Ids of the examples whose embeddings are real."""
-    return {row for row, missing in zip(rows.ids, rows.missing, strict=True) if not missing}
-
-
-def _labelled(rows: Rows) -> list[int]:
-    """Ids of the labelled examples, in the order of the rows."""
-    return [rows.ids[position] for position in np.flatnonzero(rows.training.labelled).tolist()]
-
-
 def _vendor_logits(rows: Rows, ids: Container[int]) -> Floats:
     """A release's own logits of some examples, (n, C), by id."""
     logits = rows.training.vendor_logits()
@@ -246,7 +220,7 @@ def _losses(rows: Rows, z: Floats, ids: Collection[int]) -> Floats:
     """Cross-entropy of some labelled examples by logits of all rows' labelled ones, (n,)."""
     labelled = rows.training.labelled
     losses = cross_entropy(rows.training.labels[labelled], z[labelled])
-    by_id = dict(zip(_labelled(rows), losses.tolist(), strict=True))
+    by_id = dict(zip(rows.labelled(), losses.tolist(), strict=True))
     return np.array([by_id[row] for row in ids])
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from fala.personal.gather import Snapshot, Space, old_logits
 from fala.personal.prompts import drop_prompts
-from fala.personal.refit import Judged, refit
+from fala.personal.refit import Refit, refit
 from fala.slots.bundles import model_digest
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Change, Task, changed_record, never_fitted
@@ -117,7 +117,7 @@ def _teach(task: Task, older: str, slots: _Slots) -> None:
     then = slots.replacement
     fitted_to = then.data if then.fit_data is None else then.fit_data
     snapshot = Snapshot(store, only=store.examples.at(fitted_to))
-    model = _change(slot, _judged(task, slot, snapshot, None)).model
+    model = _refitted(task, slot, snapshot, None).model
     teachers: tuple[str | None, str | None] = None, None
     same_labels = slot.model.head.labels == newer.model.head.labels
     if same_labels and then.fit_data is not None and not model.is_vendor:
@@ -143,22 +143,13 @@ def _refit(task: Task, slot: OpenSlot, other: OpenSlot | None, first: int) -> No
     data = math.inf if fit is None else fit.data
     if never_fitted(slot) or first > data:
         return
-    judged = _judged(task, slot, Snapshot(store, only=store.examples.at(data)), other)
-    task.rewrite(changed_record(slot, _change(slot, judged)))
-    record = None if judged is None or fit is None else judged.record(fit.data)
-    store.slots.set_fit(slot.record.name, record)
+    result = _refitted(task, slot, Snapshot(store, only=store.examples.at(data)), other)
+    change = Change(result.model, result.verdict.threshold, result.loss)
+    task.rewrite(changed_record(slot, change))
+    store.slots.set_fit(slot.record.name, None if fit is None else result.record(fit.data))
 
 
-def _judged(
-    task: Task, slot: OpenSlot, snapshot: Snapshot, other: OpenSlot | None
-) -> Judged | None:
-    """A slot's model, fitted to a snapshot; None where that has no evidence."""
+def _refitted(task: Task, slot: OpenSlot, snapshot: Snapshot, other: OpenSlot | None) -> Refit:
+    """A slot's model, fitted to a snapshot."""
     space = Space.of_slot(task.store, slot, other)
-    return refit(snapshot, space, task.positive(slot.model.head)).judged
-
-
-def _change(slot: OpenSlot, judged: Judged | None) -> Change:
-    """A slot's next model; the vendor's where it has no evidence."""
-    if judged is None:
-        return Change(slot.model.head.vendor_model())
-    return Change(judged.model, judged.threshold, judged.loss)
+    return refit(snapshot, space, task.positive(slot.model.head))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fala.examples import CLASSIFICATION, Example, texts_of, unique_texts
 from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head, Vectors
+from fala.model.losses import Floats
 from fala.model.prior import PopulationPrior
 from fala.slots.open_slot import OpenSlot
 from fala.solver.training import Inputs, TrainingSet, blocks_of
@@ -121,6 +122,8 @@ class Rows:
     """All examples of a task, in one backbone's space.
 
     Attributes:
+        snapshot: What was read of the store.
+        space: The space.
         ids: Of the m examples whose inputs are real or estimated, one a row of ``training``.
         examples: The m examples.
         training: What they are fitted to.
@@ -130,6 +133,8 @@ class Rows:
         pending_missing: The texts of each of those that have no embedding yet.
     """
 
+    snapshot: Snapshot
+    space: Space
     ids: Sequence[int]
     examples: Sequence[Example]
     training: TrainingSet
@@ -146,6 +151,19 @@ class Rows:
     def has_evidence(self) -> bool:
         """Whether a row has a label or an old logit."""
         return bool(self.training.used.any())
+
+    def labelled(self) -> list[int]:
+        """Ids of the labelled examples, in the order of the rows."""
+        return [self.ids[position] for position in np.flatnonzero(self.training.labelled).tolist()]
+
+    def encoded(self) -> set[int]:
+        """Ids of the examples whose embeddings are real."""
+        return {row for row, missing in zip(self.ids, self.missing, strict=True) if not missing}
+
+    def shares(self, ids: Collection[int]) -> Floats:
+        """Labels of some examples as class shares, (n, C), by id."""
+        positions = {row: position for position, row in enumerate(self.ids)}
+        return self.training.labels[[positions[row] for row in ids]]
 
     def pending_texts(self) -> list[str]:
         """All texts that have no embedding yet."""
@@ -184,6 +202,8 @@ def gather(snapshot: Snapshot, space: Space) -> Rows:
     blocks = blocks_of(head, inputs, ngrams, space.prior)
     vendor = sum(block.logits() for block in blocks) + head.bias
     return Rows(
+        snapshot,
+        space,
         [row.id for row in rows],
         examples,
         TrainingSet(blocks, head.bias, labels, vendor + differences),

@@ -11,7 +11,6 @@ import numpy as np
 
 from fala.errors import BundleError, DeviceChangedError, DeviceError
 from fala.examples import Example, unique_texts
-from fala.model.heads import Head
 from fala.personal.encode import encode_free, encode_missing
 from fala.personal.forget import forget
 from fala.personal.gather import Snapshot, Space, gather
@@ -22,10 +21,9 @@ from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Change, Task
 from fala.solver.fit import LARGEST, Resumed, State, resume
 from fala.solver.judge import Decision
-from fala.solver.training import Inputs, TrainingSet, blocks_of, personal_of
+from fala.solver.training import personal_of
 from fala.store.records import FitRecord, Version
 from fala.store.texts import NOT_KEPT
-from fala.text.lexicon import CachedRows
 
 _log = logging.getLogger("fala.learn")
 
@@ -44,7 +42,7 @@ class LastFit:
     Attributes:
         version: The store's, with that fit in it.
         state: The fit.
-        head: What its numbers move.
+        space: Where its rows were gathered.
         positions: Its examples' rows, by id; of a fit that was resumed those of some.
         record: What the active model was fitted to.
         reason: Why that model was chosen.
@@ -54,7 +52,7 @@ class LastFit:
 
     version: Version
     state: State | Resumed
-    head: Head
+    space: Space
     positions: dict[int, int]
     record: FitRecord
     reason: str
@@ -114,7 +112,7 @@ class Learner:
             after = Version(before.generation, before.data + 1)
             alone = task.store.slots.version() == after and task.active is active
             if last is not None and alone:
-                report = self._add(active, last, ids, named, labels)
+                report = self._add(active, last, ids, labels)
                 if report is not None:
                     return report
             return self.fit()
@@ -129,26 +127,25 @@ class Learner:
             encode_free(task, active, snapshot)
             space = Space.of_slot(task.store, active, task.previous)
             result = refit(snapshot, space, task.positive(space.head))
-            if result.judged is None:
-                return active, result
-            return task.commit(active, result.judged.change(snapshot.data)), result
+            return active if result.fit is None else task.commit(active, result.change()), result
 
         with task.work:
             active, result = until_committed([task], attempt)
             self._last = _last_fit(active, result)
-        rows, model = result.rows, result.judged
+        rows, verdict = result.rows, result.verdict
         count, labelled = task.store.examples.counts()
-        if model is None:
+        if result.fit is None:
             decision: Decision = "vendor" if active.model.is_vendor else "personal"
-            reason = "there is neither a label nor an old logit to fit to"
+            reason = verdict.reason
             if rows.pending and not task.store.texts.kept:
                 reason = f"{NOT_KEPT}: no example with a label has an embedding of this backbone"
             return LearnReport(count, labelled, 0, decision, reason)
         fitted = int(rows.training.used.sum())
-        _log.info("fitted to %d examples: %s", fitted, model.reason)
+        _log.info("fitted to %d examples: %s", fitted, verdict.reason)
         return LearnReport(
-            count, labelled, fitted, model.decision, model.reason, True, model.scales, model.loss
-        )
+            count, labelled, fitted, verdict.decision, verdict.reason, True, result.scales,
+            result.loss,
+        )  # fmt: skip
 
     def forget(self, ids: Iterable[int]) -> Forgotten:
         """Delete examples, and fit to the others; see ``Device.forget``.
@@ -206,7 +203,7 @@ class Learner:
         state = resume(training, record.scales, record.fitted, record.further)
         positions = {row: position for position, row in enumerate(rows.ids)}
         return LastFit(
-            before, state, space.head, positions, record, "added to the last fit",
+            before, state, space, positions, record, "added to the last fit",
             active.record.threshold, active.record.loss,
         )  # fmt: skip
 
@@ -215,7 +212,6 @@ class Learner:
         active: OpenSlot,
         last: LastFit,
         ids: Sequence[int],
-        examples: Sequence[Example],
         labels: Sequence[str | None],
     ) -> LearnReport | None:
         """Add labelled examples to the last fit, at its scales; None where all is to be fitted."""
@@ -223,19 +219,13 @@ class Learner:
         rows = state.fitted + state.further + len(ids)
         if rows < SMALL or rows > (1 + LARGEST_GROWTH) * state.fitted:
             return None
-        # Of an example that comes twice the last label counts.
-        labelled = {row: at for at, row in enumerate(ids) if labels[at] is not None}
-        chosen = list(labelled.values())
-        start = state.count
+        labelled = {row for row, label in zip(ids, labels, strict=True) if label is not None}
+        positions = dict(last.positions)
         if labelled:
-            training = self._training(
-                active, last.head, [examples[at] for at in chosen], [labels[at] for at in chosen]
-            )
-            replaced = {
-                at: last.positions[row] for at, row in enumerate(labelled) if row in last.positions
-            }
-            state = state.more(training, replaced)
-        positions = {**last.positions, **{row: start + at for at, row in enumerate(labelled)}}
+            new = gather(Snapshot(task.store, ids=sorted(labelled)), last.space)
+            replaced = {at: positions[row] for at, row in enumerate(new.ids) if row in positions}
+            positions |= {row: state.count + at for at, row in enumerate(new.ids)}
+            state = state.more(new.training, replaced)
         data = task.store.slots.version().data
         record = replace(record, data=data, further=state.further)
         if record.decision != "vendor":  # the vendor's model stays until the next check
@@ -255,33 +245,18 @@ class Learner:
             last.reason, False, record.scales, last.loss,
         )  # fmt: skip
 
-    def _training(
-        self,
-        active: OpenSlot,
-        head: Head,
-        examples: Sequence[Example],
-        labels: Sequence[str | None],
-    ) -> TrainingSet:
-        store = self.task.store
-        embeddings = store.embeddings.get(active.record.backbone, unique_texts(examples))
-        inputs = Inputs(head.inputs(examples, embeddings))
-        ngrams = head.words(examples, CachedRows(store.texts.ngrams))
-        shares = head.label_shares(labels)
-        blocks = blocks_of(head, inputs, ngrams, None)
-        return TrainingSet(blocks, head.bias, shares, np.full(shares.shape, np.nan))
-
 
 def _last_fit(active: OpenSlot, result: Refit) -> LastFit | None:
     """What the next examples can be added to; None where they cannot."""
-    model, rows, data = result.judged, result.rows, result.snapshot.data
-    if model is None or model.fit is None or model.fit.state is None:
+    rows, data, verdict = result.rows, result.rows.snapshot.data, result.verdict
+    record = result.record(data)
+    if record is None or result.fit is None or result.fit.state is None:
         return None
-    record = model.record(data)
-    if record is None or not rows.training.labelled.any():
+    if not rows.training.labelled.any():
         return None
     used = np.flatnonzero(rows.training.used).tolist()
     positions = {rows.ids[position]: at for at, position in enumerate(used)}
     return LastFit(
-        Version(active.generation, data), model.fit.state, result.space.head, positions, record,
-        model.reason, model.threshold, model.loss,
+        Version(active.generation, data), result.fit.state, rows.space, positions, record,
+        verdict.reason, verdict.threshold, result.loss,
     )  # fmt: skip

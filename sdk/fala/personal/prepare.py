@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from fala.model.heads import Head, Vectors
 from fala.personal.choose import Choice, choose, choose_by_chance
 from fala.personal.encode import forward
 from fala.personal.gather import OldLogits, Rows, Snapshot, Space, old_logits
-from fala.personal.refit import Judged, Refit, refit, vendor_alone
+from fala.personal.refit import Refit, refit
 from fala.personal.run import Run
 from fala.slots.bundles import open_release
 from fala.slots.installed import Installed
@@ -35,18 +35,22 @@ from fala.text.lexicon import CachedRows
 
 
 @dataclass(frozen=True, eq=False)
-class Release:
-    """A new release, or an adapter, opened for a task.
+class Part:
+    """A task's part in a replacement: a new release, or an adapter, opened for it.
 
     Attributes:
-        bundle: Its bundle.
+        task: The task.
+        bundle: The bundle to be installed for it.
         head: Its head, with the labels in the device's order, and further ones behind them.
         bridges: Those that lead to its backbone from one that the device has had, the worst first.
+        load: Gives its backbone, loaded.
     """
 
+    task: Task
     bundle: Bundle
     head: Head
     bridges: Sequence[Bridge]
+    load: Callable[[], Backbone]
 
     @property
     def instant(self) -> bool:
@@ -60,34 +64,6 @@ class Release:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """A task's part in a replacement.
-
-    Attributes:
-        task: The task.
-        release: What is to be installed for it.
-        load: Gives its backbone, loaded.
-    """
-
-    task: Task
-    release: Release
-    load: Callable[[], Backbone]
-
-
-@dataclass(frozen=True, eq=False)
-class First:
-    """The texts that pass through the new backbone before the first personal model.
-
-    Attributes:
-        choice: The choice of texts; of none over a bridge.
-        embeddings: The new backbone's embeddings of those that were encoded, by text.
-    """
-
-    choice: Choice
-    embeddings: Mapping[str, Vectors]
-
-
-@dataclass(frozen=True, eq=False)
 class Prepared:
     """A personal model on a new release, as it would answer first.
 
@@ -95,19 +71,24 @@ class Prepared:
         part: The task's part.
         active: The slot that was active meanwhile.
         old: The old logits; None where the labels are others.
-        refit: The examples in the new space.
-        judged: The new model.
-        first: The texts that were encoded for it.
+        model: The new model.
+        choice: The texts chosen to pass through the new backbone for it; none over a bridge.
+        embeddings: The new backbone's embeddings of those that were encoded, by text.
         seconds: Of reading, encoding and fitting.
     """
 
     part: Part
     active: OpenSlot
     old: OldLogits | None
-    refit: Refit
-    judged: Judged
-    first: First
+    model: Refit
+    choice: Choice
+    embeddings: Mapping[str, Vectors]
     seconds: float
+
+    @property
+    def encoded(self) -> int:
+        """Forward passes that it took."""
+        return 0 if self.part.static else len(self.embeddings)
 
 
 @contextmanager
@@ -138,23 +119,26 @@ def opening(
                 check_version(installed.store, active.bundle.manifest, bundle.manifest)
             except OlderReleaseError as error:
                 raise OlderReleaseError(f"{bundle.path}: {error}") from error
-        release = release_for(installed.own, active, bundle, head)
     with ThreadPoolExecutor(max_workers=1) as loader:
+        part = part_for(installed.own, active, bundle, head, lambda: loading.result())
         # What was installed before has been validated.
-        again = release.bundle.digest in installed.store.slots.bundles()
+        again = bundle.digest in installed.store.slots.bundles()
         encoders = installed.folder.encoders
-        loading = loader.submit(validate, release.bundle, installed=again, encoders=encoders)
-        yield Part(installed.own, release, loading.result)
+        loading = loader.submit(validate, bundle, installed=again, encoders=encoders)
+        yield part
 
 
-def release_for(task: Task, active: OpenSlot, bundle: Bundle, head: Head) -> Release:
-    """A release, or an adapter, for a task that is to go on with it.
+def part_for(
+    task: Task, active: OpenSlot, bundle: Bundle, head: Head, load: Callable[[], Backbone]
+) -> Part:
+    """The part of a task that is to go on with a release, or an adapter.
 
     Args:
         task: The task.
         active: Its active slot.
         bundle: The bundle.
         head: Its head.
+        load: Gives its backbone, loaded.
 
     Raises:
         BundleMismatchError: It is for another task, or lacks a label of the device's.
@@ -185,7 +169,7 @@ def release_for(task: Task, active: OpenSlot, bundle: Bundle, head: Head) -> Rel
         for bridge in reachable(bridges, earlier, backbone)
         if bridge.source == active.record.backbone or task.store.embeddings.has(bridge.source)
     ]
-    return Release(bundle, head.in_order([*labels, *added]), usable)
+    return Part(task, bundle, head.in_order([*labels, *added]), usable, load)
 
 
 def prepare(
@@ -194,7 +178,8 @@ def prepare(
     run: Run,
     ngrams: CachedRows,
     limit: int,
-    first: First | None = None,
+    *,
+    earlier: Prepared | None = None,
     shared: Mapping[str, Vectors] | None = None,
     evidence: int = 0,
 ) -> Prepared:
@@ -206,7 +191,7 @@ def prepare(
         run: Times what is done.
         ngrams: See ``Snapshot``.
         limit: Forward passes, at most.
-        first: The texts that an earlier attempt has encoded; None encodes them now.
+        earlier: An earlier attempt, whose texts are encoded; None encodes them now.
         shared: Embeddings of the same backbone that another task has paid for.
         evidence: Forward passes, at most, by which to compare the model with the active one.
 
@@ -214,49 +199,48 @@ def prepare(
         CancelledError: The app asked for an end.
         BundleFormatError: The release's numbers are too large or too small for a fit.
     """
-    task, release = part.task, part.release
+    task, bundle, head = part.task, part.bundle, part.head
     started = time.perf_counter()
     run.check("read")
     with run.stage("read"):
         snapshot = Snapshot(task.store, ngrams)
-        same_labels = active.model.head.labels == release.head.labels
-        old = old_logits(snapshot, active) if same_labels else None
+        old = old_logits(snapshot, active) if active.model.head.labels == head.labels else None
         space = Space(
-            release.head, release.bundle.backbone_digest,
-            prior_of(release.bundle, release.head.labels), release.bridges, release.bundle.scales,
+            head, bundle.backbone_digest, prior_of(bundle, head.labels), part.bridges,
+            bundle.scales,
             # A vendor's model has nothing personal to hand on.
             {} if old is None or active.model.is_vendor else old.differences(),
         )  # fmt: skip
         snapshot.add(space.backbone, shared or {})
-        if first is not None:
-            snapshot.add(space.backbone, first.embeddings)
-    encoded = first
+    choice = Choice([]) if earlier is None else earlier.choice
+    embeddings: Mapping[str, Vectors] = {} if earlier is None else earlier.embeddings
+    snapshot.add(space.backbone, embeddings)
 
     def encode(rows: Rows) -> Mapping[str, Vectors]:
-        nonlocal encoded
-        fresh: Mapping[str, Vectors] = {}
-        if encoded is None:
+        nonlocal choice, embeddings
+        if earlier is None:
             choice = _choice(
-                rows, part, run, limit, lambda: old or old_logits(snapshot, active),
-                min(limit, evidence),
-            )  # fmt: skip
-            fresh = _encode(choice, part, run)
-            encoded = First(choice, fresh)
+                rows, part, run, limit, evidence, lambda: old or old_logits(snapshot, active)
+            )
+            with run.stage("forward"):
+                embeddings = forward(
+                    choice.texts, lambda texts: part.load().encode(texts), run, free=part.static
+                )
         run.check("solve")
-        return fresh
+        return {} if earlier is not None else embeddings
 
     try:
-        result = refit(snapshot, space, task.positive(release.head), run=run, encode=encode)
+        model = refit(snapshot, space, task.positive(head), run=run, encode=encode)
     except (np.linalg.LinAlgError, ArithmeticError) as error:
         raise BundleFormatError(
-            f"{release.bundle.path}: the numbers of its head, prior and bridges are too "
+            f"{bundle.path}: the numbers of its head, prior and bridges are too "
             f"large or too small for a fit ({error}); nothing was installed"
         ) from error
-    model = result.judged
-    if model is None:
-        model = vendor_alone(space, _why_vendor(active, result.rows, texts=task.store.texts.kept))
+    if model.fit is None:
+        why = _why_vendor(active, model.rows, texts=task.store.texts.kept)
+        model = replace(model, verdict=replace(model.verdict, reason=why))
     seconds = time.perf_counter() - started
-    return Prepared(part, active, old, result, model, encoded or First(Choice([]), {}), seconds)
+    return Prepared(part, active, old, model, choice, embeddings, seconds)
 
 
 def check(prepared: Prepared, run: Run) -> tuple[Backbone, int]:
@@ -269,19 +253,19 @@ def check(prepared: Prepared, run: Run) -> tuple[Backbone, int]:
         BundleError: It cannot be loaded, or cannot answer.
         CancelledError: The app asked for an end.
     """
-    part, model = prepared.part, prepared.judged
-    bundle = part.release.bundle
+    part, model = prepared.part, prepared.model
+    bundle = part.bundle
     with run.stage("load"):
         backbone = part.load()  # one that does not load must not be installed
     run.check("check")
     with run.stage("check"):
         texts: list[str] = []
         if part.task.store.texts.kept:
-            newest = prepared.refit.snapshot.examples()[-PROBES:]
+            newest = model.rows.snapshot.examples()[-PROBES:]
             texts = unique_texts(row.known for row in newest)
         if bundle.external and not texts:  # it has answered the vendor's probes
             return backbone, 0
-        active_model = ActiveModel(model.model, lazy(bundle, backbone), model.threshold)
+        active_model = ActiveModel(model.model, lazy(bundle, backbone), model.verdict.threshold)
         return backbone, check_answers(active_model, bundle, texts[:PROBES])
 
 
@@ -290,8 +274,8 @@ def _choice(
     part: Part,
     run: Run,
     limit: int,
-    old: Callable[[], OldLogits | None],
     evidence: int,
+    old: Callable[[], OldLogits | None],
 ) -> Choice:
     """The texts that pass through the new backbone before the first personal model.
 
@@ -300,21 +284,14 @@ def _choice(
     """
     if not part.task.store.texts.kept:
         return Choice([])
-    if part.release.static:
+    if part.static:
         return Choice(rows.pending_texts())
     if not (rows.ids or rows.pending):
         return Choice([])
-    if part.release.instant:
-        return choose_by_chance(rows, evidence)
+    if part.instant:
+        return choose_by_chance(rows, min(limit, evidence))
     with run.stage("select"):
         return choose(rows, np.empty((0, 1)), limit, limit, old)
-
-
-def _encode(choice: Choice, part: Part, run: Run) -> Mapping[str, Vectors]:
-    with run.stage("forward"):
-        return forward(
-            choice.texts, lambda texts: part.load().encode(texts), run, free=part.release.static
-        )
 
 
 def _why_vendor(active: OpenSlot, rows: Rows, *, texts: bool) -> str:

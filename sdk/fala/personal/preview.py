@@ -7,7 +7,7 @@ import time
 
 from fala.bundle.reading import named_errors
 from fala.bundle.signature import Trust
-from fala.personal.compare import Sides, compared
+from fala.personal.compare import Sides
 from fala.personal.prepare import Prepared, check, opening, prepare
 from fala.personal.run import Run
 from fala.report import MATTERS, MIN_REAL, NORMAL_95, Preview
@@ -32,34 +32,34 @@ def preview(installed: Installed, path: str, run: Run, trust: Trust | None = Non
     # An older release does no harm here.
     with opening(installed, path, run, trust=trust, allow_older=True) as part:
         active = part.task.active
-        limit = budget.passes(bridged=bool(part.release.bridges))
+        limit = budget.passes(bridged=bool(part.bridges))
         prepared = prepare(part, active, run, ngrams, limit, evidence=MIN_REAL)
         _, probes = check(prepared, run)
         spent = time.perf_counter() - run.started
-        sides = Sides(part.task, active, prepared.refit)
+        sides = Sides(part.task, active, prepared.model)
         judges = sides.encoded() & sides.labelled()
-        comparison = compared(sides, prepared.judged, judges)
+        comparison = sides.compare(judges)
         passes = _passes_to_know(sides, prepared, len(judges))
     further = _further(prepared, run)
     pace = run.seconds.get("check", 0.0) / max(probes, 1)
     # Texts that the replacement encodes before its first model are encoded by now.
-    encoded = len(prepared.first.embeddings)
+    encoded = len(prepared.embeddings)
     seconds = spent + further * pace
     if budget.seconds is not None:  # no more texts are encoded after it
         seconds = min(seconds, max(spent, budget.seconds))
-    bundle = part.release.bundle
+    bundle = part.bundle
     with named_errors(bundle.path):
         size = bundle.path.stat().st_size
     return Preview(
         old=active.bundle.manifest.name,
         new=bundle.manifest.name,
-        decision=prepared.judged.decision,
+        decision=prepared.model.verdict.decision,
         comparison=comparison,
         passes_to_know=passes if comparison.worse is None else 0,
         seconds=seconds,
         megabytes=size / _MEGABYTE,
         disk_megabytes=_growth(installed, prepared, size, encoded + further) / _MEGABYTE,
-        forward_passes=further + (0 if part.release.static else encoded),
+        forward_passes=further + prepared.encoded,
     )
 
 
@@ -77,8 +77,8 @@ def _passes_to_know(sides: Sides, prepared: Prepared, judged: int) -> int | None
     Returns:
         None where the user has not given so many labels.
     """
-    waiting = sum(row.label is not None for row in prepared.refit.rows.pending)
-    losses = sides.losses(prepared.judged, sides.labelled())
+    waiting = sum(row.label is not None for row in prepared.model.rows.pending)
+    losses = sides.losses(sides.labelled())
     if losses is None or len(losses.old) < MIN_LABELLED:
         return None
     spread = float((losses.carried - losses.old).std(ddof=1))
@@ -88,17 +88,17 @@ def _passes_to_know(sides: Sides, prepared: Prepared, judged: int) -> int | None
 
 def _further(prepared: Prepared, run: Run) -> int:
     """Texts that a refinement would encode after the first model, at most."""
-    release = prepared.part.release
-    if release.static or not release.instant or not prepared.part.task.store.texts.kept:
+    part = prepared.part
+    if part.static or not part.instant or not part.task.store.texts.kept:
         return 0
-    pending = prepared.refit.rows.pending_texts()
-    left = run.budget.passes(bool(release.bridges)) - len(prepared.first.embeddings)
+    pending = prepared.model.rows.pending_texts()
+    left = run.budget.passes(bool(part.bridges)) - len(prepared.embeddings)
     return min(left, len(pending))
 
 
 def _growth(installed: Installed, prepared: Prepared, size: int, texts: int) -> int:
     """Bytes by which the device's folder would grow."""
-    bundle = prepared.part.release.bundle
+    bundle = prepared.part.bundle
     kept = installed.store.slots.bundles()
     # The slot that is not active is overwritten, and what only it uses is deleted.
     idle = kept - {prepared.active.record.bundle, bundle.digest}

@@ -10,27 +10,25 @@ prompt: all others take it as a part of the slot's backbone.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fala.backbones import OnnxEncoder
 from fala.backbones.backbone import plain_of
 from fala.backbones.onnx_encoder import Context
 from fala.bundle.prompts import compiled_bytes, hard_prompt_length
 from fala.errors import BundleError, DataError, DeviceChangedError, shown
-from fala.examples import CLASSIFICATION, segments, unique_texts
+from fala.examples import CLASSIFICATION, segments
 from fala.model.heads import Vectors
 from fala.personal.compare import compare
 from fala.personal.encode import forward
-from fala.personal.gather import Rows, Snapshot, Space, old_logits
-from fala.personal.refit import Judged, Refit, refit, until_committed
+from fala.personal.gather import Rows, Snapshot, Space, gather, old_logits
+from fala.personal.refit import Refit, refit, until_committed
 from fala.personal.run import Run
 from fala.report import Comparison, PromptReport
-from fala.selection.next_texts import most_undecided
 from fala.slots.installed import Installed, Move
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Change, Task, changed_record
@@ -55,11 +53,11 @@ class Prompted:
 
     Attributes:
         report: In words and figures.
-        judged: The model with the prompt; None where it was not taken.
+        model: The model with the prompt; None where it was not taken.
     """
 
     report: PromptReport
-    judged: Judged | None = None
+    model: Refit | None = None
 
 
 class _NotTakenError(Exception):
@@ -109,48 +107,17 @@ class _Plan:
     """Examples that were encoded without a prompt, by their use.
 
     Attributes:
-        rows: All examples.
-        chosen: Rows of the texts in the prompt. They judge nothing: each would be read behind
+        context: What is compiled.
+        chosen: The examples whose texts are in it. They judge nothing: each would be read behind
             itself.
-        judging: Rows of other labelled texts, which judge it, the most important first.
+        judging: Other labelled examples, which judge it, the newest first.
+        labelled: How many labelled examples were encoded.
     """
 
-    rows: Rows
-    chosen: Sequence[int]
-    judging: Sequence[int]
-
-    @property
-    def labelled(self) -> int:
-        """How many labelled examples were encoded."""
-        real = np.array([not missing for missing in self.rows.missing], dtype=bool)
-        return int((self.rows.training.labelled & real).sum())
-
-    def ids(self, positions: Sequence[int]) -> set[int]:
-        """The ids of some rows."""
-        return {self.rows.ids[position] for position in positions}
-
-    def texts(self) -> list[str]:
-        """The texts to read with the prompt, the most important first."""
-        return self._texts([*self._fewest(), *self.chosen, *self.judging])
-
-    def least(self) -> int:
-        """How many of those are the fewest to judge by."""
-        return len(self._texts([*self._fewest(), *self.chosen]))
-
-    def _texts(self, positions: Sequence[int]) -> list[str]:
-        return unique_texts(self.rows.examples[position] for position in positions)
-
-    def _fewest(self) -> list[int]:
-        """The first of those that judge that are enough for it."""
-        classes = _classes(self.rows.training.labels)
-        names, counts = np.unique(classes[list(self.judging)], return_counts=True)
-        usual = names[np.argsort(-counts, kind="stable")[:2]]
-        first = [
-            position
-            for name in usual
-            for position in [p for p in self.judging if classes[p] == name][:MIN_OF_A_LABEL]
-        ]
-        return list(dict.fromkeys([*first, *self.judging]))[:MIN_LABELLED]
+    context: Context
+    chosen: Mapping[int, str]
+    judging: Mapping[int, str]
+    labelled: int
 
 
 class _Attempt:
@@ -168,15 +135,24 @@ class _Attempt:
             length = self._check_usable(task, active)
             with self._run.stage("read"):
                 snapshot = Snapshot(task.store, self._ngrams)
-                space = Space.of_slot(task.store, active, task.previous)
-            result = refit(snapshot, space, task.positive(space.head), run=self._run)
-            encoder, context, plan = self._plan(active, result.rows, length)
+                rows = gather(snapshot, Space.of_slot(task.store, active, task.previous))
+            encoder = plain_of(active.active_model.backbone.loaded)
+            if active.model.head.task != CLASSIFICATION or not isinstance(encoder, OnnxEncoder):
+                raise _NotTakenError("prompts of texts are for a transformer's texts of one user")
+            plan = self._plan(encoder, rows, length)
             self._check_tried(active, plan.labelled)
-            plan = self._affordable(plan, result)
             with self._run.stage("forward"):
+                texts = [*plan.chosen.values(), *plan.judging.values()][: max(0, self._left - 1)]
+                why = f"{self._left} forward passes are left of the budget, 1 of them to compile"
+                self._check_judges(rows, plan, texts, why)
                 self.passes += 1
-                prompt = compiled_bytes(encoder.compile_context(context))
-                encoded = self._encode(plan, active.with_prompt(prompt))
+                prompt = compiled_bytes(encoder.compile_context(plan.context))
+                backbone = active.with_prompt(prompt).active_model.backbone
+                encoded = forward(texts, backbone.encode, self._run)
+                self.passes += len(encoded)
+            if self._run.cancelled:
+                raise _NotTakenError("cancelled")
+            self._check_judges(rows, plan, encoded, "the time is over")
         return self._take(active, prompt, plan, encoded)
 
     def _check_usable(self, task: Task, active: OpenSlot) -> int:
@@ -192,40 +168,35 @@ class _Attempt:
             raise _NotTakenError(NOT_KEPT)
         return length
 
-    def _plan(
-        self, active: OpenSlot, rows: Rows, length: int
-    ) -> tuple[OnnxEncoder, Context, _Plan]:
-        """Which texts are compiled, and which judge."""
-        encoder = plain_of(active.active_model.backbone.loaded)
-        if active.model.head.task != CLASSIFICATION or not isinstance(encoder, OnnxEncoder):
-            raise _NotTakenError("prompts of texts are for a transformer's texts of one user")
-        newest = _newest_texts(rows)[:length]  # of each a token at least
-        context = encoder.context([str(rows.examples[p]) for p in newest], length)
+    def _plan(self, encoder: OnnxEncoder, rows: Rows, length: int) -> _Plan:
+        """Which texts are compiled, the newest, and which judge."""
+        pairs = zip(rows.ids, rows.examples, rows.missing, strict=True)
+        encoded = {row: str(one) for row, one, missing in pairs if not missing}
+        newest = sorted(encoded, reverse=True)
+        single = [row for row in newest if len(segments(encoded[row])) == 1]
+        single = single[:length]  # of each a token at least
+        context = encoder.context([encoded[row] for row in single], length)
         if not context.ids:
             raise _NotTakenError("there is no text for a prompt, or it has no room for one")
-        chosen = [newest[position] for position in context.texts]
-        labelled = np.flatnonzero(rows.training.labelled).tolist()
-        judging = [p for p in labelled if not rows.missing[p] and p not in set(chosen)]
-        judging.sort(key=lambda p: -rows.ids[p])
-        if not can_judge(rows.training.labels[judging]):
-            raise _NotTakenError(
-                f"{len(judging)} labelled examples were encoded that are not in the prompt; "
-                f"{MIN_LABELLED} of them, {MIN_OF_A_LABEL} of each of two labels, judge it"
-            )
-        return encoder, context, _Plan(rows, chosen, judging)
+        chosen = {single[position]: encoded[single[position]] for position in context.texts}
+        with_label = set(rows.labelled()) & set(encoded)
+        judging = {row: encoded[row] for row in newest if row in with_label and row not in chosen}
+        plan = _Plan(context, chosen, judging, len(with_label))
+        self._check_judges(
+            rows, plan, judging.values(),
+            f"{len(judging)} labelled examples were encoded that are not in the prompt",
+        )  # fmt: skip
+        return plan
 
-    def _affordable(self, plan: _Plan, result: Refit) -> _Plan:
-        """The plan; where the budget is not enough for all texts, the most undecided are first."""
-        if 1 + plan.least() > self._left:
+    def _check_judges(self, rows: Rows, plan: _Plan, texts: Collection[str], why: str) -> None:
+        """Check that the labels of some texts are enough to judge by."""
+        texts = set(texts)
+        judges = [row for row, text in plan.judging.items() if text in texts]
+        if not can_judge(rows.shares(judges)):
             raise _NotTakenError(
-                f"{self._left} forward passes are left of the budget; 1 compiles the prompt, and "
-                f"{plan.least()} are the fewest to judge it by"
+                f"{why}; {MIN_LABELLED} labels of texts that are not in the prompt, "
+                f"{MIN_OF_A_LABEL} of each of two labels, judge it"
             )
-        if 1 + len(plan.texts()) <= self._left or result.judged is None:
-            return plan
-        judging = set(plan.judging)
-        undecided = most_undecided(result.judged.left_out).tolist()
-        return replace(plan, judging=[p for p in undecided if p in judging])
 
     def _check_tried(self, active: OpenSlot, labelled: int) -> None:
         """Whether there are enough new labels since a prompt was tried."""
@@ -237,16 +208,6 @@ class _Attempt:
                 f"a prompt was tried on {tried[1]} labelled examples, and there are {labelled}; "
                 f"it is tried again at {int(np.ceil((1 + GROWTH) * tried[1]))}"
             )
-
-    def _encode(self, plan: _Plan, slot: OpenSlot) -> dict[str, Vectors]:
-        texts = plan.texts()[: self._left - self.passes]
-        encoded = forward(texts, slot.active_model.backbone.encode, self._run)
-        self.passes += len(encoded)
-        if self._run.cancelled:
-            raise _NotTakenError("cancelled")
-        if len(encoded) < plan.least():
-            raise _NotTakenError("the time is over")
-        return encoded
 
     def _take(
         self, began: OpenSlot, prompt: bytes, plan: _Plan, encoded: dict[str, Vectors]
@@ -264,29 +225,23 @@ class _Attempt:
             slot = active.with_prompt(prompt)
             with self._run.stage("read"):
                 snapshot = Snapshot(task.store, self._ngrams)
-                if not {row.id for row in snapshot.examples()} >= plan.ids(plan.chosen):
+                if not {row.id for row in snapshot.examples()} >= plan.chosen.keys():
                     raise _NotTakenError("an example of the prompt was forgotten meanwhile")
                 snapshot.add(slot.record.backbone, encoded)
                 space = Space.of_slot(task.store, active, task.previous)
                 space = replace(space, backbone=slot.record.backbone, bridges=[])
             # Old logits as the active model has them: all is as it is, but for the prompt.
-            result = refit(snapshot, space, task.positive(space.head), run=self._run)
-            if result.judged is None:
-                raise _NotTakenError("there is no label left to judge the prompt by")
+            model = refit(snapshot, space, task.positive(space.head), run=self._run)
             with self._run.stage("compare"):
-                rows, judging = result.rows, plan.ids(plan.judging)
-                pairs = zip(rows.ids, rows.missing, strict=True)
-                judges = {row for row, missing in pairs if row in judging and not missing}
-                compared = compare(task, active, result, result.judged, judges)
+                compared = compare(task, active, model, plan.judging)
             better = compared.to_old is not None and compared.to_old.better
             report = self._report(plan, compared, taken=better)
-            if not better:
-                _note_tried(task, active, plan.labelled)
-                return Prompted(report)
-            with self._run.stage("commit"):
-                model = self._commit(active, slot, result, encoded, plan)
-            _note_tried(task, active, plan.labelled)
-            return Prompted(report, model)
+            if better:
+                with self._run.stage("commit"):
+                    model = self._commit(active, slot, model, encoded, plan)
+            with task.store.transaction():
+                task.store.slots.set_tried_prompts(active.bundle.digest, plan.labelled)
+            return Prompted(report, model if better else None)
 
         with installed.work:
             return until_committed([task], attempt, [began])
@@ -295,34 +250,31 @@ class _Attempt:
         self,
         active: OpenSlot,
         slot: OpenSlot,
-        result: Refit,
+        model: Refit,
         encoded: dict[str, Vectors],
         plan: _Plan,
-    ) -> Judged | None:
+    ) -> Refit:
         """Install the model with the prompt; returns what was fitted last.
 
         Raises:
             DeviceChangedError: Another model is active by now.
         """
-        installed, task, model = self._installed, self._installed.own, result.judged
-        if model is None:
-            return None
+        installed, task = self._installed, self._installed.own
         # Before it is active: whoever forgets an example finds what the prompt was made of.
         with task.store.transaction():
-            task.store.slots.note_prompt(slot.record.backbone, plan.ids(plan.chosen))
-        snapshot, space = result.snapshot, result.space
+            task.store.slots.note_prompt(slot.record.backbone, set(plan.chosen))
         if installed.trials.running() is not None:
             # On trial the prompt is a part of what is tried: the way back stays what it was.
-            task.commit(slot, model.change(snapshot.data, encoded))
+            task.commit(slot, model.change(encoded))
             return model
         # The active model's logits stand in where there is no label, as in a replacement.
+        snapshot, space = model.rows.snapshot, model.rows.space
         old = None if active.model.is_vendor else old_logits(snapshot, active)
         space = replace(space, differences={} if old is None else old.differences())
-        positive = task.positive(space.head)
-        model = refit(snapshot, space, positive).judged or model
+        model = refit(snapshot, space, task.positive(space.head))
         moves = [
             Move(
-                task, active, active.bundle, model.change(snapshot.data, encoded),
+                task, active, active.bundle, model.change(encoded),
                 None if old is None else (old.logits, old.vendor), snapshot.data, slot.record,
             )
         ]  # fmt: skip
@@ -373,11 +325,6 @@ def drop_prompts(task: Task, gone: set[int]) -> None:
             task.store.slots.set_fit(slot.record.name, None)
 
 
-def _note_tried(task: Task, active: OpenSlot, labelled: int) -> None:
-    with task.store.transaction():
-        task.store.slots.set_tried_prompts(active.bundle.digest, labelled)
-
-
 def _unchanged(task: Task) -> Move:
     """A further task's part: the same model in its other slot, so that all go back together."""
     active, snapshot = task.active, Snapshot(task.store)
@@ -388,20 +335,3 @@ def _unchanged(task: Task) -> Move:
     fit = task.store.slots.fit(active.record.name)
     change = Change(active.model, active.record.threshold, active.record.loss, {}, fit)
     return Move(task, active, active.bundle, change, logits, snapshot.data)
-
-
-def _newest_texts(rows: Rows) -> list[int]:
-    """Rows of the single texts that were encoded without a prompt, the newest first."""
-    single = (
-        position
-        for position, example in enumerate(rows.examples)
-        if isinstance(example, str) and len(segments(example)) == 1 and not rows.missing[position]
-    )
-    return sorted(single, key=lambda position: -rows.ids[position])
-
-
-def _classes(labels: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The class of every example by its shares (n, C); without a label it means nothing."""
-    if labels.shape[1] == 1:
-        return (labels[:, 0] > 0.5).astype(np.int64)
-    return np.asarray(labels.argmax(axis=1), np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from fala.model.losses import Floats
 from fala.personal.choose import choose
 from fala.personal.encode import encode_free, forward
 from fala.personal.gather import OldLogits, Snapshot, Space, gather, old_logits
-from fala.personal.refit import Refit, judged, refit, until_committed
+from fala.personal.refit import Refit, fitted, refit, unfitted, until_committed
 from fala.personal.run import Run
 from fala.selection.next_texts import BATCH, LARGEST_BATCH, LEAST_MOVE, move
 from fala.slots.open_slot import OpenSlot
@@ -34,7 +34,7 @@ class Refined:
     """What a refinement did.
 
     Attributes:
-        last: The examples' rows at the end, and the last model.
+        last: The last model, with the examples' rows at the end.
         forward_passes: Texts through the backbone.
         fits: All fits.
         clusters: Clusters that texts were chosen from.
@@ -104,8 +104,9 @@ class _Refinement:
             if committed is None:
                 return self._done(last, _OTHER_MODEL)
             return self._done(committed[1], stopped if stopped == NOT_KEPT else _NOTHING_LEFT)
-        if left and start is None and last.rows.has_evidence:
-            last = self._fit(last)
+        if left and start is None:  # a first fit, by which the first texts are chosen
+            with self._run.stage("solve"):
+                last = self._counted(fitted(last.rows, task.positive(last.rows.space.head)))
         while left:
             texts = self._choose(last, left, previous)
             if not texts:
@@ -148,29 +149,21 @@ class _Refinement:
             snapshot = Snapshot(self._task.store, self._ngrams)
             encode_free(self._task, active, snapshot)
             space = Space.of_slot(self._task.store, active, previous)
-            return Refit(snapshot, space, gather(snapshot, space), None)
-
-    def _fit(self, gathered: Refit) -> Refit:
-        """A first fit, by which the first texts are chosen."""
-        space, rows = gathered.space, gathered.rows
-        with self._run.stage("solve"):
-            model = judged(space, rows, self._task.positive(space.head))
-        return self._counted(replace(gathered, judged=model))
+            return unfitted(gather(snapshot, space))
 
     def _counted(self, result: Refit) -> Refit:
-        if result.judged is not None and result.judged.fit is not None:
-            self._fits.append(result.judged.fit)
+        if result.fit is not None:
+            self._fits.append(result.fit)
         return result
 
     def _choose(self, last: Refit, left: int, previous: OpenSlot | None) -> Sequence[str]:
         def old() -> OldLogits | None:
-            return None if previous is None else old_logits(last.snapshot, previous)
+            return None if previous is None else old_logits(last.rows.snapshot, previous)
 
         with self._run.stage("select"):
             # As many as before: a long refinement spends its time on texts, not on fits.
             size = min(max(BATCH, self._passes), LARGEST_BATCH)
-            left_out = np.empty((0, 1)) if last.judged is None else last.judged.left_out
-            choice = choose(last.rows, left_out, left, size, old)
+            choice = choose(last.rows, last.left_out, left, size, old)
         self._clusters += choice.clusters
         self._queries += choice.queries
         return choice.texts
@@ -202,13 +195,12 @@ class _Refinement:
                 snapshot.add(active.record.backbone, encoded)
                 space = Space.of_slot(task.store, active, previous)
             positive = task.positive(space.head)
-            near = None if last.judged is None else last.judged.fit
-            result = self._counted(refit(snapshot, space, positive, run=self._run, near=near))
-            if result.judged is None:
+            result = refit(snapshot, space, positive, run=self._run, near=last.fit)
+            if self._counted(result).fit is None:
                 task.keep_embeddings(active.record.backbone, encoded)
                 return active, result
             with self._run.stage("commit"):
-                return task.commit(active, result.judged.change(snapshot.data, encoded)), result
+                return task.commit(active, result.change(encoded)), result
 
         with task.work:
             try:
@@ -220,11 +212,11 @@ class _Refinement:
 
 def _moved(before: Refit, after: Refit) -> float:
     """Mean change of the probabilities of the examples that two fits share."""
-    if before.judged is None or after.judged is None:
+    if before.fit is None or after.fit is None:
         return np.inf
     positions = {row: position for position, row in enumerate(after.rows.ids)}
     both = [(p, positions[row]) for p, row in enumerate(before.rows.ids) if row in positions]
     if not both:
         return np.inf
-    first: Floats = before.judged.left_out[[p for p, _ in both]]
-    return move(first, after.judged.left_out[[p for _, p in both]])
+    first: Floats = before.left_out[[p for p, _ in both]]
+    return move(first, after.left_out[[p for _, p in both]])

@@ -8,8 +8,7 @@ then starts over.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -22,7 +21,7 @@ from fala.personal.run import Run
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Change, Task
 from fala.solver.fit import Fit, fit
-from fala.solver.judge import Decision, Verdict, judge
+from fala.solver.judge import Verdict, judge
 from fala.solver.training import personal_of
 from fala.store.records import FitRecord
 
@@ -30,76 +29,41 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
-    """The next model, and why it is that.
+class Refit:
+    """Rows, and the next model by them.
 
     Attributes:
+        rows: The examples' rows.
         model: The personal model; a calibrated one, or the vendor's own, where that is better.
-        decision: Which of them it is.
-        reason: Why, in words.
-        verdict: The judge's; None where nothing was fitted.
-        fit: The fit; None where there was nothing to fit to.
-        left_out: Leave-one-out logits of ``model``, shape (n, C).
+        verdict: The judge's.
+        fit: The fit; None where no row has a label or an old logit.
+        left_out: Leave-one-out logits of ``model``, shape (n, C); none without a fit.
         loss: Their cross-entropy on the labelled examples; None without one.
     """
 
+    rows: Rows
     model: PersonalModel
-    decision: Decision
-    reason: str
-    verdict: Verdict | None
-    fit: Fit | None
-    left_out: Floats
+    verdict: Verdict
+    fit: Fit | None = None
+    left_out: Floats = field(default_factory=lambda: np.empty((0, 1)))
     loss: float | None = None
-
-    @property
-    def threshold(self) -> float:
-        """The model's decision threshold."""
-        return 0.0 if self.verdict is None else self.verdict.threshold
 
     @property
     def scales(self) -> tuple[float, ...]:
         """The scale of each block's Gaussian; none where nothing was fitted."""
         return () if self.fit is None else self.fit.scales
 
-    @property
-    def losses(self) -> dict[str, float]:
-        """Leave-one-out losses by candidate; empty where the labels were too few to judge."""
-        if self.verdict is None:
-            return {}
-        return {str(name): loss for name, loss in self.verdict.losses.items()}
-
-    def change(self, data: int, embeddings: Mapping[str, Vectors] | None = None) -> Change:
-        """The change to commit.
-
-        Args:
-            data: The snapshot's count of changes of examples and labels.
-            embeddings: To be kept with it, by text.
-        """
-        return Change(self.model, self.threshold, self.loss, embeddings or {}, self.record(data))
+    def change(self, embeddings: Mapping[str, Vectors] | None = None) -> Change:
+        """The change to commit, with embeddings to be kept with it, by text."""
+        record = self.record(self.rows.snapshot.data)
+        return Change(self.model, self.verdict.threshold, self.loss, embeddings or {}, record)
 
     def record(self, data: int) -> FitRecord | None:
-        """What it was fitted to; None where nothing can be added to that."""
-        if self.fit is None or not self.fit.count:
+        """What it was fitted to, at a count of changes of data; None without a fit."""
+        if self.fit is None:
             return None
-        trust = 0.0 if self.verdict is None else self.verdict.trust
-        return FitRecord(data, self.fit.count, 0, self.decision, trust, self.fit.scales)
-
-
-@dataclass(frozen=True, eq=False)
-class Refit:
-    """What ``refit`` returns.
-
-    Attributes:
-        snapshot: What was read of the store.
-        space: The rows' space.
-        rows: The examples' rows.
-        judged: The next model; None where no row has a label or an old logit.
-    """
-
-    snapshot: Snapshot
-    space: Space
-    rows: Rows
-    judged: Judged | None
+        verdict = self.verdict
+        return FitRecord(data, self.fit.count, 0, verdict.decision, verdict.trust, self.fit.scales)
 
 
 def refit(
@@ -122,32 +86,24 @@ def refit(
             encodes nothing.
         near: A fit to nearly the same rows, from which a long one begins.
     """
-
-    def stage(name: str) -> AbstractContextManager[None]:
-        return nullcontext() if run is None else run.stage(name)
-
-    with stage("read"):
+    run = Run() if run is None else run
+    with run.stage("read"):
         rows = gather(snapshot, space)
     if encode is not None and (encoded := encode(rows)):
-        with stage("read"):
+        with run.stage("read"):
             snapshot.add(space.backbone, encoded)
             rows = gather(snapshot, space)
-    if not rows.has_evidence:
-        return Refit(snapshot, space, rows, None)
-    with stage("solve"):
-        return Refit(snapshot, space, rows, judged(space, rows, positive, near))
+    with run.stage("solve"):
+        return fitted(rows, positive, near)
 
 
-def judged(
-    space: Space,
-    rows: Rows,
-    positive: int,
-    near: Fit | None = None,
-    *,
-    left_out_only: bool = False,
-) -> Judged:
-    """Fit to rows that have evidence, and judge; see ``refit`` and ``fit``."""
-    training = rows.training
+def fitted(
+    rows: Rows, positive: int, near: Fit | None = None, *, left_out_only: bool = False
+) -> Refit:
+    """Fit to rows, and judge; see ``refit`` and ``fit``."""
+    if not rows.training.used.any():
+        return unfitted(rows)
+    training, space = rows.training, rows.space
     result = fit(training, space.scales, near, left_out_only=left_out_only)
     labelled = training.labelled
     shares = training.labels[labelled]
@@ -161,13 +117,13 @@ def judged(
     left_out = chosen.left_out
     model = personal_of(space.head, chosen.weights, chosen.bias)
     loss = float(cross_entropy(shares, left_out[labelled]).mean()) if len(shares) else None
-    return Judged(model, verdict.decision, verdict.reason, verdict, result, left_out, loss)
+    return Refit(rows, model, verdict, result, left_out, loss)
 
 
-def vendor_alone(space: Space, reason: str) -> Judged:
-    """The vendor's own model, where there is nothing to fit to."""
-    nothing = np.empty((0, len(space.head.bias)))
-    return Judged(space.head.vendor_model(), "vendor", reason, None, None, nothing)
+def unfitted(rows: Rows) -> Refit:
+    """The vendor's own model, where nothing is fitted."""
+    reason = "there is neither a label nor an old logit to fit to"
+    return Refit(rows, rows.space.head.vendor_model(), Verdict("vendor", reason))
 
 
 def until_committed(

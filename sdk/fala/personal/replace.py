@@ -13,7 +13,7 @@ from fala.errors import BundleError, DeviceChangedError
 from fala.model.heads import Vectors
 from fala.personal.adapters import Adapters, adapter_parts
 from fala.personal.compare import Accept, compare, refuse_worse
-from fala.personal.prepare import First, Part, Prepared, check, opening, prepare
+from fala.personal.prepare import Part, Prepared, check, opening, prepare
 from fala.personal.refine import Refined, refine
 from fala.personal.refit import Refit, until_committed
 from fala.personal.run import Run
@@ -51,6 +51,7 @@ class Replaced:
         refined: The refinement; None where there was no budget for it.
         comparison: The model at the end and the old one; None where that is gone.
         adapters: What was done for the further tasks, by their adapters' names.
+        passes_left: Forward passes that are left of the budget.
     """
 
     prepared: Prepared
@@ -58,35 +59,30 @@ class Replaced:
     refined: Refined | None = None
     comparison: Comparison | None = None
     adapters: Mapping[str, Replaced] = field(default_factory=dict)
-
-    @property
-    def encoded(self) -> int:
-        """Forward passes before the first model was installed."""
-        release = self.prepared.part.release
-        return 0 if release.static else len(self.prepared.first.embeddings)
+    passes_left: int = 0
 
     @property
     def last(self) -> Refit:
-        """The examples' rows at the end, and the last model."""
-        return self.prepared.refit if self.refined is None else self.refined.last
+        """The last model; where a refinement had nothing to fit to, the first with its rows."""
+        first = self.prepared.model
+        if self.refined is None or self.refined.last.fit is not None:
+            return first if self.refined is None else self.refined.last
+        return dataclasses.replace(first, rows=self.refined.last.rows)
 
     @property
     def passes(self) -> int:
-        """Forward passes for all tasks together."""
+        """Forward passes for this task."""
         refined = 0 if self.refined is None else self.refined.forward_passes
-        return self.encoded + refined + sum(one.passes for one in self.adapters.values())
-
-    def passes_left(self, run: Run) -> int:
-        """Forward passes that are left of the run's budget."""
-        return run.budget.passes(bool(self.prepared.part.release.bridges)) - self.passes
+        return self.prepared.encoded + refined
 
     def agreement(self) -> float | None:
         """Share of examples on which the first fit, each left out, decides as the old model does.
 
         None where there is no old model to compare with, or nothing was fitted.
         """
-        old, model, ids = self.prepared.old, self.prepared.judged, self.prepared.refit.rows.ids
-        if old is None or not len(model.left_out):
+        old, model = self.prepared.old, self.prepared.model
+        ids = model.rows.ids
+        if old is None or model.fit is None:
             return None
         both = [position for position, row in enumerate(ids) if row in old.logits]
         if not both:
@@ -109,10 +105,10 @@ def replace(installed: Installed, path: str, run: Run, terms: Terms) -> Replaced
         with run.stage("open"):
             parts = [own, *adapter_parts(installed, own, terms.adapters, terms.trust)]
         began = [part.task.active for part in parts]
-        first: dict[str, First] = {}
+        earlier: dict[str, Prepared] = {}
 
         def attempt(slots: Sequence[OpenSlot]) -> list[Replaced]:
-            return _install(installed, parts, slots, run, ngrams, terms.accept, first)
+            return _install(installed, parts, slots, run, ngrams, terms.accept, earlier)
 
         replaced = until_committed([part.task for part in parts], attempt, began)
     return _refine(replaced, run, ngrams)
@@ -125,7 +121,7 @@ def _install(
     run: Run,
     ngrams: CachedRows,
     accept: Accept,
-    first: dict[str, First],
+    earlier: dict[str, Prepared],
 ) -> list[Replaced]:
     """Fit, compare, check and install, every task.
 
@@ -136,7 +132,7 @@ def _install(
         run: See ``replace``.
         ngrams: See ``Snapshot``.
         accept: See ``Device.replace``.
-        first: The texts that an earlier attempt has encoded, by task; written.
+        earlier: What an earlier attempt has prepared, by task; written.
 
     Raises:
         DeviceChangedError: An active model was changed meanwhile.
@@ -144,31 +140,31 @@ def _install(
     prepared: list[Prepared] = []
     encoded: dict[str, dict[str, Vectors]] = {}
     for position, (part, slot) in enumerate(zip(parts, slots, strict=True)):
-        adapter, digest = part.task.adapter, part.release.bundle.backbone_digest
-        spent = sum(len(one.embeddings) for name, one in first.items() if name != adapter)
+        adapter = part.task.adapter
+        spent = sum(len(one.embeddings) for name, one in earlier.items() if name != adapter)
         limit = _share(run.budget.passes(bridged=False) - spent, len(parts) - position)
-        shared = encoded.setdefault(digest, {})
-        evidence = 0 if accept == "always" else MIN_REAL
-        one = prepare(part, slot, run, ngrams, limit, first.get(adapter), shared, evidence)
-        first[adapter] = one.first
-        shared.update(one.first.embeddings)
+        shared = encoded.setdefault(part.bundle.backbone_digest, {})
+        one = prepare(
+            part, slot, run, ngrams, limit, earlier=earlier.get(adapter), shared=shared,
+            evidence=0 if accept == "always" else MIN_REAL,
+        )  # fmt: skip
+        earlier[adapter] = one
+        shared.update(one.embeddings)
         prepared.append(one)
         if accept != "always":
             with run.stage("compare"):
-                comparison = compare(part.task, slot, one.refit, one.judged)
-                refuse_worse(comparison, accept, part.release.bundle.path)
+                refuse_worse(compare(part.task, slot, one.model), accept, part.bundle.path)
     checked = [check(one, run) for one in prepared]
     run.check("commit")
     moves: list[Move] = []
     for one in prepared:
-        old, task, bundle = one.old, one.part.task, one.part.release.bundle
+        old, bundle, model = one.old, one.part.bundle, one.model
         logits = None
         if old is not None and not one.active.model.is_vendor:
             logits = old.logits, old.vendor
-        embeddings = encoded[bundle.backbone_digest]
-        data = one.refit.snapshot.data
-        change = one.judged.change(data, embeddings)
-        moves.append(Move(task, one.active, bundle, change, logits, data))
+        change = model.change(encoded[bundle.backbone_digest])
+        data = model.rows.snapshot.data
+        moves.append(Move(one.part.task, one.active, bundle, change, logits, data))
     with run.stage("commit"):
         installed.install(moves, checked[0][0])
     run.report("commit", 1, 1)
@@ -177,36 +173,32 @@ def _install(
 
 def _refine(replaced: Sequence[Replaced], run: Run, ngrams: CachedRows) -> Replaced:
     """Spend what is left of the budget on every task in turn."""
-    bridged = bool(replaced[0].prepared.part.release.bridges)
-    left = run.budget.passes(bridged) - sum(one.encoded for one in replaced)
+    left = run.budget.passes(bool(replaced[0].prepared.part.bridges))
+    left -= sum(one.passes for one in replaced)
     done: list[Replaced] = []
     for position, one in enumerate(replaced):
-        task, release = one.prepared.part.task, one.prepared.part.release
+        part = one.prepared.part
         # Without a bridge or n-grams the budget has bought the first model.
-        refinable = release.instant or not task.store.texts.kept
-        if release.static or run.budget.forward_passes == 0 or not refinable:
-            done.append(one)
-            continue
-        start = dataclasses.replace(one.prepared.refit, judged=one.prepared.judged)
-        share = _share(left, len(replaced) - position)
-        refined = refine(task, run, share, ngrams=ngrams, start=start)
-        left -= refined.forward_passes
-        done.append(dataclasses.replace(one, refined=refined))
+        refinable = part.instant or not part.task.store.texts.kept
+        if refinable and not part.static and run.budget.forward_passes != 0:
+            share = _share(left, len(replaced) - position)
+            refined = refine(part.task, run, share, ngrams=ngrams, start=one.prepared.model)
+            left -= refined.forward_passes
+            one = dataclasses.replace(one, refined=refined)
+        done.append(one)
     with run.stage("compare"):
-        done = [_compared(one) for one in done]
-    adapters = {one.prepared.part.task.adapter: one for one in done[1:]}
-    return dataclasses.replace(done[0], adapters=adapters)
+        own, *further = (dataclasses.replace(one, comparison=_comparison(one)) for one in done)
+    adapters = {one.prepared.part.task.adapter: one for one in further}
+    return dataclasses.replace(own, adapters=adapters, passes_left=max(0, left))
 
 
-def _compared(replaced: Replaced) -> Replaced:
-    """What a replacement did, with the verdict on it."""
-    prepared, last = replaced.prepared, replaced.last
-    model = prepared.judged if last.judged is None else last.judged
+def _comparison(replaced: Replaced) -> Comparison | None:
+    """The model at the end and the old one; None where that is gone."""
+    prepared = replaced.prepared
     try:
-        comparison = compare(prepared.part.task, prepared.active, last, model)
+        return compare(prepared.part.task, prepared.active, replaced.last)
     except (BundleError, DeviceChangedError):  # another replacement has deleted the old release
-        return replaced
-    return dataclasses.replace(replaced, comparison=comparison)
+        return None
 
 
 def _share(left: int, tasks: int) -> int:

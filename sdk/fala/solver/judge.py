@@ -6,7 +6,7 @@ And the threshold at which its labels are decided.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -32,30 +32,19 @@ class Verdict:
 
     Attributes:
         decision: Which model is to answer.
+        reason: Why, in words.
         trust: How far it goes from the calibrated model to the full fit.
         measure: What the losses are; empty where labels are too few to judge by.
         losses: Mean cross-entropy in nats, each example left out, by candidate; empty likewise.
-        labels: How many labels judged.
         threshold: Logit above which the second of two labels is decided.
     """
 
     decision: Decision
-    trust: float
-    measure: str
-    losses: Mapping[Decision, float]
-    labels: int
-    threshold: float
-
-    @property
-    def reason(self) -> str:
-        """The verdict in words."""
-        if not self.losses:
-            return (
-                f"{self.labels} labels are too few to judge by; what is personal is held near the "
-                "vendor's model"
-            )
-        told = ", ".join(f"{_WORDS[name]} {loss:.3f}" for name, loss in self.losses.items())
-        return f"{self.measure} on {self.labels} examples, each left out: {told}"
+    reason: str
+    trust: float = 0.0
+    measure: str = ""
+    losses: Mapping[str, float] = field(default_factory=dict)
+    threshold: float = 0.0
 
 
 _WORDS = {
@@ -90,7 +79,8 @@ def judge(
         positive: Of two labels, the one whose F1 the threshold is for.
     """
     if not can_judge(shares):
-        return Verdict("personal", HALF, "", {}, len(shares), 0.0)
+        why = "labels are too few to judge by; what is personal is held near the vendor's model"
+        return Verdict("personal", f"{len(shares)} {why}", HALF)
     half = calibrated + HALF * (full - calibrated)
     by_example = [cross_entropy(shares, z) for z in (full, half, calibrated)]
     losses = [float(loss.mean()) for loss in by_example]
@@ -101,14 +91,17 @@ def judge(
         trust, z = HALF, half
         if len(shares) >= MANY and float(gain.mean()) > error:
             trust, z = 1.0, full
-    told: dict[Decision, float] = {
+    by_candidate: dict[str, float] = {
         "personal": losses[0] if trust == 1 else losses[1],
         "calibrated": losses[2],
         "vendor": float(cross_entropy(shares, vendor).mean()),
     }
     threshold = f1_threshold(z, positive) if shares.shape[1] == 1 else 0.0
     decision: Decision = "personal" if trust else "calibrated"
-    return Verdict(decision, trust, "cross-entropy of labels", told, len(shares), threshold)
+    measure = "cross-entropy of labels"
+    in_words = ", ".join(f"{_WORDS[name]} {loss:.3f}" for name, loss in by_candidate.items())
+    reason = f"{measure} on {len(shares)} examples, each left out: {in_words}"
+    return Verdict(decision, reason, trust, measure, by_candidate, threshold)
 
 
 def can_judge(shares: Floats) -> bool:

@@ -26,11 +26,11 @@ def test_a_fit_that_is_older_than_the_last_label_is_made_again(device, task):
         (active,) = slots
         snapshot = Snapshot(task.store)
         space = Space.of_slot(task.store, active, task.previous)
-        judged = refit(snapshot, space, task.positive(space.head)).judged
+        model = refit(snapshot, space, task.positive(space.head))
         attempts.append(active.generation)
         if len(attempts) == 1:
             device.learn(["good good good bad"], ["0"])
-        return task.commit(active, judged.change(snapshot.data))
+        return task.commit(active, model.change())
 
     active = until_committed([task], attempt)
     assert len(attempts) == 2 and attempts[0] < attempts[1] < active.generation

@@ -188,7 +188,7 @@ def test_devices_and_releases_without_what_it_takes(tmp_path, release, labels):
     short = write_compiling(tmp_path / "short.fala", hard_prompt={"tokens": 2}).path
     for at, (bundle, options, count, budget, reason) in enumerate([
         (release.path, {}, 11, 200, "9 labelled examples were encoded that are not in the prompt"),
-        (release.path, {}, KNOWN, 12, "12 forward passes are left of the budget; 1 compiles"),
+        (release.path, {}, KNOWN, 12, "12 forward passes are left of the budget"),
         (release.path, {"keep_text": "never"}, KNOWN, 200, "texts are not kept"),
         (unable, {}, KNOWN, 200, "cannot be used: the backbone's graph compiles no prompts"),
         (short, {}, KNOWN, 200, "has no room for one"),

@@ -11,8 +11,8 @@ from fala.backbones import OnnxEncoder
 from fala.playground.command import command as cli
 from prompt_releases import KNOWN
 
-#: One pass compiles, two read the texts in the prompt, and ten judge it.
-FEWEST = 1 + 2 + 10
+#: One pass compiles, two read the texts in the prompt, and the newest ten are to judge it.
+TOO_FEW = 2 + 10
 
 
 def content(folder):
@@ -43,7 +43,7 @@ def test_labels_that_the_prompt_does_not_predict_change_nothing(tmp_path, releas
     ("budget", "spent", "reason"),
     [
         (Budget(0), 0, "0 forward passes are left"),
-        (Budget(FEWEST - 1), 0, f"{FEWEST - 1} forward passes are left"),
+        (Budget(TOO_FEW), 0, f"{TOO_FEW} forward passes are left"),
         (Budget(200, seconds=0), 1, "the time is over"),
     ],
     ids=["none", "one too few", "no time"],
@@ -56,20 +56,21 @@ def test_a_budget_that_is_too_small(folder, budget, spent, reason):
     assert content(folder) == kept
 
 
-def test_the_smallest_budget_that_is_enough_is_kept(folder):
-    encoded, real = [], OnnxEncoder.encode
+def test_the_newest_texts_judge_within_the_budget(folder):
+    encoded, real, budget = [], OnnxEncoder.encode, 30
     with Device.open(folder) as device, pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             OnnxEncoder,
             "encode",
             lambda self, texts, state=None: encoded.extend(texts) or real(self, texts, state),
         )
-        prompt = device.refine(Budget(FEWEST), prompts="auto").prompt
-        assert prompt.forward_passes == 1 + len(encoded) == FEWEST
-        assert prompt.labelled == 10 and prompt.taken
+        prompt = device.refine(Budget(budget), prompts="auto").prompt
+        assert prompt.forward_passes == 1 + len(encoded) == budget
+        assert encoded == TEXTS[:KNOWN][:-budget:-1]
+        assert prompt.labelled == budget - 3 and prompt.taken
         # The other texts are encoded the next time.
         patch.undo()
-        assert device.refine(Budget(200)).forward_passes == KNOWN - 12
+        assert device.refine(Budget(200)).forward_passes == KNOWN - budget + 1
 
 
 def test_a_cancelled_attempt_changes_nothing(folder):
