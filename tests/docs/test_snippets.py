@@ -52,22 +52,11 @@ OTHERS = {"mkdocs", "mypy", "pip", "pytest", "python", "ruff"}
 #: The address of the vendor whose repository the pages follow; the repository is REPO.
 ADDRESS = "https://updates.example.org/fala"
 
-PUBLIC = [
-    f"The {thing} {done} {word}."
-    for thing in ("soup", "match", "film", "bank", "song")
-    for done in ("was", "looked", "will be", "may seem")
-    for word in ("good", "bad", "late", "new", "dull", "kind", "long", "old", "fine", "odd")
-]
-
 
 def bundles(names):
     shutil.copy(fala.sample_release("bert"), "minilm.fala")
     names["texts"] = [f"a {word} film" for word in ("good", "lovely", "bad", "vile")]
     names["labels"] = [0, 0, 1, 1]
-
-
-def vendor(names):
-    Path("public.txt").write_text("\n".join(PUBLIC), encoding="utf-8")
 
 
 def updates(names):
@@ -94,7 +83,6 @@ def laboratory(names):
 GIVEN = {
     "docs/bundles.md": bundles,
     "docs/laboratory.md": laboratory,
-    "docs/paths/vendor.md": vendor,
     "docs/tasks.md": tasks,
     "docs/updates.md": updates,
 }
