@@ -7,17 +7,26 @@ computes from constants while it loads the model.
 from __future__ import annotations
 
 import math
-from collections import ChainMap, defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, MutableMapping
+from collections import ChainMap
+from collections.abc import Container, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 
 from fala.audit.graph import Graph, Node, UnsoundError
 from fala.audit.limits import GRAPH
 from fala.audit.onnx_file import read_onnx
-from fala.audit.operators import Inputs, Value, broadcast, outputs_of, require_data
+from fala.audit.operators import (
+    Inputs,
+    Value,
+    broadcast,
+    constant,
+    optional_at,
+    outputs_of,
+    stand_in,
+)
 from fala.audit.ort_file import read_ort
 from fala.errors import BundleFormatError, safe_line
 
@@ -30,7 +39,12 @@ _MOST_TOKENS = 1 << 17
 _IDS = "input_ids"
 # Operators that return the ids that they take.
 _PASSING = {"Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten"}
-_EMBEDDING = {"com.microsoft.EmbedLayerNormalization", "com.microsoft.QEmbedLayerNormalization"}
+# Operators that look tokens up: which inputs are the table and the ids.
+_TABLES = {
+    "Gather": (0, 1),
+    "com.microsoft.EmbedLayerNormalization": (2, 0),
+    "com.microsoft.QEmbedLayerNormalization": (2, 0),
+}
 
 
 @dataclass(frozen=True)
@@ -58,7 +72,6 @@ class Cost:
         followed: Numbers of the tensors that are followed with their numbers.
         rows: Rows of the smallest table in which tokens are looked up by their ids; None where
             there is none.
-        ids: Names of the tensors that hold the tokens' ids.
     """
 
     most: int
@@ -67,7 +80,6 @@ class Cost:
     work: int = 0
     followed: int = 0
     rows: int | None = None
-    ids: set[str] = field(default_factory=lambda: {_IDS})
 
 
 def check_onnx(model: bytes) -> None:
@@ -159,23 +171,24 @@ def follow(graph: Graph, texts: int, length: int, elements: int, *, state: bool 
     sizes = [math.prod(tensor.dims) for tensor in graph.constants.values()]
     # Two constants of four bits share a byte until they are unpacked.
     cost = Cost(max(elements, 2 * max(sizes, default=0)), sum(sizes))
-    inputs = {name: Value((texts, length)) for name in graph.inputs}
+    values = {name: stand_in((texts, length)) for name in graph.inputs}
+    if _IDS in values:
+        values[_IDS].ids = True
     for name, largest in graph.optional.items():
-        inputs[name] = Value(largest if state else graph.constants[name].dims)
+        values[name] = stand_in(largest if state else graph.constants[name].dims)
     with np.errstate(all="ignore"):
-        follow_graph(graph, inputs, set(), cost)
+        follow_graph(graph, values, cost)
     return cost
 
 
 def follow_graph(
-    graph: Graph, values: MutableMapping[str, Value], fixed: Container[str], cost: Cost
+    graph: Graph, values: MutableMapping[str, Value], cost: Cost
 ) -> MutableMapping[str, Value]:
     """Follow a graph, or a branch in one.
 
     Args:
         graph: Its operators are sorted.
         values: Those of its inputs, or of the names around a branch; the graph's are added.
-        fixed: Those names of ``values`` that depend on constants alone.
         cost: Grows by what the graph costs.
 
     Returns:
@@ -184,18 +197,18 @@ def follow_graph(
     Raises:
         UnsoundError: See ``follow``.
     """
-    constant = {name for name in graph.constants if name not in graph.optional}
-    for name in constant:
-        tensor = graph.constants[name]
-        values[name] = Value(tensor.dims, tensor.values())
-    defined: set[str] = set()
+    for name, tensor in graph.constants.items():
+        if name not in graph.optional:
+            values[name] = constant(tensor)
+            values[name].fixed = True
+    temporary: set[str] = set()  # names that make room after their last use
     last_use = {name: number for number, node in enumerate(graph.nodes) for name in needed(node)}
     alive = cost.held
     for number, node in enumerate(graph.nodes):
         inputs = [values[name] if name else None for name in node.inputs]
         try:
             if node.operator == "If":
-                outputs = _branches(node, inputs, values, _Names(constant, fixed), cost)
+                outputs = _branches(node, inputs, values, cost)
             else:
                 outputs = outputs_of(node, inputs)
         except UnsoundError as error:
@@ -203,18 +216,19 @@ def follow_graph(
         except (ValueError, LookupError, TypeError, ArithmeticError) as error:
             raise UnsoundError(f"{node.operator!r:.60} cannot be followed: {error}") from error
         _charge(node, inputs, outputs, cost)
-        _note_table(node, values, cost)
+        _note_table(node, inputs, outputs, cost)
         names = needed(node)
-        of_constants = all(name in constant or name in fixed for name in names)
-        for position, name in enumerate(filter(None, node.outputs)):
-            values[name] = outputs[min(position, len(outputs) - 1)]
-            alive += values[name].elements
-            (constant if of_constants else defined).add(name)
-        cost.held = max(cost.held, alive)
         # What the runtime computes from constants while it loads a model stays.
-        alive -= sum(
-            values[name].elements for name in names if last_use[name] == number and name in defined
-        )
+        fixed = all(values[name].fixed for name in names)
+        for position, name in enumerate(filter(None, node.outputs)):
+            values[name] = value = outputs[min(position, len(outputs) - 1)]
+            value.fixed = fixed
+            alive += value.elements
+            if not fixed:
+                temporary.add(name)
+        cost.held = max(cost.held, alive)
+        done = (name for name in names & temporary if last_use[name] == number)
+        alive -= sum(values[name].elements for name in done)
     if cost.held > max(2 * cost.most, 4 * cost.stored):
         raise UnsoundError(f"tensors of {cost.held} numbers are needed at once")
     if missing := [name for name in graph.outputs if name not in values]:
@@ -223,11 +237,7 @@ def follow_graph(
 
 
 def _branches(
-    node: Node,
-    inputs: Inputs,
-    values: MutableMapping[str, Value],
-    fixed: Container[str],
-    cost: Cost,
+    node: Node, inputs: Inputs, values: MutableMapping[str, Value], cost: Cost
 ) -> list[Value]:
     """Follow both branches; an output has the larger of their shapes."""
     ends = []
@@ -236,51 +246,47 @@ def _branches(
         if not isinstance(branch, Graph) or len(branch.outputs) != len(node.outputs):
             raise UnsoundError("a branch is missing")
         # What is around the branches is not copied: there may be many.
-        branch_values = follow_graph(branch, ChainMap({}, values), fixed, cost)
+        branch_values = follow_graph(branch, ChainMap({}, values), cost)
         ends.append([branch_values[name] for name in branch.outputs])
-    condition = inputs[0] if inputs else None
-    if condition is not None and condition.data is not None and condition.data.size == 1:
-        return ends[0 if bool(require_data(condition, "").reshape(-1)[0]) else 1]
-    return [Value(broadcast([one.shape, other.shape])) for one, other in zip(*ends, strict=True)]
+    condition = optional_at(inputs, 0)
+    if condition is not None and condition.known and condition.elements == 1:
+        return [Value(end.array, end.known) for end in ends[0 if condition.array.item() else 1]]
+    return [stand_in(broadcast([one.shape, other.shape])) for one, other in zip(*ends, strict=True)]
 
 
 def _charge(node: Node, inputs: Inputs, outputs: list[Value], cost: Cost) -> None:
     """Add an operator's work; refuse a tensor that is too large, and too many numbers."""
-    cost.followed += sum(value.data.size for value in outputs if value.data is not None)
+    cost.followed += sum(value.elements for value in outputs if value.known)
     if cost.followed > GRAPH.followed:
         raise UnsoundError(f"shapes are computed with more than {GRAPH.followed} numbers")
-    largest = max(value.elements for value in outputs)
-    if largest > cost.most:
-        shape = max(outputs, key=lambda value: value.elements).shape
+    largest = max(outputs, key=lambda value: value.elements)
+    if largest.elements > cost.most:
         raise UnsoundError(
-            f"{node.operator!r:.60} makes a tensor of {'x'.join(map(str, shape[:8]))} numbers"
+            f"{node.operator!r:.60} makes a tensor of {'x'.join(map(str, largest.shape[:8]))} "
+            "numbers"
         )
-    work = max(largest, *(value.elements for value in inputs if value is not None), 0)
+    work = max(largest.elements, *(value.elements for value in inputs if value is not None), 0)
+    first, second = optional_at(inputs, 0), optional_at(inputs, 1)
     if any(word in node.operator for word in ("MatMul", "Gemm", "Attention")):
         # The inner length: the first factor's last axis, or its other one if it is transposed.
-        left = inputs[0].shape if inputs and inputs[0] is not None else ()
-        work = largest * max(left[-2:] if node.attributes.get("transA") else left[-1:], default=1)
-    elif node.operator == "Conv" and len(inputs) > 1 and inputs[1] is not None:
-        work = largest * math.prod(inputs[1].shape[1:])
+        left = () if first is None else first.shape
+        inner = left[-2:] if node.attributes.get("transA") else left[-1:]
+        work = largest.elements * max(inner, default=1)
+    elif node.operator == "Conv" and second is not None:
+        work = largest.elements * math.prod(second.shape[1:])
     cost.work += work
 
 
-def _note_table(node: Node, values: Mapping[str, Value], cost: Cost) -> None:
+def _note_table(node: Node, inputs: Inputs, outputs: list[Value], cost: Cost) -> None:
     """Note the rows of a table in which an operator looks tokens up."""
-    if not node.inputs or not node.outputs:
-        return
-    table = ""
-    if node.operator in _PASSING and node.inputs[0] in cost.ids:
-        cost.ids.add(node.outputs[0])
-    elif node.operator in _EMBEDDING and node.inputs[0] in cost.ids and len(node.inputs) > 2:
-        table = node.inputs[2]
-    elif (
-        node.operator == "Gather" and node.attributes.get("axis", 0) == 0
-        and len(node.inputs) > 1 and node.inputs[1] in cost.ids
-    ):  # fmt: skip
-        table = node.inputs[0]
-    if table and values[table].shape:
-        cost.rows = _smallest([cost.rows, values[table].shape[0]])
+    first = optional_at(inputs, 0)
+    if node.operator in _PASSING:
+        outputs[0].ids = first is not None and first.ids
+    elif node.operator in _TABLES:
+        table, ids = (optional_at(inputs, number) for number in _TABLES[node.operator])
+        of_rows = node.attributes.get("axis", 0) == 0
+        if table is not None and ids is not None and ids.ids and of_rows and table.shape:
+            cost.rows = _smallest([cost.rows, table.shape[0]])
 
 
 def sort_nodes(graph: Graph, outer: Container[str] = ()) -> None:
@@ -300,27 +306,26 @@ def sort_nodes(graph: Graph, outer: Container[str] = ()) -> None:
             if name in makers or name in defined:
                 raise UnsoundError(f"{name!r:.60} is defined twice")
             makers[name] = number
-    waiting, after = [0] * len(graph.nodes), defaultdict(list)
+    names = _Names(outer, defined, makers)
+    sorter: TopologicalSorter[int] = TopologicalSorter()
     for number, node in enumerate(graph.nodes):
-        for name in needed(node):
-            if name in makers:
-                waiting[number] += 1
-                after[makers[name]].append(number)
-            elif name not in defined and name not in outer:
-                raise UnsoundError(f"{name!r:.60} is used and defined nowhere")
-    ready = [number for number, count in enumerate(waiting) if not count][::-1]
+        taken = needed(node)
+        if missing := [name for name in taken if name not in names]:
+            raise UnsoundError(f"{missing[0]!r:.60} is used and defined nowhere")
+        sorter.add(number, *(makers[name] for name in taken if name in makers))
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        raise UnsoundError("an operator takes its own output") from error
+    # In depth: each result is used soon, as the runtime does.
     order: list[Node] = []
-    while ready:
+    ready: list[int] = []
+    while sorter.is_active():
+        ready.extend(sorter.get_ready())
         number = ready.pop()
         order.append(graph.nodes[number])
-        for following in after[number]:
-            waiting[following] -= 1
-            if not waiting[following]:
-                ready.append(following)
-    if len(order) != len(graph.nodes):
-        raise UnsoundError("an operator takes its own output")
+        sorter.done(number)
     graph.nodes = order
-    names = _Names(outer, defined, makers)
     for branch in graph.branches():
         sort_nodes(branch, names)
 

@@ -15,7 +15,7 @@ from bundles import onnx_model
 from fala.audit.graph import UnsoundError
 from fala.audit.model import Cost, audit_model, follow, follow_graph, sort_nodes
 from fala.audit.onnx_file import read_onnx
-from fala.audit.operators import Value
+from fala.audit.operators import stand_in
 from fala.errors import BundleFormatError
 
 ENCODER = onnx_model().SerializeToString()
@@ -60,8 +60,8 @@ def shapes_of(model, texts, length):
 def followed(model, texts, length):
     graph = read_onnx(model)
     sort_nodes(graph)
-    given = {name: Value((texts, length)) for name in graph.inputs}
-    values = follow_graph(graph, given, set(), Cost(1 << 40))
+    given = {name: stand_in((texts, length)) for name in graph.inputs}
+    values = follow_graph(graph, given, Cost(1 << 40))
     return {name: value.shape for name, value in values.items()}
 
 

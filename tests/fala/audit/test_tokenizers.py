@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from bundles import tokenizer_json
+from bundles import onnx_model, tokenizer_json
 from fala.audit.graph import UnsoundError
 from fala.audit.tokenizer import PATTERNS, audit_tokenizer, check_charsmap
 from fala.errors import BundleFormatError
@@ -90,9 +90,7 @@ def test_sentencepieces_own_table_of_normal_forms(charsmap):
         lambda data: b"\xfc\xff\xff\xff" + data[4:],  # 4 GiB of trie
         lambda data: data[: len(data) // 2],
         lambda data: (len(data) - 4).to_bytes(4, "little") + data[4:],
-        lambda data: data[:4] + b"\xff" * 64 + data[68:],  # steps that lead out of it
         lambda data: data[:3],
-        lambda data: data[: 4 + int.from_bytes(data[:4], "little")],  # no forms
         lambda data: data[:-9_000] + b"\xff" * 9_000,
         lambda data: (1 << 22).to_bytes(4, "little") + bytes((1 << 22) + 1),  # a million units
     ],
@@ -128,6 +126,27 @@ def test_sound_tokenizers(charsmap):
     from tokenizers import Tokenizer
 
     assert Tokenizer.from_str(data.decode()).encode("film").ids
+
+
+def test_a_table_of_normal_forms_that_leads_out_of_itself_is_an_error_of_a_text(charsmap):
+    """The library stops at it; its own kind of error becomes FaLA's."""
+    from fala.backbones import OnnxEncoder
+
+    wrong = charsmap[:4] + b"\xff" * 64 + charsmap[68:]
+    encoded = base64.b64encode(wrong).decode()
+    part = {"type": "Precompiled", "precompiled_charsmap": encoded}
+    encoder = OnnxEncoder(onnx_model().SerializeToString(), changed(normalizer=part))
+    with pytest.raises(BundleFormatError, match="the tokenizer fails"):
+        encoder.encode(["a good film"])
+
+
+@pytest.mark.parametrize(("key", "texts"), [("single", 0), ("single", 2), ("pair", 3)])
+def test_a_template_reads_a_text_once(key, texts):
+    piece = {"Sequence": {"id": "A", "type_id": 0}}
+    part = {"type": "TemplateProcessing", "single": [piece], "pair": [piece, piece]}
+    audit_tokenizer(changed(post_processor=part), 30, 0)
+    with pytest.raises(BundleFormatError, match=f"a template with {texts} texts"):
+        audit_tokenizer(changed(post_processor={**part, key: [piece] * texts}), 30, 0)
 
 
 @pytest.mark.parametrize(
