@@ -20,10 +20,10 @@ from fala import Bundle, ExportError
 from fala.cli.commands import Command
 from fala_export.backbone import export_encoder, load, versions
 from fala_export.commands.summary import text_of
-from fala_export.distillation.distil import distil
-from fala_export.distillation.settings import Distillation
-from fala_export.distillation.teacher import Teacher
-from fala_export.distillation.texts import Texts
+from fala_export.families.distillation.settings import Distillation
+from fala_export.families.distillation.teacher import Teacher
+from fala_export.families.distillation.texts import Texts
+from fala_export.families.distillation.training import distil
 from fala_export.settings import ExportOptions
 from fala_export.vectors.word_vectors import export_word_vectors
 from glove import GloveSettings, train_glove

@@ -115,8 +115,7 @@ def test_an_adapter_is_trained_on_a_backbone_that_stays(task, model, base):
 
 
 def test_the_graph_and_torch_agree_on_an_adapter(task, model, base):
-    from fala_export.adapters.bottleneck import insert
-    from fala_export.adapters.methods import set_inputs
+    from fala_export.families.adapters.model import insert, set_inputs
 
     state = Bundle.open(task[0]).state()
     encoder = load_encoder(str(model))

@@ -11,16 +11,17 @@ import torch
 from encoders import make_encoder
 from fala import ExportError
 from fala.release.adapters import stored_inputs
-from fala_export.adapters.bottleneck import Bottleneck, insert
-from fala_export.adapters.methods import (
+from fala_export.families.adapters.model import (
+    Bottleneck,
     configuration,
     inputs_of,
+    insert,
     parameters,
     prepare,
     set_inputs,
 )
-from fala_export.adapters.settings import Method
-from fala_export.adapters.training import matthews
+from fala_export.families.adapters.settings import Method
+from fala_export.families.adapters.training import matthews
 from families import write_model
 
 D = 16  # of make_encoder

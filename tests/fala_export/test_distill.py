@@ -11,14 +11,13 @@ pytest.importorskip("optimum")
 from encoders import make_encoder
 from fala import Bundle, ExportError
 from fala_export.backbone import export_encoder, load
-from fala_export.distillation import batches
-from fala_export.distillation.distil import distil
-from fala_export.distillation.settings import Distillation
-from fala_export.distillation.student import choose_shape, piece_vectors
-from fala_export.distillation.targets import figures, projection
-from fala_export.distillation.teacher import Teacher
-from fala_export.distillation.texts import Texts, read_texts
-from fala_export.distillation.trimming import trim_vocabulary
+from fala_export.families.distillation import batches
+from fala_export.families.distillation.model import choose_shape, piece_vectors
+from fala_export.families.distillation.settings import Distillation
+from fala_export.families.distillation.teacher import Teacher
+from fala_export.families.distillation.texts import Texts, read_texts
+from fala_export.families.distillation.training import distil, figures, projection
+from fala_export.families.distillation.vocabulary import trim_vocabulary
 from fala_export.settings import ExportOptions
 from families import FAMILIES, write_model
 from public_data import sentences

@@ -16,8 +16,8 @@ from fala import Bundle, fit_head
 from fala.release.user_rows import Row
 from fala_export.cli import main
 from fala_export.commands.distill import table
-from fala_export.distillation.survival import Scored, Task, load_task, score, survival
-from fala_export.distillation.texts import Texts
+from fala_export.families.distillation.evaluation import Scored, Task, load_task, score, survival
+from fala_export.families.distillation.texts import Texts
 from fala_export.training.public_rows import divide, load_public_rows
 from public_data import sentences
 
@@ -185,7 +185,7 @@ def test_a_killed_command_continues(tmp_path, teacher, text_file, rows):
     options = [*map(str, options), "--data", str(rows), "--quantize", "none"]
     code = """
 import os, signal, sys
-from fala_export.distillation import batches
+from fala_export.families.distillation import batches
 batch = batches.TextBatches.batch
 def killed(self, epoch, position):
     if (epoch, position) == (1, 2):

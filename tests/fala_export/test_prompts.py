@@ -13,16 +13,20 @@ from fala import Bundle, DataError, ExportError, Head
 from fala.backbones.onnx_encoder import context_of
 from fala.bundle.prompts import compiled, compiled_bytes
 from fala.release import Row, read_rows
+from fala_export.families.prompts.inputs import (
+    PLAIN,
+    UNKNOWN,
+    Contexts,
+    Inputs,
+    WriterBatches,
+    Writers,
+)
+from fala_export.families.prompts.masked import MaskedBatches
+from fala_export.families.prompts.model import PromptedClassifier, cache_of, predict
+from fala_export.families.prompts.release import write_prompted
+from fala_export.families.prompts.settings import KINDS, PromptSettings
+from fala_export.families.prompts.training import Model, Prompted, make_encoder
 from fala_export.models.encoder import load_encoder
-from fala_export.prompts.classifier import PromptedClassifier, predict
-from fala_export.prompts.contexts import Contexts
-from fala_export.prompts.encoder import cache_of
-from fala_export.prompts.inputs import Inputs, WriterBatches
-from fala_export.prompts.masked import MaskedBatches
-from fala_export.prompts.release import write_prompted
-from fala_export.prompts.settings import KINDS, PromptSettings
-from fala_export.prompts.train import Model, Prompted, make_encoder
-from fala_export.prompts.writers import PLAIN, UNKNOWN, Writers
 from fala_export.settings import ExportOptions
 from fala_export.training.learners import TransformerLearner
 from fala_export.training.trained import Trained

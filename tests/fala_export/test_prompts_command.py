@@ -16,14 +16,19 @@ import warm
 from fala import Bundle, ExportError
 from fala.release import prompt_state, read_rows
 from fala_export.cli import main
+from fala_export.families.prompts.evaluation import evaluate
+from fala_export.families.prompts.inputs import PLAIN, UNKNOWN
+from fala_export.families.prompts.model import predict
+from fala_export.families.prompts.release import (
+    SETTINGS,
+    WEIGHTS,
+    load_prompts,
+    save_prompts,
+    vendor_prompts,
+)
+from fala_export.families.prompts.settings import PromptSettings
+from fala_export.families.prompts.training import train_prompts
 from fala_export.models.encoder import load_encoder
-from fala_export.prompts.classifier import predict
-from fala_export.prompts.evaluate import evaluate
-from fala_export.prompts.folder import SETTINGS, WEIGHTS, load_prompts, save_prompts
-from fala_export.prompts.release import vendor_prompts
-from fala_export.prompts.settings import PromptSettings
-from fala_export.prompts.train import train_prompts
-from fala_export.prompts.writers import PLAIN, UNKNOWN
 from fala_export.training.learners import pad
 from fala_export.training.public_rows import load_public_rows
 from fala_export.training.settings import TrainingSettings

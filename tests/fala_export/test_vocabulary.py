@@ -11,13 +11,15 @@ pytest.importorskip("optimum")
 
 
 from encoders import make_encoder
-from fala_export.distillation.distil import distil
-from fala_export.distillation.settings import Distillation
-from fala_export.distillation.teacher import Teacher
-from fala_export.distillation.texts import Texts
-from fala_export.distillation.trimming import trim_vocabulary
-from fala_export.distillation.vocabulary import Vocabulary
-from fala_export.distillation.wordpiece import train_wordpiece
+from fala_export.families.distillation.settings import Distillation
+from fala_export.families.distillation.teacher import Teacher
+from fala_export.families.distillation.texts import Texts
+from fala_export.families.distillation.training import distil
+from fala_export.families.distillation.vocabulary import (
+    Vocabulary,
+    train_wordpiece,
+    trim_vocabulary,
+)
 from public_data import sentences
 
 
@@ -34,7 +36,7 @@ def texts():
 
 def test_training_a_vocabulary_repeats_in_another_process(texts):
     code = (
-        "import sys; from fala_export.distillation.wordpiece import train_wordpiece;"
+        "import sys; from fala_export.families.distillation.vocabulary import train_wordpiece;"
         "print(train_wordpiece(sys.stdin.read().splitlines(), 120).to_str())"
     )
     here = train_wordpiece(texts.training, 120)

@@ -12,8 +12,8 @@ from bundles import DIMENSION, make_head, write_word_vector_release, write_word_
 from driver import write
 from fala import Bundle
 from fala_export.commands.prompts import prompts as exporters_command
+from fala_export.families.prompts.settings import PromptedRelease
 from fala_export.options import Options
-from fala_export.prompts.settings import PromptedRelease
 from fala_sim.convert.conversion import folded
 from fala_sim.records import Key, read_record, read_records
 from fala_sim.run import prompt_jobs

@@ -15,8 +15,8 @@ from checkout import ROOT
 from corpus import clean, documents, hold_out, sample_texts
 from encoders import make_encoder
 from fala import Bundle, ExportError
-from fala_export.distillation.batches import TextBatches
-from fala_export.distillation.settings import Distillation
+from fala_export.families.distillation.batches import TextBatches
+from fala_export.families.distillation.settings import Distillation
 from fala_export.models.encoder import Encoder
 from glove import GloveSettings
 

@@ -13,8 +13,8 @@ PIECES, DIMENSION, POSITIONS = 80, 16, 64
 
 def make_encoder(pooling="mean", normalize=True, texts=TEXTS, pieces=PIECES):
     """A random two-layer BERT with a WordPiece vocabulary learned from some texts."""
-    from fala_export.distillation.student import StudentShape, make_student
-    from fala_export.distillation.wordpiece import train_wordpiece
+    from fala_export.families.distillation.model import StudentShape, make_student
+    from fala_export.families.distillation.vocabulary import train_wordpiece
     from fala_export.models.encoder import Encoder
     from fala_export.models.sentence_encoder import AttentionPooling, SentenceEncoder
 

@@ -27,11 +27,11 @@ def writers_rows(texts=50, split="public", seed=0, writers=WRITERS, first=0):
 def train_and_die(arguments, stage, count):
     """Run the command, with a checkpoint after every step; die at a stage's forward pass."""
     from fala_export.cli import main
-    from fala_export.prompts import classifier, masked
+    from fala_export.families.prompts import masked, model
     from fala_export.training import trainer
 
     trainer._CHECKPOINT_SECONDS = 0.0
-    kind = {"task": classifier.PromptedClassifier, "mlm": masked.MaskedModule}[stage]
+    kind = {"task": model.PromptedClassifier, "mlm": masked.MaskedModule}[stage]
     forward, calls = kind.forward, []
 
     def dying(self, *values, **named):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fala import DataError, ExportError, RowError
 from fala.release import file_rows, unique_texts
-from fala_export.distillation.texts import read_lines
+from fala_export.families.distillation.texts import read_lines
 
 
 def read_documents(path: Path) -> list[str]:

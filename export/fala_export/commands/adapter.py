@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from fala.release import MATCHING
-from fala_export.adapters.settings import TaskRelease
 from fala_export.commands.command import Summary, command
+from fala_export.families.adapters.settings import TaskRelease
 from fala_export.progress import progress
 
 
@@ -20,9 +20,8 @@ def adapter(settings: TaskRelease) -> Summary:
     if not settings.task.strip():
         raise click.UsageError("--task is blank")
     with progress("loading libraries"):
-        from fala_export.adapters.base import open_base
-        from fala_export.adapters.release import write_task
-        from fala_export.adapters.training import train_task
+        from fala_export.families.adapters.release import write_task
+        from fala_export.families.adapters.training import open_base, train_task
         from fala_export.training.public_rows import divide, load_own_splits, load_public_rows
 
     if settings.own_splits:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fala_export.commands.command import Summary, command, name_of
 from fala_export.commands.summary import text_of
-from fala_export.distillation.settings import StudentRelease
+from fala_export.families.distillation.settings import StudentRelease
 from fala_export.progress import progress
 
 
@@ -57,7 +57,7 @@ def distill(settings: StudentRelease) -> Summary:
     """
     with progress("loading libraries"):
         from fala_export.backbone import load
-        from fala_export.distillation.release import release_student
+        from fala_export.families.distillation.release import release_student
 
     teacher = settings.teacher
     encoder = load(teacher.source, revision=teacher.revision)

@@ -11,8 +11,8 @@ import click
 
 from fala_export.commands.command import Summary, command, name_of
 from fala_export.commands.summary import text_of
+from fala_export.families.prompts.settings import PromptedRelease
 from fala_export.progress import progress
-from fala_export.prompts.settings import PromptedRelease
 
 
 def _shown(summary: Summary) -> str:
@@ -68,9 +68,8 @@ def prompts(settings: PromptedRelease) -> Summary:
         raise click.UsageError(mistake)
     with progress("loading libraries"):
         from fala_export.backbone import load
-        from fala_export.prompts.folder import save_prompts
-        from fala_export.prompts.release import write_prompted
-        from fala_export.prompts.train import train_prompts
+        from fala_export.families.prompts.release import save_prompts, write_prompted
+        from fala_export.families.prompts.training import train_prompts
         from fala_export.training.public_rows import load_public_rows
 
     rows = load_public_rows(run.data)
@@ -85,7 +84,7 @@ def prompts(settings: PromptedRelease) -> Summary:
 
 
 def _evaluate(folder: Path, asked: Path, out: Path, embeddings: bool) -> Summary:
-    from fala_export.prompts.evaluate import evaluate
-    from fala_export.prompts.folder import load_prompts
+    from fala_export.families.prompts.evaluation import evaluate
+    from fala_export.families.prompts.release import load_prompts
 
     return evaluate(load_prompts(folder), asked, out, embeddings=embeddings)

@@ -1,25 +1,43 @@
-"""A task on a backbone that serves others too: trained by adapters, or as the paper's baselines."""
+"""A task on a backbone that serves others too: trained by adapters, or as the paper's baselines.
+
+A bundle has the graph alone, which cannot be trained: its torch model is loaded beside it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from fala import Backbone, Head
-from fala.release import MATCHING, AdaptedBackbone, EncoderState, Row, Vectors
+from fala import Backbone, Bundle, ExportError, Head, Pair
+from fala.release import (
+    MATCHING,
+    ONNX,
+    ORT,
+    TOKENIZER,
+    AdaptedBackbone,
+    EncoderState,
+    OnnxEncoder,
+    Row,
+    Vectors,
+)
 from fala.release.adapters import stored_inputs
-from fala_export.adapters.base import Base
-from fala_export.adapters.methods import (
+from fala_export.backbone import load
+from fala_export.families.adapters.model import (
     configuration,
     inputs_of,
     parameters,
     prepare,
     set_inputs,
 )
-from fala_export.adapters.settings import TaskRelease
+from fala_export.families.adapters.settings import TaskRelease
+from fala_export.models.encoder import Encoder
+from fala_export.models.sentence_encoder import POOLINGS
+from fala_export.parity import compare
+from fala_export.parity_texts import parity_texts
 from fala_export.training.closed_form import finish, start_of
 from fala_export.training.figures import measure
 from fala_export.training.global_model import objective_of
@@ -28,6 +46,83 @@ from fala_export.training.loop import open_work, train_module
 from fala_export.training.public_rows import Division, PublicRows
 from fala_export.training.settings import Best
 from fala_export.training.trained import Trained, details_of, history_of, parity_examples
+
+_TEXTS = 32  # of which each is compared alone, and in a pair with the next
+
+
+@dataclass(frozen=True)
+class Base:
+    """A backbone that tasks are trained for.
+
+    Attributes:
+        bundle: It as devices have it.
+        graph: What runs it there.
+        encoder: The torch model that it was exported from, which reads texts as the bundle does.
+        max_length: Tokens of a text that both read.
+        cosine: Mean cosine of the two's embeddings.
+    """
+
+    bundle: Bundle
+    graph: OnnxEncoder
+    encoder: Encoder
+    max_length: int
+    cosine: float
+
+
+def open_base(settings: TaskRelease) -> Base:
+    """Open the bundle that a task is for, load the model, and hold one against the other.
+
+    Raises:
+        BundleError: The bundle cannot be trusted.
+        ExportError: Its backbone is no transformer; or the model cannot be loaded, or is another.
+    """
+    path = settings.base
+    bundle = Bundle.open(path)
+    manifest = bundle.manifest
+    if manifest.kind not in (ONNX, ORT):
+        raise ExportError(
+            f"{path}: a task is trained on a transformer, and this holds {manifest.kind}"
+        )
+    graph = bundle.backbone()
+    if not isinstance(graph, OnnxEncoder):
+        raise TypeError("a transformer's bundle has another backbone")
+    if manifest.max_length is None:
+        raise ExportError(f"{path}: does not say how many tokens of a text it reads")
+    pooling = manifest.details.get("pooling")
+    named = pooling if pooling in POOLINGS and pooling != "attention" else None
+    encoder = load(settings.model, named, settings.revision)
+    if isinstance(manifest.details.get("normalized"), bool):
+        encoder.module.normalize = manifest.details["normalized"]
+    encoder = replace(encoder, tokenizer=bundle.read(TOKENIZER), pad_id=manifest.pad_id)
+    another = f"{settings.model}: not the model that {path} was exported from"
+    _check_sizes(encoder, graph, another)
+    max_length = encoder.length(manifest.max_length)
+    cosine = _cosine(encoder, graph, max_length)
+    if cosine < settings.min_cosine:
+        raise ExportError(
+            f"{another}: the mean cosine of their embeddings is {cosine:.4f}, and should be at "
+            f"least {settings.min_cosine}"
+        )
+    return Base(bundle, graph, encoder, max_length, cosine)
+
+
+def _check_sizes(encoder: Encoder, graph: OnnxEncoder, another: str) -> None:
+    from tokenizers import Tokenizer
+
+    tokens = Tokenizer.from_str(encoder.tokenizer.decode()).get_vocab(with_added_tokens=True)
+    has, needs = int(encoder.module.transformer.config.vocab_size), max(tokens.values()) + 1
+    if has < needs:
+        raise ExportError(f"{another}: it has {has} tokens, and the bundle {needs}")
+    has, needs = encoder.module.dimension, graph.dimension
+    if has != needs:
+        raise ExportError(f"{another}: it has {has} dimensions, and the bundle {needs}")
+
+
+def _cosine(encoder: Encoder, graph: OnnxEncoder, max_length: int) -> float:
+    alone = parity_texts(None)[:_TEXTS]
+    texts = [*alone, *(Pair(a, b) for a, b in pairwise(alone))]
+    return compare(graph.encode(texts), encoder.encode(texts, max_length))["mean_cosine"]
+
 
 _DIGITS = 4
 

@@ -6,12 +6,12 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from fala_export.backbone import Export, convert, pack
-from fala_export.distillation.distil import distil
-from fala_export.distillation.settings import StudentRelease
-from fala_export.distillation.survival import Task, load_task, score, survival
-from fala_export.distillation.teacher import Teacher
-from fala_export.distillation.texts import read_texts
 from fala_export.embedding import embed
+from fala_export.families.distillation.evaluation import Task, load_task, score, survival
+from fala_export.families.distillation.settings import StudentRelease
+from fala_export.families.distillation.teacher import Teacher
+from fala_export.families.distillation.texts import read_texts
+from fala_export.families.distillation.training import distil
 from fala_export.models.encoder import Encoder
 from fala_export.parity_texts import parity_texts
 

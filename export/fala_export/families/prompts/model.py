@@ -1,20 +1,90 @@
-"""A backbone that reads a text after a writer's prompt."""
+"""A backbone that reads a text after a writer's prompt, its soft prompts, and its head."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
-from fala import ExportError
+from fala import ExportError, Head
+from fala.release import CLASSIFICATION
+from fala_export.families.prompts.inputs import PLAIN, Inputs
 from fala_export.models.sentence_encoder import SentenceEncoder
-from fala_export.prompts.soft import SoftPrompts
-from fala_export.prompts.writers import PLAIN
+from fala_export.progress import progress
+from fala_export.training.classifier import BIAS_PACE
 
 if TYPE_CHECKING:
     from transformers import DynamicCache, PreTrainedModel
+
+_HIDDEN = 512  # of the MLP, as prefix-tuning has it (Li and Liang, ACL 2021)
+_DEVIATION = 0.02  # of numbers that go into the backbone as they are; BERT's own, too
+_MORE = 10.0  # times the pace, of numbers around 1 that go into the MLP
+
+
+class SoftPrompts(nn.Module):
+    """A prompt for each of W writers, and for the unknown one.
+
+    All writers start as the unknown one. AdamW moves every number by about its learning rate a
+    step, whatever the gradient, and a writer's have a few dozen steps: prompts are kept divided by
+    ``pace``, which is to move them that many times as fast as the backbone.
+
+    Args:
+        writers: W.
+        length: Vectors of a prompt.
+        width: Numbers of each that the backbone takes.
+        inner: Numbers of each that the MLP takes; None has no MLP.
+        pace: Above 0; ten times that for what the MLP takes, whose numbers are far larger.
+        seed: Of where they start.
+    """
+
+    def __init__(
+        self, writers: int, length: int, width: int, inner: int | None, pace: float, seed: int
+    ) -> None:
+        super().__init__()
+        self.length = length
+        self.pace = pace if inner is None else _MORE * pace
+        generator = torch.Generator().manual_seed(seed)
+        deviation = _DEVIATION if inner is None else 1.0
+        start = torch.randn(length, inner or width, generator=generator) * deviation
+        self.table = nn.Parameter((start / self.pace).repeat(writers + 1, 1, 1))
+        self.inner: _Paced | None = None
+        self.outer: _Paced | None = None
+        if inner is not None:
+            self.inner = _Paced(inner, _HIDDEN, pace, generator)
+            self.outer = _Paced(_HIDDEN, width, pace, generator)
+
+    def forward(self, writers: Tensor) -> Tensor:
+        """The prompts of writers by number, shape (n,); those of PLAIN are the unknown writer's.
+
+        Returns:
+            Shape (n, length, width).
+        """
+        vectors = self.pace * self.table[writers.clamp(min=0)]
+        if self.inner is None or self.outer is None:
+            return vectors
+        result: Tensor = self.outer(torch.tanh(self.inner(vectors)))
+        return result
+
+
+class _Paced(nn.Module):
+    """A linear layer whose numbers are kept divided by their pace."""
+
+    def __init__(self, inputs: int, outputs: int, pace: float, generator: torch.Generator) -> None:
+        super().__init__()
+        self._pace = pace
+        bound = inputs**-0.5
+        weight = torch.empty(outputs, inputs).uniform_(-bound, bound, generator=generator)
+        self.weight = nn.Parameter(weight / pace)
+        self.bias = nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return functional.linear(inputs, self._pace * self.weight, self._pace * self.bias)
+
 
 _AFTER_PADDING = ("camembert", "roberta", "xlm-roberta")
 FAMILY = ("bert", "electra", *_AFTER_PADDING)
@@ -219,3 +289,84 @@ def cache_of(prefix: Tensor) -> DynamicCache:
     for number, (keys, values) in enumerate(prefix):
         cache.update(keys, values, number)
     return cache
+
+
+_BATCH = 32
+
+
+class PromptedClassifier(nn.Module):
+    """A prompted backbone with a head: z = w . h(x, writer) + b, and the writer's bias if asked.
+
+    Args:
+        prompted: The backbone with its prompts.
+        head: Where the head starts.
+        biases: Writers with a bias of their own; 0 for a kind without.
+    """
+
+    def __init__(self, prompted: PromptedEncoder, head: Head, biases: int = 0) -> None:
+        super().__init__()
+        self.prompted = prompted
+        self.labels = head.labels
+        self.weight = nn.Parameter(torch.from_numpy(head.weight.copy()))
+        self.bias = nn.Parameter(torch.from_numpy(head.bias.copy()))
+        if biases:
+            self.own_bias = nn.Parameter(torch.zeros(biases + 1, *head.bias.shape))
+
+    def answers(self, writers: Tensor, **inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Z and h of texts, (n, C) and (n, dim); arguments as of ``PromptedEncoder.states``."""
+        embeddings = self.prompted(writers=writers, **inputs)
+        logits = embeddings @ self.weight.T + self.bias
+        if hasattr(self, "own_bias"):
+            logits = logits + BIAS_PACE * self.own_bias[writers.clamp(min=0)]
+        return logits, embeddings
+
+    def forward(self, shares: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
+        """The loss over rows.
+
+        Args:
+            shares: Of the labels, 0 or 1, shape (n, C); of the second label alone where C = 1.
+            inputs: As of ``answers``.
+        """
+        logits, _ = self.answers(**inputs)
+        if logits.shape[1] == 1:
+            loss = functional.binary_cross_entropy_with_logits(logits, shares)
+        else:
+            loss = functional.cross_entropy(logits, shares)
+        return {"loss": loss, "weight": torch.tensor(float(len(shares)))}
+
+    @property
+    def head(self) -> Head:
+        """The head as the SDK computes it."""
+        parts = (self.weight.detach().numpy().copy(), self.bias.detach().numpy().copy())
+        return Head(CLASSIFICATION, self.labels, *parts)
+
+
+def predict(
+    module: PromptedClassifier, inputs: Inputs, numbers: list[int], label: str
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Logits (n, C) and embeddings (n, dim) of rows, each after the prompt of a writer.
+
+    Args:
+        module: In evaluation mode.
+        inputs: n rows.
+        numbers: Whose prompts, row by row.
+        label: Of the progress.
+    """
+    logits = np.empty((len(inputs), len(module.bias)), dtype=np.float32)
+    embeddings = np.empty((len(inputs), module.weight.shape[1]), dtype=np.float32)
+    lengths = inputs.lengths
+    distinct, places = inputs.distinct(numbers)
+    order = sorted(distinct, key=lengths.__getitem__)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    module.to(device)
+    with torch.inference_mode(), progress(label, len(order)) as bar:
+        for start in range(0, len(order), _BATCH):
+            chosen = order[start : start + _BATCH]
+            batch = inputs.take(chosen, [numbers[row] for row in chosen])
+            moved = {name: value.to(device) for name, value in batch.items()}
+            found = module.answers(**moved)
+            logits[chosen], embeddings[chosen] = (part.cpu().numpy() for part in found)
+            bar.update(len(chosen))
+    module.cpu()
+    of = np.asarray(distinct, dtype=np.int64)[places]
+    return logits[of], embeddings[of]

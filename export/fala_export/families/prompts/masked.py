@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fala import ExportError
-from fala_export.prompts.encoder import PromptedEncoder
-from fala_export.prompts.inputs import WriterBatches
+from fala_export.families.prompts.inputs import WriterBatches
+from fala_export.families.prompts.model import PromptedEncoder
 from fala_export.training.learners import TransformerLearner
 
 _SHARE, _MASKED, _OTHER = 0.15, 0.8, 0.9

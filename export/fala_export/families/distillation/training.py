@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fala import ExportError
-from fala_export.distillation.settings import Distillation
-from fala_export.distillation.student import (
+from fala_export.families.distillation.model import (
     average_untrained_positions,
     choose_shape,
     drop_pooler,
@@ -27,16 +27,67 @@ from fala_export.distillation.student import (
     make_student,
     piece_vectors,
 )
-from fala_export.distillation.targets import figures, projection, unit
-from fala_export.distillation.teacher import Teacher, digest
-from fala_export.distillation.texts import Texts
-from fala_export.distillation.vocabulary import Vocabulary, choose_vocabulary
+from fala_export.families.distillation.settings import Distillation
+from fala_export.families.distillation.teacher import Teacher, digest
+from fala_export.families.distillation.texts import Texts
+from fala_export.families.distillation.vocabulary import Vocabulary, choose_vocabulary
 from fala_export.models.encoder import Encoder
 from fala_export.models.saving import save_encoder
 from fala_export.training.settings import LoopSettings
 
 if TYPE_CHECKING:
     from fala_export.models.sentence_encoder import SentenceEncoder
+
+Floats = NDArray[np.float32]
+
+
+def projection(embeddings: Floats, dimension: int) -> Floats:
+    """Find the subspace that keeps most of the embeddings' squared length.
+
+    Principal directions about the origin, not about the mean: cosines are what is kept.
+
+    Args:
+        embeddings: Shape (n, wide).
+        dimension: Directions wanted.
+
+    Returns:
+        Shape (wide, dimension), orthonormal columns, the strongest direction first; the identity
+        where every direction is wanted.
+    """
+    wide = embeddings.shape[1]
+    if dimension == wide:
+        return np.eye(wide, dtype=np.float32)
+    _, directions = np.linalg.eigh(embeddings.T.astype(np.float64) @ embeddings)
+    return directions[:, ::-1][:, :dimension].astype(np.float32)
+
+
+def figures(student: Floats, targets: Floats, teacher: Floats) -> dict[str, float]:
+    """Compare the student with the teacher on held-out texts.
+
+    Args:
+        student: Shape (n, dim).
+        targets: The teacher's projected embeddings, same shape.
+        teacher: The teacher's own embeddings, shape (n, wide).
+
+    Returns:
+        Mean cosine to the target, and Spearman's correlation of the cosines of all pairs
+        of texts, student against unprojected teacher.
+    """
+    from scipy import stats
+
+    upper = np.triu_indices(len(student), 1)
+    student, targets, teacher = unit(student), unit(targets), unit(teacher)
+    ranks = stats.spearmanr((student @ student.T)[upper], (teacher @ teacher.T)[upper])
+    return {
+        "held_out_cosine": round(float((student * targets).sum(1).mean()), 4),
+        "held_out_pair_spearman": round(float(ranks.statistic), 4),
+    }
+
+
+def unit(rows: Floats) -> Floats:
+    """Scale every row to length 1."""
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=np.float32)
+
 
 LONGEST = 64  # pieces of a text that the training reads, where the teacher reads as many
 _WARM_UP = 0.02  # of the steps
@@ -74,7 +125,7 @@ def distil(
         ExportError: The settings do not fit the teacher or the texts, or the folder cannot be
             used.
     """
-    from fala_export.distillation.batches import Imitation, TextBatches
+    from fala_export.families.distillation.batches import Imitation, TextBatches
     from fala_export.models.sentence_encoder import SentenceEncoder
     from fala_export.training.loop import train_module
 

@@ -8,9 +8,8 @@ from fala import ExportError
 from fala.release import AdaptedBackbone
 from fala.release.adapters import write_adapter
 from fala.release.expected_answers import expected_answers
-from fala_export.adapters.base import Base
-from fala_export.adapters.settings import TaskRelease
-from fala_export.adapters.training import Task
+from fala_export.families.adapters.settings import TaskRelease
+from fala_export.families.adapters.training import Base, Task
 from fala_export.settings import ExportOptions
 from fala_export.training.release import write_trained
 

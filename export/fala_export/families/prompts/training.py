@@ -9,14 +9,24 @@ from typing import Any
 
 from fala import DataError, ExportError
 from fala.release import CLASSIFICATION, Row, label_probabilities, unique_texts
-from fala_export.adapters.methods import parameters
-from fala_export.models.encoder import Encoder
-from fala_export.prompts.classifier import PromptedClassifier, predict
-from fala_export.prompts.contexts import Contexts
-from fala_export.prompts.encoder import PromptedEncoder, prefix_shape
-from fala_export.prompts.inputs import Inputs, WriterBatches
-from fala_export.prompts.masked import MaskedBatches, MaskedModule
-from fala_export.prompts.settings import (
+from fala_export.families.adapters.model import parameters
+from fala_export.families.prompts.inputs import (
+    PLAIN,
+    UNKNOWN,
+    Contexts,
+    Inputs,
+    WriterBatches,
+    Writers,
+)
+from fala_export.families.prompts.masked import MaskedBatches, MaskedModule
+from fala_export.families.prompts.model import (
+    PromptedClassifier,
+    PromptedEncoder,
+    SoftPrompts,
+    predict,
+    prefix_shape,
+)
+from fala_export.families.prompts.settings import (
     HARD,
     HARD_DYNAMIC,
     NONE,
@@ -25,20 +35,18 @@ from fala_export.prompts.settings import (
     USER_BIAS,
     PromptSettings,
 )
-from fala_export.prompts.soft import SoftPrompts
-from fala_export.prompts.writers import PLAIN, UNKNOWN, Writers
+from fala_export.models.encoder import Encoder
 from fala_export.training.closed_form import closed_form, with_words
 from fala_export.training.figures import measure_answers
 from fala_export.training.learners import TransformerLearner, embed_rows
 from fala_export.training.loop import History, open_work, train_module
 from fala_export.training.public_rows import Division, PublicRows, divide
 from fala_export.training.settings import LoopSettings, TrainingSettings
-from fala_export.training.trained import Trained, details_of, history_of
+from fala_export.training.trained import Trained, details_of, history_of, parity_examples
 
 _TUNED = LoopSettings(epochs=2, learning_rate=5e-5)
 _FIXED = LoopSettings(epochs=4, learning_rate=1e-3)
 _PACE, _FIXED_PACE = 30.0, 3.0  # of prompts; see ``SoftPrompts``
-_EXAMPLES = 300
 
 
 @dataclass(frozen=True)
@@ -204,9 +212,7 @@ def train_prompts(
         plain = embed_rows(learner, [*division.training, *division.validation])
         head, words = with_words(head, learner, division, rows.labels, plain)
         details["training"] |= words
-    examples = unique_texts(row.example for row in division.held_out)
-    examples = examples[:: -(-len(examples) // _EXAMPLES)]
-    return Prompted(model, Trained(source, head, examples, details))
+    return Prompted(model, Trained(source, head, parity_examples(division), details))
 
 
 def make_encoder(

@@ -8,10 +8,10 @@ from typing import Any
 
 from fala import DataError, ExportError
 from fala.release import Row, file_rows, label_probabilities, write_atomically
-from fala_export.prompts.classifier import predict
-from fala_export.prompts.settings import HARD, NONE
-from fala_export.prompts.train import Model, set_apart
-from fala_export.prompts.writers import UNKNOWN
+from fala_export.families.prompts.inputs import UNKNOWN
+from fala_export.families.prompts.model import predict
+from fala_export.families.prompts.settings import HARD, NONE
+from fala_export.families.prompts.training import Model, set_apart
 from fala_export.training.figures import measure_answers
 
 

@@ -1,0 +1,4 @@
+"""Three ways to train beside the whole model: adapters, prompts, distillation.
+
+Each has ``settings``, ``model``, ``training`` and ``release``.
+"""
