@@ -17,7 +17,17 @@ _NEXT = 30.0  # seconds from one line to the next
 
 
 class Bar(Protocol):
-    """A progress bar."""
+    """A progress bar.
+
+    Attributes:
+        label: The step's name.
+        length: Of the whole step.
+        pos: How far it is.
+    """
+
+    label: str
+    length: int | None
+    pos: int
 
     def update(self, n_steps: int) -> None:
         """Count further steps."""
@@ -55,30 +65,22 @@ def device_progress(label: str) -> Iterator[Callable[[str, int, int], None]]:
     Args:
         label: Of the first stage.
     """
-    if sys.stderr.isatty():
-        with click.progressbar(length=1, label=label, file=sys.stderr) as bar:
+    with progress(label) as bar:
 
-            def draw(stage: str, done: int, total: int) -> None:
-                bar.label, bar.length = stage, total
-                bar.update(done - bar.pos)
+        def show(stage: str, done: int, total: int) -> None:
+            bar.label, bar.length = stage, total
+            bar.update(done - bar.pos)
 
-            yield draw
-        return
-    with _Lines(label, 0) as lines:
-
-        def write(stage: str, done: int, total: int) -> None:
-            lines.label, lines.length = stage, total
-            lines.update(done - lines.done)
-
-        yield write
+        yield show
 
 
 class _Lines:
     """Prints a line when it is due: at an update, or from a thread."""
 
     def __init__(self, label: str, length: int) -> None:
-        self.label, self.length = label, length
-        self.done = 0
+        self.label = label
+        self.length: int | None = length
+        self.pos = 0
         self._due = time.monotonic() + _FIRST
         self._over = threading.Event()
         self._lock = threading.Lock()
@@ -92,8 +94,8 @@ class _Lines:
             self._over.set()
 
     def update(self, n_steps: int) -> None:
-        self.done += n_steps
-        if not 0 < self.length <= self.done:  # the end needs no line
+        self.pos += n_steps
+        if not self.length or self.pos < self.length:  # the end needs no line
             self._print()
 
     def _wait(self) -> None:
@@ -106,5 +108,5 @@ class _Lines:
             if now < self._due or self._over.is_set():
                 return
             self._due = now + _NEXT
-            share = f": {self.done / self.length:.0%}" if self.length else " ..."
+            share = f": {self.pos / self.length:.0%}" if self.length else " ..."
             click.echo(f"{self.label}{share}", err=True)

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import SupportsIndex, cast, overload
+from typing import SupportsIndex, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,13 @@ from fala.errors import DataError, shown
 from fala.examples import CLASSIFICATION, MATCHING, Example, Match, check_examples, unique_texts
 from fala.model.heads import Head, Vectors, example_inputs, label_name
 from fala.model.lexical import Lexical
+from fala.model.losses import Floats
 from fala.release.joint import Joint, fit_joint, left_out
 from fala.release.joint_rows import JointExamples
-from fala.release.paper.fit import Evidence, Fit, fit_paper
+from fala.release.paper.fit import Evidence, fit_paper
 from fala.solver.design import DenseRows
 from fala.solver.newton import Evidence as Evidences
-from fala.solver.newton import Minimum, Problem, minimize
+from fala.solver.newton import Problem, minimize
 from fala.solver.threads import one_blas_thread
 from fala.text.lexicon import Lexicon
 from fala.text.ngrams import BUCKETS
@@ -38,27 +39,6 @@ _FREE = 100.0
 # Of more than two labels: folds that choose a penalty, and by how much of the least loss a weaker
 # one is worse where none after it is tried.
 _FOLDS, _ENOUGH = 3, 1.1
-
-
-@overload
-def fit_head(
-    backbone: Vectors,
-    examples: Sequence[str | int],
-    *,
-    label_names: Sequence[str] | None = None,
-) -> Head: ...
-
-
-@overload
-def fit_head(
-    backbone: Backbone,
-    examples: Sequence[Example],
-    labels: Sequence[str | int],
-    *,
-    label_names: Sequence[str] | None = None,
-    embeddings: Mapping[str, Vectors] | None = None,
-    lexical: bool = True,
-) -> Head: ...
 
 
 def fit_head(
@@ -110,8 +90,8 @@ def fit_head(
         )  # fmt: skip
     if lexical:
         return fit_joint_head(rows)[0]
-    fitted = _fit(rows.inputs, rows.shares, rows.counts, _inner_product(rows))
-    return Head(rows.task, rows.names, fitted.theta, fitted.bias)
+    theta, bias, _ = _fit(rows.inputs, rows.shares, rows.counts, _inner_product(rows))
+    return Head(rows.task, rows.names, theta, bias)
 
 
 def _rows_of_vectors(
@@ -146,8 +126,8 @@ class PublicRows:
     names: tuple[str, ...]
     examples: list[Example]
     positions: NDArray[np.int64]
-    shares: NDArray[np.float64]
-    counts: NDArray[np.float64]
+    shares: Floats
+    counts: Floats
     inputs: Vectors
     embeddings: Mapping[str, Vectors]
 
@@ -221,7 +201,7 @@ def left_out_logits(
     rows: PublicRows,
     penalties: Sequence[float] | None = None,
     step: Callable[[], None] = lambda: None,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Logits of a head with words for documents that it was not fitted to, shape (n, C).
 
     Three heads are fitted to two thirds of the documents each. A row's logits are those of the
@@ -267,8 +247,8 @@ def _inner_product(rows: PublicRows) -> float:
     """The multiple of the plain inner product that a matcher shrinks to; a classifier's is 0."""
     if rows.task != MATCHING:
         return 0.0
-    product = _fit(rows.inputs.sum(axis=1, keepdims=True), rows.shares, rows.counts, 0.0)
-    return float(product.theta[0, 0])
+    theta, _, _ = _fit(rows.inputs.sum(axis=1, keepdims=True), rows.shares, rows.counts, 0.0)
+    return float(theta[0, 0])
 
 
 def in_order(labels: Iterable[str]) -> list[str]:
@@ -280,70 +260,57 @@ def in_order(labels: Iterable[str]) -> list[str]:
 
 
 def _fit(
-    inputs: Vectors, shares: NDArray[np.float64], counts: NDArray[np.float64], prior_mean: float
-) -> Fit:
-    scale = float(np.mean(inputs.astype(np.float64) ** 2)) * inputs.shape[1] or 1.0
-    if shares.shape[1] > 1:
-        return _fit_several(inputs.astype(np.float64), shares, counts, scale)
-    features = inputs[:, None, :].astype(np.float64)
+    inputs: Vectors, shares: Floats, counts: Floats, prior_mean: float
+) -> tuple[Floats, Floats, float]:
+    """Theta (C, d), the biases (C,) and the chosen penalty of a head without words."""
+    x = inputs.astype(np.float64)
+    scale = float(np.mean(x**2)) * x.shape[1] or 1.0
     with one_blas_thread():
-        return fit_paper(
-            Evidence.of(features, labels=shares, weights=counts),
-            prior_mean=prior_mean,
-            lambdas=_GRID * scale,
-        )
+        if shares.shape[1] > 1:
+            return _fit_several(x, shares, counts, scale)
+        evidence = Evidence.of(x[:, None, :], labels=shares, weights=counts)
+        fit = fit_paper(evidence, prior_mean=prior_mean, lambdas=_GRID * scale)
+        return fit.theta, fit.bias, fit.lambda_
 
 
 def _fit_several(
-    inputs: NDArray[np.float64],
-    shares: NDArray[np.float64],
-    counts: NDArray[np.float64],
-    scale: float,
-) -> Fit:
+    x: Floats, shares: Floats, counts: Floats, scale: float
+) -> tuple[Floats, Floats, float]:
     """C > 2 labels: the same objective by ``fala.solver.newton``, whose time is C's, not C^3's.
 
     The penalty is chosen by folds: of several logits the one step that stands for leaving a
     document out is too optimistic where penalties are weak.
     """
-    n, classes = shares.shape
-    evidence = Evidences(shares, counts, np.zeros((n, classes)), np.zeros(n))
+    n = len(shares)
+    nothing = np.zeros_like(shares)
+    evidence = Evidences(shares, counts, nothing, np.zeros(n))
     folds = np.array_split(np.random.default_rng(0).permutation(n), min(_FOLDS, n))
-    parts = [(fold, np.setdiff1d(np.arange(n), fold)) for fold in folds]
-    # n J has the penalty n lambda |theta|^2 = |delta|^2 / 2 for rows of this deviation.
-    grid = {float(lambda_): 1.0 / math.sqrt(2 * n * lambda_) for lambda_ in scale * _GRID[::-1]}
-    best, least = max(grid), math.inf
-    left_out = np.zeros((n, classes))
-    with one_blas_thread():
-        for lambda_, deviation in grid.items():
-            rows = _whitened(inputs, deviation)
-            tried = np.zeros((n, classes))
-            for fold, others in parts:
-                if len(others):
-                    point = _minimum(rows[others], evidence.take(others)).point
-                    tried[fold] = rows[fold] @ point[:, :-1].T
-            loss = evidence.loss(tried) / n
-            if loss < least * (1 - 1e-9):
-                best, least, left_out = lambda_, loss, tried
-            elif loss > _ENOUGH * least:
-                break
-        point = _minimum(_whitened(inputs, grid[best]), evidence).point
-    theta, bias = grid[best] * point[:, :-2], _FREE * point[:, -2]
-    return Fit(theta, bias, best, left_out, least)
 
+    def problem(lambda_: float) -> Problem[DenseRows]:
+        """J whose penalty |delta|^2 / 2 is n lambda |theta|^2, beside a bias as good as free."""
+        rows = np.hstack([x / math.sqrt(2 * n * lambda_), np.full((n, 1), _FREE)])
+        return Problem(DenseRows(rows), nothing, nothing, evidence)
 
-def _whitened(inputs: NDArray[np.float64], deviation: float) -> NDArray[np.float64]:
-    """Inputs at their weights' deviation, beside a bias that is as good as free."""
-    return np.hstack([inputs * deviation, np.full((len(inputs), 1), _FREE)])
-
-
-def _minimum(rows: NDArray[np.float64], evidence: Evidences) -> Minimum:
-    nothing = np.zeros_like(evidence.labels)
-    return minimize(Problem(DenseRows(rows), nothing, nothing, evidence))
+    best, least = 0.0, math.inf
+    for lambda_ in map(float, scale * _GRID[::-1]):
+        whole, left_out = problem(lambda_), nothing.copy()
+        for fold in folds:
+            others = np.setdiff1d(np.arange(n), fold)
+            if len(others):
+                point = minimize(whole.take(others)).point
+                left_out[fold] = whole.rows.take(fold).times(point[:, :-1])
+        loss = evidence.loss(left_out) / n
+        if loss < least * (1 - 1e-9):
+            best, least = lambda_, loss
+        elif loss > _ENOUGH * least:
+            break
+    point = minimize(problem(best)).point
+    return point[:, :-2] / math.sqrt(2 * n * best), _FREE * point[:, -2], best
 
 
 def _counted(
     labels: Sequence[str | int], positions: NDArray[np.int64], names: Sequence[str]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Floats, Floats]:
     """Class shares (m, C) and the number of rows (m,) of the m examples at some positions."""
     column = {name: number for number, name in enumerate(names)}
     counts = np.zeros((positions.max() + 1, len(names)))

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast, get_args
 
 from fala.errors import DataError, RowError
-from fala.examples import Example, Match, Pair
+from fala.examples import Example, Match, Pair, fault
 
 Task: TypeAlias = Literal["classification", "matching"]
 Split: TypeAlias = Literal["public", "train", "test"]
@@ -194,33 +194,25 @@ def _decode(number: int, line: str | bytes) -> str:
     return line.removeprefix("\ufeff") if number == 1 else line
 
 
-class _RepeatedKeyError(ValueError):
-    pass
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Build an object; a key that stands twice has no certain value."""
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        keys = [key for key, _ in pairs]
-        repeated = next(key for key in keys if keys.count(key) > 1)
-        raise _RepeatedKeyError(f"key {_show(repeated)} is repeated")
-    return fields
-
-
 def json_object(number: int, line: str | bytes) -> dict[str, object] | None:
     """A line's JSON object; None of a blank line.
 
     Raises:
         RowError: It is none.
     """
+
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        keys = [key for key, _ in pairs]
+        for key in keys:
+            if keys.count(key) > 1:  # it has no certain value
+                raise RowError(number, f"key {_show(key)} is repeated")
+        return dict(pairs)
+
     text = _decode(number, line)
     if not text.strip():
         return None
     try:
-        fields: object = json.loads(text, object_pairs_hook=_object)
-    except _RepeatedKeyError as error:
-        raise RowError(number, str(error)) from error
+        fields: object = json.loads(text, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
         raise RowError(number, f"not JSON at column {error.colno}: {error.msg}") from error
     except (ValueError, RecursionError) as error:
@@ -253,9 +245,8 @@ def row_of(number: int, fields: Mapping[str, object]) -> Row:
 
 def _split(number: int, fields: Mapping[str, object]) -> Split:
     split = fields.get("split")
-    for name in get_args(Split):
-        if split == name:
-            return cast(Split, name)
+    if split in get_args(Split):
+        return cast(Split, split)
     value = f"got {_show(split)}" if "split" in fields else "it is missing"
     raise RowError(number, f'split must be "public", "train" or "test"; {value}')
 
@@ -269,37 +260,28 @@ def _user(number: int, fields: Mapping[str, object], split: Split) -> str | None
 
 
 def _example(number: int, fields: Mapping[str, object]) -> Example:
-    matching = "history" in fields or "candidate" in fields
-    if "text" in fields or "pair" in fields:
-        key = "text" if "text" in fields else "pair"
-        if matching:
-            raise RowError(number, f"has {key} as well as history or candidate")
-        if key == "text" and "pair" in fields:
-            raise RowError(number, "has text as well as pair")
-        return _pair(number, fields["pair"]) if key == "pair" else _text(number, key, fields[key])
-    if not matching:
+    """The example of the one form that a row has."""
+    forms = [key for key in ("text", "pair", "history", "candidate") if key in fields]
+    if forms == ["text"]:
+        return _text(number, "text", fields["text"])
+    if forms == ["pair"]:
+        texts = _texts(number, "pair", fields["pair"])
+        if len(texts) != 2:
+            raise RowError(number, "pair must be a list of two texts; got a list")
+        try:
+            return Pair(*texts)
+        except DataError as error:
+            raise RowError(number, str(error)) from error
+    if forms == ["history", "candidate"]:
+        history = _texts(number, "history", fields["history"])
+        return Match(tuple(history), _text(number, "candidate", fields["candidate"]))
+    if not forms:
         raise RowError(number, "has no text or pair (classification), and no history and candidate")
-    for key in ("history", "candidate"):
-        if key not in fields:
-            raise RowError(number, f"has no {key}; matching needs history and candidate")
-    history = fields["history"]
-    if not isinstance(history, list):
-        raise RowError(number, f"history must be a list of texts; got {_show(history)}")
-    return Match(
-        history=tuple(_text(number, f"history[{i}]", text) for i, text in enumerate(history)),
-        candidate=_text(number, "candidate", fields["candidate"]),
-    )
-
-
-def _pair(number: int, value: object) -> Pair:
-    if not isinstance(value, list) or len(value) != 2:
-        raise RowError(number, f"pair must be a list of two texts; got {_show(value)}")
-    try:
-        return Pair(*(_text(number, f"pair[{i}]", text) for i, text in enumerate(value)))
-    except RowError:
-        raise
-    except DataError as error:
-        raise RowError(number, str(error)) from error
+    if forms[0] in ("text", "pair"):
+        other = "pair" if "pair" in forms[1:] else "history or candidate"
+        raise RowError(number, f"has {forms[0]} as well as {other}")
+    missing = "candidate" if forms == ["history"] else "history"
+    raise RowError(number, f"has no {missing}; matching needs history and candidate")
 
 
 def _label(number: int, fields: Mapping[str, object], split: Split) -> int | str | None:
@@ -318,16 +300,20 @@ def _label(number: int, fields: Mapping[str, object], split: Split) -> int | str
     raise RowError(number, f"label must be an integer or a string; got {_show(label)}")
 
 
+def _texts(number: int, key: str, value: object) -> list[str]:
+    if not isinstance(value, list):
+        how_many = "two texts" if key == "pair" else "texts"
+        raise RowError(number, f"{key} must be a list of {how_many}; got {_show(value)}")
+    return [_text(number, f"{key}[{index}]", text) for index, text in enumerate(value)]
+
+
 def _text(number: int, key: str, value: object) -> str:
     if not isinstance(value, str):
         raise RowError(number, f"{key} must be a string; got {_show(value)}")
     if not value.strip():
         raise RowError(number, f"{key} is empty")
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        # Tokenizers and SQLite reject it.
-        raise RowError(number, f"{key} has half of a surrogate pair: not Unicode text") from error
+    if why := fault(value):
+        raise RowError(number, f"{key} {why}")
     return value
 
 

@@ -99,7 +99,7 @@ def test_public_rows_may_lack_a_user_and_train_rows_a_label():
         (pair_row(["a\x1eb", "c"]), "the pair's a has the character U+001E"),
         (text_row(text=None), "text must be a string; got null"),
         (text_row(text="\t\n"), "text is empty"),
-        (text_row(text="half \ud83d"), "text has half of a surrogate pair"),
+        (text_row(text="half \ud83d"), "text has a lone surrogate"),
         (text_row(candidate="b"), "has text as well as history or candidate"),
         ({"user": "u1", "split": "train", "history": ["a"], "label": 0}, "has no candidate"),
         (match_row(history="a"), 'got "a"'),

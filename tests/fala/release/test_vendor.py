@@ -51,7 +51,7 @@ def chosen_lambda(monkeypatch):
         return seen[-1]
 
     monkeypatch.setattr(vendor, "_fit", fit)
-    return lambda: seen[-1].lambda_
+    return lambda: seen[-1][2]
 
 
 @pytest.mark.parametrize("names", [None, ("1", "0"), ("2", "0", "1")])
