@@ -332,7 +332,7 @@ class Device:
     @property
     def fell_back(self) -> str | None:
         """Why the device fell back from its last release, which failed its trial; or None."""
-        return self._installed.trials.fell_back
+        return self._installed.store.settings.fell_back()
 
     def predict(
         self, examples: Iterable[Example], *, adapter: str | None = None

@@ -131,6 +131,8 @@ EDITS = {
     "embeddings swapped": swap("embeddings", "vector", "text"),
     "an older embedding": put_back_an_embedding,
     "logits swapped": swap("logits", "value", "example"),
+    "a label in clear": statement("UPDATE examples SET label = '1' WHERE id = 3"),
+    "an embedding cut": statement("UPDATE embeddings SET vector = x'00' WHERE text = 3"),
     "logits deleted": statement("DELETE FROM logits WHERE example = 4"),
     "another active slot": statement("UPDATE active SET slot = previous, previous = slot"),
     "an earlier count": statement("UPDATE active SET data = data - 1"),

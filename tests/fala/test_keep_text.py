@@ -226,7 +226,7 @@ def test_damaged_ngrams_are_told(tmp_path, worded, behind):
     assert not Device.examine(path).whole
     assert Device.repair(path).whole
     with Device.open(path) as device:
-        assert device.fit().fitted == 20
+        assert device.fit().fitted == 19
 
 
 def test_with_encryption(tmp_path, releases, labels):

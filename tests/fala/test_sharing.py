@@ -15,6 +15,7 @@ from fala.bundle.reading import Bundle
 from fala.device import Device
 from fala.errors import DeviceChangedError, DeviceError
 from fala.personal.budget import Budget
+from fala.personal.refit import refit
 from fala.testing import PowerCuts
 
 
@@ -132,6 +133,19 @@ def together(*works):
     for thread in threads:
         thread.join()
     return raised
+
+
+def test_threads_fit_in_turns(device, monkeypatch):
+    """One that fits while another commits would have to fit again."""
+    fits = []
+
+    def slow(*given, **named):
+        fits.append(given)
+        time.sleep(0.05)
+        return refit(*given, **named)
+
+    monkeypatch.setattr("fala.personal.learn.refit", slow)
+    assert not together(*[device.fit] * 3) and len(fits) == 3
 
 
 def test_threads_learn_predict_and_roll_back_at_once(path, releases, labels):

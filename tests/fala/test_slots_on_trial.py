@@ -15,9 +15,9 @@ from fala.backbones import OnnxEncoder
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import add_bridge, write_release
 from fala.device import Device
-from fala.errors import BundleError, BundleFormatError, DeviceError
+from fala.errors import BundleFormatError, DeviceError
 from fala.personal.budget import Budget
-from fala.slots.trial import ANSWERS, TRIES, Trials
+from fala.slots.trial import ANSWERS, TRIES
 from fala.slots.validation import ASKED, FEW_EDGE_CASES
 from fala.store.store import Store
 
@@ -39,7 +39,7 @@ def kept(path):
     """The trial as it lies on the disk."""
     store = Store.open(path / "store.sqlite3")
     try:
-        return Trials(path, store).current()
+        return store.settings.trial()
     finally:
         store.close()
 
@@ -203,18 +203,6 @@ def test_a_damaged_release_on_trial_gives_way_when_it_is_opened(replaced):
         assert device.name == "old" and file.name in device.fell_back
 
 
-def test_a_damaged_release_that_was_confirmed_is_told(replaced):
-    path, _ = replaced
-    with Device.open(path) as device:
-        device.confirm()
-        assert not device.on_trial
-        device.confirm()
-    (name,) = sql(path, "SELECT bundle FROM slots WHERE name = 'b'")[0]
-    (path / "bundles" / f"{name}.fala").unlink()
-    with pytest.raises(BundleError):
-        Device.open(path)
-
-
 def test_a_release_that_cannot_answer_gives_way_in_the_same_call(replaced, monkeypatch):
     path, before = replaced
     real = OnnxEncoder.encode
@@ -318,15 +306,6 @@ def test_a_replacement_on_trial_confirms_what_it_replaces(replaced, releases):
     die(path)
     with Device.open(path) as device:
         assert same(state(device), mid) and not device.on_trial
-
-
-def test_a_release_on_trial_that_kills_is_not_what_is_replaced(replaced, releases):
-    path, before = replaced
-    die(path)
-    with Device.open(path) as device:
-        assert device.replace(releases["new"], Budget(5)).old == "old"
-        device.rollback()
-        assert same(state(device), before)
 
 
 def test_a_device_that_cannot_write_its_tries_answers(replaced, monkeypatch):

@@ -101,18 +101,17 @@ def _forget_teacher(task: Task, slots: _Slots, slot: OpenSlot, first: int) -> No
     record = slot.record
     if slot is slots.newer and slots.older is not None:
         if first <= slots.replacement.data:
-            _teach(task, slots.older.record.name, slots)
+            _teach(task, _by_age(task))  # as they are by now
         return
     installed = task.store.slots.replacements().get(record.name, Replacement())
     if record.teacher is not None and first <= installed.data:
         task.rewrite(dataclasses.replace(record, teacher=None, teacher_vendor=None))
 
 
-def _teach(task: Task, older: str, slots: _Slots) -> None:
+def _teach(task: Task, slots: _Slots) -> None:
     """Write the old logits of the older model as it was at the replacement."""
-    store, newer = task.store, slots.newer
-    slot = task.slot(older)
-    if newer is None or never_fitted(slot):
+    store, newer, slot = task.store, slots.newer, slots.older
+    if newer is None or slot is None or never_fitted(slot):
         return
     then = slots.replacement
     fitted_to = then.data if then.fit_data is None else then.fit_data

@@ -35,7 +35,7 @@ def drop_copies(folder: Path, *, aside: bool = True) -> None:
     """
     names = (ASIDE, REBUILT) if aside else (REBUILT,)
     try:
-        for file in [file for name in names for file in folder.glob(f"{name}*")]:
+        for file in [file for name in names for file in folder.glob(f"*{name}*")]:
             _delete(file)
     except OSError as error:
         raise DeviceError(f"{folder}: {failure(error)}") from error
@@ -45,7 +45,7 @@ def tidy(folder: Path, store: Store) -> None:
     """Delete what a repair that was killed has left, unless another process writes meanwhile."""
     # A folder that cannot be listed is no reason not to open it.
     with contextlib.suppress(OSError, DeviceError):
-        if any(folder.glob(f"{REBUILT}*")):
+        if any(folder.glob(f"*{REBUILT}*")):
             with store.transaction():
                 drop_copies(folder, aside=False)
 

@@ -24,7 +24,6 @@ class Folder:
         store: See above.
         encoders: See above.
         work: Held by whoever reads, fits and writes; never while texts are encoded for long.
-        swap: Held by whoever changes the active slot of a task.
         probing: Held while a slot on trial answers probes.
         trials: The trial of the active release.
         active: The active slots that are open, by their tasks' adapters; see ``Task.active``.
@@ -36,7 +35,7 @@ class Folder:
         self.path = path
         self.store = store
         self.encoders = encoders
-        self.work, self.swap, self.probing = RLock(), RLock(), Lock()
+        self.work, self.probing = RLock(), Lock()
         self.trials = Trials(path, store)
         self.active: dict[str, OpenSlot] = {}
         self.behind: set[str] = set()

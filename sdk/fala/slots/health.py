@@ -6,19 +6,16 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fala.bundle.reading import Bundle
 from fala.errors import BundleError, DeviceError, printable
 from fala.examples import MATCHING
-from fala.files import FAILING_DISK, failure
 from fala.model.heads import Head
 from fala.slots.bundles import BUNDLES, bundle_path, open_adapter, open_any, slot_record
 from fala.slots.open_slot import OpenSlot
-from fala.store.database import BUSY_TIMEOUT_MS, check_regular
-from fala.store.encryption import PLAIN, Codec
+from fala.store.encryption import Codec
 from fala.store.records import SlotRecord
 from fala.store.rescue import Rescue, rescue
 from fala.store.slots import slots_of
@@ -96,6 +93,11 @@ class Health:
             *(f"{file.name}: other users may read it" for file in self.open_to_others),
         ]
 
+    @property
+    def damaged_bundles(self) -> list[str]:
+        """The names of the files of bundles that are damaged."""
+        return [name for name, what in self.bundles.items() if what]
+
     def active(self, adapter: str = "") -> tuple[str, str | None] | None:
         """A task's active slot and the previous one; None where the store does not tell."""
         try:
@@ -103,46 +105,18 @@ class Health:
         except DeviceError:
             return None
 
+    def stays(self, adapter: str, usable: UsableSlot | None) -> bool:
+        """Whether a usable slot of a task is the active one."""
+        active = self.active(adapter)
+        return usable is not None and active is not None and usable.name == active[0]
+
     def tasks(self) -> dict[str, UsableSlot | None]:
         """The best usable slot of every task, by adapter; the device's own has none."""
         return {"": self.usable[0] if self.usable else None, **self.adapters}
 
 
-def connect(folder: Path) -> sqlite3.Connection:
-    """A connection to a store that may be damaged."""
-    connection = sqlite3.connect(folder / STORE, isolation_level=None)
-    connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-    return connection
-
-
-def examine(folder: Path, codec: Codec = PLAIN) -> Health:
-    """Look at a device's folder; nothing is changed.
-
-    Args:
-        folder: The folder.
-        codec: Reads the store's records.
-
-    Raises:
-        DeviceError: It is none, cannot be read, a newer FaLA wrote it, or it has another key.
-    """
-    try:
-        if (folder / ERASING).exists():
-            raise DeviceError(f"{folder}: its erasure was interrupted; Device.open finishes it")
-        if not any((folder / name).exists() for name in (STORE, REBUILT)):
-            raise DeviceError(f"{folder}: not a device folder; make one with Device.create")
-        check_regular(folder / STORE)
-        if not (folder / STORE).is_file():
-            return diagnose(folder, None, codec)
-        with closing(connect(folder)) as source:
-            return diagnose(folder, source, codec)
-    except OSError as error:
-        raise DeviceError(f"{folder}: {failure(error)}") from error
-    except sqlite3.OperationalError as error:
-        raise DeviceError(f"{folder / STORE}: {error}; {FAILING_DISK}") from error
-
-
 def diagnose(folder: Path, source: sqlite3.Connection | None, codec: Codec) -> Health:
-    """Find what is wrong in a folder, and which slots are usable.
+    """Find what is wrong in a folder, and which slots are usable; nothing is changed.
 
     Args:
         folder: The folder.
@@ -183,29 +157,26 @@ def _fault(file: Path) -> str:
 def _find_usable(health: Health) -> None:
     """Open every slot: the active one first, then the previous, then bundles of no slot."""
     folder = health.folder
-    whole, again = _usable_of(health, "", ())
-    used = {slot.bundle.path.name for slot in (*whole, *again)}
+    health.usable = _usable_of(health, "", ())
+    used = {slot.bundle.path.name for slot in health.usable}
     others = [name for name, what in health.bundles.items() if not what and name not in used]
     # The newest is likeliest to be that of the active slot.
-    newest = sorted(others, key=lambda name: -(folder / BUNDLES / name).stat().st_mtime)
-    further = [_fitted_again(slots_of("")[0], folder / BUNDLES / name) for name in newest]
-    health.usable = [*whole, *again, *(one for one in further if one is not None)]
+    for name in sorted(others, key=lambda name: -(folder / BUNDLES / name).stat().st_mtime):
+        health.usable += _fitted_again(slots_of("")[0], folder / BUNDLES / name)
     choose_adapters(health)
 
 
 def choose_adapters(health: Health) -> None:
     """Find the usable slots of the further tasks, beside the best of the releases."""
     bases = [slot.as_base() for slot in health.usable]
+    made_for = bases[0].bundle.backbone_digest if bases else ""
     for adapter in health.rescue.adapters():
-        whole, again = _usable_of(health, adapter, bases)
-        made_for = bases[0].bundle.backbone_digest if bases else ""
-        fitting = [one for one in (*whole, *again) if one.bundle.base == made_for]
+        usable = _usable_of(health, adapter, bases)
+        fitting = [one for one in usable if one.bundle.base == made_for]
         health.adapters[adapter] = fitting[0] if fitting else None
 
 
-def _usable_of(
-    health: Health, adapter: str, bases: Sequence[OpenSlot]
-) -> tuple[list[UsableSlot], list[UsableSlot]]:
+def _usable_of(health: Health, adapter: str, bases: Sequence[OpenSlot]) -> list[UsableSlot]:
     """Open a task's slots, and note what is wrong with them.
 
     Args:
@@ -214,51 +185,46 @@ def _usable_of(
         bases: The releases that an adapter may be for.
 
     Returns:
-        Those that are whole, and those whose model is to be fitted again, the best first.
+        Those that are whole, and behind them those whose model is to be fitted again.
     """
     folder, store = health.folder, health.rescue.store.of(adapter)
     active, previous = health.active(adapter) or (None, None)
-    whole: list[UsableSlot] = []
-    again: list[UsableSlot] = []
+    usable: list[UsableSlot] = []
     names = store.slots.names()
     for name in sorted(names, key=lambda name: (name != active, name != previous, name)):
-        health.slots[name] = ""
         try:
             opened = _open(folder, store, name, bases)
-            whole.append(UsableSlot(name, opened.bundle, opened.model.head, opened))
+            usable.append(UsableSlot(name, opened.bundle, opened.model.head, opened))
+            health.slots[name] = ""
             continue
         except (BundleError, DeviceError) as error:
-            why = (
-                str(error)
-                .partition("; fala-device")[0]
-                .removeprefix(printable(f"{folder / STORE}: "))
-            )
+            why, _, _ = str(error).partition("; fala-device")
+            why = why.removeprefix(printable(f"{folder / STORE}: "))
             health.slots[name] = why.removeprefix(f"slot {name} is damaged: ")
         with contextlib.suppress(DeviceError):  # not even its bundle can be read
             digest = store.slots.bundle(name)
             if health.bundles.get(f"{digest}.fala") == "":
-                usable = _fitted_again(name, bundle_path(folder, digest))
-                again += [] if usable is None else [usable]
-    return whole, again
+                usable += _fitted_again(name, bundle_path(folder, digest))
+    return sorted(usable, key=lambda slot: slot.opened is None)
 
 
 def _open(folder: Path, store: Store, name: str, bases: Sequence[OpenSlot]) -> OpenSlot:
     """Open a slot; an adapter's on the release that it was made for."""
-    record, base = store.slots.get(name), None
+    base = None
     if store.adapter:
-        made_for = open_adapter(bundle_path(folder, record.bundle))[0].base
+        made_for = open_adapter(bundle_path(folder, store.slots.bundle(name)))[0].base
         fitting = [one for one in bases if one.bundle.backbone_digest == made_for]
         if not fitting:
             raise DeviceError("the release that its adapter was made for is not there")
         base = fitting[0]
-    return OpenSlot.read(folder, folder / STORE, record, 0, base)
+    return OpenSlot.open(store, name, 0, base)
 
 
-def _fitted_again(slot: str, file: Path) -> UsableSlot | None:
-    """A slot whose model is to be fitted again; None where the bundle is no such task's."""
+def _fitted_again(slot: str, file: Path) -> list[UsableSlot]:
+    """A slot whose model is to be fitted again; none where the bundle is no such task's."""
     bundle, head = open_any(file)
     of_adapter = slot not in slots_of("")
-    return UsableSlot(slot, bundle, head) if (bundle.base is not None) == of_adapter else None
+    return [UsableSlot(slot, bundle, head)] if (bundle.base is not None) == of_adapter else []
 
 
 def _drop_strangers(health: Health) -> None:

@@ -21,7 +21,7 @@ from fala.slots.bundles import install, model_digest, slot_record, sweep
 from fala.slots.erasing import drop_copies
 from fala.slots.folder import Folder
 from fala.slots.open_slot import OpenSlot
-from fala.slots.task import Change, Task, further_tasks, prune, sources_of
+from fala.slots.task import Change, Task, further_tasks, go_back, prune, sources_of
 from fala.slots.versions import note_version
 from fala.store.database import doctor
 from fala.store.records import SlotRecord
@@ -132,7 +132,7 @@ class Installed:
         store, own = self.store, moves[0]
         names = sorted(move.task.adapter for move in moves[1:])
         try:
-            with self.folder.swap, own.task.expecting(own.before):
+            with own.task.expecting(own.before):
                 with store.transaction():
                     if store.slots.adapters() != names:
                         raise DeviceChangedError(f"{self.path}: its adapters are others meanwhile")
@@ -169,26 +169,11 @@ class Installed:
             DeviceError: If no previous model is kept, or an adapter was loaded since.
             BundleError: The previous release is damaged; the device stays as it is.
         """
-        changed: list[Task] = []
-        with self.work, self.folder.swap:
-            with self.store.transaction():
-                generation = self.store.slots.version().generation
-                slot, previous = self.store.slots.active()
-                if previous is None:
-                    raise DeviceError(f"{self.path}: there is no earlier model to go back to")
-                # Verified before it is active.
-                base = OpenSlot.open(
-                    self.path, self.store, previous, generation + 1, encoders=self.folder.encoders
-                )
-                base = base.sharing(self.folder.active.get(""))  # it may be the same release
-                changed += [task for task in self.further() if self._go_back(task, base)]
-                _flip(self.store, previous, slot)
-                trial = self.trials.resume(previous, generation + 1)
-                if base.to_fit or self.store.slots.data_changed():
-                    changed.insert(0, self.own)
-                self.store.slots.note_data()
-            self.folder.active[""] = replace(base, trial=trial)
-        return changed
+        with self.work, self.store.transaction():
+            base, changed = go_back(self.folder)
+            trial = self.trials.resume(base.record.name, base.generation)
+        self.folder.active[""] = replace(base, trial=trial)
+        return [self.task(adapter) for adapter in changed]
 
     def load(self, bundle: Bundle, head: Head, name: str, positive: str | None = None) -> Task:
         """Install an adapter beside the active release, for a task of its own.
@@ -209,7 +194,7 @@ class Installed:
         """
         task = self.task(name)
         try:
-            with self.folder.swap, self.store.transaction():
+            with self.store.transaction():
                 if bundle.base != self.own.active.bundle.backbone_digest:
                     raise DeviceChangedError(
                         f"{self.path}: the device's model was changed meanwhile"
@@ -240,7 +225,7 @@ class Installed:
             UnknownAdapterError: There is none of this name, and no example of one.
         """
         store = self.folder.store_of(name)
-        with self.work, self.folder.swap, self.store.transaction():
+        with self.work, self.store.transaction():
             if name not in self.store.slots.adapters() and not store.examples.counts()[0]:
                 store.slots.version()  # raises
             store.delete_task()
@@ -300,38 +285,3 @@ class Installed:
             store.slots.note_data()
             store.slots.note_replacement(slot, generation, move.data, before.record.name)
         return generation, record, bundle
-
-    def _go_back(self, task: Task, base: OpenSlot) -> bool:
-        """Make a further task's previous slot active. In a transaction.
-
-        Args:
-            task: The task.
-            base: The release that is active with it.
-
-        Returns:
-            Whether the task's examples or labels changed since the replacement.
-
-        Raises:
-            DeviceError: The adapter was loaded after it.
-            BundleError: The previous adapter is damaged.
-        """
-        slot, previous = task.store.slots.active()
-        if previous is None:
-            raise DeviceError(
-                f"{self.path}: the adapter {task.adapter} was loaded after the last replacement, "
-                "and has nothing to go back to; delete it first (Device.delete_adapter)"
-            )
-        # Verified before it is active.
-        generation = task.store.slots.version().generation
-        OpenSlot.open(self.path, task.store, previous, generation + 1, base)
-        _flip(task.store, previous, slot)
-        changed = task.store.slots.data_changed()
-        task.store.slots.note_data()
-        return changed
-
-
-def _flip(store: Store, slot: str, previous: str) -> None:
-    """Make a task's previous slot active, with the active one to come back to."""
-    generation = store.slots.version().generation
-    store.slots.activate(slot, previous)
-    store.slots.advance(generation)

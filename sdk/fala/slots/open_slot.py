@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -55,7 +54,6 @@ class OpenSlot:
     @classmethod
     def open(
         cls,
-        device: Path,
         store: Store,
         slot: str,
         generation: int,
@@ -64,33 +62,18 @@ class OpenSlot:
     ) -> OpenSlot:
         """Open a slot's bundle, verified.
 
+        Args:
+            store: The store, in the device's folder.
+            slot: The slot's name.
+            generation: The store's.
+            base: For the slot of an adapter: that whose backbone it adapts.
+            encoders: The app's own.
+
         Raises:
             BundleError: A bundle is damaged, or an adapter's is for another base.
             DeviceError: A bundle is not the one installed, or the slot's row is damaged.
         """
-        return cls.read(device, store.path, store.slots.get(slot), generation, base, encoders)
-
-    @classmethod
-    def read(
-        cls,
-        device: Path,
-        path: Path,
-        record: SlotRecord,
-        generation: int,
-        base: OpenSlot | None = None,
-        encoders: Encoders | None = None,
-    ) -> OpenSlot:
-        """Open the bundle of a slot's row; see ``open``.
-
-        Args:
-            device: The device's folder.
-            path: The store's file, for errors.
-            record: The row.
-            generation: The store's.
-            base: For the slot of an adapter: that whose backbone it adapts.
-            encoders: The app's own.
-        """
-        slot = record.name
+        path, device, record = store.path, store.path.parent, store.slots.get(slot)
         if not _DIGEST.fullmatch(record.bundle):
             raise DeviceError(damaged(path, f"slot {slot:.60} is damaged: no digest of a bundle"))
         opening = open_release if base is None else open_adapter

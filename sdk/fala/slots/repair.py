@@ -6,30 +6,27 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fala.errors import DeviceChangedError, DeviceError
-from fala.files import failure, keep_private, sync_directory
+from fala.errors import DeviceError
+from fala.files import FAILING_DISK, failure, keep_private, sync_directory, write_atomically
 from fala.slots.bundles import BUNDLES, install, open_release
 from fala.slots.erasing import ASIDE
 from fala.slots.health import (
+    ERASING,
     REBUILT,
     STORE,
     Health,
     UsableSlot,
     choose_adapters,
-    connect,
     diagnose,
-    examine,
 )
+from fala.store.database import BUSY_TIMEOUT_MS, check_regular
 from fala.store.encryption import PLAIN, Codec
 from fala.store.slots import slots_of
-from fala.store.store import Store
-
-_PART = f"{REBUILT}.part"
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ class RepairReport:
         adapters: By its adapter's name the slot that is active, or would be, for a further task;
             None where none can: its examples stay, until its adapter is loaded again.
         fit_adapters: Those whose personal model is lost, and fitted again.
-        aside: Where the damaged file was kept, in the same folder; None where it was whole.
+        aside: Where the earlier store was kept, in the same folder; None where it did not change.
     """
 
     path: str
@@ -79,61 +76,81 @@ def look(folder: Path, codec: Codec = PLAIN) -> RepairReport:
     """Say what of a folder is whole, and what a repair would do; nothing is changed.
 
     Raises:
-        DeviceError: It is no device's, or a newer FaLA wrote it.
+        DeviceError: It is no device's, a newer FaLA wrote it, or it has another key.
     """
-    health = examine(folder, codec)
-    return _report(health, _plan(health), done=False)
+    with _opened(folder) as source:
+        return _report(diagnose(folder, source, codec), done=False)
 
 
 def repair(folder: Path, release: str | None = None, codec: Codec = PLAIN) -> RepairReport:
     """Mend a folder; see ``Device.repair``."""
-    try:
-        _finish(folder)
-        health = examine(folder, codec)
+    with _opened(folder, alone=True) as source:
+        health = diagnose(folder, source, codec)
         if release is not None and not health.usable and not health.unfinished:
             _install(health, release)
-        plan = _plan(health)
-        if plan.rebuild:
-            health, report = _rebuild(folder, release, codec)
-        else:
-            report = _report(health, plan, done=True)
-            if plan.slots:
-                _change_slots(health, codec)
-        for name in _damaged_bundles(health) if report.answers is not None else ():
+        report = _report(health, done=True)
+        if health.usable and _is_to_change(health):
+            _activate(health)
+            write_atomically(folder / REBUILT, health.rescue.write)
+            if source is not None and os.name == "nt":  # where an open file keeps its name
+                source.close()
+            report = replace(report, aside=_exchange(folder))
+        for name in health.damaged_bundles if health.usable else ():
             (folder / BUNDLES / name).unlink(missing_ok=True)
         for file in health.open_to_others:
             with contextlib.suppress(FileNotFoundError):  # the log goes with the last connection
                 keep_private(file)
         return report
+
+
+@contextlib.contextmanager
+def _opened(folder: Path, *, alone: bool = False) -> Iterator[sqlite3.Connection | None]:
+    """A connection to a folder's store; None where a repair was interrupted.
+
+    Args:
+        folder: The folder.
+        alone: Finish such a repair, and keep others from writing meanwhile.
+
+    Raises:
+        DeviceError: It is no device's, cannot be read, or cannot be written.
+    """
+    store = folder / STORE
+    try:
+        if (folder / ERASING).exists():
+            raise DeviceError(f"{folder}: its erasure was interrupted; Device.open finishes it")
+        if alone:
+            _finish(folder)
+        if not any(file.exists() for file in (store, folder / REBUILT)):
+            raise DeviceError(f"{folder}: not a device folder; make one with Device.create")
+        check_regular(store)
+        if not store.is_file():
+            yield None
+            return
+        with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as source:
+            source.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+            if alone:
+                _lock(source)
+            yield source
     except OSError as error:
         raise DeviceError(f"{folder}: {failure(error)}") from error
     except sqlite3.Error as error:
-        raise DeviceError(f"{folder}: {error}") from error
+        raise DeviceError(f"{store}: {error}; {FAILING_DISK}") from error
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What is to be done: write the store anew, or only its slots; and the slot to be active."""
-
-    rebuild: bool
-    slots: bool
-    usable: UsableSlot | None
-
-
-def _plan(health: Health) -> _Plan:
-    if health.unfinished or not health.usable:
-        return _Plan(False, False, None)
-    best = health.usable[0]
-    wrong = any(health.slots.values()) or best.opened is None
-    for adapter, usable in health.tasks().items():
-        active = health.active(adapter)
-        if active is not None:
-            wrong = wrong or usable is None or usable.name != active[0]
-    return _Plan(bool(health.store), wrong, best)
+def _is_to_change(health: Health) -> bool:
+    """Whether the store, or a slot, is not as it is to be."""
+    return (
+        bool(health.store)
+        or any(health.slots.values())
+        or any(
+            health.active(adapter) is not None and not health.stays(adapter, usable)
+            for adapter, usable in health.tasks().items()
+        )
+    )
 
 
-def _report(health: Health, plan: _Plan, *, done: bool) -> RepairReport:
-    best, adapters = plan.usable, sorted(health.adapters.items())
+def _report(health: Health, *, done: bool) -> RepairReport:
+    best, adapters = health.tasks()[""], sorted(health.adapters.items())
     counts = [
         health.rescue.store.of(adapter).examples.counts()
         for adapter in ("", *health.rescue.adapters())
@@ -143,7 +160,7 @@ def _report(health: Health, plan: _Plan, *, done: bool) -> RepairReport:
         path=str(health.folder),
         whole=not problems or (done and best is not None),
         problems=problems,
-        actions=tuple(_actions(health, plan)),
+        actions=tuple(_actions(health)),
         slots={name: what or "whole" for name, what in sorted(health.slots.items())},
         bundles={name: what or "whole" for name, what in health.bundles.items()},
         examples=sum(count for count, _ in counts),
@@ -158,49 +175,30 @@ def _report(health: Health, plan: _Plan, *, done: bool) -> RepairReport:
     )
 
 
-def _actions(health: Health, plan: _Plan) -> list[str]:
+def _actions(health: Health) -> Iterator[str]:
     """What a repair does, in words."""
-    actions: list[str] = []
-    best = plan.usable
-    if best is None and not health.unfinished:
-        actions.append(
+    if not health.usable and not health.unfinished:
+        yield (
             "no release in the folder is whole: repair with one (--bundle FILE), and all that "
             "can be read comes with it"
         )
-    if plan.rebuild:
-        actions.append(f"write {STORE} anew from what can be read; the damaged file stays aside")
-    if best is not None and (plan.slots or plan.rebuild):
-        active, name = health.active(), best.bundle.manifest.name
-        if best.opened is None:
-            actions.append(f"fit the personal model again, on {name}")
-        elif active is None or active[0] != best.name:
-            actions.append(f"fall back to slot {best.name}, {name}")
-        actions += [_action(health, adapter) for adapter in sorted(health.adapters)]
-        actions = [action for action in actions if action]
+    elif health.usable and _is_to_change(health):
+        yield f"write {STORE} anew from what can be read; the earlier file stays aside"
+        for adapter, usable in health.tasks().items():
+            of = f" of the adapter {adapter}" if adapter else ""
+            if usable is None:
+                kept, _ = health.rescue.store.of(adapter).examples.counts()
+                yield f"keep {kept} examples{of}, which is to be loaded again"
+            elif usable.opened is None:
+                yield f"fit the personal model{of} again, on {usable.bundle.manifest.name}"
+            elif not health.stays(adapter, usable):
+                yield f"fall back to slot {usable.name}, {usable.bundle.manifest.name}"
         if any(health.slots.values()):
-            actions.append("empty the slots that are damaged")
-    if _damaged_bundles(health):
-        actions.append("delete the bundles that are damaged")
+            yield "empty the slots that are damaged"
+    if health.damaged_bundles:
+        yield "delete the bundles that are damaged"
     if health.open_to_others:
-        actions.append("keep the files from other users")
-    return actions
-
-
-def _action(health: Health, adapter: str) -> str:
-    """What is done about a further task; empty where nothing is."""
-    usable, active = health.adapters[adapter], health.active(adapter)
-    if usable is None:
-        kept, _ = health.rescue.store.of(adapter).examples.counts()
-        return f"keep {kept} examples of the adapter {adapter}, which is to be loaded again"
-    if usable.opened is None:
-        return f"fit the personal model of the adapter {adapter} again"
-    if active is None or active[0] != usable.name:
-        return f"fall back to slot {usable.name}, {usable.bundle.manifest.name}"
-    return ""
-
-
-def _damaged_bundles(health: Health) -> list[str]:
-    return [name for name, what in health.bundles.items() if what]
+        yield "keep the files from other users"
 
 
 def _install(health: Health, release: str) -> None:
@@ -213,62 +211,25 @@ def _install(health: Health, release: str) -> None:
     choose_adapters(health)
 
 
-def _change_slots(health: Health, codec: Codec) -> None:
-    """Activate the best usable slots of a store that is whole."""
-    store = Store.open(health.folder / STORE, codec=codec)
-    try:
-        with store.transaction():
-            if store.slots.version() != health.rescue.store.slots.version():
-                raise DeviceChangedError(f"{health.folder}: in use; close it and repair again")
-            _activate(health, store)
-    finally:
-        store.close()
-
-
-def _activate(health: Health, store: Store) -> None:
-    """Activate the best usable slot of every task, and drop those that are damaged.
-
-    In a transaction of the store, or of a copy of it.
-    """
-    for adapter, usable in health.tasks().items():
-        slots = store.of(adapter).slots
-        if usable is None:
-            slots.deactivate()
-        else:
-            if usable.opened is None:
-                slots.put(usable.vendor_record())
-                slots.set_fit(usable.name, None)
-            others = [name for name in slots_of(adapter) if name != usable.name]
-            previous = next((name for name in others if health.slots.get(name) == ""), None)
-            slots.activate(usable.name, previous)
-            slots.advance(slots.version().generation)
-        kept = set() if usable is None else {usable.name, previous}
-        for name in slots.names() - kept:
-            slots.drop(name)
-
-
-def _rebuild(folder: Path, release: str | None, codec: Codec) -> tuple[Health, RepairReport]:
-    """Write the store anew, and let it take the place of the damaged one."""
-    with contextlib.closing(connect(folder)) as source:
-        _lock(source)
-        health = diagnose(folder, source, codec)
-        if release is not None and not health.usable:
-            _install(health, release)
-        report = _report(health, _plan(health), done=True)
-        with health.rescue.store.transaction():
-            _activate(health, health.rescue.store)
-        file = folder / _PART
-        for part in folder.glob(f"{_PART}*"):
-            part.unlink()
-        file.touch(mode=0o600)
-        keep_private(file)
-        health.rescue.write(file)
-        with file.open("rb+") as stream:
-            os.fsync(stream.fileno())
-        file.replace(folder / REBUILT)
-        if os.name == "nt":  # where an open file keeps its name
-            source.close()
-        return health, replace(report, aside=_exchange(folder))
+def _activate(health: Health) -> None:
+    """Activate the best usable slot of every task, and drop those that are damaged."""
+    store = health.rescue.store
+    with store.transaction():
+        for adapter, usable in health.tasks().items():
+            slots, kept = store.of(adapter).slots, set[str | None]()
+            if usable is None:
+                slots.deactivate()
+            else:
+                if usable.opened is None:
+                    slots.put(usable.vendor_record())
+                    slots.set_fit(usable.name, None)
+                others = [name for name in slots_of(adapter) if name != usable.name]
+                previous = next((name for name in others if health.slots.get(name) == ""), None)
+                slots.activate(usable.name, previous)
+                slots.advance(slots.version().generation)
+                kept = {usable.name, previous}
+            for name in slots.names() - kept:
+                slots.drop(name)
 
 
 def _lock(connection: sqlite3.Connection) -> None:
@@ -283,7 +244,7 @@ def _lock(connection: sqlite3.Connection) -> None:
 
 
 def _exchange(folder: Path) -> str:
-    """Let the store that was written take the damaged one's name; that one stays aside.
+    """Let the store that was written take the earlier one's name; that one stays aside.
 
     Killed midway, the next repair finishes it: as long as no store is there, none was written to.
     """
@@ -300,10 +261,10 @@ def _finish(folder: Path, aside: str | None = None) -> None:
         if aside is None:
             aside = max((file.name for file in folder.glob(f"{ASIDE}*{STORE}")), default=ASIDE)
         log = folder / f"{STORE}-wal"
-        if log.exists():  # it belongs to the damaged file, and would be read into the new one
+        if log.exists():  # it belongs to the earlier file, and would be read into the new one
             log.replace(folder / f"{aside}-wal")
         (folder / f"{STORE}-shm").unlink(missing_ok=True)
         rebuilt.replace(store)
         sync_directory(folder)
-    for part in folder.glob(f"{REBUILT}*"):
+    for part in folder.glob(f"*{REBUILT}*"):
         part.unlink()

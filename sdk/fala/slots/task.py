@@ -92,43 +92,19 @@ class Task:
         slots = self._folder.active
         slot = slots.get(self.adapter)
         if slot is None or self.store.slots.version().generation != slot.generation:
-            with self._folder.swap:
-                slot = slots.get(self.adapter)
-                if slot is None or self.store.slots.version().generation != slot.generation:
-                    slots[self.adapter] = slot = self._open()
+            slots[self.adapter] = slot = self._open()
         return slot
 
     @property
     def previous(self) -> OpenSlot | None:
         """The slot before the last replacement; None where there is none, or it is damaged."""
-        base = None
+        base, name = None, self.store.slots.active()[1]
         if self.adapter:
             base = self.own.previous
-            if base is None:
-                return None
-        return self.opened(self.store.slots.active()[1], self.active.generation, base)
-
-    def slot(self, name: str) -> OpenSlot:
-        """A slot of the task, by its name.
-
-        Raises:
-            DeviceError: It is empty or damaged.
-            BundleError: Its bundle is damaged.
-        """
-        active, base = self.active, None
-        if self.adapter:
-            own = self.own
-            base = own.active if name == active.record.name else own.previous
-            if base is None:
-                raise DeviceError(f"{self.path}: there is no earlier release for slot {name}")
-        return self._open_slot(name, active.generation, base)
-
-    def opened(self, name: str | None, generation: int, base: OpenSlot | None) -> OpenSlot | None:
-        """A slot; None where there is none, or it is damaged."""
-        if name is None:
+        if name is None or (self.adapter and base is None):
             return None
         try:
-            return self._open_slot(name, generation, base)
+            return self.open_slot(name, self.active.generation, base)
         except (BundleError, DeviceError) as error:
             _log.warning("the previous slot cannot be used: %s", error)
             return None
@@ -226,16 +202,15 @@ class Task:
     def changing(self) -> Iterator[None]:
         """A transaction of several changes of the slots: all of them are seen, or none."""
         slots = self._folder.active
-        with self._folder.swap:
-            before = self.active
-            try:
-                with self.store.transaction():
-                    if self.store.slots.version().generation != before.generation:
-                        before = slots[self.adapter] = self._open()
-                    yield
-            except BaseException:
-                slots[self.adapter] = before
-                raise
+        before = self.active
+        try:
+            with self.store.transaction():
+                if self.store.slots.version().generation != before.generation:
+                    before = slots[self.adapter] = self._open()
+                yield
+        except BaseException:
+            slots[self.adapter] = before
+            raise
 
     def commit(self, base: OpenSlot, change: Change) -> OpenSlot:
         """Make another personal model of the same bundle the active one, in one transaction.
@@ -251,14 +226,13 @@ class Task:
             DeviceChangedError: Another model is active by now.
         """
         record = changed_record(base, change)
-        with self._folder.swap:
-            with self.store.transaction():
-                self.store.embeddings.add(record.backbone, change.embeddings)
-                self.store.slots.put(record)
-                self.store.slots.set_fit(record.name, change.fit)
-                generation = self.store.slots.advance(base.generation)
-            active = base.changed(generation, record, change.model)
-            self._folder.active[self.adapter] = active
+        with self.store.transaction():
+            self.store.embeddings.add(record.backbone, change.embeddings)
+            self.store.slots.put(record)
+            self.store.slots.set_fit(record.name, change.fit)
+            generation = self.store.slots.advance(base.generation)
+        active = base.changed(generation, record, change.model)
+        self._folder.active[self.adapter] = active
         return active
 
     def rewrite(self, record: SlotRecord) -> None:
@@ -339,9 +313,10 @@ class Task:
             active = base
         return blames_release(error) and fall_back(self._folder, active.generation, str(error))
 
-    def _open_slot(self, name: str, generation: int, base: OpenSlot | None) -> OpenSlot:
+    def open_slot(self, name: str, generation: int, base: OpenSlot | None = None) -> OpenSlot:
+        """Open a slot; see ``OpenSlot.open``."""
         encoders = self._folder.encoders
-        return OpenSlot.open(self.path, self.store, name, generation, base, encoders)
+        return OpenSlot.open(self.store, name, generation, base, encoders)
 
     def _open(self) -> OpenSlot:
         """The active slot, as it is at one generation."""
@@ -353,7 +328,7 @@ class Task:
                 continue
             try:
                 trial = folder.trials.running() if own else None
-                slot = self._open_slot(self.store.slots.active()[0], generation, base)
+                slot = self.open_slot(self.store.slots.active()[0], generation, base)
             except (BundleError, DeviceError) as error:
                 # Another process may have swept its bundle away, having installed others.
                 moved = base is not None and self.own.active is not base
@@ -394,58 +369,79 @@ def fall_back(folder: Folder, generation: int, reason: str) -> bool:
         previous one is no better.
     """
     store, trials = folder.store, folder.trials
-    changed: list[str] = []
     try:
-        with folder.swap:
-            with store.transaction():
-                if store.slots.version().generation != generation:
-                    return True  # another thread or process was first
-                _, previous = store.slots.active()
-                if previous is None or trials.running() is None:
-                    return False
-                base = OpenSlot.open(
-                    folder.path, store, previous, generation + 1, encoders=folder.encoders
-                )
-                further = [task for task in further_tasks(folder) if _fall_back_task(task, base)]
-                changed += [task.adapter for task in further]
-                # No way back: a release that cannot answer is nothing to go back to.
-                store.slots.activate(previous, None)
-                store.slots.advance(generation)
-                trials.end(reason)
-                if base.to_fit or store.slots.data_changed():
-                    changed.append("")
-            folder.active[""] = base
+        with store.transaction():
+            if store.slots.version().generation != generation:
+                return True  # another thread or process was first
+            if trials.running() is None:
+                return False
+            base, changed = go_back(folder, give_up=True)
+            trials.end(reason)
     except (BundleError, DeviceError) as error:
         _log.warning("the previous slot cannot take over: %s", error)
         return False
+    folder.active[""] = base
     folder.behind.update(changed)
     _log.warning("%s: fell back to %s: %s", folder.path, base.bundle.manifest.name, reason)
     return True
 
 
-def _fall_back_task(task: Task, base: OpenSlot) -> bool:
-    """Make a further task's previous slot active, or none, where it is damaged.
-
-    In a transaction. The task's examples stay, and wait for its adapter to be loaded again.
+def go_back(folder: Folder, *, give_up: bool = False) -> tuple[OpenSlot, list[str]]:
+    """Make the slots before the last replacement active, for every task. In a transaction.
 
     Args:
-        task: The task.
-        base: The release that is active with it.
+        folder: The device's folder.
+        give_up: Leave no way back to the active slots, and a task without a slot where its
+            previous one is damaged: its examples wait for its adapter to be loaded again.
 
     Returns:
-        Whether the task's examples or labels changed since the replacement.
+        The device's own slot that is active now, and the tasks, by their adapters, whose examples
+        or labels changed since the replacement.
+
+    Raises:
+        DeviceError: There is no previous slot, or an adapter was loaded since.
+        BundleError: A previous bundle is damaged.
     """
+    own, store = Task(folder), folder.store
+    _, previous = store.slots.active()
+    if previous is None:
+        raise DeviceError(f"{folder.path}: there is no earlier model to go back to")
+    # Verified before it is active.
+    base = own.open_slot(previous, store.slots.version().generation + 1)
+    changed: list[str] = []
+    for task in further_tasks(folder):
+        slots, name = task.store.slots, task.store.slots.active()[1]
+        try:
+            if name is None:
+                raise DeviceError(
+                    f"{folder.path}: the adapter {task.adapter} was loaded after the last "
+                    "replacement, and has nothing to go back to; delete it first "
+                    "(Device.delete_adapter)"
+                )
+            task.open_slot(name, slots.version().generation + 1, base)
+        except (BundleError, DeviceError) as error:
+            if not give_up:
+                raise
+            _log.warning("no slot of the adapter %s is left: %s", task.adapter, error)
+            slots.deactivate()
+            for slot in slots.names():
+                slots.drop(slot)
+            continue
+        if _flip(task, name, give_up=give_up):
+            changed.append(task.adapter)
+    if _flip(own, previous, give_up=give_up) or base.to_fit:
+        changed.insert(0, "")
+    return base.sharing(folder.active.get("")), changed  # it may be the same release
+
+
+def _flip(task: Task, previous: str, *, give_up: bool) -> bool:
+    """Make a task's previous slot active; returns whether its data changed meanwhile."""
     slots = task.store.slots
-    generation, (_, previous) = slots.version().generation, slots.active()
-    if previous is None or task.opened(previous, generation + 1, base) is None:
-        _log.warning("%s: no slot of the adapter %s is left", task.path, task.adapter)
-        slots.deactivate()
-        for slot in slots.names():
-            slots.drop(slot)
-        return False
-    slots.activate(previous, None)
-    slots.advance(generation)
-    return slots.data_changed()
+    slots.activate(previous, None if give_up else slots.active()[0])
+    slots.advance(slots.version().generation)
+    changed = slots.data_changed()
+    slots.note_data()
+    return changed
 
 
 def _gave_up(folder: Folder, generation: int) -> bool:

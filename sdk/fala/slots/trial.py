@@ -51,23 +51,14 @@ class Trials:
         self._began: int | None = None
         self._fresh = self._kept = 0
 
-    def current(self) -> Trial | None:
-        """The trial, of whichever slot; None where neither is on trial."""
-        return self._store.settings.trial()
-
     def running(self) -> Trial | None:
         """The trial of the active slot; None where that is not on trial."""
-        trial = self.current()
+        trial = self._store.settings.trial()
         return trial if trial is not None and trial.slot == self._store.slots.active()[0] else None
-
-    @property
-    def fell_back(self) -> str | None:
-        """Why the device fell back from its last release; None where it did not."""
-        return self._store.settings.fell_back()
 
     def begin(self, slot: str, generation: int) -> None:
         """Put a slot on trial that answered in this process. In a transaction."""
-        self._put(Trial(slot, generation))
+        self._store.settings.set_trial(Trial(slot, generation))
         self._store.settings.set_fell_back(None)
         self.passed(generation, 0)
 
@@ -78,10 +69,10 @@ class Trials:
             The generation at which it begins; None where the slot is not on trial.
         """
         self._store.settings.set_fell_back(None)
-        trial = self.current()
+        trial = self._store.settings.trial()
         if trial is None or trial.slot != slot:
             return None
-        self._put(Trial(slot, generation))
+        self._store.settings.set_trial(Trial(slot, generation))
         return generation
 
     def end(self, reason: str | None = None) -> None:
@@ -160,10 +151,10 @@ class Trials:
             return
         try:
             with self._store.transaction():
-                trial = self.current()
+                trial = self._store.settings.trial()
                 answered = 0 if trial is None or trial.began != began else trial.answered + fresh
                 if trial is not None and 0 < answered < ANSWERS:
-                    self._put(replace(trial, answered=answered))
+                    self._store.settings.set_trial(replace(trial, answered=answered))
                 elif answered:
                     self.end()
         except DeviceError as error:  # the trial lasts longer
@@ -186,16 +177,13 @@ class Trials:
         """Write the count of tries that have not ended; returns whether that was possible."""
         try:
             with self._store.transaction():
-                trial = self.current()
+                trial = self._store.settings.trial()
                 if trial is not None and trial.began == began:
-                    self._put(replace(trial, tries=tries))
+                    self._store.settings.set_trial(replace(trial, tries=tries))
         except DeviceError as error:  # a full disk must not keep a device from answering
             _log.warning("a try of the slot on trial is not counted: %s", error)
             return False
         return True
-
-    def _put(self, trial: Trial) -> None:
-        self._store.settings.set_trial(trial)
 
 
 def blames_release(error: BaseException | None) -> bool:

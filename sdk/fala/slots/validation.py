@@ -14,19 +14,16 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from threading import Lock
 
 import numpy as np
 
 from fala import errors
 from fala.backbones import Backbone, LazyBackbone
 from fala.backbones.external import Encoders
-from fala.bundle.archive import write_archive
 from fala.bundle.format import WORD_VECTORS
 from fala.bundle.reading import Bundle
 from fala.errors import BundleError, BundleFormatError, BundleMismatchError
 from fala.examples import Example
-from fala.files import temporary_folder
 from fala.model.active import ActiveModel
 from fala.model.heads import Head, Vectors
 
@@ -75,49 +72,22 @@ _ENVIRONMENT = {
 }  # fmt: skip
 # The package's own first lines are left out: they import what only a device needs.
 _START = (
-    "import json, sys, types; job = json.loads(sys.stdin.readline()); sys.path[:] = job['paths'];"
-    " package = types.ModuleType('fala'); package.__path__ = job['package'];"
-    " sys.modules['fala'] = package; from fala.slots.validation_child import main; main(job)"
+    "import json, sys, types; job = json.loads(sys.stdin.buffer.readline());"
+    " sys.path[:] = job['paths']; package = types.ModuleType('fala');"
+    " package.__path__ = job['package']; sys.modules['fala'] = package;"
+    " from fala.slots.validation_child import main; main(job)"
 )
 # A machine that is busy gives a process less than its processor time.
 _PATIENCE = 3.0
 _WAIT = 20.0  # seconds, for any process to begin
-_MOST_VALIDATED = 1_000
 
 
-class _OtherFileError(Exception):
-    """The other process read other bytes than those that were verified here."""
-
-
-class ValidatedReleases:
-    """The releases that loaded and answered already, by their digests; threads may share it."""
-
-    def __init__(self) -> None:
-        self._digests: set[str] = set()
-        self._lock = Lock()
-
-    def __contains__(self, digest: str) -> bool:
-        with self._lock:
-            return digest in self._digests
-
-    def add(self, digest: str) -> None:
-        """Add a release; of very many the earlier ones are forgotten."""
-        with self._lock:
-            if len(self._digests) >= _MOST_VALIDATED:
-                self._digests.clear()
-            self._digests.add(digest)
-
-
-#: Those of this process, whatever devices it has open.
-VALIDATED = ValidatedReleases()
+#: The digests of the releases that loaded and answered already in this process.
+VALIDATED: set[str] = set()
 
 
 def validate(
-    bundle: Bundle,
-    *,
-    installed: bool = False,
-    validated: ValidatedReleases = VALIDATED,
-    encoders: Encoders | None = None,
+    bundle: Bundle, *, installed: bool = False, encoders: Encoders | None = None
 ) -> Backbone:
     """Load a release's backbone, and make sure that it loads and answers.
 
@@ -129,7 +99,6 @@ def validate(
     Args:
         bundle: The release, opened to be held.
         installed: It has been installed on this device before.
-        validated: The releases that need no validation; this one is added.
         encoders: The app's own encoders; None has none.
 
     Returns:
@@ -140,19 +109,16 @@ def validate(
             explains.
         EncoderError: The app's encoder is another one, or failed.
     """
-    digest, head = bundle.digest, bundle.head()
-    if head is None:
-        raise BundleMismatchError(f"{bundle.path}: a backbone without a head")
     if bundle.external:
         return bundle.backbone(encoders)
-    done = installed or digest in validated
+    done = installed or bundle.digest in VALIDATED
     if not done and bundle.manifest.kind != WORD_VECTORS:
         bundle.examine()  # at the least cost first
         done = _validated_apart(bundle)
     backbone = bundle.backbone()
     if not done:
-        check_edge_cases(bundle, head, backbone)
-    validated.add(digest)
+        check_edge_cases(bundle, backbone)
+    VALIDATED.add(bundle.digest)
     return backbone
 
 
@@ -161,20 +127,23 @@ def seconds(size: int) -> float:
     return SECONDS + SECONDS_A_MEGABYTE * size / 1e6
 
 
-def check_edge_cases(bundle: Bundle, head: Head, backbone: Backbone) -> int:
+def check_edge_cases(bundle: Bundle, backbone: Backbone) -> int:
     """Let a release answer edge cases, and the texts whose logits its vendor measured.
 
     Args:
         bundle: The release.
-        head: Its head.
         backbone: Its backbone, loaded.
 
     Returns:
         How many texts it answered.
 
     Raises:
+        BundleMismatchError: It has no head.
         BundleFormatError: It cannot, or not with finite numbers, or not as the vendor measured.
     """
+    head = bundle.head()
+    if head is None:
+        raise BundleMismatchError(f"{bundle.path}: a backbone without a head")
     lazy = LazyBackbone(lambda: backbone, transformer=backbone.is_transformer)
     model = ActiveModel(head.vendor_model(), lazy)
     edge_cases = "edge cases, such as an empty text"
@@ -282,38 +251,14 @@ def _validated_apart(bundle: Bundle) -> bool:
     if why := _forbidden():
         _log.info("%s: loaded in this process at once: %s", bundle.path, why)
         return False
-    try:
-        return _answered_apart(bundle, bundle.path)
-    except _OtherFileError:  # it was exchanged, or is a path of this process alone
-        pass
-    try:
-        with temporary_folder() as folder:
-            copy = folder / "release.fala"
-            write_archive(copy, bundle.contents())
-            return _answered_apart(bundle, copy)
-    except (OSError, _OtherFileError) as error:
-        raise BundleError(
-            f"{bundle.path}: not installed: the file changed, and a copy of what was read cannot "
-            f"be tried: {error}"
-        ) from error
-
-
-def _answered_apart(bundle: Bundle, file: Path) -> bool:
-    """As ``_validated_apart``, where processes may be started.
-
-    Args:
-        bundle: The release.
-        file: A file that has, or had, its bytes.
-
-    Raises:
-        _OtherFileError: It has others.
-    """
-    size = sum(len(data) for data in bundle.contents().values())
-    limit = _WAIT + _PATIENCE * seconds(size)
+    contents = bundle.contents()
+    limit = _WAIT + _PATIENCE * seconds(sum(map(len, contents.values())))
     job = {
         "paths": sys.path, "package": [str(Path(__file__).parent.parent)],
-        "bundle": str(file.absolute()), "digest": bundle.digest,
+        "bundle": str(bundle.path), "files": {name: len(data) for name, data in contents.items()},
     }  # fmt: skip
+    # The very bytes that were verified, whatever the file is by now.
+    sent = b"".join([json.dumps(job).encode(), b"\n", *contents.values()])
     try:
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _START],
@@ -326,7 +271,7 @@ def _answered_apart(bundle: Bundle, file: Path) -> bool:
         return False
     with process:
         try:
-            output, _ = process.communicate(json.dumps(job).encode() + b"\n", limit)
+            output, _ = process.communicate(sent, limit)
         except subprocess.TimeoutExpired:
             process.kill()
             output, _ = process.communicate()
@@ -355,8 +300,6 @@ def _verdict(bundle: Bundle, output: bytes, code: int) -> bool:
             f"{bundle.path}: not installed: loading it, or letting it answer, ended the process "
             f"that tried, {_ended(code)}"
         ) from None
-    if changed := verdict.get("changed"):
-        raise _OtherFileError(changed)
     if refused := verdict.get("refused"):
         kind = getattr(errors, str(verdict.get("kind")), BundleFormatError)
         raise kind(

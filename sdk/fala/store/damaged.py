@@ -1,7 +1,7 @@
 """What SQLite can still read of a damaged store.
 
-SQLite stops at the first damaged page of a table. So a table is read on behind it, by its key, and
-from its other end; texts and examples are read from their indexes, too, which lie in other pages.
+SQLite stops at the first damaged page of a table. So a table is read from its other end, too, and
+row by row, by the ids that its indexes have: those lie in other pages.
 """
 
 from __future__ import annotations
@@ -12,220 +12,194 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from fala.errors import DeviceError
-from fala.store.schema import MIGRATIONS, apply
+from fala.store.schema import MIGRATIONS, apply, check_newer
 
 #: Problems of one kind that are listed.
 _MOST = 3
-#: The whole numbers by which a table is read on behind a damaged page.
-_KEYS = {"texts": "id", "examples": "id", "embeddings": "text", "logits": "example"}
-_LARGEST = 2**63 - 1
+#: The ids by which rows are read one by one: the column, and the table whose ids they are.
+_IDS = {
+    "texts": ("id", "texts"), "examples": ("id", "examples"), "embeddings": ("text", "texts"),
+    "logits": ("example", "examples"),
+}  # fmt: skip
 #: The header of a store's file: what of it is the same in all of them, by position. See
 #: https://www.sqlite.org/fileformat2.html, section 1.3.
 _HEADER = {0: b"SQLite format 3\0\x10\0\2\2\0\x40\x20\x20", 44: b"\0\0\0\4", 56: b"\0\0\0\1"}
 _PAGE = 4096
-#: Pages that a short file may lack in any case; many more are a damaged count.
-_SHORT = 1000
 
-Row = tuple[object, ...]
+
+class Problems(list[str]):
+    """What is wrong with a store, in words; each once."""
+
+    def note(self, what: str, why: object = None) -> None:
+        """Add a problem."""
+        # Behind these words SQLite quotes what is the user's.
+        line = what if why is None else f"{what}: {why}".partition(" with text ")[0]
+        if line not in self:
+            self.append(line)
+
+    @contextlib.contextmanager
+    def noted(self, what: str) -> Iterator[None]:
+        """Read something, and note where it turns out to be damaged."""
+        try:
+            yield
+        except (sqlite3.Error, ValueError, RecursionError) as error:
+            named = isinstance(error, sqlite3.Error) or type(error) is ValueError
+            self.note(what, error if named else type(error).__name__)
 
 
 @contextlib.contextmanager
-def readable_copy(path: Path, source: sqlite3.Connection | None) -> Iterator[sqlite3.Connection]:
-    """A connection to a store; to a copy of the file with its header mended, where that is damaged.
+def readable(
+    path: Path, source: sqlite3.Connection | None, problems: Problems
+) -> Iterator[sqlite3.Connection]:
+    """A connection to a store; to a copy with a header that fits, where SQLite cannot read it.
 
-    SQLite reads nothing of a file whose header is damaged, or that is shorter than its header says.
+    Args:
+        path: The store's file.
+        source: A connection to it; None where there is no file.
+        problems: What is wrong is added.
     """
-    if source is None:
-        with contextlib.closing(sqlite3.connect(":memory:")) as empty:
-            yield empty
-        return
     mended = path.with_name(f"rebuilt-{path.name}.mended")
     try:
-        if not _unreadable(source) or not _mend(path, mended):
+        if source is not None and _is_unreadable(source):
+            problems.note("its header is damaged")
+            with contextlib.suppress(OSError):
+                _mend(path, mended)
+                source = None
+        if source is not None:
             yield source
             return
-        with contextlib.closing(sqlite3.connect(mended, isolation_level=None)) as copy:
-            yield source if _unreadable(copy) else copy
+        name = mended if mended.exists() else ":memory:"
+        with contextlib.closing(sqlite3.connect(name, isolation_level=None)) as other:
+            yield other
     finally:
         for file in path.parent.glob(f"{mended.name}*"):
             file.unlink(missing_ok=True)
 
 
-def _unreadable(source: sqlite3.Connection) -> bool:
-    """Whether SQLite reads nothing of a file, not even its schema."""
+def _is_unreadable(source: sqlite3.Connection) -> bool:
+    """Whether SQLite reads nothing of a file, as its header is damaged."""
+    # A file that is shorter than its header says is read, too.
+    source.execute("PRAGMA writable_schema = ON")
     try:
-        source.execute("SELECT name FROM sqlite_master").fetchall()
+        source.execute("PRAGMA schema_version").fetchone()
     except sqlite3.OperationalError:  # in use
         return False
-    except (sqlite3.DatabaseError, UnicodeDecodeError):
+    except sqlite3.DatabaseError:
         return True
     return False
 
 
-def _mend(path: Path, mended: Path) -> bool:
-    """Copy a store's file with a header that fits, and its log; False where that fails."""
-    try:
-        data = bytearray(path.read_bytes())
-        here = -(-len(data) // _PAGE)
-        stated = int.from_bytes(data[28:32], "big")
-        pages = stated if here <= stated <= 2 * here + _SHORT else here
-        data += bytes(pages * _PAGE - len(data))
-        for position, value in _HEADER.items():
-            data[position : position + len(value)] = value
-        data[28:32] = pages.to_bytes(4, "big")
-        mended.touch(mode=0o600)
-        mended.write_bytes(data)
-        log = path.with_name(f"{path.name}-wal")
-        if log.is_file():
-            shutil.copy(log, mended.with_name(f"{mended.name}-wal"))
-    except OSError:
-        return False
-    return True
+def _mend(path: Path, mended: Path) -> None:
+    """Copy a store's file with a header that fits, and its log."""
+    data = bytearray(path.read_bytes())
+    data += bytes(-len(data) % _PAGE)
+    header = {**_HEADER, 28: (len(data) // _PAGE).to_bytes(4, "big")}
+    for position, value in header.items():
+        data[position : position + len(value)] = value
+    mended.touch(mode=0o600)
+    mended.write_bytes(data)
+    log = path.with_name(f"{path.name}-wal")
+    if log.is_file():
+        shutil.copy(log, mended.with_name(f"{mended.name}-wal"))
 
 
-class Copying:
-    """Copies the rows of all tables, and brings the copy to this version of the schema."""
+def copy_readable(
+    path: Path, source: sqlite3.Connection, copy: sqlite3.Connection, problems: Problems
+) -> None:
+    """Copy the rows of all tables, and bring the copy to this version of the schema.
 
-    def __init__(
-        self, path: Path, source: sqlite3.Connection, copy: sqlite3.Connection, problems: list[str]
-    ) -> None:
-        self._path, self._source, self._copy, self._problems = path, source, copy, problems
-        source.text_factory = self._decoded
+    Args:
+        path: The store's file, for errors.
+        source: A connection to it.
+        copy: An empty database.
+        problems: What is wrong is added.
 
-    def run(self) -> None:
-        """Copy them."""
-        columns: dict[str, list[str]] = {}
-        version = -1
-        with self._noted("the file"):
-            version = int(self._source.execute("PRAGMA user_version").fetchone()[0])
-            if version > len(MIGRATIONS):
-                raise DeviceError(
-                    f"{self._path}: written by a newer fala (schema {version}, this one knows "
-                    f"{len(MIGRATIONS)}); update fala"
-                )
-            self._source.execute("PRAGMA cell_size_check = ON")
-            columns = _columns(self._source)
-            checked = self._source.execute(f"PRAGMA integrity_check({_MOST})").fetchall()
-            self._problems += [line for (line,) in checked if line != "ok"]
-            torn = self._source.execute("PRAGMA foreign_key_check").fetchmany(_MOST)
-            self._problems += [f"{row[0]}: a row that belongs to none" for row in torn]
-        likely = _likely_version(columns, version)
-        if likely != version and version >= 0:
-            self._problems.append(f"a schema of version {version}, not complete")
-        self._copy.execute("BEGIN")
-        for step in MIGRATIONS[:likely]:
-            apply(step, self._copy)
-        for table, names in _columns(self._copy).items():
-            self._copy.execute(f"DELETE FROM {table}")  # a migration writes the device's row
-            shared = [name for name in names if name in columns.get(table, ())]
-            if shared:
-                self._copy_table(table, shared)
-            elif columns:
-                self._problem(f"{table}: the table is missing")
-        for step in MIGRATIONS[likely:]:
-            apply(step, self._copy)
-        self._copy.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-        self._copy.execute("COMMIT")
+    Raises:
+        DeviceError: A newer version of FaLA wrote it.
+    """
 
-    def _copy_table(self, table: str, columns: list[str]) -> None:
-        key = _KEYS.get(table)
-        if key is None:
-            self._insert(table, columns, self._read(f"SELECT {', '.join(columns)} FROM {table}"))
-        else:
-            columns = [key, *(name for name in columns if name != key)]
-            self._insert(table, columns, self._read_on(table, columns))
-        if not self._problems:
-            return
-        order = ", ".join(f"{name} DESC" for name in self._primary(table))
-        query = f"SELECT {', '.join(columns)} FROM {table} ORDER BY {order}"
-        self._insert(table, columns, self._read(query))
-        with self._noted(table):
-            for _, index, _, origin, _ in self._source.execute(f"PRAGMA index_list({table})"):
-                if origin == "u" and key is not None:
-                    listed = self._source.execute(f"PRAGMA index_info({index})").fetchall()
-                    names = [key, *(name for _, _, name in listed)]
-                    query = f"SELECT {', '.join(names)} FROM {table} INDEXED BY {index}"
-                    self._insert(table, names, self._read(query))
-                    order = ", ".join(f"{name} DESC" for name in names[1:])
-                    self._insert(table, names, self._read(f"{query} ORDER BY {order}"))
-
-    def _insert(self, table: str, columns: list[str], rows: Iterator[Row]) -> None:
-        marks = ", ".join("?" * len(columns))
-        query = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({marks})"
-        self._copy.executemany(query, rows)
-
-    def _read(self, query: str) -> Iterator[Row]:
-        """The rows of a query, up to a damaged page."""
-        with self._noted(query.partition(" FROM ")[2].partition(" ")[0]):
-            yield from self._source.execute(query)
-
-    def _read_on(self, table: str, columns: list[str]) -> Iterator[Row]:
-        """The rows of a table by its key, also those behind damaged pages."""
-        key = columns[0]
-        query = f"SELECT {', '.join(columns)} FROM {table} WHERE {key} >= ? ORDER BY {key}"
-        start = -_LARGEST - 1
-        while True:
-            last = max(start - 1, 0)
-            with self._noted(table):
-                for row in self._source.execute(query, (start,)):
-                    # Keys of a damaged page may lie in any order.
-                    last = max(last, row[0]) if isinstance(row[0], int) else last
-                    yield row
-                return
-            following = self._next_row(f"{query} LIMIT 1", last)
-            if following is None or not isinstance(following[0], int):
-                return
-            yield following
-            start = max(following[0], last) + 1
-
-    def _next_row(self, query: str, last: int) -> Row | None:
-        """The first row behind a key that can be read, past damaged pages; None without one.
-
-        Args:
-            query: Reads one row, from a key on.
-            last: The last key that was read.
-        """
-        rows: dict[int, Row | None] = {}
-
-        def readable(start: int) -> bool:
-            with contextlib.suppress(sqlite3.Error, UnicodeDecodeError):
-                rows[start] = self._source.execute(query, (start,)).fetchone()
-            return start in rows
-
-        damaged, step = last, 1
-        while damaged + step <= _LARGEST and not readable(damaged + step):
-            damaged, step = damaged + step, 2 * step
-        start = damaged + step
-        while start - damaged > 1 and start <= _LARGEST:
-            middle = (start + damaged) // 2
-            if readable(middle):
-                start = middle
-            else:
-                damaged = middle
-        return rows.get(start)
-
-    def _primary(self, table: str) -> list[str]:
-        rows = self._copy.execute(f"PRAGMA table_info({table})").fetchall()
-        return [name for _, name, *_, key in sorted(rows, key=lambda row: row[5]) if key]
-
-    def _decoded(self, data: bytes) -> str:
+    def decoded(data: bytes) -> str:
         try:
             return data.decode()
         except UnicodeDecodeError:
-            self._problem("a text: not UTF-8")
+            problems.note("a text", "not UTF-8")
             return data.decode(errors="replace")  # with a damaged byte it is nearly the user's
 
-    @contextlib.contextmanager
-    def _noted(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            self._problem(f"{what}: {reason_of(error)}")
+    source.text_factory = decoded
+    version = 0
+    columns: dict[str, list[str]] = {}
+    with problems.noted("the file"):
+        version = int(source.execute("PRAGMA user_version").fetchone()[0])
+        check_newer(version, str(path))
+        source.execute("PRAGMA cell_size_check = ON")
+        columns = _columns(source)
+        for (line,) in source.execute(f"PRAGMA integrity_check({_MOST})").fetchall():
+            if line != "ok":
+                problems.note(line)
+        for table, *_ in source.execute("PRAGMA foreign_key_check").fetchmany(_MOST):
+            problems.note(table, "a row that belongs to none")
+    copy.execute("BEGIN")
+    version = max(version, 0)
+    for step in MIGRATIONS[:version]:
+        apply(step, copy)
+    if not version or any({*names} - {*columns.get(t, ())} for t, names in _columns(copy).items()):
+        problems.note(f"a schema of version {version}, not complete")
+        for step in MIGRATIONS[version:]:
+            apply(step, copy)
+        version = len(MIGRATIONS)
+    for table, names in _columns(copy).items():
+        copy.execute(f"DELETE FROM {table}")  # a migration writes the device's row
+        shared = [name for name in names if name in columns.get(table, ())]
+        if shared:
+            _copy_table(source, copy, table, shared, problems)
+        elif columns:
+            problems.note(table, "the table is missing")
+    for step in MIGRATIONS[version:]:
+        apply(step, copy)
+    copy.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    copy.execute("COMMIT")
 
-    def _problem(self, what: str) -> None:
-        if what not in self._problems:
-            self._problems.append(what)
+
+def _copy_table(
+    source: sqlite3.Connection,
+    copy: sqlite3.Connection,
+    table: str,
+    columns: list[str],
+    problems: Problems,
+) -> None:
+    """Copy all rows of a table that can be read."""
+
+    def rows(query: str, *values: object) -> Iterator[tuple[object, ...]]:
+        with problems.noted(table):  # up to a damaged page
+            yield from source.execute(query, values)
+
+    def insert(names: list[str], chosen: Iterator[tuple[object, ...]]) -> None:
+        marks = ", ".join("?" * len(names))
+        query = f"INSERT OR IGNORE INTO {table} ({', '.join(names)}) VALUES ({marks})"
+        copy.executemany(query, chosen)
+
+    query = f"SELECT {', '.join(columns)} FROM {table}"
+    insert(columns, rows(query))
+    if not problems:
+        return
+    layout = copy.execute(f"PRAGMA table_info({table})").fetchall()
+    backwards = ", ".join(f"{name} DESC" for _, name, *_, key in layout if key)
+    insert(columns, rows(f"{query} ORDER BY {backwards}"))
+    if table not in _IDS:
+        return
+    key, owner = _IDS[table]
+    parts: list[tuple[list[str], list[tuple[object, ...]]]] = []
+    for _, index, _, origin, _ in [*rows(f"PRAGMA index_list({table})")]:
+        if origin == "u":
+            names = [str(name) for _, _, name in rows(f"PRAGMA index_info({index})")]
+            listing = f"SELECT {', '.join([key, *names])} FROM {table} INDEXED BY {index}"
+            order = ", ".join(f"{name} DESC" for name in names)
+            parts.append(([key, *names], [*rows(listing), *rows(f"{listing} ORDER BY {order}")]))
+    ids = {row for (row,) in copy.execute(f"SELECT id FROM {owner}").fetchall()}
+    for row in {row[0] for _, part in parts for row in part} - ids if owner == table else ids:
+        insert(columns, rows(f"{query} WHERE {key} = ?", row))
+    for names, part in parts:
+        insert(names, iter(part))
 
 
 def _columns(database: sqlite3.Connection) -> dict[str, list[str]]:
@@ -235,24 +209,3 @@ def _columns(database: sqlite3.Connection) -> dict[str, list[str]]:
         table: [name for _, name, *_ in database.execute(f"PRAGMA table_info('{table}')")]
         for (table,) in database.execute(tables).fetchall()
     }
-
-
-def _likely_version(columns: dict[str, list[str]], stated: int) -> int:
-    """The version of the schema whose columns are most like those of a file."""
-    if not columns:
-        return len(MIGRATIONS)
-    present = {(table, name) for table, names in columns.items() for name in names}
-    different: dict[int, int] = {}
-    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
-        for version, step in enumerate(MIGRATIONS, start=1):
-            apply(step, database)
-            listed = {
-                (table, name) for table, names in _columns(database).items() for name in names
-            }
-            different[version] = len(present ^ listed)
-    return min(different, key=lambda version: (different[version], version != stated, -version))
-
-
-def reason_of(error: Exception) -> str:
-    """An error's words without the user's."""
-    return str(error).partition(" with text ")[0]  # what follows is the user's

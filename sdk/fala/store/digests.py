@@ -84,7 +84,7 @@ class Digests:
     def write_all(self) -> None:
         """Write the digests of all rows that there are. In a transaction."""
         if self._codec.encrypted:
-            self._put(Counter({table: self.of_rows(table) for table in COUNTED}))
+            self._put(Counter({table: self._of_rows(table) for table in COUNTED}))
         self._changes.clear()
 
     def discard(self) -> None:
@@ -100,13 +100,18 @@ class Digests:
         if not self._codec.encrypted:
             return []
         digests = self.read()
-        return [
-            table
-            for table in COUNTED
-            if self.of_rows(table) != digests[table] or not self._indexes_fit(table)
-        ]
+        return [table for table in COUNTED if not self._is_as_written(table, digests[table])]
 
-    def of_rows(self, table: str) -> int:
+    def _is_as_written(self, table: str, digest: int) -> bool:
+        """Whether the rows of a table have a digest, and its indexes lead to them."""
+        try:
+            # Indexes, too, are pages of the file.
+            checked = self._db.execute(f"PRAGMA integrity_check({table})").fetchall()
+            return self._of_rows(table) == digest and checked == [("ok",)]
+        except sqlite3.Error:  # a damaged page
+            return False
+
+    def _of_rows(self, table: str) -> int:
         """The digest of the rows of a table."""
         rows = self._db.execute(COUNTED[table])
         return sum(self._codec.digest((table, *row)) for row in rows) % _MODULUS
@@ -122,10 +127,6 @@ class Digests:
             raise ValueError("the digests of its rows are missing")
         sealed = row[0][len(self._codec.salt) :] if isinstance(row[0], bytes) else row[0]
         return Counter(json.loads(self._codec.decode(sealed, *_PLACE)))
-
-    def _indexes_fit(self, table: str) -> bool:
-        """Whether a table's indexes lead to its rows: they, too, are pages of the file."""
-        return self._db.execute(f"PRAGMA integrity_check({table})").fetchall() == [("ok",)]
 
     def _put(self, digests: Counter[str]) -> None:
         rests = {table: digest % _MODULUS for table, digest in digests.items()}

@@ -1,6 +1,7 @@
-"""A copy in memory of all that SQLite can read of a store, without what is damaged in it.
+"""A copy in memory of all that can be read of a store, without what is damaged in it.
 
-Each value of the copy is checked: what is damaged is deleted, and what refers to it.
+Every row is checked by what reads it in a store that is whole. One that is damaged is deleted, and
+what refers to it; an example whose label, time or count is damaged does without it.
 """
 
 from __future__ import annotations
@@ -8,25 +9,18 @@ from __future__ import annotations
 import contextlib
 import re
 import sqlite3
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fala.errors import DeviceError
-from fala.store.columns import (
-    adapter_named,
-    floats,
-    optional_number,
-    text,
-    whole,
-)
-from fala.store.damaged import Copying, readable_copy, reason_of
+from fala.store.columns import adapter_named, floats, optional_number, optional_text, text, whole
+from fala.store.damaged import Problems, copy_readable, readable
 from fala.store.database import Database
 from fala.store.digests import COUNTED, Digests
 from fala.store.embeddings import vectors_of
-from fala.store.encryption import Codec, check_mark, text_columns, text_of
+from fala.store.encryption import Codec, check_mark, text_of
 from fala.store.examples import (
     EARLIER_LABELS,
     EXAMPLE_COLUMNS,
@@ -40,14 +34,6 @@ from fala.store.texts import TextNames, guessed_names
 
 #: More changes than a device can have had.
 _MOST_CHANGES = 2**53
-#: The types of columns that hold them as SQLite knows them; other values are damaged.
-_TYPES = {
-    ("device", "fell_back"): "text",
-    ("tasks", "positive"): "text",
-    ("tasks", "left_at"): "integer",
-    ("tasks", "tried_release"): "text",
-    ("tasks", "tried_labels"): "integer",
-}
 #: What becomes of the rows of a table of an encrypted store that was edited: nobody knows which are
 #: true. Those of other tables are checked one by one.
 _UNKNOWN = {
@@ -60,6 +46,7 @@ _UNKNOWN = {
     "versions": "DELETE FROM versions",
 }
 _NAME = re.compile(rb"hmac:[0-9a-f]{64}(:[A-Za-z0-9+/=]*)?")
+_TEXTS = "SELECT id, text, sealed FROM texts"
 
 
 @dataclass
@@ -75,7 +62,7 @@ class Rescue:
 
     store: Store
     copy: sqlite3.Connection
-    problems: list[str] = field(default_factory=list)
+    problems: Problems = field(default_factory=Problems)
     lost: int = 0
 
     def adapters(self) -> list[str]:
@@ -104,6 +91,7 @@ class Rescue:
     def write(self, file: Path) -> None:
         """Write the copy to a file; encrypted anew, so that no record of the old one passes."""
         self.store.renew()
+        file.touch(mode=0o600)
         with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as target:
             self.copy.backup(target)
 
@@ -123,11 +111,9 @@ def rescue(path: Path, source: sqlite3.Connection | None, codec: Codec) -> Rescu
     database = Database(path, codec=codec, copy=copy)
     rescued = Rescue(Store(database), copy)
     try:
-        with readable_copy(path, source) as readable:
-            if source is not None and readable is not source:
-                rescued.problems.append("its header is damaged")
-            Copying(path, readable, copy, rescued.problems).run()
-            _Cleaning(database, rescued, readable).run()
+        with readable(path, source, rescued.problems) as whole_or_not:
+            copy_readable(path, whole_or_not, copy, rescued.problems)
+            _Cleaning(database, rescued, whole_or_not).run()
     except BaseException:
         copy.close()
         raise
@@ -139,7 +125,8 @@ class _Cleaning:
 
     def __init__(self, database: Database, rescued: Rescue, source: sqlite3.Connection) -> None:
         self._database, self._rescued, self._source = database, rescued, source
-        self._path, self._codec, self._db = database.path, database.codec, rescued.copy
+        self._path, self._db, self._problems = database.path, rescued.copy, rescued.problems
+        self._codec = database.codec
 
     def run(self) -> None:
         self._codec = self._database.codec = self._codec_of_store()
@@ -147,15 +134,13 @@ class _Cleaning:
         self._db.execute("BEGIN")
         for table in edited & {*_UNKNOWN}:
             self._db.execute(_UNKNOWN[table])
-        self._clean_types()
+        self._clean_settings()
         self._clean_texts(self._text_names(edited))
         self._clean_examples()
-        self._clean_earlier_labels()
-        dimensions = self._clean_vectors("embeddings", ("text", "backbone"), "vector", _vector)
-        self._clean_vectors("logits", ("example", "model"), "value", floats)
-        self._clean_backbones(dimensions)
+        self._clean_vectors("embeddings", "text", "vector", lambda data: vectors_of([data], None))
+        self._clean_vectors("logits", "example", "value", floats)
         self._clean_slots()
-        if self._rescued.problems:
+        if self._problems:
             # Whoever compares counts of changes reads anew.
             self._db.execute("UPDATE active SET data = data + 1")
             self._db.execute("UPDATE device SET key_mark = ?", (self._codec.mark(),))
@@ -171,77 +156,65 @@ class _Cleaning:
         """
         mark = self._rescued.store.settings.key_mark()
         sealed = [*self._rows("SELECT sealed FROM digests"), (None,)][0][0]
-        (texts,) = self._rows("SELECT 2 * count(sealed) > count(*) FROM texts")[0]
-        if mark is None and (sealed is not None or (self._rescued.problems and texts)):
+        (encrypted,) = self._rows("SELECT 2 * count(sealed) > count(*) FROM texts")[0]
+        if mark is None and (sealed is not None or (self._problems and encrypted)):
             mark = b""
         try:
             if mark is not None or self._rescued.store.is_complete:
                 check_mark(self._path, mark, self._codec)
             return self._codec.of(mark)
         except DeviceError:
-            codecs = [self._codec.of(record) for record in (mark, sealed)]
-            readable = [codec for codec in codecs if self._reads_texts(codec)]
-            if mark is None or not self._codec.encrypted or (mark and not readable):
+            if mark is None or not self._codec.encrypted:
                 raise
-        self._problem("device", "the mark of its key is damaged")
-        return [*readable, self._codec][0]
-
-    def _reads_texts(self, codec: Codec) -> bool:
-        """Whether some text was written with a codec."""
-        for identity, name, sealed in self._rows("SELECT id, text, sealed FROM texts LIMIT 100"):
-            with contextlib.suppress(ValueError):
-                text_of(codec, identity, name, sealed)
-                if (sealed is not None) == codec.encrypted:
-                    return True
-        return False
+            # Their salt is the mark's, too.
+            codec = self._codec.of(sealed)
+            texts = self._rows(f"{_TEXTS} LIMIT 100")
+            if texts and not any(_is_readable(codec, row) for row in texts):
+                raise
+        self._problems.note("device", "the mark of its key is damaged")
+        return codec
 
     def _edited(self) -> set[str]:
         """The tables whose rows are not those that were written."""
         if not self._codec.salt:  # it is not encrypted, or of a schema without digests
             return set()
-        digests = Digests(self._source, self._codec)
         try:
-            written = digests.read()
+            edited = {*Digests(self._source, self._codec).edited()}
         except (ValueError, sqlite3.Error) as error:
-            self._problem("digests", reason_of(error))
+            self._problems.note("digests", error)
             return {*COUNTED}
-        edited: set[str] = set()
-        for table in COUNTED:
-            try:
-                if digests.of_rows(table) == written[table]:
-                    continue
-            except sqlite3.Error:  # what can be read of it is in the copy
-                pass
-            edited.add(table)
-            self._problem(table, "not the rows that were written")
+        for table in sorted(edited):
+            self._problems.note(table, "not the rows that were written")
         return edited
 
-    def _clean_types(self) -> None:
+    def _clean_settings(self) -> None:
         if not self._rows("SELECT 1 FROM device"):
             self._db.execute("INSERT INTO device (one, keep_text) VALUES (1, 'lost')")
-            self._problem("device", "its row is missing")
-        for (table, column), kind in _TYPES.items():
-            where = f"{column} IS NOT NULL AND typeof({column}) <> '{kind}'"
-            if self._db.execute(f"UPDATE {table} SET {column} = NULL WHERE {where}").rowcount:
-                self._problem(table, f"{column} is damaged")
-        self._db.execute("DELETE FROM versions WHERE typeof(newest) <> 'integer'")
-        for (adapter,) in self._rows("SELECT adapter FROM tasks"):
-            with self._deleting("tasks", adapter=adapter):
-                adapter_named(adapter)
+            self._problems.note("device", "its row is missing")
+        self._check(
+            "device", "SELECT fell_back FROM device", optional_text,
+            "UPDATE device SET fell_back = NULL",
+        )  # fmt: skip
+
+        def check_task(adapter: object, positive: object) -> None:
+            adapter_named(adapter)
+            optional_text(positive)
+
+        query = "SELECT adapter, positive FROM tasks"
+        self._check("tasks", query, check_task, "DELETE FROM tasks WHERE adapter IS ?")
 
     def _text_names(self, edited: set[str]) -> TextNames:
         """How texts are kept; where that is lost or edited, as those that can be read are."""
         stated: TextNames | None = None
-        try:
+        with self._problems.noted("device"):
             stated = TextNames.read(*self._rows("SELECT keep_text, text_key FROM device")[0])
-        except ValueError as error:
-            self._problem("device", str(error))
         if stated is not None and "device" not in edited:
             return stated
-        texts: list[str] = []
-        for row in self._rows("SELECT id, text, sealed FROM texts"):
-            with contextlib.suppress(ValueError):
-                texts.append(text_of(self._codec, *row))
+        texts = [
+            text_of(self._codec, *row)
+            for row in self._rows(_TEXTS)
+            if _is_readable(self._codec, row)
+        ]
         if not texts:  # a device that keeps no texts must not begin to
             with contextlib.suppress(OSError):
                 texts = [match[0].decode() for match in _NAME.finditer(self._path.read_bytes())]
@@ -252,162 +225,165 @@ class _Cleaning:
         return names
 
     def _clean_texts(self, names: TextNames) -> None:
-        texts = self._rows("SELECT id, text, sealed FROM texts")
-        for identity, name, sealed in texts:
-            with self._deleting("texts", id=identity):
-                read = text_of(self._codec, whole(identity), name, sealed)
-                try:
-                    if names.mode == "ngrams":
-                        names.ngrams([read])
-                except ValueError as error:  # it does without its n-grams
-                    self._problem("texts", str(error))
-                    short = text_columns(self._codec, identity, read.rpartition(":")[0] + ":")
-                    query = "UPDATE OR IGNORE texts SET text = ?, sealed = ? WHERE id = ?"
-                    self._db.execute(query, (*short[1:], identity))
-        if self._codec.encrypted and texts and not self._rows("SELECT 1 FROM texts"):
-            raise DeviceError(f"{self._path}: nothing in it can be read with this key")
+        def check(identity: object, name: object, sealed: object) -> None:
+            stored = text_of(self._codec, whole(identity), name, sealed)
+            if names.mode == "ngrams":
+                names.ngrams([stored])
+
+        self._check("texts", _TEXTS, check, "DELETE FROM texts WHERE id IS ?")
 
     def _clean_examples(self) -> None:
         """Delete damaged examples; one whose label or time is damaged does without it."""
+
+        def check_label(*row: object) -> None:
+            label_of(self._codec, row)
+
+        def check_earlier(*row: object) -> None:
+            _, since, until, *_ = row
+            whole(since), whole(until)
+            earlier_label_of(self._codec, row)
+
+        count = len(self._rows("SELECT id FROM examples"))
+        query = f"SELECT {EXAMPLE_COLUMNS} FROM examples"
+        self._empty("label", query, check_label)
+        for column, check in (
+            ("added", optional_number), ("labelled", optional_number),
+            ("added_data", _check_count), ("labelled_data", _check_count),
+        ):  # fmt: skip
+            self._empty(column, f"SELECT id, {column} FROM examples", lambda _, v, c=check: c(v))
         texts = self._rescued.store.texts.by_id()
-        rows = self._rows(f"SELECT {EXAMPLE_COLUMNS}, added_data, labelled_data FROM examples")
-        for *row, added_data, labelled_data in rows:
-            identity, document, history, _, added, labelled, adapter = row
-            with self._emptying("label", identity):
-                label_of(self._codec, row)
-            with self._emptying("added", identity):
-                optional_number(added)
-            with self._emptying("labelled", identity):
-                optional_number(labelled)
-            for column, count in (("added_data", added_data), ("labelled_data", labelled_data)):
-                with self._emptying(column, identity):
-                    _check_count(count)
-            with self._deleting("examples", id=identity):
-                example_of((identity, document, history, None, None, None, adapter), texts)
-        self._rescued.lost = len(rows) - len(self._rows("SELECT id FROM examples"))
+
+        def check_example(*row: object) -> None:
+            example_of((*row[:3], None, *row[4:]), texts)
+
+        self._check("examples", query, check_example, "DELETE FROM examples WHERE id IS ?")
+        self._rescued.lost = count - len(self._rows("SELECT id FROM examples"))
+        self._db.execute(
+            "DELETE FROM earlier_labels WHERE example NOT IN (SELECT id FROM examples)"
+        )
+        self._check(
+            "earlier_labels", EARLIER_LABELS, check_earlier,
+            "DELETE FROM earlier_labels WHERE example IS ? AND since IS ?",
+        )  # fmt: skip
         matches = self._rows("SELECT 1 FROM examples WHERE history <> '' LIMIT 1")
-        if self._rescued.problems and not matches:  # of a match's text nobody knows what it was of
+        if self._problems and not matches:  # of a match's text nobody knows what it was of
             self._db.execute(
                 "INSERT INTO examples (document, history) SELECT id, '' FROM texts"
                 " WHERE id NOT IN (SELECT document FROM examples)"
             )
 
-    def _clean_earlier_labels(self) -> None:
-        """Delete damaged earlier labels: what was fitted to them is fitted without them."""
-        self._db.execute(
-            "DELETE FROM earlier_labels WHERE example NOT IN (SELECT id FROM examples)"
-        )
-        for row in self._rows(EARLIER_LABELS):
-            example, since, until, *_ = row
-            with self._deleting("earlier_labels", example=example, since=since):
-                whole(since)
-                whole(until)
-                earlier_label_of(self._codec, row)
-
     def _clean_vectors(
-        self, table: str, keys: tuple[str, str], column: str, check: Callable[[bytes], object]
-    ) -> dict[str, int]:
+        self, table: str, owner: str, column: str, read: Callable[[bytes], object]
+    ) -> None:
         """Delete damaged embeddings, or logits: they can be made again, or are done without.
 
-        Returns:
-            By what made them, how many bytes those are that stay.
+        Args:
+            table: Their table.
+            owner: The column of the text, or example, that each is of.
+            column: The column of the vector.
+            read: Reads one.
         """
-        owners = {
-            "embeddings": "SELECT id, text FROM texts",
-            "logits": "SELECT id, document, history FROM examples",
-        }
-        bound_to = {row: columns for row, *columns in self._rows(owners[table])}
-        sizes: dict[tuple[int, str], int] = {}
-        for row, name, value in self._rows(f"SELECT {', '.join(keys)}, {column} FROM {table}"):
-            with self._deleting(table, **dict(zip(keys, (row, name), strict=True))):
-                if whole(row) not in bound_to:
-                    raise ValueError("a row that belongs to none")
-                data = self._codec.decode(value, table, row, text(name), *bound_to[row])
-                check(data)
-                sizes[row, name] = len(data)
-        counts: dict[str, Counter[int]] = {}
-        for (_, name), size in sizes.items():
-            counts.setdefault(name, Counter())[size] += 1
-        usual = {name: counter.most_common(1)[0][0] for name, counter in counts.items()}
-        for (row, name), size in sizes.items():
-            if size != usual[name]:
-                with self._deleting(table, **dict(zip(keys, (row, name), strict=True))):
-                    raise ValueError("of another length")
-        return usual
+        maker = {"text": "backbone", "example": "model"}[owner]
+        bound = {"text": "owner.text", "example": "document, history"}[owner]
+        # What made them, and the length that most of them have.
+        usual = dict(
+            self._rows(
+                f"SELECT {maker}, length({column}) FROM {table} GROUP BY 1, 2 ORDER BY count(*)"
+            )
+        )
 
-    def _clean_backbones(self, sizes: dict[str, int]) -> None:
-        before = dict(self._rows("SELECT digest, dimension FROM backbones"))
-        for name, size in sizes.items():
-            if before.get(name, size // 2) != size // 2:
-                self._problem("backbones", "a dimension that no embedding has")
+        def check(row: object, name: object, identity: object, value: object, *to: object) -> None:
+            if identity is None:
+                raise ValueError("a row that belongs to none")
+            read(self._codec.decode(value, table, row, text(name), *to))
+            if len(value) != usual[name]:  # type: ignore[arg-type]  # it was read
+                raise ValueError("of another length")
+
+        query = (
+            f"SELECT {table}.{owner}, {maker}, owner.id, {column}, {bound} FROM {table}"
+            f" LEFT JOIN {owner}s AS owner ON owner.id = {table}.{owner}"
+        )
+        delete = f"DELETE FROM {table} WHERE {owner} IS ? AND {maker} IS ?"
+        self._check(table, query, check, delete)
+        if table == "embeddings":
+            self._clean_backbones()
+
+    def _clean_backbones(self) -> None:
+        """Write the dimensions of all embeddings that are there."""
+        before = self._rows("SELECT digest, dimension FROM backbones ORDER BY 1")
+        more = len(self._codec.encode(b""))
         self._db.execute("DELETE FROM backbones")
-        rows = [(name, size // 2) for name, size in sizes.items()]
-        self._db.executemany("INSERT INTO backbones VALUES (?, ?)", rows)
+        self._db.execute(
+            "INSERT INTO backbones SELECT backbone, (max(length(vector)) - ?) / 2"
+            " FROM embeddings GROUP BY backbone", (more,)
+        )  # fmt: skip
+        if not {*self._rows("SELECT digest, dimension FROM backbones")} <= {*before}:
+            self._problems.note("backbones", "a dimension that no embedding has")
 
     def _clean_slots(self) -> None:
-        for name, adapter in self._rows("SELECT name, adapter FROM slots"):
-            with self._deleting("slots", name=name):
-                _check_slots(adapter, name)
+        def check_slots(adapter: object, *names: object) -> None:
+            if not {*names} - {None} <= {*slots_of(adapter_named(adapter))}:
+                raise ValueError("a name that no slot has")
+
+        def check_active(
+            adapter: object, slot: object, previous: object, generation: object, data: object
+        ) -> None:
+            check_slots(adapter, text(slot), previous)
+            whole(generation), whole(data)
+
+        self._check(
+            "slots", "SELECT adapter, name FROM slots", check_slots,
+            "DELETE FROM slots WHERE adapter IS ? AND name IS ?",
+        )  # fmt: skip
         if self._codec.encrypted:  # else a damaged one is changed in place
             for row in self._rows(f"SELECT {', '.join(SLOT_COLUMNS)} FROM slots"):
-                with self._noting("slots"):
+                with self._problems.noted("slots"):
                     slot_of(row, self._codec)
-        for backbone, value in self._rows("SELECT backbone, compiled FROM prompts"):
-            with self._deleting("prompts", backbone=backbone):
-                self._codec.decode(value, "prompts", text(backbone))
-        query = "SELECT adapter, slot, previous, generation, data FROM active"
-        for adapter, slot, previous, generation, data in self._rows(query):
-            with self._deleting("active", adapter=adapter):
-                _check_slots(adapter, slot, slot if previous is None else previous)
-                whole(generation)
-                whole(data)
+        self._check(
+            "prompts", "SELECT backbone, compiled FROM prompts",
+            lambda backbone, value: self._codec.decode(value, "prompts", text(backbone)),
+            "DELETE FROM prompts WHERE backbone IS ?",
+        )  # fmt: skip
+        self._check(
+            "active", "SELECT adapter, slot, previous, generation, data FROM active",
+            check_active, "DELETE FROM active WHERE adapter IS ?",
+        )  # fmt: skip
 
     def _rows(self, query: str) -> list[Any]:
         return self._db.execute(query).fetchall()
 
-    @contextlib.contextmanager
-    def _deleting(self, table: str, **key: object) -> Iterator[None]:
-        """Delete a row that turns out to be damaged."""
-        intact = False
-        with self._noting(table):
-            yield
-            intact = True
-        if not intact:
-            where = " AND ".join(f"{name} IS ?" for name in key)
-            self._db.execute(f"DELETE FROM {table} WHERE {where}", tuple(key.values()))
+    def _empty(self, column: str, query: str, check: Callable[..., object]) -> None:
+        """Empty a column of the examples that turn out to be damaged."""
+        mend = f"UPDATE examples SET {column} = NULL WHERE id IS ?"
+        self._check(f"examples: a {column} is damaged", query, check, mend)
 
-    @contextlib.contextmanager
-    def _noting(self, table: str) -> Iterator[None]:
-        """Note that a row of a table turns out to be damaged."""
-        try:
-            yield
-        except (ValueError, RecursionError) as error:
-            self._problem(table, str(error) if type(error) is ValueError else type(error).__name__)
+    def _check(self, what: str, query: str, check: Callable[..., object], mend: str) -> None:
+        """Check rows; mend those that turn out to be damaged.
 
-    @contextlib.contextmanager
-    def _emptying(self, column: str, identity: int) -> Iterator[None]:
-        """Empty a column of an example that turns out to be damaged."""
-        try:
-            yield
-        except ValueError as error:
-            self._problem("examples", f"a {column} is damaged: {error}")
-            self._db.execute(f"UPDATE examples SET {column} = NULL WHERE id = ?", (identity,))
-
-    def _problem(self, table: str, why: str) -> None:
-        line = f"{table}: {why}"
-        if line not in self._rescued.problems:
-            self._rescued.problems.append(line)
+        Args:
+            what: What they are, for the problems.
+            query: Reads them.
+            check: Raises ``ValueError`` for the columns of a damaged one.
+            mend: The statement that mends it, with its first columns.
+        """
+        for row in self._rows(query):
+            intact = False
+            with self._problems.noted(what):
+                check(*row)
+                intact = True
+            if not intact:
+                self._db.execute(mend, row[: mend.count("?")])
 
 
-def _vector(data: bytes) -> None:
-    vectors_of([data], None)
+def _is_readable(codec: Codec, row: tuple[object, ...]) -> bool:
+    """Whether a text was written with a codec, and is whole."""
+    try:
+        text_of(codec, *row)
+    except ValueError:
+        return False
+    return (row[2] is not None) == codec.encrypted
 
 
 def _check_count(value: object) -> None:
     if value is not None and not 0 <= whole(value) < _MOST_CHANGES:
         raise ValueError("a count of changes that cannot be")
-
-
-def _check_slots(adapter: object, *names: object) -> None:
-    if not set(names) <= {*slots_of(adapter_named(adapter))}:
-        raise ValueError("a name that no slot has")

@@ -202,11 +202,7 @@ def migrate(database: sqlite3.Connection, name: str, finish: Callable[[], None])
         version = _version(database)  # again: another process may have been the first
         if version < 0:
             raise sqlite3.DatabaseError(f"a schema of version {version}")
-        if version > len(MIGRATIONS):
-            raise DeviceError(
-                f"{name}: written by a newer fala (schema {version}, this one knows "
-                f"{len(MIGRATIONS)}); update fala"
-            )
+        check_newer(version, name)
         for step in MIGRATIONS[version:]:
             apply(step, database)
         if version == 0:
@@ -218,6 +214,23 @@ def migrate(database: sqlite3.Connection, name: str, finish: Callable[[], None])
         if database.in_transaction:
             database.execute("ROLLBACK")
         raise
+
+
+def check_newer(version: int, name: str) -> None:
+    """Refuse a store of a newer SDK.
+
+    Args:
+        version: Its schema's.
+        name: Its file, for errors.
+
+    Raises:
+        DeviceError: It is.
+    """
+    if version > len(MIGRATIONS):
+        raise DeviceError(
+            f"{name}: written by a newer fala (schema {version}, this one knows "
+            f"{len(MIGRATIONS)}); update fala"
+        )
 
 
 def apply(step: Step, database: sqlite3.Connection) -> None:

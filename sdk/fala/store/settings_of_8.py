@@ -12,7 +12,6 @@ import contextlib
 import json
 import re
 import sqlite3
-from typing import Any
 
 import numpy as np
 
@@ -94,77 +93,67 @@ def _move(database: sqlite3.Connection, name: str, value: str) -> None:
     Raises:
         ValueError, TypeError, LookupError, OverflowError: It is damaged.
     """
+
+    def update(table: str, key: str, row: object, **columns: object) -> None:
+        changes = ", ".join(f"{column} = ?" for column in columns)
+        query = f"UPDATE {table} SET {changes} WHERE {key} = ?"
+        database.execute(query, (*columns.values(), row))
+
+    def task(**columns: object) -> None:
+        database.execute("INSERT OR IGNORE INTO tasks (adapter) VALUES (?)", (adapter,))
+        update("tasks", "adapter", adapter, **columns)
+
+    adapter, _, last = name.rpartition("/")
+    kind, _, of = name.partition(" ")
     if name == "keep text":
         kept = _KEEP_TEXT.fullmatch(str(value))
-        columns = (kept[1], bytes.fromhex(kept[2])) if kept else ("damaged", None)
-        database.execute("UPDATE device SET keep_text = ?, text_key = ?", columns)
+        mode, key = (kept[1], bytes.fromhex(kept[2])) if kept else ("damaged", None)
+        update("device", "one", 1, keep_text=mode, text_key=key)
     elif name == "sealed":
-        database.execute("UPDATE device SET key_mark = ?", (_bytes(value),))
+        try:
+            mark = bytes.fromhex(value)
+        except ValueError:
+            mark = str(value).encode()
+        update("device", "one", 1, key_mark=mark)
     elif name == "overwrites":
-        database.execute("UPDATE device SET overwrites = 1")
+        update("device", "one", 1, overwrites=1)
     elif name == "fell back":
-        database.execute("UPDATE device SET fell_back = ?", (value or None,))
+        update("device", "one", 1, fell_back=value or None)
     elif name == "trial":
         slot, began, tries, answered = json.loads(value)
-        database.execute(
-            "UPDATE device SET trial_slot = ?, trial_began = ?, trial_tries = ?,"
-            " trial_answered = ?", (str(slot), int(began), int(tries), int(answered))
+        update(
+            "device", "one", 1, trial_slot=str(slot), trial_began=int(began),
+            trial_tries=int(tries), trial_answered=int(answered),
         )  # fmt: skip
     elif version := _VERSION.fullmatch(name):
         row = version[1] or "", int(value)
         database.execute("INSERT OR REPLACE INTO versions VALUES (?, ?)", row)
-    elif name.startswith("dimension "):
-        row = name.removeprefix("dimension "), int(value)
-        database.execute("INSERT OR REPLACE INTO backbones VALUES (?, ?)", row)
-    elif name.startswith("fit "):
-        _fit(database, name.removeprefix("fit "), json.loads(value))
-    elif name.startswith("replacement "):
+    elif kind == "dimension":
+        database.execute("INSERT OR REPLACE INTO backbones VALUES (?, ?)", (of, int(value)))
+    elif kind == "fit":
+        fit = json.loads(value)
+        scales = np.array([float(scale) for scale in fit["scales"]], "<f8")
+        update(
+            "slots", "name", of, fit_data=int(fit["data"]), fit_examples=int(fit["fitted"]),
+            fit_further=int(fit["further"]), fit_decision=str(fit["decision"]),
+            fit_trust=float(fit["trust"]), fit_scales=scales.tobytes(),
+        )  # fmt: skip
+    elif kind == "replacement":
         at, after, time = value.split()
-        database.execute(
-            "UPDATE slots SET replaced_at = ?, replaced_after = ?, replaced = ? WHERE name = ?",
-            (int(at), int(after), float(time), name.removeprefix("replacement ")),
-        )
-    else:
-        adapter, _, last = name.rpartition("/")
-        _task(database, adapter, last, value)
-
-
-def _fit(database: sqlite3.Connection, slot: str, fit: dict[str, Any]) -> None:
-    scales = np.array([float(scale) for scale in fit["scales"]], "<f8")
-    database.execute(
-        "UPDATE slots SET fit_data = ?, fit_examples = ?, fit_further = ?, fit_decision = ?,"
-        " fit_trust = ?, fit_scales = ? WHERE name = ?",
-        (
-            int(fit["data"]), int(fit["fitted"]), int(fit["further"]), str(fit["decision"]),
-            float(fit["trust"]), scales.tobytes(), slot,
-        ),
-    )  # fmt: skip
-
-
-def _task(database: sqlite3.Connection, adapter: str, name: str, value: str) -> None:
-    if name == "prompts mixed":
+        update(
+            "slots", "name", of, replaced_at=int(at), replaced_after=int(after),
+            replaced=float(time),
+        )  # fmt: skip
+    elif last == "prompts mixed":
         for backbone, examples in json.loads(value).items():
             rows = [(adapter, str(backbone), int(example)) for example in examples]
             database.executemany("INSERT OR IGNORE INTO prompt_examples VALUES (?, ?, ?)", rows)
-        return
-    columns: dict[str, object] = {}
-    if name == "positive":
-        columns = {"positive": value}
-    elif name == "rolled back":
-        columns = {"rolled_back": int(value)}
-    elif name == "left at":
-        columns = {"left_at": int(value)}
-    elif name == "prompts tried":
+    elif last == "positive":
+        task(positive=value)
+    elif last == "rolled back":
+        task(rolled_back=int(value))
+    elif last == "left at":
+        task(left_at=int(value))
+    elif last == "prompts tried":
         release, labels = json.loads(value)
-        columns = {"tried_release": str(release), "tried_labels": int(labels)}
-    if columns:
-        database.execute("INSERT OR IGNORE INTO tasks (adapter) VALUES (?)", (adapter,))
-    for column, cell in columns.items():
-        database.execute(f"UPDATE tasks SET {column} = ? WHERE adapter = ?", (cell, adapter))
-
-
-def _bytes(value: str) -> bytes:
-    try:
-        return bytes.fromhex(value)
-    except ValueError:
-        return str(value).encode()
+        task(tried_release=str(release), tried_labels=int(labels))

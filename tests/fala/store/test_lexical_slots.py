@@ -5,18 +5,15 @@ import pytest
 
 import bundles
 from devices import sql
-from fala.errors import DataError, DeviceError
+from fala.errors import DeviceError
 from fala.model.heads import PersonalModel
 from fala.slots.bundles import (
     install,
-    lexical_record,
-    lexical_weight,
     model_digest,
     slot_record,
 )
 from fala.slots.open_slot import OpenSlot
 from fala.store.store import Store
-from fala.text.ngrams import BUCKETS
 
 
 @pytest.fixture(params=[("0", "1"), ("x", "y", "z")], ids=["two labels", "three"])
@@ -53,7 +50,7 @@ def kept(folder, store, bundle, model, **fields):
     with store.transaction():
         store.slots.put(slot_record("a", bundle, model, **fields))
         store.slots.activate("a", None)
-    return OpenSlot.open(folder, store, "a", 0)
+    return OpenSlot.open(store, "a", 0)
 
 
 def test_it_comes_back_number_by_number(folder, store, release):
@@ -89,14 +86,6 @@ def test_the_digest_covers_the_words(release):
     assert len({model_digest(release, m) for m in (one, other, head.vendor_model())}) == 3
 
 
-def test_minus_zero_is_zero(release):
-    head = release.head()
-    zeros = [np.zeros_like(head.lexical.weight), -np.zeros_like(head.lexical.weight)]
-    one, other = (model_digest(release, PersonalModel(head, head.weight, head.bias, zero))
-                  for zero in zeros)  # fmt: skip
-    assert one == other
-
-
 def test_a_head_without_words_has_none(tmp_path, folder, store):
     bundle = bundles.write_word_vector_release(tmp_path / "plain.fala", bundles.make_head())
     slot = kept(folder, store, bundle, bundle.head().vendor_model())
@@ -121,7 +110,7 @@ def test_a_damaged_slot_is_named(folder, store, release, damage):
     kept(folder, store, release, own(release.head()))
     sql(folder, f"UPDATE slots SET {damage}")
     with pytest.raises(DeviceError, match="slot a is damaged"):
-        OpenSlot.open(folder, store, "a", 0)
+        OpenSlot.open(store, "a", 0)
 
 
 def test_words_for_a_head_without_any(tmp_path, folder, store):
@@ -129,13 +118,4 @@ def test_words_for_a_head_without_any(tmp_path, folder, store):
     kept(folder, store, bundle, bundle.head().vendor_model())
     sql(folder, "UPDATE slots SET buckets = x'', lexical = x''")
     with pytest.raises(DeviceError, match=r"slot a is damaged.*where the head has none"):
-        OpenSlot.open(folder, store, "a", 0)
-
-
-def test_weights_of_another_number_of_logits():
-    every = (("0", "1"), ("x", "y", "z"))
-    two, three = (bundles.make_head(labels=labels, words=True) for labels in every)
-    record = lexical_record(own(three))
-    with pytest.raises(DataError, match="3 logits, the head has 1"):
-        lexical_weight(record, two)
-    assert lexical_weight(record, three).shape == (3, BUCKETS)
+        OpenSlot.open(store, "a", 0)
