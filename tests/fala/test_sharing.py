@@ -1,7 +1,5 @@
 """Devices that threads share, folders that processes share, and creations that end early."""
 
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -195,53 +193,6 @@ def test_two_objects_on_one_folder_see_each_other(path, releases):
         assert device.fit().labelled == len(TEXTS) + 3
         device.rollback()
         assert np.isfinite(device.predict(PROBES)).all()
-
-
-WORKER = """
-import sys, random
-from pathlib import Path
-import fala
-
-folder, old, new, seed = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
-random = random.Random(seed)
-count = 0
-with fala.Device.open(folder) as device:
-    for turn in range(12):
-        operation = random.choice(["learn", "learn", "replace", "refine", "rollback"])
-        try:
-            if operation == "learn":
-                device.learn([f"good film {seed} {turn}"], [str(turn % 2)])
-                count += 1
-            elif operation == "replace":
-                device.replace(random.choice([old, new]), fala.Budget(5))
-            elif operation == "refine":
-                device.refine(fala.Budget(30))
-            elif device.can_roll_back:
-                device.rollback()
-            device.predict(["a film"])
-        except fala.DeviceChangedError:
-            pass
-print(count)
-"""
-
-
-def test_processes_share_a_folder(path, releases):
-    command = [sys.executable, "-c", WORKER, path, releases["old"], releases["mid"]]
-    running = [
-        subprocess.Popen([*map(str, command), str(seed)], stdout=-1, stderr=-1, text=True)
-        for seed in range(3)
-    ]
-    count = 0
-    for process in running:
-        out, error = process.communicate(timeout=120)
-        assert process.returncode == 0, error
-        count += int(out)
-    with Device.open(path) as device:
-        assert sum(1 for _ in device.examples()) == len(TEXTS) + count
-        assert np.isfinite(device.predict(PROBES)).all()
-        if device.can_roll_back:
-            device.rollback()
-            assert np.isfinite(device.predict(PROBES)).all()
 
 
 # Creations

@@ -132,28 +132,6 @@ def test_a_try_that_its_process_survives_does_not_count(replaced, monkeypatch, k
         assert device.name == "mid" and device.on_trial and device.fell_back is None
 
 
-def test_a_process_that_cannot_take_its_try_back_counts_once(replaced, monkeypatch):
-    path, _ = replaced
-    monkeypatch.setattr("fala.store.database.BUSY_TIMEOUT_MS", 10)
-    other = sqlite3.connect(path / "store.sqlite3", isolation_level=None)
-
-    def encode(self, texts):
-        other.execute("BEGIN IMMEDIATE")
-        raise MemoryError
-
-    with monkeypatch.context() as patch, Device.open(path) as device:
-        patch.setattr(OnnxEncoder, "encode", encode)
-        for _ in range(TRIES):
-            with pytest.raises(MemoryError):
-                device.predict(PROBES)
-            other.execute("ROLLBACK")
-    other.close()
-    assert kept(path).tries == 1
-    with Device.open(path) as device:
-        device.predict(PROBES)
-        assert device.name == "mid" and kept(path).tries == 0
-
-
 def test_processes_that_try_at_once_do_not_count_each_other(replaced):
     path, _ = replaced
     waiting = [

@@ -216,20 +216,17 @@ def _activate(health: Health) -> None:
     store = health.rescue.store
     with store.transaction():
         for adapter, usable in health.tasks().items():
-            slots, kept = store.of(adapter).slots, set[str | None]()
+            slots = store.of(adapter).slots
             if usable is None:
                 slots.deactivate()
-            else:
-                if usable.opened is None:
-                    slots.put(usable.vendor_record())
-                    slots.set_fit(usable.name, None)
-                others = [name for name in slots_of(adapter) if name != usable.name]
-                previous = next((name for name in others if health.slots.get(name) == ""), None)
-                slots.activate(usable.name, previous)
-                slots.advance(slots.version().generation)
-                kept = {usable.name, previous}
-            for name in slots.names() - kept:
-                slots.drop(name)
+                continue
+            if usable.opened is None:
+                slots.put(usable.vendor_record())
+                slots.set_fit(usable.name, None)
+            others = [name for name in slots_of(adapter) if name != usable.name]
+            previous = next((name for name in others if health.slots.get(name) == ""), None)
+            slots.activate(usable.name, previous)
+            slots.advance(slots.version().generation)
 
 
 def _lock(connection: sqlite3.Connection) -> None:

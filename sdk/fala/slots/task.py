@@ -247,12 +247,9 @@ class Task:
             self._folder.active[self.adapter] = active.changed(generation, record, active.model)
 
     def drop_unusable(self) -> None:
-        """Delete all slots but the active and the previous one. In ``changing``."""
-        active, previous = self.active.record.name, self.previous
-        kept = None if previous is None else previous.record.name
-        self.store.slots.activate(active, kept)
-        for name in self.store.slots.names() - {active, kept}:
-            self.store.slots.drop(name)
+        """Delete a previous slot that is damaged. In ``changing``."""
+        if self.previous is None:
+            self.store.slots.activate(self.active.record.name, None)
 
     def prune(self) -> None:
         """Drop what no slot of any task can use any more. In a transaction."""
@@ -424,8 +421,6 @@ def go_back(folder: Folder, *, give_up: bool = False) -> tuple[OpenSlot, list[st
                 raise
             _log.warning("no slot of the adapter %s is left: %s", task.adapter, error)
             slots.deactivate()
-            for slot in slots.names():
-                slots.drop(slot)
             continue
         if _flip(task, name, give_up=give_up):
             changed.append(task.adapter)

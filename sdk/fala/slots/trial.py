@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -44,12 +45,10 @@ class Trials:
     def __init__(self, path: Path, store: Store) -> None:
         self._path, self._store = path, store
         self._lock = Lock()
-        #: The trials whose slot has answered in this process.
-        self._passed: set[int] = set()
-        #: The trial whose count on the disk has a try of this process.
-        self._counted: int | None = None
+        #: The trial whose slot has answered in this process last.
         self._began: int | None = None
-        self._fresh = self._kept = 0
+        #: Its answers that are not written yet, and how many of them end it.
+        self._fresh, self._needed = 0, math.inf
 
     def running(self) -> Trial | None:
         """The trial of the active slot; None where that is not on trial."""
@@ -83,13 +82,12 @@ class Trials:
 
     def has_passed(self, began: int) -> bool:
         """Whether a trial's slot has answered in this process."""
-        return began in self._passed
+        return began == self._began
 
     def passed(self, began: int, answered: int) -> None:
         """Note that a trial's slot has answered in this process."""
         with self._lock:
-            self._passed.add(began)
-            self._began, self._kept, self._fresh = began, answered, 0
+            self._began, self._fresh, self._needed = began, 0, ANSWERS - answered
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[bool]:
@@ -119,27 +117,21 @@ class Trials:
 
     @contextlib.contextmanager
     def counted(self, trial: Trial) -> Iterator[None]:
-        """Count a try of this process, until it ends: with an answer, or with an error.
-
-        Where the disk is full, and a try cannot be taken back, this process counts no other.
-        """
-        before = trial.tries - (self._counted == trial.began)
-        self._counted = trial.began
+        """Count a try of this process, until it ends: with an answer, or with an error."""
+        self._count(trial.began, trial.tries + 1)
         try:
-            self._count(trial.began, before + 1)
             yield
         except BaseException:
-            self._take_back(trial.began, before)
+            self._count(trial.began, trial.tries)
             raise
-        self._take_back(trial.began, 0)
+        self._count(trial.began, 0)
 
     def answered(self, began: int, count: int) -> None:
         """Count answers, in memory; written at once when they are enough."""
-        if began != self._began:
-            return
         with self._lock:
-            self._fresh += count
-            enough = self._kept + self._fresh >= ANSWERS
+            if began == self._began and self._needed < math.inf:
+                self._fresh += count
+            enough = self._fresh >= self._needed
         if enough:
             self.flush()
 
@@ -147,34 +139,28 @@ class Trials:
         """Write the answers counted so far; where they are enough, the trial is over."""
         with self._lock:
             began, fresh, self._fresh = self._began, self._fresh, 0
-        if began is None or not fresh:
+        if not fresh:
             return
+        needed = math.inf  # where the trial is over
         try:
             with self._store.transaction():
                 trial = self._store.settings.trial()
-                answered = 0 if trial is None or trial.began != began else trial.answered + fresh
-                if trial is not None and 0 < answered < ANSWERS:
-                    self._store.settings.set_trial(replace(trial, answered=answered))
-                elif answered:
-                    self.end()
+                if trial is not None and trial.began == began:
+                    needed = ANSWERS - trial.answered - fresh
+                    self._store.settings.set_trial(
+                        replace(trial, answered=trial.answered + fresh) if needed > 0 else None
+                    )
         except DeviceError as error:  # the trial lasts longer
             _log.warning("answers of the slot on trial are not counted: %s", error)
             return
+        if needed <= 0:
+            _log.info("%s: the trial of the release ended well", self._path)
         with self._lock:
             if self._began == began:
-                self._kept = answered
-                if not 0 < answered < ANSWERS:
-                    self._began = None
-        if answered >= ANSWERS:
-            _log.info("%s: the trial of the release ended well: %d answers", self._path, answered)
+                self._needed = needed if needed > 0 else math.inf
 
-    def _take_back(self, began: int, tries: int) -> None:
-        """Write the count of tries without this process's own."""
-        if self._count(began, max(tries, 0)):
-            self._counted = None
-
-    def _count(self, began: int, tries: int) -> bool:
-        """Write the count of tries that have not ended; returns whether that was possible."""
+    def _count(self, began: int, tries: int) -> None:
+        """Write the count of tries that have not ended."""
         try:
             with self._store.transaction():
                 trial = self._store.settings.trial()
@@ -182,8 +168,6 @@ class Trials:
                     self._store.settings.set_trial(replace(trial, tries=tries))
         except DeviceError as error:  # a full disk must not keep a device from answering
             _log.warning("a try of the slot on trial is not counted: %s", error)
-            return False
-        return True
 
 
 def blames_release(error: BaseException | None) -> bool:

@@ -111,7 +111,12 @@ class Slots:
             return text(row[0]), optional_text(row[1])
 
     def activate(self, slot: str, previous: str | None) -> None:
-        """Make a slot active; ``previous`` is the one to roll back to. In a transaction."""
+        """Make a slot active, and delete all but the previous one. In a transaction.
+
+        Args:
+            slot: The slot.
+            previous: The one to roll back to; None leaves none.
+        """
         # By chance, so that an adapter that was deleted and loaded again is another one.
         first = secrets.randbits(40) if self._adapter else 0
         with self._db.writer() as db:
@@ -121,11 +126,16 @@ class Slots:
                 " DO UPDATE SET slot = excluded.slot, previous = excluded.previous",
                 (self._adapter, slot, previous, first, self._last_count(db)),
             )
+            db.execute(
+                "DELETE FROM slots WHERE adapter = ? AND name <> ? AND name IS NOT ?",
+                (self._adapter, slot, previous),
+            )
 
     def deactivate(self) -> None:
-        """Leave the task, whose examples stay, without an active slot. In a transaction."""
+        """Leave the task, whose examples stay, without a slot. In a transaction."""
         with self._db.writer() as db:
-            db.execute("DELETE FROM active WHERE adapter = ?", (self._adapter,))
+            for table in ("active", "slots"):
+                db.execute(f"DELETE FROM {table} WHERE adapter = ?", (self._adapter,))
 
     def adapters(self) -> list[str]:
         """The device's further tasks, by their adapters' names."""
@@ -182,11 +192,6 @@ class Slots:
             return text(
                 db.execute("SELECT bundle FROM slots WHERE name = ?", (name,)).fetchone()[0]
             )
-
-    def drop(self, name: str) -> None:
-        """Delete a slot that is not active, nor the one to roll back to. In a transaction."""
-        with self._db.writer() as db:
-            db.execute("DELETE FROM slots WHERE name = ?", (name,))
 
     def names(self) -> set[str]:
         """The names of the task's slots."""

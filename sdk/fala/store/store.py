@@ -179,7 +179,8 @@ class Store:
         with self._db.writer() as db:
             query = "SELECT id FROM examples WHERE adapter = ?"
             self.examples.forget(row for (row,) in db.execute(query, (self.adapter,)).fetchall())
-            for table in ("active", "slots", "tasks", "prompt_examples"):
+            self.slots.deactivate()
+            for table in ("tasks", "prompt_examples"):
                 db.execute(f"DELETE FROM {table} WHERE adapter = ?", (self.adapter,))
 
     def prune(self, sources: Iterable[str] = ()) -> None:
