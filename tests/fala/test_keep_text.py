@@ -120,16 +120,6 @@ def test_a_replacement_without_a_bridge_says_what_is_lost(tmp_path, apart, label
         assert same(state(device), before)
 
 
-def test_a_refinement_has_nothing_to_encode(silent, releases):
-    report = silent.replace(releases["mid"], Budget(50))
-    assert report.decision == "personal" and report.bridged == len(TEXTS)
-    before = state(silent)
-    assert report.forward_passes == 0 and report.stopped == NOT_KEPT
-    refined = silent.refine(Budget(50))
-    assert refined.forward_passes == 0 and NOT_KEPT in refined.sentence
-    assert same(state(silent), before)
-
-
 def test_what_is_learned_is_encoded_at_once(tmp_path, releases, labels):
     answers = []
     for name, by in (("learn", Device.learn), ("remember", Device.remember)):

@@ -93,19 +93,6 @@ def test_what_was_said_on_trial_counts_after_the_fall(replaced):
             np.testing.assert_allclose(one, mine, atol=1e-6)
 
 
-def test_tries_that_did_not_end_are_forgiven_by_one_that_did(replaced):
-    path, _ = replaced
-    die(path, TRIES - 1)
-    with Device.open(path) as device:
-        device.predict(PROBES)
-        assert device.name == "mid" and device.on_trial
-    assert kept(path).tries == 0
-    die(path, 1)
-    with Device.open(path) as device:
-        device.predict(PROBES)
-        assert device.name == "mid"
-
-
 @pytest.mark.parametrize("kind", [MemoryError, KeyboardInterrupt, OSError])
 def test_a_try_that_its_process_survives_does_not_count(replaced, monkeypatch, kind):
     path, _ = replaced
@@ -121,12 +108,6 @@ def test_a_try_that_its_process_survives_does_not_count(replaced, monkeypatch, k
             with pytest.raises(kind):
                 device.predict(PROBES)
     assert kept(path).tries == 0
-    die(path, 1)
-    with monkeypatch.context() as patch, Device.open(path) as device:
-        patch.setattr(OnnxEncoder, "encode", encode)
-        with pytest.raises(kind):
-            device.predict(PROBES)
-    assert kept(path).tries == 1  # the process that ended
     with Device.open(path) as device:
         device.predict(PROBES)
         assert device.name == "mid" and device.on_trial and device.fell_back is None

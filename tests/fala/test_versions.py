@@ -73,13 +73,6 @@ def test_after_a_rollback(device, folder):
     device.replace(folder / "model-3.fala")
 
 
-def test_one_that_no_slot_holds_any_more(device, folder):
-    device.replace(folder / "model-3.fala")
-    device.replace(folder / "plain.fala")
-    device.replace(folder / "plain.fala")
-    refused(device, folder / "model-2.fala", "has had version 3")
-
-
 def test_another_product(device, folder):
     refused(device, folder / "news-3.fala", "a release of news, and this device has one of model")
     device.replace(folder / "news-1.fala", allow_older=True)

@@ -64,12 +64,6 @@ def test_it_comes_back_number_by_number(folder, store, release):
     assert size == 3 * (2 + 4 * len(model.lexical))
 
 
-def test_the_vendors_own_takes_no_room(folder, store, release):
-    slot = kept(folder, store, release, release.head().vendor_model())
-    assert slot.model.is_vendor
-    assert sql(folder, "SELECT length(buckets), length(lexical) FROM slots") == [(0, 0)]
-
-
 def test_in_the_devices_order_of_the_labels(folder, store, release):
     head = release.head().in_order(release.manifest.labels[::-1])
     # Turned around, a weight that was 0 is -0.

@@ -88,22 +88,6 @@ def test_changes_are_counted_by_task(store):
         store.of("two").slots.version()
 
 
-def test_a_text_goes_with_the_last_task_that_has_it(store):
-    one = store.of("one")
-    with store.transaction():
-        (first,) = store.examples.remember(["shared"], ["0"])
-        (second,) = one.examples.remember(["shared"], ["1"])
-        store.embeddings.add("space", {"shared": vector(1)})
-        assert one.examples.forget([first]) == 0  # another task's
-        assert store.examples.forget([first, first]) == 1
-    assert store.examples.all() == [] and [row.id for row in one.examples.all()] == [second]
-    assert [*one.embeddings.get("space")] == ["shared"]
-    with store.transaction():
-        assert one.examples.forget([second]) == 1
-    for table in ("texts", "examples", "embeddings"):
-        assert rows(store, f"SELECT * FROM {table}") == []
-
-
 def test_a_task_is_deleted_with_all_that_is_its_own(store):
     one = store.of("one")
     with store.transaction():
