@@ -4,34 +4,34 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fala import DataError
-from fala.cli.commands import SETTINGS, Group
-from fala.cli.names import Described, Named
+from fala.cli.commands import SETTINGS, Command, Group
 from fala_sim import names
 from fala_sim.convert.commands import convert_group
-from fala_sim.data.commands import data_group, data_sets
-from fala_sim.fleet.commands import fleet_command
-from fala_sim.packing import pack_command
+from fala_sim.data.commands import data_group
+from fala_sim.experiments.families import (
+    ENGINE,
+    FLOPS,
+    PEOPLE,
+    RESULTS,
+    Family,
+    Option,
+    family_of,
+)
+from fala_sim.experiments.fleet.commands import fleet_command
+from fala_sim.records import Kind, Store
 
 if TYPE_CHECKING:
-    from fala_sim.records import Kind
     from fala_sim.show.entry import Entry
-    from fala_sim.show.plots.style import Plot
-    from fala_sim.show.tables.table import Table
-
-Made = TypeVar("Made")
 
 _log = logging.getLogger("fala.sim")
-
-_DATA = "md-agreement,hs-brexit,movielens"
 
 
 class _Laboratory(Group):
@@ -44,91 +44,6 @@ def main() -> None:
     """The laboratory of FaLA: real users' data and simulated devices."""
 
 
-#: Where jobs run.
-ENGINE_OPTIONS = (
-    click.option(
-        "--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True,
-        help="Where jobs run: on this machine, or on a Ray cluster.",
-    ),
-    click.option(
-        "--address", help="The Ray cluster's head, HOST:PORT. Default: one of this machine alone.",
-    ),
-)  # fmt: skip
-
-
-def _names(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in value.split(",") if name.strip())
-
-
-def _data_names(context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
-    from fala_sim.data.place import full_name
-
-    return tuple(map(full_name, _names(context, option, value)))
-
-
-def _run_options(command: Callable[..., None]) -> Callable[..., None]:
-    """What every command takes that may run something."""
-    options = (
-        click.option(
-            "--data", default=_DATA, show_default=True, callback=_data_names,
-            type=Named(data_sets, several=True),
-            help="Data sets, by name (`fala-sim data list`), as FORMAT:DIR or rows:FILE. "
-            "Adapters' tables are of cola,mrpc by default, prompts' of md-agreement.",
-        ),
-        click.option(
-            "--data-dir", type=click.Path(path_type=Path), envvar="FALA_DATA", show_envvar=True,
-            help="Folder of the named data sets. Default: where `fala-sim data get` puts them.",
-        ),
-        click.option(
-            "--users", type=click.IntRange(1), default=5, show_default=True,
-            help="The busiest people of each data set, whose models are replaced. Of prompts' "
-            "tables: the writers who have one, 12 by default; half as many come new.",
-        ),
-        click.option(
-            "--seeds", type=click.IntRange(1), default=1, show_default=True,
-            help="Divisions of the data. What trains a transformer is run on the first. "
-            "Of adapters' tables: trainings, 3 by default. Of prompts': both.",
-        ),
-        click.option(
-            "--old", default="glove", show_default=True, help="The backbone that devices have.",
-            type=Named(names.old_backbones, files=True),
-        ),
-        click.option(
-            "--new", default="minilm", show_default=True,
-            type=Named(names.new_backbones, files=True),
-            help="The backbone that comes: minilm, a Hugging Face folder, or a bundle (without "
-            "the methods that train it). tuned:minilm, or tuned:FOLDER, is trained on each data "
-            "set's public first.",
-        ),
-        click.option(
-            "--extent", default="quick", show_default=True,
-            type=Described({
-                "quick": "a slice of the data, for two cores and an hour or two",
-                "whole": "all of it",
-            }),
-            help="Of prompts' tables: how much of the data.",
-        ),
-        click.option(
-            "--methods", default="", callback=_names, help="Some methods only, by name.",
-            type=Named(names.methods, several=True),
-        ),
-        click.option(
-            "--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, show_default="cores",
-            help="Processes at once; they share the cores.",
-        ),
-        *ENGINE_OPTIONS,
-    )  # fmt: skip
-    for option in reversed((*options, _RESULTS)):
-        command = option(command)
-    return command
-
-
-_RESULTS = click.option(
-    "--results", type=click.Path(path_type=Path), default=Path("fala-results"), show_default=True,
-    help="Folder of the records; what is recorded there is not run again.",
-)  # fmt: skip
-
-
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 _ASKED = click.option(
@@ -136,23 +51,31 @@ _ASKED = click.option(
     help="Run what is missing first, as the options below say; what is recorded is not run again.",
 )  # fmt: skip
 
+_OUT = click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Draw it as PNG files in this folder, one a data set.",
+)
 
-def _run(results: Path, kinds: Iterable[Kind], options: Mapping[str, Any]) -> list[str]:
+
+def _with(options: Sequence[Option], command: Callable[..., None]) -> Callable[..., None]:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _run(
+    family: Family, kinds: Sequence[Kind], results: Path, options: Mapping[str, Any]
+) -> list[str]:
     """Run what is missing; a line for each job that failed."""
     if find_spec("transformers") is None:  # else every job would find it out for itself
         raise ModuleNotFoundError("No module named 'transformers'", name="transformers")
     from fala_sim.engine import open_engine
-    from fala_sim.methods.registry import METHODS, find_method
-    from fala_sim.run.laboratory import run
-    from fala_sim.run.plan import Plan
 
-    methods = options["methods"] or tuple(METHODS)
-    for name in methods:
-        find_method(name)  # a mistake in a name ends here, not after an hour
-    given = {**options, "methods": methods}
-    engine, address = given.pop("engine"), given.pop("address")
-    plan = Plan(results=results, **given)
-    return run(plan, tuple(kinds), open_engine(engine, jobs=plan.jobs, address=address), _say)
+    given = dict(options)
+    jobs, engine, address = (given.pop(name) for name in ("jobs", "engine", "address"))
+    opened = open_engine(engine, jobs=jobs, address=address)
+    return family.run(kinds, opened, _say, results=results, **given)
 
 
 def _failed(failures: list[str]) -> DataError:
@@ -167,103 +90,92 @@ def _say(line: str) -> None:
     click.echo(line, err=True)
 
 
-def _show(
-    entry: Entry[Made],
-    results: Path,
-    asked: bool,
-    options: Mapping[str, Any],
-    show: Callable[[Made], None],
-) -> None:
-    """Show a table or a figure of what is recorded; only where it was asked for, run more first."""
-    from fala_sim.show.tables.records import Records
+class _Entries(Group):
+    """Tables, or figures: a command each, with the options of the experiments that it is of."""
 
-    context = click.get_current_context()
-    given = {
-        name
-        for name in options
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-    }
-    if given and not asked:
-        words = ", ".join("--" + name.replace("_", "-") for name in options if name in given)
-        raise click.UsageError(
-            f"{words}: for --run alone; without it everything in {results} is shown"
-        )
-    own = {name: value for name, value in entry.defaults.items() if name not in given}
-    failures = _run(results, entry.needs, {**options, **own}) if asked else []
-    try:
-        made = entry(Records.read(results))
-    except DataError as error:
-        raise (_failed(failures) if failures else DataError(f"{results}: {error}")) from error
-    show(made)
-    if failures:
-        raise _failed(failures)
+    def __init__(
+        self,
+        *arguments: Any,  # noqa: ANN401
+        about: Callable[[], dict[str, str]],
+        command_of: Callable[[str], click.Command],
+        **options: Any,  # noqa: ANN401
+    ) -> None:
+        """Commands are made when they are asked for.
 
+        Args:
+            arguments: Of the group.
+            about: Returns every name with its description.
+            command_of: Makes a command by its name.
+            options: Of the group.
+        """
+        super().__init__(*arguments, **options)
+        self._about, self._command_of = about, command_of
 
-@main.command("all")
-@_run_options
-def all_command(results: Path, **options: object) -> None:
-    """Run everything, then write all tables, figures and the report.
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the registry's order."""
+        return list(self._about())
 
-    But writers' prompts, dozens of trainings: `fala-sim table prompts --run` is for these.
-    What an earlier run recorded is not run again: after Ctrl-C, or a power cut, the same command
-    goes on. What fails does not keep the rest from being run: it is told at the end.
-    `fala-sim pack` then makes one small file of its records.
-    """
-    from fala_sim.records import KINDS
-    from fala_sim.run.prompts import PROMPT_KINDS, TRAINING
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        """The command of a name.
 
-    kinds = [kind for kind in KINDS if kind not in (*PROMPT_KINDS, TRAINING)]
-    failures = _run(results, kinds, options)
-    try:
-        _write(results)
-    except DataError as error:
-        raise (_failed(failures) if failures else error) from error
-    if failures:
-        raise _failed(failures)
+        Raises:
+            DataError: There is none; names those there are.
+        """
+        return self._command_of(cmd_name)
 
 
-@main.command("table")
-@click.argument("name", type=Named(names.tables))
-@_ASKED
-@_run_options
-@_JSON
-def table_command(name: str, as_json: bool, asked: bool, results: Path, **options: object) -> None:
-    """Print a table of the records in --results.
+def _entry_command(
+    entry: Entry[Any], more: Sequence[Option], show: Callable[..., None]
+) -> click.Command:
+    """The command of a table or a figure."""
+    family = family_of(entry.needs)
 
-    Nothing is run and nothing is written, unless --run asks for what is missing.
+    def command(results: Path, asked: bool, **options: Any) -> None:  # noqa: ANN401
+        from fala_sim.show.tables.records import Records
 
-    The tables of writers' prompts are of --extent. Left out for want of data: the 17 additional
-    tasks and SQuAD (adapters), the recommendation of hashtags (prompts).
-    """
+        context = click.get_current_context()
+        of_show = {name: options.pop(name) for name in ("as_json", "out") if name in options}
+        given = [
+            name
+            for name in options
+            if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        ]
+        if given and not asked:
+            words = ", ".join("--" + name.replace("_", "-") for name in given)
+            raise click.UsageError(
+                f"{words}: for --run alone; without it everything in {results} is shown"
+            )
+        failures = _run(family, entry.needs, results, options) if asked else []
+        try:
+            made = entry(Records.read(results))
+        except DataError as error:
+            raise (_failed(failures) if failures else DataError(f"{results}: {error}")) from error
+        show(made, results, **of_show)
+        if failures:
+            raise _failed(failures)
+
+    options: tuple[Option, ...] = (*more, _ASKED, *family.options, *ENGINE, RESULTS)
+    about = entry.about[0].upper() + entry.about[1:] + "."
+    return click.command(entry.name, cls=Command, help=about, short_help=entry.about)(
+        _with(options, command)
+    )
+
+
+def _table(name: str) -> click.Command:
     from fala_sim.show.tables.registry import find_table
 
-    def show(table: Table) -> None:
+    def show(table: Any, _results: Path, *, as_json: bool) -> None:  # noqa: ANN401
         click.echo(json.dumps(table.to_dict(), allow_nan=False) if as_json else table.text())
 
-    _show(find_table(name), results, asked, options, show)
+    return _entry_command(find_table(name), (_JSON,), show)
 
 
-@main.command("figure")
-@click.argument("name", type=Named(names.figures))
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Draw it as PNG files in this folder, one a data set.",
-)
-@_ASKED
-@_run_options
-def figure_command(
-    name: str, out: Path | None, asked: bool, results: Path, **options: object
-) -> None:
-    """Say in words and numbers what a figure shows of the records in --results, or draw it.
-
-    Nothing is run, unless --run asks for what is missing, and nothing is written without --out.
-    """
+def _figure(name: str) -> click.Command:
     from fala_sim.show.plots.registry import find_figure
 
     entry = find_figure(name)
 
-    def show(plots: list[Plot]) -> None:
+    def show(plots: Any, results: Path, *, out: Path | None) -> None:  # noqa: ANN401
         if not plots:
             raise DataError(f"{results}: {entry} is empty: there is nothing of {entry.about}")
         for plot in plots:
@@ -275,14 +187,33 @@ def figure_command(
             path.write_bytes(plot.png())
             click.echo(path)
 
-    _show(entry, results, asked, options, show)
+    return _entry_command(entry, (_OUT,), show)
+
+
+def _all_command(results: Path, **options: Any) -> None:  # noqa: ANN401
+    """Run everything on people, then write all tables, figures and the report.
+
+    Adapters and writers' prompts have data and options of their own: `fala-sim table adapters
+    --run` and `fala-sim table prompts --run` are for these, and what they recorded is shown.
+    What an earlier run recorded is not run again: after Ctrl-C, or a power cut, the same command
+    goes on. What fails does not keep the rest from being run: it is told at the end.
+    """
+    engine = {name: options[name] for name in ("jobs", "engine", "address")}
+    failures = _run(FLOPS, FLOPS.kinds, results, engine)
+    failures += _run(PEOPLE, PEOPLE.kinds, results, options)
+    try:
+        _write(results)
+    except DataError as error:
+        raise (_failed(failures) if failures else error) from error
+    if failures:
+        raise _failed(failures)
 
 
 @main.command("profiles")
 @_JSON
 def profiles_command(as_json: bool) -> None:
     """List the devices whose limits `table profiles` applies, and where their figures are from."""
-    from fala_sim.profiles.profile import describe
+    from fala_sim.experiments.profiles.profile import describe
 
     devices = describe()
     if as_json:
@@ -298,7 +229,7 @@ def profiles_command(as_json: bool) -> None:
 
 
 @main.command("report")
-@_RESULTS
+@RESULTS
 @click.option(
     "--out", type=click.Path(path_type=Path), help="The page. Default: report.html in --results."
 )
@@ -308,6 +239,22 @@ def report_command(results: Path, out: Path | None) -> None:
 
     for path in write_report(results, out or results / "report.html"):
         click.echo(path)
+
+
+@main.command("pack")
+@RESULTS
+@_JSON
+def pack_command(results: Path, as_json: bool) -> None:
+    """Write a run's records as one small file, records.jsonl.gz in --results, to be kept.
+
+    Tables and reports read it as they read the records themselves.
+    """
+    path = Store(results).pack()
+    size = path.stat().st_size
+    if as_json:
+        click.echo(json.dumps({"path": str(path), "bytes": size}))
+    else:
+        click.echo(f"{path}: {size:,} bytes")
 
 
 def _write(results: Path) -> None:
@@ -333,7 +280,19 @@ def _write(results: Path) -> None:
         _say(str(path))
 
 
+_TABLES = """Print a table of the records in --results.
+
+Nothing is run and nothing is written, unless --run asks for what is missing. Left out for want of
+data: the 17 additional tasks and SQuAD (adapters), the recommendation of hashtags (prompts).
+"""
+_FIGURES = """Say in words and numbers what a figure shows of the records in --results, or draw it.
+
+Nothing is run, unless --run asks for what is missing, and nothing is written without --out.
+"""
+
+main.command("all")(_with((*PEOPLE.options, *ENGINE, RESULTS), _all_command))
+main.add_command(_Entries("table", help=_TABLES, about=names.tables, command_of=_table))
+main.add_command(_Entries("figure", help=_FIGURES, about=names.figures, command_of=_figure))
 main.add_command(convert_group)
-main.add_command(pack_command)
 main.add_command(data_group)
 main.add_command(fleet_command)

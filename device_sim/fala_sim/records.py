@@ -1,25 +1,26 @@
-"""Records: what one run of one job gave, written once and never rewritten.
+"""Records: what one run of one job gave, appended once and never rewritten.
 
-While a run goes on, each record is a file of its own under ``records/``; ``fala-sim pack`` turns
-them into the one file ``records.jsonl.gz`` (see ``fala_sim.packing``). Readers see both alike.
+A run's folder has one SQLite file, ``records.sqlite``, in which a job's key is unique.
+``fala-sim pack`` writes them as ``records.jsonl.gz``, a record a line, small enough to be kept with
+the code. Readers see both alike.
 """
 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
-import os
-import re
+import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
-from functools import lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from fala import DataError
+from fala.release import write_atomically
 from fala_sim.origin import provenance
 
 Record: TypeAlias = "dict[str, Any]"
@@ -44,15 +45,13 @@ Kind: TypeAlias = Literal[
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-#: The file of a run's packed records, one JSON object a line.
-PACKED = "records.jsonl.gz"
-
-_Stamp: TypeAlias = "tuple[int, int, int]"
+#: The file of a run's records, and the file that ``pack`` makes of them.
+DATABASE, PACKED = "records.sqlite", "records.jsonl.gz"
 
 
 @dataclass(frozen=True)
 class Key:
-    """Which job a record is of; it gives the file's place.
+    """Which job a record is of.
 
     Attributes:
         kind: What was run.
@@ -70,27 +69,20 @@ class Key:
     seed: int
     variant: str = ""
 
+    def __str__(self) -> str:
+        """For progress and errors."""
+        names = (self.kind, self.data, self.method, self.variant, self.user, f"seed {self.seed}")
+        return " ".join(filter(None, names))
+
+    def of(self, variant: object) -> Key:
+        """The key of one of a job's several records."""
+        return replace(self, variant=str(variant))
+
     @property
-    def place(self) -> tuple[str, ...]:
-        """The record's place among all, and in what order they are read."""
+    def order(self) -> tuple[str, ...]:
+        """Its place among all, in which records are read."""
         method = f"{self.method}@{self.variant}" if self.variant else self.method
-        user = f"{_file_name(self.user)}-{self.seed}.json"
-        return (*map(_file_name, (self.kind, self.data, method)), user)
-
-    def path(self, results: Path) -> Path:
-        """The record's own file, as long as it is not packed."""
-        return results.joinpath("records", *self.place)
-
-    def fields(self) -> Record:
-        """The key as a record has it."""
-        return {
-            "kind": self.kind,
-            "data": self.data,
-            "method": self.method,
-            "variant": self.variant,
-            "user": self.user,
-            "seed": self.seed,
-        }
+        return self.kind, self.data, method, f"{self.user}-{self.seed}"
 
 
 def key_of(record: Mapping[str, Any]) -> Key:
@@ -100,170 +92,156 @@ def key_of(record: Mapping[str, Any]) -> Key:
         DataError: If it is no record.
     """
     try:
-        key = Key(**{name: record[name] for name in Key.__dataclass_fields__})
+        return Key(**{name: record[name] for name in Key.__dataclass_fields__})
     except (KeyError, TypeError) as error:
         raise DataError("not a record") from error
-    if key.kind not in KINDS:
-        raise DataError(f"not a record: kind {key.kind!r}")
-    return key
 
 
-def write_record(
-    results: Path,
-    key: Key,
-    content: Mapping[str, Any],
-    origin: Mapping[str, Any] | None = None,
-) -> None:
-    """Write a record, whole or not at all; of several who write the same one, one does.
+class Store:
+    """The records of a run's folder.
 
-    Args:
-        results: The run's folder.
-        key: The job.
-        content: What it gave, plain values.
-        origin: With what it was made, where that was not on this machine.
-
-    Raises:
-        DataError: If there is one already: records are not rewritten.
+    Attributes:
+        keys: Of all records; those that another process appends later are not among them.
     """
-    path = key.path(results)
-    refusal = DataError(f"{path}: recorded already; a record is never rewritten")
-    if recorded(results, key):
-        raise refusal
-    path.parent.mkdir(parents=True, exist_ok=True)
-    record = {
-        **key.fields(),
-        **content,
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "provenance": provenance() if origin is None else origin,
-    }
-    text = json.dumps(record, indent=1, allow_nan=False) + "\n"
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.part")
+
+    def __init__(self, results: Path) -> None:
+        """Nothing is read yet, and nothing is made.
+
+        Args:
+            results: The run's folder.
+        """
+        self._results = results
+
+    @cached_property
+    def keys(self) -> set[Key]:
+        """See the class."""
+        return {key_of(record) for record in self.read()}
+
+    def append(
+        self, key: Key, content: Mapping[str, Any], origin: Mapping[str, Any] | None = None
+    ) -> None:
+        """Append a record; of several who append the same one, one does.
+
+        Args:
+            key: The job.
+            content: What it gave, plain values.
+            origin: With what it was made, where that was not on this machine.
+
+        Raises:
+            DataError: If there is one already, or it cannot be written.
+        """
+        record = {
+            **asdict(key),
+            **content,
+            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "provenance": provenance() if origin is None else origin,
+        }
+        try:
+            text = json.dumps(record, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{key}: not plain values: {error}") from error
+        row = (json.dumps(list(asdict(key).values())), key.kind, text)
+        try:
+            if key in self.keys:
+                raise sqlite3.IntegrityError
+            self._results.mkdir(parents=True, exist_ok=True)
+            with self._database() as database:
+                database.execute(_TABLE)
+                database.execute("INSERT INTO records VALUES (?, ?, ?)", row)
+        except sqlite3.IntegrityError as error:
+            raise DataError(f"{self._results}: {key} is recorded already") from error
+        except (OSError, sqlite3.Error) as error:
+            raise DataError(f"cannot write {str(self._results / DATABASE)!r}: {error}") from error
+        self.keys.add(key)
+
+    def read(self, *kinds: Kind) -> list[Record]:
+        """The records of some kinds, or of all, in the order of their keys.
+
+        Raises:
+            DataError: If one cannot be read; names it.
+        """
+        found = {key_of(record): record for record in (*self._packed(), *self._appended(kinds))}
+        asked = [key for key in found if not kinds or key.kind in kinds]
+        return [found[key] for key in sorted(asked, key=lambda key: key.order)]
+
+    def get(self, key: Key) -> Record | None:
+        """One job's record, or None where it was not run.
+
+        Raises:
+            DataError: If it cannot be read.
+        """
+        return next((one for one in self.read(key.kind) if key_of(one) == key), None)
+
+    def pack(self) -> Path:
+        """Write all records as one small file; the same records give the same bytes.
+
+        Raises:
+            DataError: If there are none, one cannot be read, or the file cannot be written.
+        """
+        records = self.read()
+        if not records:
+            raise DataError(f"{self._results}: no records to pack")
+        path = self._results / PACKED
+
+        def write(part: Path) -> None:
+            with part.open("wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
+                for record in records:
+                    line = json.dumps(record, separators=(",", ":"), allow_nan=False)
+                    packed.write(f"{line}\n".encode())
+
+        try:
+            write_atomically(path, write)
+        except OSError as error:
+            raise DataError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+        return path
+
+    def _appended(self, kinds: tuple[Kind, ...]) -> Iterator[Record]:
+        path = self._results / DATABASE
+        if not path.is_file() or not path.stat().st_size:  # 0: killed before its table was there
+            return
+        try:
+            with self._database() as database:
+                for key, kind, text in database.execute("SELECT key, kind, record FROM records"):
+                    if not kinds or kind in kinds:
+                        yield _parsed(text, f"{path}, {key}")
+        except sqlite3.Error as error:
+            raise DataError(f"{path}: damaged: {error}; bring it back from a copy") from error
+
+    def _packed(self) -> Iterator[Record]:
+        path, number = self._results / PACKED, 0
+        if not path.is_file():
+            return
+        try:
+            with gzip.open(path, "rt", encoding="utf-8") as lines:
+                for number, line in enumerate(lines, 1):
+                    yield _parsed(line, f"{path}, line {number}")
+        except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+            raise DataError(
+                f"{path}, line {number + 1}: damaged: {error}; bring the file back from a copy"
+            ) from error
+
+    @contextmanager
+    def _database(self) -> Iterator[sqlite3.Connection]:
+        connection = sqlite3.connect(self._results / DATABASE, timeout=60)
+        try:
+            with connection:
+                yield connection
+        finally:
+            connection.close()
+
+
+def read_records(results: Path, *kinds: Kind) -> list[Record]:
+    """The records of a run's folder; see ``Store.read``."""
+    return Store(results).read(*kinds)
+
+
+_TABLE = "CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, kind TEXT, record TEXT)"
+
+
+def _parsed(text: str, place: str) -> Record:
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        # Renaming would replace what another process has just written; a link cannot.
-        os.link(temporary, path)
-    except FileExistsError:
-        raise refusal from None
-    except OSError as error:
-        raise DataError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-    # Another one's may have been packed in the meantime, and its file made room for this one.
-    packed = _packed_record(results, key)
-    if packed is not None and packed != json.loads(text):
-        path.unlink(missing_ok=True)
-        raise refusal
-
-
-def recorded(results: Path, key: Key) -> bool:
-    """Whether a job has its record, packed or not."""
-    return key.path(results).is_file() or key in _packed_keys(*_stamped(results))
-
-
-def read_records(results: Path, kind: Kind) -> list[Record]:
-    """All records of a kind, packed or not, by place.
-
-    Raises:
-        DataError: If one cannot be read; names it.
-    """
-    found: dict[tuple[str, ...], Record] = {}
-    for path in (results / "records" / kind).glob("*/*/*.json"):
-        found[path.relative_to(results / "records").parts] = _read(path)
-    # What is in both was packed a moment ago, and is the same.
-    found |= {key.place: {**record} for key, record in _packed(*_stamped(results)).items()
-              if key.kind == kind}  # fmt: skip
-    return [record for _, record in sorted(found.items(), key=lambda item: item[0])]
-
-
-def read_record(results: Path, key: Key) -> Record | None:
-    """One job's record, or None where it was not run.
-
-    Raises:
-        DataError: If it cannot be read.
-    """
-    path = key.path(results)
-    return _read(path) if path.is_file() else _packed_record(results, key)
-
-
-def loose_records(results: Path) -> Iterator[tuple[Path, Record]]:
-    """The records that have files of their own, in order of place.
-
-    Raises:
-        DataError: If one cannot be read; names it.
-    """
-    for path in sorted((results / "records").glob("*/*/*/*.json")):
-        yield path, _read(path)
-
-
-def read_packed(path: Path) -> Iterator[Record]:
-    """Read a packed file line by line.
-
-    Raises:
-        DataError: If it cannot be read; names the line.
-    """
-    number = 1
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
-            for line in lines:
-                record = json.loads(line)
-                key_of(record)
-                yield record
-                number += 1
-    except (OSError, EOFError, zlib.error, ValueError, TypeError, DataError) as error:
-        raise DataError(
-            f"{path}, line {number}: damaged: {error}; bring the file back from a copy"
-        ) from error
-
-
-def _read(path: Path) -> Record:
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: not a record: {error}; delete it to run its job again") from error
-    if not isinstance(record, dict) or record.get("kind") not in KINDS:
-        raise DataError(f"{path}: not a record; delete it to run its job again")
+        record: Record = json.loads(text)
+        key_of(record)
+    except (ValueError, TypeError, DataError) as error:
+        raise DataError(f"{place}: damaged: {error}; bring the file back from a copy") from error
     return record
-
-
-def _stamped(results: Path) -> tuple[Path, _Stamp | None]:
-    """The packed file, and what changes with its content; None where there is none."""
-    path = results / PACKED
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return path, None
-    except OSError as error:
-        raise DataError(f"cannot read {str(path)!r}: {error.strerror}") from error
-    return path, (found.st_ino, found.st_size, found.st_mtime_ns)
-
-
-@lru_cache(maxsize=4)
-def _packed(path: Path, stamp: _Stamp | None) -> Mapping[Key, Record]:
-    return {key_of(record): record for record in read_packed(path)} if stamp else {}
-
-
-@lru_cache(maxsize=4)
-def _packed_keys(path: Path, stamp: _Stamp | None) -> frozenset[Key]:
-    """The keys alone: a job that asks must not find all records in its measured memory."""
-    return frozenset(map(key_of, read_packed(path))) if stamp else frozenset()
-
-
-def _packed_record(results: Path, key: Key) -> Record | None:
-    path, stamp = _stamped(results)
-    if key not in _packed_keys(path, stamp):
-        return None
-    return next(record for record in read_packed(path) if key_of(record) == key)
-
-
-def _file_name(text: str) -> str:
-    """A name that every file system takes, and no other text has.
-
-    `lewidi:/some/folder` becomes its last part and a digest of all of it.
-    """
-    plain = re.sub(r"[^\w.@+-]+", "_", text.rpartition("/")[2])
-    if plain == text and text:
-        return text
-    return f"{plain}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from fala_sim.experiments.ablation.variants import ablations, variants
 from fala_sim.methods.registry import find_method
 from fala_sim.metric.quality import figures
-from fala_sim.run.ablations import ablations, variants
 from situations import NEW_DIMENSION, situation
 
 pytestmark = pytest.mark.slow

@@ -8,17 +8,18 @@ from click.testing import CliRunner
 pytest.importorskip("torch")
 pytest.importorskip("optimum")
 
+
 from driver import write
 from encoders import make_encoder, write_encoder
 from fala import Bundle, DataError
 from fala_export.cli import main as exporter
 from fala_export.commands.adapter import adapter as exporters_command
-from fala_sim.records import Key, read_record, read_records
-from fala_sim.run import adapter_jobs
-from fala_sim.run.adapter_jobs import USUAL, Prepared, spans
-from fala_sim.run.adapters import ADAPTER_KINDS, trials
-from fala_sim.run.rates import RATES, chosen, searches
-from fala_sim.run.trainings import Trial
+from fala_sim.experiments.adapters import jobs
+from fala_sim.experiments.adapters.jobs import USUAL, Benchmark, spans
+from fala_sim.experiments.adapters.plan import KINDS, trials
+from fala_sim.experiments.adapters.rates import RATES, chosen, searches
+from fala_sim.experiments.trainings import Trial, check_records
+from fala_sim.records import Key, Store, read_records
 from sim_command import call, fails
 from tasks import write_task
 
@@ -54,7 +55,7 @@ def base(tmp_path_factory):
 def task(base, tmp_path):
     rows = write_rows(tmp_path / "rows.jsonl")
     digests = {"data": "d", "new": "n"}
-    return Prepared("mrpc", tmp_path / "work", rows, base / "base.fala", base / "tiny", "tiny",
+    return Benchmark("mrpc", tmp_path / "work", rows, base / "base.fala", base / "tiny", "tiny",
                     digests)  # fmt: skip
 
 
@@ -79,8 +80,8 @@ def trained_earlier(task, key, rate=""):
 
 def test_a_training_is_recorded_with_what_its_graph_answers(task, tmp_path):
     folder = trained_earlier(task, ADAPTERS)
-    write(tmp_path / "results", adapter_jobs.train(task, ADAPTERS, ()))
-    record = read_record(tmp_path / "results", ADAPTERS)
+    write(tmp_path / "results", jobs.train(task, ADAPTERS, ()))
+    record = Store(tmp_path / "results").get(ADAPTERS)
     assert (record["public"], record["train"], record["test"]) == (12, 6, 10)
     assert (record["size"], record["parameters"]["trained"]) == (3, 100)
     assert record["truth"] == [0, 1] * 5
@@ -100,16 +101,18 @@ def test_a_training_is_recorded_with_what_its_graph_answers(task, tmp_path):
 @pytest.fixture
 def searched(task, tmp_path, monkeypatch):
     """The records of a search whose best rate is not the usual one, of adapters of size 3."""
-    monkeypatch.setattr("fala_sim.run.rates.RATES", {"adapters": (USUAL, "0.0003")})
+    monkeypatch.setattr(
+        "fala_sim.experiments.adapters.rates.RATES", {"adapters": (USUAL, "0.0003")}
+    )
     for rate, best in ((USUAL, 0.75), ("0.0003", 0.8)):
         told = trained_earlier(task, ADAPTERS, rate) / "said.json"
         told.write_text(told.read_text().replace("0.75", str(best)))
     results = tmp_path / "results"
-    assert chosen(results, "mrpc", "adapters") is None
-    for one in searches(results, [task], [Trial("adapter", "adapters", "3", ())]):
-        assert not one.recorded()
+    assert chosen(Store(results), "mrpc", "adapters") is None
+    for one in searches(Store(results), [task], [Trial("adapter", "adapters", "3", ())]):
+        assert not one.done()
         write(results, one.make().job())
-        assert one.recorded()
+        assert one.done()
     return results
 
 
@@ -120,38 +123,38 @@ def test_the_rate_that_is_best_on_validation_rows_is_taken(task, searched):
     }  # fmt: skip
     # Nothing of the held-out rows is in them.
     assert not {"scores", "logits", "truth"} & set(found["usual"])
-    rate = chosen(searched, "mrpc", "adapters")
+    rate = chosen(Store(searched), "mrpc", "adapters")
     assert rate == "0.0003"
-    assert chosen(searched, "mrpc", "norms") == USUAL
-    assert chosen(searched, "cola", "adapters") is None
+    assert chosen(Store(searched), "mrpc", "norms") == USUAL
+    assert chosen(Store(searched), "cola", "adapters") is None
     # What was trained for the search is what is then measured.
-    write(searched, adapter_jobs.train(task, ADAPTERS, (), rate))
-    assert read_record(searched, ADAPTERS)["recipe"]["learning_rate"] == 3e-4
-    assert chosen(searched, "mrpc", "adapters") == "0.0003"
+    write(searched, jobs.train(task, ADAPTERS, (), rate))
+    assert Store(searched).get(ADAPTERS)["recipe"]["learning_rate"] == 3e-4
+    assert chosen(Store(searched), "mrpc", "adapters") == "0.0003"
 
 
 def test_what_was_trained_at_another_rate_is_told(task, searched):
-    write(searched, adapter_jobs.train(task, ADAPTERS, ()))
+    write(searched, jobs.train(task, ADAPTERS, ()))
     with pytest.raises(DataError, match=r"at a learning rate of 0\.001, and .* choose 0\.0003"):
-        chosen(searched, "mrpc", "adapters")
+        chosen(Store(searched), "mrpc", "adapters")
 
 
 def test_a_whole_model_that_was_measured_and_is_gone_is_not_trained_again(task):
     folder = trained_earlier(task, ADAPTERS)
     (folder / "task.fala").unlink()
     key = Key("adapter-search", "mrpc", "adapters", "all", 0, "usual")
-    (made,) = adapter_jobs.validate(task, key, ADAPTERS, (), USUAL)
+    (made,) = jobs.validate(task, key, ADAPTERS, (), USUAL)
     assert made.content["accuracy"] == 0.75
 
 
 def test_a_span_that_is_left_out_is_not_fed(task, tmp_path):
     trained_earlier(task, ADAPTERS)
     results = tmp_path / "results"
-    write(results, adapter_jobs.train(task, ADAPTERS, ()))
-    write(results, adapter_jobs.leave_out(task, ADAPTERS, ()))
+    write(results, jobs.train(task, ADAPTERS, ()))
+    write(results, jobs.leave_out(task, ADAPTERS, ()))
     found = {record["variant"]: record for record in read_records(results, "adapter-span")}
     assert set(found) == {"none", "0-0", "0-1", "1-1"} == set(spans(2))
-    whole = read_record(results, ADAPTERS)
+    whole = Store(results).get(ADAPTERS)
     assert found["none"]["logits"] == whole["logits"]
     answers = [tuple(record["logits"]) for record in found.values()]
     assert len(set(answers)) == 4
@@ -167,25 +170,26 @@ def test_a_span_that_is_left_out_is_not_fed(task, tmp_path):
     # What is recorded is not run again.
     keys = {Key("adapter-span", "mrpc", "adapters", "all", 0, name) for name in found}
     (lost,) = keys - (there := frozenset(key for key in keys if key.variant != "0-1"))
-    (again,) = adapter_jobs.leave_out(task, ADAPTERS, (), done=there)
+    (again,) = jobs.leave_out(task, ADAPTERS, (), done=there)
     assert (again.key, again.content["logits"]) == (lost, found["0-1"]["logits"])
 
 
 def test_the_plan_compares_first_and_fills_up_then():
-    compared = [(trial.method, trial.variant) for trial in trials(["adapter"], 6)]
+    compared = [(trial.method, trial.variant) for trial in trials("adapter", 6)]
     assert compared == [("adapters", "64"), ("full", ""), ("adapters", "8")]
-    curve = [(trial.method, trial.variant) for trial in trials(["adapter-size"], 6)]
+    curve = [(trial.method, trial.variant) for trial in trials("adapter-size", 6)]
     assert ("adapters", "2") in curve and ("adapters", "256") in curve and ("norms", "") in curve
     assert [variant for method, variant in curve if method == "top-k"] == ["1", "2", "3", "5"]
-    scales = [trial.variant for trial in trials(["adapter-init"], 6)]
-    assert scales[1:] == ["1", "1e-07", "0.1", "0.0001", "0.001", "1e-05", "1e-06"]
+    scales = [trial.variant for trial in trials("adapter-init", 6)]
+    assert scales == ["1", "1e-07", "0.1", "0.0001", "0.001", "1e-05", "1e-06"]
     assert len(spans(6)) == 22
 
 
 def test_the_exporters_command_takes_every_trial():
     needed = ("--base", "b", "--model", "m", "--data", "d", "--task", "t", "--out", "o")
     more = ("--work", "w", "--resume", "--own-splits", "--no-lexical", "--seed", "0", "--json")
-    for trial in trials(ADAPTER_KINDS, 12):
+    kinds = ("adapter", "adapter-size", "adapter-init")
+    for trial in [trial for kind in kinds for trial in trials(kind, 12)]:
         context = exporters_command.make_context("adapter", [*needed, *more, *trial.options])
         assert context.params["method"] == trial.method
         if trial.kind == "adapter-init":
@@ -203,7 +207,6 @@ def test_the_exporters_command_takes_every_trial():
 def test_what_cannot_be_trained_is_refused(base, tmp_path):
     common = ("table", "adapters", "--run", "--results", tmp_path / "results")
     fails(call(*common, "--new", base / "base.fala"), "a bundle has its graph alone")
-    fails(call(*common, "--methods", "full"), "--methods")
     fails(call(*common, "--data", "md-agreement"), "name cola or mrpc with --data")
     data = ("--data", "mrpc", "--data-dir", tmp_path)
     fails(call("table", "2", "--run", "--results", tmp_path / "other", *data), "has no people")
@@ -211,10 +214,9 @@ def test_what_cannot_be_trained_is_refused(base, tmp_path):
 
 
 def test_records_of_another_backbone_are_not_taken_for_this_ones(task, tmp_path):
-    from fala_sim.run.trainings import check_records
 
     trained_earlier(task, ADAPTERS)
-    write(tmp_path, adapter_jobs.train(task, ADAPTERS, ()))
-    check_records(tmp_path, ADAPTER_KINDS, "mrpc", "tiny", {"data": "d", "new": "n"})
+    write(tmp_path, jobs.train(task, ADAPTERS, ()))
+    check_records(Store(tmp_path), KINDS, "mrpc", {"data": "d", "new": "n"})
     with pytest.raises(DataError, match="another folder with --results"):
-        check_records(tmp_path, ADAPTER_KINDS, "mrpc", "tiny", {"data": "d", "new": "other"})
+        check_records(Store(tmp_path), KINDS, "mrpc", {"data": "d", "new": "other"})

@@ -1,11 +1,12 @@
 """The command on finished results: it reads, and neither runs nor writes unless it is asked to."""
 
-import json
+import sqlite3
 
 import pytest
 from click.testing import CliRunner
 
 from fala_sim.cli import main
+from fala_sim.records import DATABASE
 from fala_sim.show.plots.registry import FIGURES
 from fala_sim.show.tables.registry import TABLES
 from sim_records import write_run
@@ -73,18 +74,12 @@ def test_what_is_missing_is_said_in_one_line_and_no_folder_is_made(tmp_path):
 
 
 def test_a_figure_of_nothing_says_so(tmp_path):
-    for path in everything_of_films(tmp_path):
-        path.unlink()
+    write_run(tmp_path)
+    with sqlite3.connect(tmp_path / DATABASE) as database:
+        database.execute("DELETE FROM records WHERE key LIKE '%films%'")
     done = call("figure", "2", "--results", tmp_path)
     assert done.exit_code == 1
     assert "figure 2 is empty: there is nothing of each user's model" in done.stderr
-
-
-def everything_of_films(results):
-    write_run(results)
-    return [
-        path for path in results.rglob("*.json") if json.loads(path.read_text())["data"] == "films"
-    ]
 
 
 @pytest.mark.parametrize("option", [("--users", "3"), ("--data-dir", "."), ("--methods", "fala")])
@@ -111,3 +106,18 @@ def test_an_unknown_name_is_one_line():
         done = call(command, "9")
         assert done.exit_code == 1
         assert f"no {command} '9'; one of " in done.stderr
+
+
+def test_the_options_of_a_table_are_those_of_its_experiments():
+    """What trains by benchmarks or by writers has neither users to replace nor methods."""
+    takes = {
+        name: {word for word in ("--users", "--methods", "--extent", "--old", "--seeds")
+               if word in call("table", name, "-h").stdout}
+        for name in ("1", "headline", "adapters", "prompts")
+    }  # fmt: skip
+    assert takes == {
+        "1": set(),
+        "headline": {"--users", "--methods", "--old", "--seeds"},
+        "adapters": {"--seeds"},
+        "prompts": {"--users", "--extent", "--seeds"},
+    }

@@ -12,7 +12,7 @@ from fala import DataError
 from fala_sim.engine import open_engine
 from fala_sim.engine.local import LocalEngine
 from fala_sim.engine.shelf import Shelf, unpack
-from fala_sim.records import Key, read_record, read_records
+from fala_sim.records import Key, Store, read_records
 from giving import STAYS, die, give, refuse, stay, threads
 
 
@@ -21,8 +21,6 @@ def key(user, variant=""):
 
 
 def test_records_come_as_they_are_made_and_a_bad_end_loses_none(tmp_path):
-    spent = tmp_path / "work" / "spent"
-    spent.mkdir(parents=True)
     tasks = [
         task_of("dead", die, key("dead")),
         task_of("refused", refuse, key("refused")),
@@ -63,9 +61,9 @@ def test_what_was_made_of_is_removed_after_the_record_that_it_made(tmp_path):
             spent.write_text("x")
         task = task_of("one", give, key(spent.name))
         call = task.make()
-        call.job.keywords["spent"] = spent
-        run(tmp_path / "results", [type(task)("one", lambda call=call: call, task.recorded)])
-        assert read_record(tmp_path / "results", key(spent.name)) is not None
+        call.job.keywords["spent"] = (spent,)
+        run(tmp_path / "results", [type(task)("one", lambda call=call: call, task.done)])
+        assert Store(tmp_path / "results").get(key(spent.name)) is not None
         assert not spent.exists()
 
 

@@ -15,8 +15,8 @@ from driver import run, task_of
 from fala_sim.cli import main
 from fala_sim.engine.cluster import RayEngine
 from fala_sim.engine.task import Call, Task
-from fala_sim.records import Key, read_records
-from fala_sim.run.runner import run_tasks
+from fala_sim.experiments.runner import run_tasks
+from fala_sim.records import Key, Store, read_records
 from giving import die, give, read
 from laboratory import write_data
 
@@ -119,7 +119,7 @@ def test_a_node_that_dies_loses_nothing_and_nothing_comes_twice(cluster, engine,
         if len(said) == 4:
             cluster.remove_node(cluster.nodes[0], allow_graceful=False)
 
-    failures = run_tasks(tasks, tmp_path, engine=engine, say=say)
+    failures = run_tasks(tasks, Store(tmp_path), engine=engine, say=say)
     assert failures == []
     assert len(said) == len(tasks)
     found = read_records(tmp_path, "curve")

@@ -10,10 +10,11 @@ from fala import DataError
 from fala_sim.cli import main
 from fala_sim.engine.local import LocalEngine
 from fala_sim.engine.task import Task
-from fala_sim.methods.registry import FIXED, METHODS
-from fala_sim.records import Key, read_record, read_records
-from fala_sim.run import laboratory
-from fala_sim.run.plan import Plan
+from fala_sim.experiments import people
+from fala_sim.experiments.ablation import plan as ablation
+from fala_sim.experiments.curves import plan as curves
+from fala_sim.experiments.replacement import plan as replacement
+from fala_sim.records import Key, Store, read_records
 from giving import give
 from laboratory import write_data
 
@@ -36,7 +37,7 @@ def options(results, *data, users=1):
 
 
 def plan_of(results, folder, methods):
-    return Plan(results, (f"lewidi:{folder}",), None, 2, 1, "glove", "bert", methods, 2)
+    return people.Plan(results, (f"lewidi:{folder}",), None, 2, 1, "glove", "bert", methods)
 
 
 def test_one_bad_data_set_does_not_keep_the_others_from_being_run(folder, tmp_path):
@@ -69,19 +70,20 @@ def asked(monkeypatch):
     """The tasks that the laboratory would run; every one of a search's fails."""
     tasks = []
 
-    def run(given, results, *, engine, say):
+    def run(given, store, *, engine, say):
         given = list(given)
         tasks.extend(given)
         return [f"{task.label}: broken" for task in given if task.label.startswith("search")]
 
-    monkeypatch.setattr(laboratory, "run_tasks", run)
+    monkeypatch.setattr(people, "run_tasks", run)
     return tasks
 
 
 @pytest.mark.thorough
 def test_without_its_search_a_method_is_not_run_and_the_others_are(folder, tmp_path, asked):
     plan = plan_of(tmp_path, folder, ("old", "fala", "top", "fala-paper"))
-    failures = laboratory.run(plan, ("replacement", "ablation", "curve"), LocalEngine(2), print)
+    experiments = [*replacement.EXPERIMENTS, *ablation.EXPERIMENTS, *curves.EXPERIMENTS]
+    failures = people.run(plan, experiments, LocalEngine(2), print)
     labels = [task.label for task in asked]
     assert {label.split()[2] for label in labels if label.startswith("search")} == {
         "top", "fala-paper",
@@ -94,20 +96,11 @@ def test_without_its_search_a_method_is_not_run_and_the_others_are(folder, tmp_p
     )
 
 
-def test_every_kind_of_record_has_the_settings_that_it_needs():
-    methods = ["old", "fala", "knn"]
-    assert laboratory._tuned(("ablation",), methods) == ["fala-paper"]
-    assert laboratory._tuned(("replacement",), methods) == ["knn"]
-    assert laboratory._tuned(("curve", "ablation"), methods) == ["knn", "fala-paper"]
-    assert laboratory._tuned(("frontier", "chain", "profile"), methods) == []
-    assert set(laboratory._tuned(("search",), list(METHODS))) == set(METHODS) - set(FIXED)
-
-
 def test_settings_without_any_score_are_no_settings(tmp_path, monkeypatch):
     tried = [{"settings": {"k": 1}, "scores": {"auc": None, "accuracy": None}}]
     searched = [{"data": "d", "method": "knn", "tried": tried}]
-    monkeypatch.setattr(laboratory, "read_records", lambda results, kind: searched)
-    assert laboratory.chosen_settings(tmp_path, "d") == {}
+    monkeypatch.setattr(people, "read_records", lambda results, kind: searched)
+    assert people.chosen_settings(tmp_path, "d") == {}
 
 
 def test_a_job_that_cannot_be_prepared_does_not_end_those_that_can(tmp_path):
@@ -115,13 +108,13 @@ def test_a_job_that_cannot_be_prepared_does_not_end_those_that_can(tmp_path):
         raise DataError("no such thing")
 
     tasks = [
-        Task("bad", broken, lambda: False),
+        Task("bad", broken, bool),
         task_of("good", give, KEY),
-        Task("bad too", broken, lambda: False),
+        Task("bad too", broken, bool),
     ]
     failures, said = run(tmp_path, tasks, jobs=1)
     assert failures == ["bad: no such thing", "bad too: no such thing"]
-    assert read_record(tmp_path, KEY)["given"] == 0
+    assert Store(tmp_path).get(KEY)["given"] == 0
     assert sum("no such thing" in line for line in said) == 1
 
 

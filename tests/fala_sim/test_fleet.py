@@ -17,8 +17,8 @@ from fala import Device
 from fala_sim import engine
 from fala_sim.cli import main
 from fala_sim.engine import inputs
-from fala_sim.fleet import life, report, rows, world
-from fala_sim.fleet.life import live
+from fala_sim.experiments.fleet import life, report, rows, world
+from fala_sim.experiments.fleet.life import live
 
 pytestmark = pytest.mark.slow
 
@@ -140,7 +140,7 @@ def test_chunks_are_kept_and_a_larger_fleet_goes_on(small, place, tmp_path, monk
     assert here.labels[2:] == ["devices 2 to 3"]  # the last one had too few
     first = min(kept)
     assert first.stat().st_mtime_ns == kept[first]
-    assert "1 of 2 chunks are there already" in done.stderr
+    assert "1 of 2 are recorded already" in done.stderr
     found = json.loads(done.stdout)
     assert (found["devices"], found["chunks"]) == (4, 2)
     assert found["cost"]["projected_core_hours"] > 1

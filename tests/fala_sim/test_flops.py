@@ -8,12 +8,12 @@ pytest.importorskip("peft")
 pytest.importorskip("adapters")
 
 import torch
+from fala_sim.run.table_1 import table1
 from torch.utils.flop_counter import FlopCounterMode
 
 from fala_sim.methods.adapter import Adapter
 from fala_sim.methods.full import Full
 from fala_sim.methods.lora import Lora
-from fala_sim.run.table_1 import table1
 from fala_sim.show.tables.cost import table_1
 from fala_sim.show.tables.records import Records
 from fala_sim.training.loop import Network

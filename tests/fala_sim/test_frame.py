@@ -2,13 +2,10 @@
 
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
 import fala_sim
 from checkout import ROOT
 from fala import DataError
-from fala_sim.cli import main
-from sim_records import write_run
 
 STUDIES = sorted(path for path in (ROOT / "device_sim/results").iterdir() if path.is_dir())
 
@@ -34,15 +31,3 @@ def test_fields_within_fields_are_columns(tmp_path):
     (tmp_path / "records.jsonl.gz").write_bytes(b"no records")
     with pytest.raises(DataError, match="damaged"):
         fala_sim.frame(tmp_path)
-
-
-def test_a_table_reads_only_the_kinds_of_record_that_it_needs(tmp_path):
-    """A record of another kind that cannot be read stops the report, not the headline."""
-    write_run(tmp_path)
-    damaged = next((tmp_path / "records/chain").rglob("*.json"))
-    damaged.write_text("damaged")
-    shown = CliRunner().invoke(main, ["table", "headline", "--results", str(tmp_path)])
-    assert shown.exit_code == 0, shown.output
-    report = CliRunner().invoke(main, ["report", "--results", str(tmp_path)])
-    assert report.exit_code
-    assert damaged.name in report.output

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -12,10 +13,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fala import DataError
 from fala_sim.cli import main
 from fala_sim.data_sets import divide
-from fala_sim.records import Key, read_record, read_records, write_record
+from fala_sim.records import DATABASE, Key, Store, key_of, read_records
 from laboratory import write_data
 
 METHODS = "old,global,top,fala-paper,fala"
@@ -47,8 +47,10 @@ def results(folder, tmp_path_factory):
     return results
 
 
-def files(results):
-    return {path: path.stat().st_mtime_ns for path in (results / "records").rglob("*.json")}
+def appended(results):
+    """What the run's own file has, by key."""
+    with sqlite3.connect(results / DATABASE) as database:
+        return dict(database.execute("SELECT key, record FROM records"))
 
 
 def test_every_method_and_user_has_a_record(results):
@@ -117,23 +119,31 @@ def test_settings_are_those_that_validation_users_chose(results):
 
 
 def test_what_is_recorded_is_not_run_again(folder, results):
-    before = files(results)
+    before = appended(results)
     again = call("table", "2", "--run", *arguments(folder, results), "--json")
     assert again.exit_code == 0
-    assert files(results) == before
+    assert appended(results) == before
     assert json.loads(again.stdout)["name"] == "table-2"
 
 
-def test_a_lost_record_alone_is_made_again(folder, results):
-    place = Key("replacement", f"lewidi:{folder}", "global", "a1", 0).path(results)
-    kept = json.loads(place.read_text())
-    place.unlink()
-    before = files(results)
-    assert call("table", "2", "--run", *arguments(folder, results)).exit_code == 0
-    after = files(results)
-    assert after.keys() - before.keys() == {place}
-    assert {path: after[path] for path in before} == before
-    assert json.loads(place.read_text())["scores"] == kept["scores"]
+def test_a_lost_record_alone_is_made_again(folder, results, tmp_path):
+    """Also where the others are packed; tables read both alike."""
+    copied = tmp_path / "copied"
+    shutil.copytree(results, copied)
+    before = call("table", "2", "--run", *arguments(folder, copied), "--json").stdout
+    kept = read_records(copied)
+    lost = Key("replacement", f"lewidi:{folder}", "global", "a1", 0)
+    with sqlite3.connect(copied / DATABASE) as database:
+        database.execute('DELETE FROM records WHERE key LIKE \'%"global", "a1"%\'')
+    assert lost not in Store(copied).keys
+    Store(copied).pack()
+    (copied / DATABASE).unlink()
+    done = call("table", "2", "--run", *arguments(folder, copied), "--json")
+    assert json.loads(done.stdout)["rows"] == json.loads(before)["rows"]
+    (again,) = map(json.loads, appended(copied).values())
+    (earlier,) = (record for record in kept if key_of(record) == lost)
+    assert key_of(again) == lost
+    assert again["scores"] == earlier["scores"]
 
 
 def test_a_killed_run_leaves_whole_records_and_goes_on(folder, tmp_path):
@@ -144,7 +154,7 @@ def test_a_killed_run_leaves_whole_records_and_goes_on(folder, tmp_path):
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 300
-        while len(list(results.rglob("records/**/*.json"))) < 4:
+        while len(read_records(results)) < 4:
             assert time.monotonic() < deadline
             assert process.poll() is None
             time.sleep(0.05)
@@ -152,14 +162,13 @@ def test_a_killed_run_leaves_whole_records_and_goes_on(folder, tmp_path):
         process.send_signal(signal.SIGKILL)
         process.wait()
     time.sleep(1.0)  # its jobs end with it
-    kept = files(results)
+    kept = appended(results)
     time.sleep(1.0)
-    assert files(results) == kept
-    for path in kept:
-        json.loads(path.read_text())
+    assert appended(results) == kept
     assert call("table", "2", "--run", *fewer).exit_code == 0
-    assert len(files(results)) == 1 + 6  # a division: none of them has settings to choose
-    assert {path: files(results)[path] for path in kept} == kept
+    after = appended(results)
+    assert len(after) == 1 + 6  # a division: none of them has settings to choose
+    assert {key: after[key] for key in kept} == kept
 
 
 def test_a_folder_is_of_one_plan(folder, results):
@@ -172,7 +181,8 @@ def test_a_folder_is_of_one_plan(folder, results):
 def test_a_folder_of_the_same_name_is_another_data_set(folder, results, tmp_path):
     """Its scores are its own: nothing of the first one's records is taken for them."""
     other = write_data(tmp_path / "elsewhere" / folder.name, seed=1)
-    shutil.copytree(results / "records", tmp_path / "copied" / "records")
+    (tmp_path / "copied").mkdir()
+    shutil.copyfile(results / DATABASE, tmp_path / "copied" / DATABASE)
     few = ["--methods", "global"]
     done = call("table", "2", "--run", *arguments(other, tmp_path / "copied"), *few)
     assert done.exit_code == 0
@@ -181,13 +191,13 @@ def test_a_folder_of_the_same_name_is_another_data_set(folder, results, tmp_path
     new = [record for record in found if record["data"] == f"lewidi:{other}"]
     assert {record["user"] for record in new} == {"a0", "a1"}
     # Named from where it lies, it is the same.
-    before = files(tmp_path / "copied")
+    before = appended(tmp_path / "copied")
     monkey = pytest.MonkeyPatch()
     with monkey.context() as patched:
         patched.chdir(other.parent)
         again = call("table", "2", "--run", *arguments(other.name, tmp_path / "copied"), *few)
     assert again.exit_code == 0, again.output
-    assert files(tmp_path / "copied") == before
+    assert appended(tmp_path / "copied") == before
 
 
 def test_data_that_changed_is_told(folder, results, tmp_path):
@@ -202,23 +212,11 @@ def test_data_that_changed_is_told(folder, results, tmp_path):
     assert "has records of other data of this name" in done.stderr
 
 
-def test_a_packed_run_goes_on(folder, results, tmp_path):
-    copied = tmp_path / "copied"
-    shutil.copytree(results, copied)
-    before = call("table", "2", "--run", *arguments(folder, copied), "--json").stdout
-    lost = Key("replacement", f"lewidi:{folder}", "global", "a1", 0).path(copied)
-    lost.unlink()
-    assert call("pack", "--results", copied).exit_code == 0
-    assert not (copied / "records").exists()
-    done = call("table", "2", "--run", *arguments(folder, copied), "--json")
-    assert list(files(copied)) == [lost]
-    assert json.loads(done.stdout)["rows"] == json.loads(before)["rows"]
-
-
 def test_records_are_read_without_the_data(folder, results, tmp_path):
     """Also where the data has gone, and nothing that was prepared from it is left."""
     copied = tmp_path / "copied"
-    shutil.copytree(results / "records", copied / "records")
+    copied.mkdir()
+    shutil.copyfile(results / DATABASE, copied / DATABASE)
     moved = folder.rename(tmp_path / "moved")
     try:
         done = call("table", "2", "--run", *arguments(folder, copied))
@@ -259,17 +257,6 @@ def test_mistakes_are_one_line(folder, tmp_path):
     )
     fails(call("table", "2", "--run", *base, "--new", "nothing"), "no backbone 'nothing'", "minilm")
     fails(call("table", "2", "--run", *base, "--data-dir", tmp_path / "none"), "no such folder")
-
-
-def test_a_record_is_never_rewritten(tmp_path):
-    key = Key("curve", "d", "m", "u", 0, "10")
-    write_record(tmp_path, key, {"scores": {"auc": 0.5}})
-    with pytest.raises(DataError, match="never rewritten"):
-        write_record(tmp_path, key, {"scores": {"auc": 0.6}})
-    assert read_record(tmp_path, key)["scores"] == {"auc": 0.5}
-    key.path(tmp_path).write_text("{")
-    with pytest.raises(DataError, match="delete it to run its job again"):
-        read_records(tmp_path, "curve")
 
 
 @pytest.mark.parametrize("role", ["test", "validation"])

@@ -10,8 +10,8 @@ import pytest
 
 import fala
 from fala.playground.releases import built_in
-from fala_sim.profiles.limited import judge
-from fala_sim.profiles.profile import (
+from fala_sim.experiments.profiles.limited import judge
+from fala_sim.experiments.profiles.profile import (
     LINPACK,
     MIB,
     PEAK,
@@ -21,9 +21,9 @@ from fala_sim.profiles.profile import (
     describe,
     find_profile,
 )
-from fala_sim.profiles.quota import join, quota
-from fala_sim.profiles.rows import read_rows, write_rows
-from fala_sim.profiles.run import run_profile
+from fala_sim.experiments.profiles.quota import join, quota
+from fala_sim.experiments.profiles.rows import read_rows, write_rows
+from fala_sim.experiments.profiles.run import run_profile
 
 pytestmark = pytest.mark.slow
 
@@ -173,7 +173,7 @@ def test_a_device_is_not_run_twice_in_one_folder(runs, files):
 
 def test_work_that_trains_nothing_is_refused(files, tmp_path):
     """In the limited process, so it comes back as an outcome."""
-    from fala_sim.profiles.trained import train
+    from fala_sim.experiments.profiles.trained import train
 
     job = {"work": "global", "rows": str(files[2]), "old": str(files[0]), "new": str(files[1])}
     with pytest.raises(fala.DataError, match="full, adapter, lora"):
@@ -185,7 +185,7 @@ def test_the_limited_process_ends_with_the_one_that_began_it():
     reading, writing = os.pipe()
     code = """
 import subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-m", "fala_sim.profiles.limited"], stdin=0)
+child = subprocess.Popen([sys.executable, "-m", "fala_sim.experiments.profiles.limited"], stdin=0)
 print(child.pid, flush=True)
 time.sleep(60)
 """

@@ -3,10 +3,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from fala_sim.profiles.profile import MIB, Figure, Profile
-from fala_sim.profiles.rows import write_rows
-from fala_sim.profiles.run import run_profile
-from fala_sim.profiles.trained import DOCUMENTS, train
+from fala_sim.experiments.profiles.profile import MIB, Figure, Profile
+from fala_sim.experiments.profiles.rows import write_rows
+from fala_sim.experiments.profiles.run import run_profile
+from fala_sim.experiments.profiles.trained import DOCUMENTS, train
 from trained import documents, make_head, make_situation
 
 

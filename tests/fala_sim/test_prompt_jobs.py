@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("optimum")
 
+
 from bundles import DIMENSION, make_head, write_word_vector_release, write_word_vectors
 from driver import write
 from fala import Bundle
@@ -15,14 +16,13 @@ from fala_export.commands.prompts import prompts as exporters_command
 from fala_export.families.prompts.settings import PromptedRelease
 from fala_export.options import Options
 from fala_sim.convert.conversion import folded
-from fala_sim.records import Key, read_record, read_records
-from fala_sim.run import prompt_jobs
-from fala_sim.run.made import Made, Spent
-from fala_sim.run.plan import OtherPlanError
-from fala_sim.run.prompt_jobs import Prepared, personal_head
-from fala_sim.run.prompt_rows import Extent, Written, write_rows
-from fala_sim.run.prompts import PROMPT_KINDS, trials
-from fala_sim.run.trainings import check_records
+from fala_sim.experiments.prompts import jobs
+from fala_sim.experiments.prompts.jobs import Writers, personal_head
+from fala_sim.experiments.prompts.plan import KINDS, trials
+from fala_sim.experiments.prompts.rows import Extent, Written, write_rows
+from fala_sim.experiments.runner import OtherPlanError
+from fala_sim.experiments.trainings import check_records
+from fala_sim.records import Key, Store, read_records
 from laboratory import write_data
 from sim_command import call, fails
 
@@ -98,7 +98,7 @@ def task(tmp_path):
     written = Written(tmp_path / "training.jsonl", tmp_path / "asked.jsonl",
                       {"w": "known", "new": "new"})  # fmt: skip
     about = {"extent": "quick", "tokens": 48, "no_hard": "", "elsewhere": ""}
-    prepared = Prepared("md-agreement", 0, tmp_path / "work", written, tmp_path / "tiny", "tiny",
+    prepared = Writers("md-agreement", 0, tmp_path / "work", written, tmp_path / "tiny", "tiny",
                         (), about, {"data": "d", "new": "n", "plan": "p"})  # fmt: skip
     head = make_head()
     lines = []
@@ -134,11 +134,11 @@ def test_every_writer_is_recorded_and_what_peers_need_is_kept(task, tmp_path):
     results = tmp_path / "results"
     for method in ("none", "soft-all"):
         key = Key("prompt", "md-agreement", method, "all", 0)
-        *_, last = given = list(prompt_jobs.train(task, key, ()))
-        training = prompt_jobs.training_key(key)
+        *_, last = given = list(jobs.train(task, key, ()))
+        training = jobs.training_key(key)
         # The training's own is the last record; what it was made of is removed after it only.
-        assert [item.key for item in given if isinstance(item, Made)][-1] == training
-        assert isinstance(last, Spent)
+        assert last.key == training and last.spent
+        assert not any(made.spent for made in given[:-1])
         write(results, given)
     found = {(one["method"], one["user"]): one for one in read_records(results, "prompt")}
     assert set(found) == {(m, u) for m in ("none", "soft-all") for u in ("w", "new")}
@@ -148,7 +148,7 @@ def test_every_writer_is_recorded_and_what_peers_need_is_kept(task, tmp_path):
     assert record["unknown"]["auc"] == record["scores"]["auc"]  # it is the same half more
     assert record["personal"]["auc"] > record["scores"]["auc"] + 0.1
     assert found["soft-all", "new"]["unknown_logits"] == found["soft-all", "new"]["logits"]
-    said = read_record(results, Key("prompt-training", "md-agreement", "soft-all", "all", 0))
+    said = Store(results).get(Key("prompt-training", "md-agreement", "soft-all", "all", 0))
     assert said["parameters"]["trained"] == 100 and said["seconds"] > 5
     assert str(tmp_path) not in json.dumps([record, said])
     assert (task.folder / "prompt-none-0" / "training" / "model").is_dir()
@@ -182,7 +182,7 @@ def test_a_personal_head_is_what_a_device_learns(tmp_path):
 
 def test_the_exporters_command_takes_every_trial():
     needed = ("model", "--data", "d", "--work", "w", "--resume", "--out", "o", "--name", "n")
-    planned = trials(PROMPT_KINDS)
+    planned = trials(KINDS)
     assert len({(one.method, one.variant) for one in planned}) == len(planned)
     for trial in planned:
         more = ("--quantize", "none", "--seed", "0", "--max-length", "48", "--json")
@@ -191,7 +191,7 @@ def test_the_exporters_command_takes_every_trial():
         assert Options(PromptedRelease).made(params).prompts.mistake() is None
         assert params["fixed_backbone"] == (trial.variant == "fixed")
         assert params["mlm"] == (trial.variant == "mlm")
-    assert not any("hard" in trial.method for trial in trials(PROMPT_KINDS, hard=False))
+    assert not any("hard" in trial.method for trial in trials(KINDS, hard=False))
     lengths = [one for one in trials(["prompt-length"]) if one.kind == "prompt-length"]
     assert sorted({one.variant for one in lengths}) == [
         "length-1", "length-16", "length-256", "length-32",
@@ -202,7 +202,6 @@ def test_what_cannot_be_tried_is_refused(tmp_path):
     common = ("table", "prompts", "--run", "--results", tmp_path / "results")
     write_word_vectors(tmp_path / "x.fala")
     fails(call(*common, "--new", tmp_path / "x.fala"), "a bundle has its graph alone")
-    fails(call(*common, "--methods", "full"), "--methods")
     fails(call(*common, "--data", "cola"), "name md-agreement with --data")
     assert not list(tmp_path.rglob("*.json"))
 
@@ -210,8 +209,8 @@ def test_what_cannot_be_tried_is_refused(tmp_path):
 def test_records_of_another_plan_are_not_taken_for_this_ones(task, tmp_path):
     results = tmp_path / "results"
     key = Key("prompt", "md-agreement", "none", "all", 0)
-    write(results, prompt_jobs.train(task, key, ()))
-    check_records(results, PROMPT_KINDS, "md-agreement", "tiny", task.digests)
+    write(results, jobs.train(task, key, ()))
+    check_records(Store(results), KINDS, "md-agreement", task.digests)
     with pytest.raises(OtherPlanError, match="another folder with --results"):
         other = {**task.digests, "plan": "whole"}
-        check_records(results, PROMPT_KINDS, "md-agreement", "tiny", other)
+        check_records(Store(results), KINDS, "md-agreement", other)

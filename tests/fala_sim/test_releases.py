@@ -11,13 +11,14 @@ from fala import Budget, Bundle, DataError, Device, Head, Match, write_release
 from fala.playground.releases import built_in
 from fala_sim.data_sets import Division, divide
 from fala_sim.digests import folder_digest
+from fala_sim.experiments.replacement import jobs
+from fala_sim.experiments.replacement.jobs import Subject
 from fala_sim.methods.fala_shipped import replaced
 from fala_sim.records import Key, read_records
-from fala_sim.run import jobs, vendor
-from fala_sim.run.jobs import Job, _situation
-from fala_sim.run.releases import load, prepare
-from fala_sim.run.sources import find_source
 from fala_sim.situation import User
+from fala_sim.vendor import exporter
+from fala_sim.vendor.releases import load, prepare
+from fala_sim.vendor.sources import find_source
 from laboratory import write_data
 
 pytestmark = pytest.mark.slow
@@ -129,10 +130,8 @@ def test_a_folder_s_digest_is_of_its_names_and_files(tmp_path):
     assert len({before, moved, folder_digest(tmp_path)}) == 3
 
 
-def job(place, method="fala", done=()):
-    prepared = load(place)
-    user = prepared.division.users[0].name
-    return Job(place, "small", method, user, 0, {}, frozenset(done))
+def key_of(place, kind, method="fala"):
+    return Key(kind, "small", method, load(place).division.users[0].name, 0)
 
 
 def test_a_replaced_device_s_logits_are_what_it_predicts(place, tmp_path):
@@ -141,7 +140,8 @@ def test_a_replaced_device_s_logits_are_what_it_predicts(place, tmp_path):
     # In int8 an embedding depends on the batch that the text is in: here the device's own.
     known = Bundle.open(prepared.shipped.path).backbone().encode(user.test)
     shipped = replace(prepared.shipped, embeddings=dict(zip(user.test, known, strict=True)))
-    where = _situation(replace(prepared, shipped=shipped), user, 0, known=False)
+    subject = Subject(replace(prepared, shipped=shipped), user, 0)
+    where = subject.situation(cached=False)
     ours = replaced(where, Budget(forward_passes=20))
     logits = ours(user.test)[:, 0]
     with Device.create(tmp_path / "device", prepared.old.path) as device:
@@ -154,7 +154,8 @@ def test_a_replaced_device_s_logits_are_what_it_predicts(place, tmp_path):
 
 
 def test_every_budget_has_a_record_that_tells_its_cost_and_verdict(place, tmp_path):
-    write(tmp_path, jobs.frontier(job(place)))
+    key = key_of(place, "frontier")
+    write(tmp_path, jobs.frontier(key, place, done=frozenset()))
     found = {int(record["variant"]): record for record in read_records(tmp_path, "frontier")}
     assert tuple(sorted(found)) == jobs.BUDGETS
     for passes, record in found.items():
@@ -166,8 +167,8 @@ def test_every_budget_has_a_record_that_tells_its_cost_and_verdict(place, tmp_pa
     instant, most = (found[passes]["cost"]["total"] for passes in (0, 50))
     assert instant["forward_passes"] == 0
     assert instant["forward_flops"] < most["forward_flops"] / 5
-    keys = [Key("frontier", "small", "fala", record["user"], 0, str(n)) for n in jobs.BUDGETS]
-    (again,) = jobs.frontier(job(place, done=set(keys) - {keys[1]}))
+    keys = [key.of(passes) for passes in jobs.BUDGETS]
+    (again,) = jobs.frontier(key, place, done=frozenset(keys) - {keys[1]})
     assert again.key == keys[1]
     assert again.content["scores"] == found[jobs.BUDGETS[1]]["scores"]
 
@@ -175,7 +176,7 @@ def test_every_budget_has_a_record_that_tells_its_cost_and_verdict(place, tmp_pa
 def test_all_documents_are_all_documents(place, tmp_path):
     """Although refining by itself stops where a batch changes little."""
     for method in ("fala-instant", "fala-all", "global", "global-words", "words"):
-        write(tmp_path, jobs.replacement(job(place, method)))
+        write(tmp_path, jobs.replacement(key_of(place, "replacement", method), place, {}))
     found = {record["method"]: record for record in read_records(tmp_path, "replacement")}
     everything = found["fala-all"]
     assert everything["report"]["forward_passes"] == everything["train"]
@@ -229,8 +230,8 @@ def test_no_text_of_a_user_s_teaches_the_vendor(tmp_path, monkeypatch):
     folder = write_data(tmp_path / "data")
     division = divide(f"lewidi:{folder}", folder, users=2, seed=0, role="test")
     given = capture(monkeypatch)
-    vendor.add_bridge(tmp_path / "old", tmp_path / "new", division)
-    vendor.add_prior(tmp_path / "new", division)
+    exporter.add_bridge(tmp_path / "old", tmp_path / "new", division)
+    exporter.add_prior(tmp_path / "new", division)
     public = set(division.public)
     assert set(given["texts"]) == public
     assert {row.example for row in given["rows"]} == public
@@ -248,10 +249,10 @@ def test_at_most_so_many_texts_and_rows_of_whole_annotators(tmp_path, monkeypatc
     user = User("u", [], [], [], [])
     division = Division("films", "matching", ("0", "1"), public, labels, names, (user,), ())
     given = capture(monkeypatch)
-    monkeypatch.setattr(vendor, "BRIDGE_TEXTS", 7)
-    monkeypatch.setattr(vendor, "PRIOR_ROWS", 8)
-    vendor.add_bridge(tmp_path / "old", tmp_path / "new", division)
-    vendor.add_prior(tmp_path / "new", division)
+    monkeypatch.setattr(exporter, "BRIDGE_TEXTS", 7)
+    monkeypatch.setattr(exporter, "PRIOR_ROWS", 8)
+    exporter.add_bridge(tmp_path / "old", tmp_path / "new", division)
+    exporter.add_prior(tmp_path / "new", division)
     assert len(given["texts"]) == 7
     assert set(given["texts"]) < {
         text for n in range(len(names)) for text in (f"seen {n}", f"film {n}")
@@ -261,7 +262,7 @@ def test_at_most_so_many_texts_and_rows_of_whole_annotators(tmp_path, monkeypatc
 
 
 def test_a_command_that_breaks_is_no_refusal(tmp_path):
-    with pytest.raises(vendor.RefusedError, match=r"nothing\.fala"):
-        vendor._run("inspect", str(tmp_path / "nothing.fala"))
+    with pytest.raises(exporter.RefusedError, match=r"nothing\.fala"):
+        exporter._run("inspect", str(tmp_path / "nothing.fala"))
     with pytest.raises(DataError, match="fala-export nonsense failed"):
-        vendor._run("nonsense")
+        exporter._run("nonsense")

@@ -9,7 +9,7 @@ import pytest
 from browser import open_page
 from checkout import ROOT
 from fala import DataError
-from fala_sim.records import Key, write_record
+from fala_sim.records import Key, Store
 from fala_sim.show.entry import SECTIONS
 from fala_sim.show.plots.registry import FIGURES
 from fala_sim.show.report.overview import overview
@@ -96,10 +96,10 @@ def test_every_table_and_figure_of_the_registries_is_shown(tmp_path):
         content = replacement("tweets", "fala", user)
         report = {"report": {"decision": "personal"}, "vendor": {"auc": auc, "loss": 0.7}}
         content["scores"]["loss"] = 0.6
-        write_record(tmp_path, Key("frontier", "tweets", "fala", user, 0, "25"), content)
-        write_record(tmp_path, Key("replacement", "tweets", "fala-all", user, 0), content | report)
+        Store(tmp_path).append(Key("frontier", "tweets", "fala", user, 0, "25"), content)
+        Store(tmp_path).append(Key("replacement", "tweets", "fala-all", user, 0), content | report)
         for method in ("fala", "global"):
-            write_record(tmp_path, Key("curve", "tweets", method, user, 0, "20"), content)
+            Store(tmp_path).append(Key("curve", "tweets", method, user, 0, "20"), content)
     out, *plots = write_report(tmp_path, tmp_path / "report.html")
     page = out.read_text(encoding="utf-8")
     lacking = {"1", "3", "4", "5", "6", "7"}
@@ -119,7 +119,7 @@ def test_every_table_and_figure_of_the_registries_is_shown(tmp_path):
 def test_one_kind_of_records_is_enough(tmp_path):
     content = {"task": "matching", "old": "glove", "new": "minilm", "train": 9, "test": 5,
                "title": "FaLA", "scores": {"auc": 0.7, "f1": 0.7, "accuracy": 0.7}}  # fmt: skip
-    write_record(tmp_path, Key("curve", "films", "fala", "Ann", 0, "10"), content)
+    Store(tmp_path).append(Key("curve", "films", "fala", "Ann", 0, "10"), content)
     out, *plots = write_report(tmp_path, tmp_path / "report.html")
     assert [plot.stem for plot in plots] == ["curve-films"]
     assert "No replacement by FaLA was run" in out.read_text(encoding="utf-8")

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from fala_sim.experiments.replacement.scoring import blend, outcome
+from fala_sim.methods.fala_shipped import Replaced
 from fala_sim.metric.quality import decisions, figures, flips
-from fala_sim.run.scoring import blend, scored, shipped
 from situations import situation
 
 TRUTH = ["a", "a", "a", "b", "b", "b"]
@@ -40,7 +41,7 @@ def where():
 
 def replaced(threshold):
     """A device's answer, of which no more is asked than its threshold and its report."""
-    return SimpleNamespace(threshold=threshold, report=SimpleNamespace(to_dict=dict))
+    return Replaced(None, None, threshold, SimpleNamespace(to_dict=dict))
 
 
 @pytest.mark.parametrize("threshold", [0.8, -0.8])
@@ -52,11 +53,11 @@ def test_f1_at_the_device_s_own_threshold(where, threshold):
     def at(cut):
         return f1(["b" if logit > cut else "a" for logit in logits[:, 0]], truth)
 
-    told = shipped(where, replaced(threshold), logits)["decided"]
+    told = outcome(where, replaced(threshold), logits)["decided"]
     assert told["f1"] == pytest.approx(at(threshold))
     assert len({round(at(cut), 6) for cut in (threshold, 0, -threshold)}) == 3
     # Where it lies changes no order, and so no AUC.
-    at_zero = scored(where, logits)["scores"]
+    at_zero = outcome(where, None, logits)["scores"]
     assert told["auc"] == at_zero["auc"]
     assert at_zero["f1"] == pytest.approx(at(0))
 
@@ -64,7 +65,7 @@ def test_f1_at_the_device_s_own_threshold(where, threshold):
 def test_flips_at_the_device_s_own_threshold_are_of_what_it_decides(where):
     test, truth = where.user.test, list(where.user.test_labels)
     logits = np.random.default_rng(1).normal(size=(60, 1))
-    told = shipped(where, replaced(0.8), logits)["decided"]["flips"]
+    told = outcome(where, replaced(0.8), logits)["decided"]["flips"]
     before = where.old_logits(test)[:, 0] > 0
     now = logits[:, 0] > 0.8
     right = np.array(truth) == "b"
@@ -73,7 +74,7 @@ def test_flips_at_the_device_s_own_threshold_are_of_what_it_decides(where):
 
 
 def test_what_the_vendor_scores_is_the_vendor_s_new_model(where):
-    told = shipped(where, replaced(0.0), np.zeros((60, 1)))["vendor"]
+    told = outcome(where, replaced(0.0), np.zeros((60, 1)))["vendor"]
     vendor = where.new.head.vendor_model().logits(where.new.inputs(where.user.test))
     assert told == pytest.approx(figures(vendor, where.user.test_labels, where.labels))
 

@@ -18,14 +18,14 @@ from fala_sim.cli import main
 from fala_sim.convert.conversion import folded
 from fala_sim.data_sets import divide
 from fala_sim.digests import file_digest
+from fala_sim.experiments.people import Plan, Study
+from fala_sim.experiments.runner import OtherPlanError
 from fala_sim.records import read_records
-from fala_sim.run import tuning, vendor
-from fala_sim.run.divisions import participants
-from fala_sim.run.plan import OtherPlanError, Plan, Vendor
-from fala_sim.run.releases import load, prepare
-from fala_sim.run.sources import find_source
-from fala_sim.run.tuning import public_rows, tune
 from fala_sim.training.transformer import Transformer
+from fala_sim.vendor import exporter, tuning
+from fala_sim.vendor.releases import load, prepare
+from fala_sim.vendor.sources import find_source
+from fala_sim.vendor.tuning import public_rows, tune
 from laboratory import write_data
 
 pytestmark = pytest.mark.slow
@@ -103,13 +103,10 @@ def test_both_divisions_of_a_seed_have_one_tuned_backbone(prepared, folder, mode
 
 
 def test_records_tell_that_the_backbone_was_tuned(prepared, folder, model, work):
-    plan = Plan(
-        work.parent, (f"lewidi:{folder}",), folder, 2, 1, "glove", f"tuned:{model}", (), 1
-    )  # fmt: skip
+    plan = Plan(work.parent, (f"lewidi:{folder}",), folder, 2, 1, "glove", f"tuned:{model}", ())
     for said in ([], []):  # made, then read again by another run
-        vendor = Vendor(plan, said.append)
-        found = participants(plan, vendor, *plan.data, "test", 0, said.append)
-        assert found.users == tuple(user.name for user in prepared[0].division.users)
+        users = Study(plan, said.append).participants(*plan.data, "test", 0).users
+        assert list(users) == [user.name for user in prepared[0].division.users]
         assert not any("training" in line for line in said)
     (record,) = read_records(work.parent, "division")
     assert record["new"] == f"tuned:{model}"
@@ -118,7 +115,7 @@ def test_records_tell_that_the_backbone_was_tuned(prepared, folder, model, work)
     assert record["digests"]["new"] == prepared[0].digests["new"]
     other = replace(plan, new=str(model))
     with pytest.raises(OtherPlanError, match="--new tuned:"):
-        participants(other, Vendor(other, str), *plan.data, "test", 0, str)
+        Study(other, str).participants(*plan.data, "test", 0)
 
 
 def test_a_tuned_backbone_is_another_than_the_given_one(prepared, model, work):
@@ -157,7 +154,7 @@ def test_a_training_that_is_refused_says_why(model, tmp_path):
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"split": "public", "text": "one", "label": 1}\n')
     with pytest.raises(DataError, match=r"tiny: cannot be trained on the public: .*two are needed"):
-        vendor.train_backbone(model, rows, tmp_path / "w", tmp_path / "x.fala", "x", str)
+        exporter.train_backbone(model, rows, tmp_path / "w", tmp_path / "x.fala", "x", str)
 
 
 def test_progress_is_told_while_a_command_runs(monkeypatch, tmp_path):
@@ -168,9 +165,9 @@ def test_progress_is_told_while_a_command_runs(monkeypatch, tmp_path):
         'printf \'{"bundle": "x", "much": "%0200000d"}\' 7\n'
     )
     script.chmod(0o755)
-    monkeypatch.setattr(vendor.sysconfig, "get_path", lambda _: str(tmp_path))
+    monkeypatch.setattr(exporter.sysconfig, "get_path", lambda _: str(tmp_path))
     said = []
-    made = vendor._run("train", say=said.append)
+    made = exporter._run("train", say=said.append)
     assert said == ["epoch 1", "epoch 2"]
     assert list(made) == ["much"] and len(made["much"]) == 200_000
 

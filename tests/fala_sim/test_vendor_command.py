@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-RUN = "import sys; from fala_sim.run import vendor; vendor._run(*sys.argv[1:])"
+RUN = "import sys; from fala_sim.vendor import exporter; exporter._run(*sys.argv[1:])"
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a pipe with a name")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from fala import DataError
 from fala_sim.engine.inputs import here
+from fala_sim.experiments.runner import Made
 from fala_sim.records import Key
-from fala_sim.run.made import Made, Spent
 
 #: Seconds for which ``stay`` does.
 STAYS = 120
@@ -18,9 +18,7 @@ def give(*keys, seconds=0.0, spent=None):
     """A record a key, each after some seconds."""
     for number, key in enumerate(keys):
         time.sleep(seconds)
-        yield Made(key, {"given": number, "process": os.getpid()})
-    if spent is not None:
-        yield Spent(spent)
+        yield Made(key, {"given": number, "process": os.getpid()}, spent or ())
 
 
 def die(key):

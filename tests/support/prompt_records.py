@@ -1,6 +1,6 @@
 """Records of trainings that never were: writers' prompts, and what they are compared with."""
 
-from fala_sim.records import Key, write_record
+from fala_sim.records import Key, Store
 
 #: What a trial adds to a writer's AUC, and what a personal head adds to that.
 TRIALS = {
@@ -61,6 +61,6 @@ def write_prompts(results, data="tweets", seeds=(0,)):
                     if method == "lora" and group == "elsewhere":
                         continue
                     key = Key(kind, data, method, user, seed, variant)
-                    write_record(results, key, writer((method, variant), user, gains, seed))
+                    Store(results).append(key, writer((method, variant), user, gains, seed))
                 key = Key("prompt-training", data, method, "all", seed, variant)
-                write_record(results, key, training((method, variant)))
+                Store(results).append(key, training((method, variant)))

@@ -1,7 +1,7 @@
 """Records of a run that never was, for what is drawn and written from records."""
 
 from adapter_records import write_adapters
-from fala_sim.records import KINDS, Key, read_records, write_record
+from fala_sim.records import KINDS, Key, Store, read_records
 from fala_sim.show.tables.records import Records
 from prompt_records import write_prompts
 
@@ -58,7 +58,7 @@ def write_run(results):
     """Write records of all kinds but "flops" and "ablation"."""
 
     def write(kind, data, method, user, content, variant=""):
-        write_record(results, Key(kind, data, method, user, 0, variant), content)
+        Store(results).append(Key(kind, data, method, user, 0, variant), content)
 
     for data in TASKS:
         for number, user in enumerate(USERS):

@@ -19,7 +19,7 @@ from multiprocessing import forkserver
 #: Modules that import all of what the vendor's commands and the laboratory's jobs do, most of it in
 #: their functions.
 PRELOADED = [
-    "fala_sim.run.jobs",
+    "fala_sim.experiments.replacement.jobs",
     "sklearn.metrics",
     "fala_export.cli",
     "fala_export.backbone",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import tarfile
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,9 +20,10 @@ from fala.release import write_atomically
 from fala_sim.convert.formats import FORMATS
 from fala_sim.data.catalogue import DataSet, File
 from fala_sim.data.download import Resuming, published_md5
-from fala_sim.data.unpack import ARCHIVES, unpack
 
 Say = Callable[[str], None]
+
+_ARCHIVES = (".zip", ".tar.gz")
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ def _bring(
         except DataError as error:
             raise DataError(
                 f"{error}. Without a network: put {file.url} ({data_set.licence}) "
-                f"{'unpacked ' if file.name.endswith(ARCHIVES) else ''}into {place}"
+                f"{'unpacked ' if file.name.endswith(_ARCHIVES) else ''}into {place}"
             ) from error
         checked[file.name] = how
         if how == "none":
@@ -122,8 +126,8 @@ def _bring(
     shutil.rmtree(unpacked, ignore_errors=True)
     unpacked.mkdir()
     for path in paths:
-        if path.name.endswith(ARCHIVES):
-            unpack(path, unpacked)
+        if path.name.endswith(_ARCHIVES):
+            _unpack(path, unpacked)
         else:
             shutil.copyfile(path, unpacked / path.name)
     for pattern in FORMATS[data_set.format].files:
@@ -147,6 +151,29 @@ def _bring(
     shutil.rmtree(downloads)
     downloads.mkdir()
     return checked
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    """Unpack plain files into a folder; if all are in one folder, without that folder.
+
+    Raises:
+        DataError: If it is no such archive, or has something that would lie elsewhere.
+    """
+    within = folder / ".archive"
+    try:
+        if archive.name.endswith(".zip"):
+            with zipfile.ZipFile(archive) as zipped:
+                zipped.extractall(within)  # drops what leads elsewhere from every path
+        else:
+            with tarfile.open(archive, "r:gz") as tarred:
+                tarred.extractall(within, filter="data")
+    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, RuntimeError) as error:
+        raise DataError(f"{archive.name}: cannot be unpacked: {error}") from error
+    parts = list(within.iterdir())
+    top = parts[0] if len(parts) == 1 and parts[0].is_dir() else within
+    for path in top.iterdir():
+        path.rename(folder / path.name)
+    shutil.rmtree(within)
 
 
 def _write(content: str, path: Path) -> None:

@@ -1,8 +1,7 @@
-"""Downloads that go on where they stopped."""
+"""Downloads that resume where they stopped, and publishers' checksums."""
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from pathlib import Path
@@ -14,10 +13,9 @@ from fala.cli.progress import progress
 
 _log = logging.getLogger("fala.sim.data")
 
-_LARGEST = 2**31  # bytes; the largest data set is a tenth of it
-_PART = 2**16
-_SECONDS = 30  # without a word from the publisher
-_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
+_PART = 2**16  # bytes
+_SECONDS = 30  # without a byte from the publisher
+_AGAIN = "the same command resumes"
 
 
 class Resuming:
@@ -31,9 +29,9 @@ class Resuming:
         """Keep what came in a file.
 
         Args:
-            kept: Its path; beside it, with ``.json``, the version.
+            kept: Its path; beside it, with ``.version``, the version.
         """
-        self._kept, self._version = kept, kept.with_name(f"{kept.name}.json")
+        self._kept, self._version = kept, kept.with_name(f"{kept.name}.version")
 
     def __call__(
         self, url: str, output_file: object, pooch: object, check_only: bool = False
@@ -47,20 +45,24 @@ class Resuming:
             check_only: Not used.
 
         Raises:
-            DataError: If it breaks off; the next call goes on.
+            DataError: If it breaks off; the next call resumes.
         """
-        start, version = self._before()
+        version = self._version.read_text(encoding="utf-8") if self._version.is_file() else ""
+        have = self._kept.stat().st_size if version and self._kept.is_file() else 0
+        start = max(have - 1, 0)  # one byte again: of a whole file there would be no range left
         headers = {"Accept-Encoding": "identity"}
         if start:
             headers |= {"Range": f"bytes={start}-", "If-Range": version}
         try:
             with requests.get(url, headers=headers, stream=True, timeout=_SECONDS) as answer:
-                if start and answer.status_code == 416:  # all of it was there, or more
-                    self.forget()
-                    self(url, output_file, pooch)
-                    return
                 answer.raise_for_status()
-                self._receive(url, answer, start)
+                if answer.status_code != requests.codes.partial_content:
+                    start = 0
+                    tag = answer.headers.get("ETag", "")
+                    # A weak tag is of versions that mean the same, and need not be the same bytes.
+                    named = tag if tag.startswith('"') else answer.headers.get("Last-Modified", "")
+                    self._version.write_text(named, encoding="utf-8")
+                self._receive(answer, start)
         except requests.RequestException as error:
             raise unreachable(url, error) from error
         self._kept.replace(Path(str(output_file)))
@@ -71,58 +73,25 @@ class Resuming:
         self._kept.unlink(missing_ok=True)
         self._version.unlink(missing_ok=True)
 
-    def _before(self) -> tuple[int, str]:
-        try:
-            version = json.loads(self._version.read_text(encoding="utf-8"))
-            return (self._kept.stat().st_size, str(version)) if version else (0, "")
-        except (OSError, ValueError):
-            return 0, ""
-
-    def _receive(self, url: str, answer: requests.Response, start: int) -> None:
+    def _receive(self, answer: requests.Response, start: int) -> None:
         length = answer.headers.get("Content-Length", "")
-        total = start + int(length) if length.isdigit() else None
-        if answer.status_code == 206:
-            found = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
-            if found is None or int(found[1]) != start:
-                self.forget()
-                raise DataError(f"{url}: came from a place that was not asked for; try again")
-            total = int(found[2])
-        else:
-            start = 0
-            total = int(length) if length.isdigit() else None
-            tag = answer.headers.get("ETag", "")
-            # A weak tag is of versions that mean the same, and need not be the same bytes.
-            version = tag if tag.startswith('"') else answer.headers.get("Last-Modified", "")
-            self._kept.unlink(missing_ok=True)
-            self._version.write_text(json.dumps(version), encoding="utf-8")
-        if (total or 0) > _LARGEST:
-            raise DataError(f"{url}: {total:,} bytes; no data set here is so large")
-        done = start
-        with (
-            self._kept.open("ab") as file,
-            progress(self._kept.stem, total or 0, _log) as bar,
-        ):  # fmt: skip
-            bar.update(start)
-            for part in answer.iter_content(_PART):
-                file.write(part)
-                done += len(part)
-                bar.update(len(part))
-                if done > _LARGEST:
-                    raise DataError(f"{url}: no data set here is so large")
-        if total is not None and done < total:
-            raise DataError(f"{url}: broke off after {done:,} of {total:,} bytes; {_AGAIN}")
-
-
-_AGAIN = "the same command goes on from there"
+        total = start + int(length) if length.isdigit() else 0
+        with self._kept.open("r+b" if start else "wb") as file:
+            file.truncate(start)
+            file.seek(start)
+            with progress(self._kept.stem, total, _log) as bar:
+                bar.update(start)
+                for part in answer.iter_content(_PART):
+                    file.write(part)
+                    bar.update(len(part))
 
 
 def unreachable(url: str, error: requests.RequestException) -> DataError:
     """One line for what went wrong on the way to a publisher."""
     if isinstance(error, requests.HTTPError) and error.response is not None:
         return DataError(f"{url}: the publisher answered {error.response.status_code}")
-    if isinstance(error, (requests.exceptions.ChunkedEncodingError, requests.ReadTimeout)):
-        return DataError(f"{url}: broke off; {_AGAIN}")
-    if "Read timed out" in str(error):  # in the middle of the body
+    broken = (requests.exceptions.ChunkedEncodingError, requests.ReadTimeout)
+    if isinstance(error, broken) or "Read timed out" in str(error):  # also within the body
         return DataError(f"{url}: broke off; {_AGAIN}")
     return DataError(f"{url}: cannot be reached")
 
@@ -135,12 +104,12 @@ def published_md5(url: str) -> str:
     """
     try:
         answer = requests.get(url, timeout=_SECONDS)
-        if answer.status_code == 404:
+        if answer.status_code == requests.codes.not_found:
             return ""
         answer.raise_for_status()
     except requests.RequestException as error:
         raise unreachable(url, error) from error
-    found = re.search(r"\b[0-9a-fA-F]{32}\b", answer.text[:1000])
-    if found is None:
+    match = re.search(r"\b[0-9a-fA-F]{32}\b", answer.text[:1000])
+    if match is None:
         raise DataError(f"{url}: no MD5 is there")
-    return found[0].lower()
+    return match[0].lower()

@@ -23,7 +23,7 @@ from fala_sim.engine.inputs import settle
 
 #: Imports of every job, done once in a process that each job's is a copy of, where the system has
 #: that. Not torch, which half of the jobs need none of: it would count as memory of all.
-_PRELOADED = ["fala_sim.run.jobs"]
+_PRELOADED = ["fala_sim.experiments.replacement.jobs"]
 #: What the numeric libraries read when they are loaded.
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 

@@ -50,13 +50,13 @@ class Task:
         label: For progress and errors.
         make: Gives the call; asked only where the task is to be run, so what it needs is prepared
             then, and again where it is run again.
-        recorded: Whether an earlier run did it; then it is not run again.
+        done: Whether an earlier run did it; then it is not run again.
         needs: Of a machine.
     """
 
     label: str
     make: Callable[[], Call]
-    recorded: Callable[[], bool]
+    done: Callable[[], bool]
     needs: Needs = field(default_factory=Needs)
 
 

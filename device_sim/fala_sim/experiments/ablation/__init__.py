@@ -1,0 +1,1 @@
+"""The paper's ablations (Tables 3 to 7)."""

@@ -1,0 +1,23 @@
+"""One user's rows of the paper's Tables 3 to 7."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fala_sim.experiments.ablation.variants import ablations
+from fala_sim.experiments.replacement.jobs import Subject
+from fala_sim.experiments.replacement.scoring import outcome
+from fala_sim.experiments.runner import Giving, Made, timed
+from fala_sim.methods.method import Settings
+from fala_sim.records import Key
+
+
+@timed
+def ablation(key: Key, place: Path, settings: Settings, done: frozenset[Key]) -> Giving:
+    """Every variant of one user."""
+    subject = Subject.of(key, place)
+    situation = subject.situation(cached=True)
+    for variant, scores, extra in ablations(situation, settings):
+        if key.of(variant) not in done:
+            content = outcome(situation, scores, scores(subject.user.test))
+            yield Made(key.of(variant), subject.about() | content | extra)

@@ -1,0 +1,200 @@
+"""What is trained of a backbone on benchmarks, in what order.
+
+A stream of tasks on one backbone: adapters of several sizes and first scales, against all weights,
+the top layers and the norms; and adapters of which a span of layers is left out. The intervals are
+over seeds of the training: its rows are divided once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+from fala import DataError
+from fala_sim.convert.left_out import LeftOut
+from fala_sim.convert.output import save
+from fala_sim.data.place import find_place, is_benchmark
+from fala_sim.digests import digest_of
+from fala_sim.engine.task import Engine, Say, Task
+from fala_sim.experiments.adapters import jobs
+from fala_sim.experiments.adapters.jobs import Benchmark
+from fala_sim.experiments.adapters.rates import chosen, searches
+from fala_sim.experiments.people import work_folder
+from fala_sim.experiments.runner import prepare_all, run_tasks
+from fala_sim.experiments.trainings import (
+    Model,
+    Trial,
+    check_records,
+    find_model,
+    training_task,
+)
+from fala_sim.records import Key, Kind, Store
+from fala_sim.vendor.exporter import export_backbone
+from fala_sim.vendor.sources import SHORT
+
+#: Kinds of record that are made here, in the order in which they are: what settings are chosen by,
+#: what is compared, what costs little once that is trained, then the curves.
+KINDS: tuple[Kind, ...] = (
+    "adapter-search", "adapter", "adapter-span", "adapter-size", "adapter-init",
+)  # fmt: skip
+
+#: The size that spans and first scales are of (the paper, section 3.6), and the deviation of the
+#: first weights everywhere else.
+SIZE, SCALE = 64, 1e-2
+#: Sizes of the comparison, and those of the curve besides: the ends first, which tell most.
+COMPARED, SIZES = (SIZE, 8), (2, 256, 16, 4, 32, 128)
+#: Top layers that are trained for the curve, where the model has more.
+TOP_LAYERS = (1, 2, 3, 5, 7, 9, 11)
+#: The other deviations of the first weights: the ends first, too.
+SCALES = (1.0, 1e-7, 1e-1, 1e-4, 1e-3, 1e-5, 1e-6)
+
+# Rows, or the way of training, were others before it was 1.
+_FORM = 1
+_SPLIT_SEED = 0  # of the draw of validation rows, whichever seed is trained with
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked of a run.
+
+    Attributes:
+        results: The run's folder.
+        data: Benchmarks.
+        data_dir: Where they are; None looks in the usual places.
+        seeds: Trainings of each kind.
+        new: The backbone.
+    """
+
+    results: Path
+    data: tuple[str, ...]
+    data_dir: Path | None
+    seeds: int
+    new: str
+
+
+def trials(kind: Kind, layers: int) -> list[Trial]:
+    """What a kind of record needs trained, in the order of its worth.
+
+    Args:
+        kind: Of record.
+        layers: Of the model.
+    """
+    if kind == "adapter":
+        sizes = [_adapters(kind, size) for size in COMPARED]
+        return [sizes[0], Trial(kind, "full", "", ("--method", "full")), *sizes[1:]]
+    if kind == "adapter-size":
+        tops = [
+            Trial(kind, "top-k", str(count), ("--method", "top-k", "--layers", str(count)))
+            for count in TOP_LAYERS
+            if count < layers
+        ]
+        norms = Trial(kind, "norms", "", ("--method", "norms"))
+        return [norms, *tops, *(_adapters(kind, size) for size in SIZES)]
+    options = ("--size", str(SIZE), "--init-scale")
+    return [Trial(kind, "adapters", f"{scale:g}", (*options, repr(scale))) for scale in SCALES]
+
+
+def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str]:
+    """Run what some kinds of record need of a plan's benchmarks, and is not recorded yet.
+
+    Args:
+        plan: What is asked.
+        kinds: Kinds of record.
+        engine: Runs the jobs.
+        say: Told of progress.
+
+    Returns:
+        One line for each task that cannot be prepared, and for each job that failed.
+
+    Raises:
+        DataError: There is no benchmark, the backbone cannot be trained, or the folder holds the
+            records of another plan.
+    """
+    names = [name for name in plan.data if is_benchmark(name)]
+    if not names:
+        raise DataError("adapters are tried on benchmarks; name cola or mrpc with --data")
+    store, work = Store(plan.results), work_folder(plan.results)
+    model = find_model(plan.new, work)
+    base = work / f"adapters-{model.digest[:SHORT]}.fala"
+    if not base.is_file():
+        say(f"exporting {model.name} to int8, with inputs for adapters")
+        export_backbone(model.folder, base, model.name, adapters=True)
+    tasks, failures = prepare_all(names, lambda name: _prepare(plan, store, name, model, base), say)
+    compared = {trial.method: trial for trial in trials("adapter", 0)[:2]}
+    # What an earlier kind trained is there for a later one; rates are searched before all.
+    for kind in KINDS:
+        if kind == "adapter-search":
+            waiting = searches(store, tasks, list(compared.values()))
+        elif kind not in kinds:
+            continue
+        elif kind == "adapter-span":
+            waiting = _spans(plan, store, tasks)
+        else:
+            waiting = _trainings(plan, store, tasks, kind)
+        failures += run_tasks(waiting, store, engine=engine, say=say)
+    return list(dict.fromkeys(failures))
+
+
+def _adapters(kind: Kind, size: int) -> Trial:
+    return Trial(kind, "adapters", str(size), ("--size", str(size)))
+
+
+def _trainings(plan: Plan, store: Store, tasks: Sequence[Benchmark], kind: Kind) -> Iterator[Task]:
+    """Every training of a kind, and before it the adapters that it is compared with."""
+    rate_of = cache(partial(chosen, store))  # it reads all records
+    needed = [*trials("adapter", 0)[:1], *trials(kind, _layers(tasks))]
+    for seed in range(plan.seeds):
+        for trial in dict.fromkeys(needed):
+            for task in tasks:
+                rate = rate_of(task.data, trial.method)
+                if rate is None:  # its search failed, which was told
+                    continue
+                key = trial.key(task.data, seed)
+                job = partial(jobs.train, task, key, trial.options, rate)
+                yield training_task(store, key, job, (task.transformer, task.folder))
+
+
+def _spans(plan: Plan, store: Store, tasks: Sequence[Benchmark]) -> Iterator[Task]:
+    """Every seed's adapters, without those of every span of layers."""
+    adapters = _adapters("adapter", SIZE)
+    for seed in range(plan.seeds):
+        for task in tasks:
+            rate = chosen(store, task.data, adapters.method)
+            if rate is None:
+                continue
+            trained = adapters.key(task.data, seed)
+            key = Key("adapter-span", task.data, "adapters", "all", seed)
+            keys = [key.of(name) for name in jobs.spans(_layers(tasks))]
+            job = partial(jobs.leave_out, task, trained, adapters.options, rate)
+            yield training_task(store, key, job, (task.transformer, task.folder), keys)
+
+
+def _layers(tasks: Sequence[Benchmark]) -> int:
+    """How many layers the model has; the configuration's key is one of two."""
+    if not tasks:
+        return 0
+    path = tasks[0].transformer / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        return int(config.get("num_hidden_layers", config.get("n_layers")))
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"{path}: does not say how many layers the model has") from error
+
+
+def _prepare(plan: Plan, store: Store, name: str, model: Model, base: Path) -> Benchmark:
+    """The rows of a benchmark, in a folder of the run's work."""
+    place = find_place(name, plan.data_dir)
+    digests = {"data": place.digest(), "new": model.digest}
+    check_records(store, KINDS, name, digests)
+    made_of = digest_of((_FORM, *digests.values()))[:SHORT]
+    folder = work_folder(plan.results) / f"adapters-{made_of}"
+    rows = folder / "rows.jsonl"
+    if not rows.is_file():
+        conversion = place.format.open(place.path, LeftOut()).convert(users=1, seed=_SPLIT_SEED)
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = (json.dumps(row.fields()).encode() + b"\n" for row in conversion.rows)
+        save(lines, rows)
+    return Benchmark(name, folder, rows, base, model.folder, model.name, digests)

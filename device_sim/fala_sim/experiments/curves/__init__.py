@@ -1,0 +1,1 @@
+"""Learning curves: methods with the first few of a user's examples."""

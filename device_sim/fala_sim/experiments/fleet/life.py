@@ -1,0 +1,307 @@
+"""One device's life: labels as they come, releases as they are rolled out, and what goes wrong."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import shutil
+import signal
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.stats
+from numpy.typing import NDArray
+
+from fala import Budget, BundleError, Device, PersonalModel, Report, WorseModelError
+from fala.playground.sample import new_reader
+from fala_sim.experiments.fleet.rows import DAYS, OFFERED, OUTCOMES
+from fala_sim.experiments.fleet.world import World
+from fala_sim.situation import Release
+
+#: On which day a release is published, and how many days after that each wave gets it.
+PUBLISHED = {"transformer": 20, "broken": 48, "retrained": 65}
+WAVES = (0, 3, 7)  # the canary, the early ones, everybody
+#: On which day the canary's devices that took the broken release are told to roll back.
+RECALLED = 52
+#: Of all devices: those of the canary and of the early wave.
+CANARY, EARLY = 0.05, 0.25
+#: Shares of devices, or of installations.
+DAMAGED = 0.01  # downloads with a byte that is wrong
+KILLED = 0.02  # replacements in which the process is killed, once
+SHADOWED = 0.1  # devices on whose copy the broken release is tried
+LEAVING = 0.002  # users who leave, a day
+#: Forward passes that a replacement may take.
+BUDGETS = (10, 25, 50)
+#: Posts that are never labelled: quality is measured on them.
+HELD_OUT = 40
+#: Labels that a user gives in all: the median, and the spread of its logarithm.
+_LABELS, _SPREAD, _MOST = 40, 0.7, 160
+
+
+@dataclass
+class _Life:
+    """A device, what its user will say, and its row."""
+
+    folder: Path
+    world: World
+    rng: random.Random
+    row: dict[str, Any]
+    given: Sequence[tuple[int, str, str]]  # day, text, label; by day
+    held_out: Sequence[str]
+    truth: NDArray[np.bool_]
+    device: Device
+    release: str = "first"
+    earlier: str = "first"
+    known: int = 0
+    spent: float = 0.0
+    learned: float = 0.0
+
+
+def live(number: int, seed: int, world: World, folder: Path) -> dict[str, Any]:
+    """A device from its first release to its last day.
+
+    Its decisions, its quality and its passes are the seed's; its seconds are not.
+
+    Args:
+        number: Of the device.
+        seed: Of the fleet.
+        world: What the fleet shares.
+        folder: Where the device may be; nothing is left there.
+
+    Returns:
+        Its row; see ``fala_sim.experiments.fleet.rows``.
+    """
+    start = clock()
+    rng = random.Random(f"fala fleet, device {number}, {seed}")
+    kind = rng.randrange(5)
+    reader = new_reader(kind, rng)
+    count = min(_MOST, max(2, round(_LABELS * math.exp(rng.gauss(0, _SPREAD)))))
+    posts = rng.sample(world.posts, count + HELD_OUT)
+    judged = reader.judge(posts, rng)
+    draw = rng.random()
+    row: dict[str, Any] = {
+        "device": number, "kind": kind, "budget": rng.choice(BUDGETS),
+        "wave": 0 if draw < CANARY else 1 if draw < CANARY + EARLY else 2,
+        "left": _left(rng),
+    }  # fmt: skip
+    days = sorted(rng.randrange(DAYS[-1]) for _ in range(count))
+    texts, labels = [post.text for post in posts], list(map(str, judged))
+    given = list(zip(days, texts[:count], labels[:count], strict=True))
+    truth = np.array(judged[count:], dtype=bool)
+    begun = clock()
+    device = Device.create(folder / "device", world.releases["first"].path)
+    life = _Life(folder, world, rng, row, given, texts[count:], truth, device)
+    life.spent = clock() - begun
+    try:
+        _live(life)
+    finally:
+        life.device.close()
+        shutil.rmtree(folder, ignore_errors=True)
+    row |= {"labels": life.known, "learned": life.learned, "seconds": life.spent}
+    row["spent"] = clock() - start
+    return row
+
+
+def clock() -> float:
+    """Processor seconds of this process, and of those that it has waited for."""
+    found = os.times()
+    return found.user + found.system + found.children_user + found.children_system
+
+
+def _left(rng: random.Random) -> int:
+    return next((day for day in range(1, DAYS[-1] + 1) if rng.random() < LEAVING), 255)
+
+
+def _live(life: _Life) -> None:
+    offers = {PUBLISHED[name] + WAVES[life.row["wave"]]: name for name in OFFERED}
+    for day in sorted({*DAYS, *offers, RECALLED}):
+        if day >= life.row["left"]:
+            for name in OFFERED:
+                life.row.setdefault(f"{name}_outcome", OUTCOMES.index("gone"))
+            return
+        if day == RECALLED and life.release != "broken":
+            continue
+        _learn(life, day)
+        if day == RECALLED:
+            _recall(life)
+        if day in DAYS:
+            life.row[f"auc_{day}"] = _quality(life)
+        if day in offers:
+            _offer(life, offers[day], day)
+
+
+def _learn(life: _Life, day: int) -> None:
+    """What the user has said since the last time."""
+    new = [one for one in life.given[life.known :] if one[0] <= day]
+    if new:
+        with _working(life) as before:
+            life.device.learn([text for _, text, _ in new], [label for _, _, label in new])
+        life.known += len(new)
+        if life.release != "first":  # each was read once, to be learned from
+            life.row["learned_passes"] = life.row.get("learned_passes", 0) + len(new)
+        life.learned += life.spent - before[0]
+
+
+def _offer(life: _Life, name: str, day: int) -> None:
+    """A release reaches the device, as far as its vendor lets it."""
+    row, release = life.row, life.world.releases[name]
+    if name == "broken":
+        if life.rng.random() < SHADOWED:
+            _shadow(life, release)
+        if row["wave"]:
+            return  # what the canary refuses is not rolled out; the report checks that it did
+    damaged, killed = life.rng.random() < DAMAGED, life.rng.random() < KILLED
+    step = life.rng.randrange(1, 8)
+    row[f"{name}_day"] = day
+    row[f"{name}_before"] = _quality(life)
+    row[f"{name}_vendor"] = _auc(life, release, release.head.vendor_model())
+    passes = 0
+    with _working(life) as before:
+        if damaged:
+            _refuse_damaged(life, release)
+            row[f"{name}_damaged"] = 1
+        if killed and hasattr(os, "fork"):
+            passes = _kill(life, release, step)
+            row[f"{name}_killed"] = 1
+        try:
+            report = _replace(life, release.path, row["budget"] - passes)
+        except WorseModelError:
+            outcome = "refused"
+        else:
+            life.earlier, life.release = life.release, name
+            outcome = str(report.decision)
+            passes += report.forward_passes
+    row[f"{name}_outcome"] = OUTCOMES.index(outcome)
+    row[f"{name}_passes"] = passes
+    row[f"{name}_seconds"] = life.spent - before[0]
+    row[f"{name}_after"] = _quality(life)
+
+
+def _recall(life: _Life) -> None:
+    """The vendor takes the broken release back."""
+    with _working(life):
+        life.device.rollback()
+    life.release = life.earlier
+    life.row |= {"recalled": 1, "recalled_after": _quality(life)}
+
+
+def _replace(life: _Life, path: Path, passes: int) -> Report:
+    budget = Budget(forward_passes=max(0, passes))
+    return life.device.replace(path, budget, accept="better-than-old")
+
+
+def _refuse_damaged(life: _Life, release: Release) -> None:
+    """A download of which one byte is wrong: the device must refuse it."""
+    content = bytearray(release.path.read_bytes())
+    content[life.rng.randrange(len(content) // 4, len(content) // 2)] ^= 0xFF
+    wrong = life.folder / "download.fala"
+    wrong.write_bytes(content)
+    try:
+        _replace(life, wrong, life.row["budget"])
+    except BundleError:
+        return
+    raise RuntimeError("a damaged release was installed")
+
+
+def _kill(life: _Life, release: Release, step: int) -> int:
+    """Kill the device's process on its way through a replacement, and open the device again.
+
+    Args:
+        life: The device.
+        release: What it is about to install.
+        step: Which of the replacement's own reports of progress is the last; where there are
+            fewer, the process is killed when all is done.
+
+    Returns:
+        The forward passes that the killed process had made.
+    """
+    life.device.close()
+    told, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with suppress(BaseException):
+            signal.alarm(120)
+            _die(life, release, step, tell)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.close(tell)
+    with os.fdopen(told, "rb") as told_file:
+        said = told_file.read()
+    os.waitpid(child, 0)
+    life.device = Device.open(life.folder / "device")
+    return max((done for (done,) in struct.iter_unpack("<I", said)), default=0)
+
+
+def _die(life: _Life, release: Release, step: int, tell: int) -> None:
+    calls = 0
+
+    def follow(stage: str, done: int, _total: int) -> None:
+        nonlocal calls
+        calls += 1
+        if stage == "forward":
+            os.write(tell, struct.pack("<I", done))
+        if calls == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with Device.open(life.folder / "device") as device:
+        budget = Budget(forward_passes=life.row["budget"])
+        device.replace(release.path, budget, accept="better-than-old", progress=follow)
+
+
+def _shadow(life: _Life, release: Release) -> None:
+    """Try a release on a copy of the device: what it would do to whoever takes whatever comes."""
+    life.device.close()
+    copy = life.folder / "copy"
+    shutil.copytree(life.folder / "device", copy)
+    life.device = Device.open(life.folder / "device")
+    budget = Budget(forward_passes=life.row["budget"])
+    with Device.open(copy) as device:
+        try:
+            device.replace(release.path, budget, accept="better-than-old")
+            refused = 0
+        except WorseModelError:
+            refused = 1
+            device.replace(release.path, budget)
+        blind = _auc(life, release, device.model)
+    shutil.rmtree(copy)
+    life.row |= {
+        "tried": 1,
+        "blind_refused": refused,
+        "blind_before": _quality(life),
+        "blind_vendor": _auc(life, release, release.head.vendor_model()),
+        "blind": blind,
+    }
+
+
+def _quality(life: _Life) -> float:
+    """AUC of the model that answers, on posts that its user never labelled."""
+    release, model = life.world.releases[life.release], life.device.model
+    if model.head != release.head:  # the AUC of another release's need not show it
+        raise RuntimeError(f"device {life.row['device']} does not answer by {life.release!r}")
+    return _auc(life, release, model)
+
+
+def _auc(life: _Life, release: Release, model: PersonalModel) -> float:
+    """AUC on the held-out posts, by the fleet's own embeddings of them: no pass of the device's."""
+    positive = int(life.truth.sum())
+    negative = len(life.truth) - positive
+    if not positive or not negative:
+        return math.nan
+    ranks = scipy.stats.rankdata(release.logits(model, life.held_out)[:, 0])
+    above = ranks[life.truth].sum() - positive * (positive + 1) / 2
+    return float(above / (positive * negative))
+
+
+@contextmanager
+def _working(life: _Life) -> Iterator[list[float]]:
+    """Count what is the device's own work; gives what it was before."""
+    start = clock()
+    try:
+        yield [life.spent]
+    finally:
+        life.spent += clock() - start

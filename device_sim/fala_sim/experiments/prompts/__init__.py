@@ -1,0 +1,1 @@
+"""Oba et al. (PerPLM): writers' prompts against none."""

@@ -1,0 +1,194 @@
+"""What is trained with writers' prompts, in what order.
+
+One backbone that is told whose label it is to guess: writers' prompts of four kinds against none
+and against a bias of the writer's own, with and without guessing masked words first, through an MLP
+or not, on a backbone that is trained or left as it is; and the same with the device's personal head
+on top. The paper's recommendation of hashtags is left out for want of data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from fala import DataError
+from fala_sim.data.place import find_place, is_benchmark
+from fala_sim.digests import digest_of, file_digest
+from fala_sim.engine.task import Engine, Say, Task
+from fala_sim.experiments.people import work_folder
+from fala_sim.experiments.prompts import jobs
+from fala_sim.experiments.prompts.jobs import PEERS, Writers
+from fala_sim.experiments.prompts.rows import ELSEWHERE, EXTENTS, is_reviews, write_rows
+from fala_sim.experiments.runner import Giving, prepare_all, run_tasks
+from fala_sim.experiments.trainings import (
+    Model,
+    Trial,
+    check_records,
+    find_model,
+    training_task,
+)
+from fala_sim.records import Key, Kind, Store
+from fala_sim.vendor.sources import SHORT
+
+#: Kinds of record that are asked for here, and that of a training, which comes along.
+KINDS: tuple[Kind, ...] = ("prompt", "prompt-length", "prompt-training")
+
+PLAIN = ("none", "user-bias")
+SOFT, HARD = ("soft-one", "soft-all"), ("hard-static", "hard-dynamic")
+#: Lengths of the comparison, and the others: vectors of soft prompts, tokens of hard ones.
+USUAL = dict.fromkeys(SOFT, 8) | dict.fromkeys(HARD, 64)
+LENGTHS = dict.fromkeys(SOFT, (1, 32)) | dict.fromkeys(HARD, (16, 256))
+
+#: Why there is no hard prompt of reviews.
+NO_ROOM = (
+    "no hard prompts: half of the reviews are longer than the 510 tokens that the model takes, so "
+    "a writer's own texts have no room beside one, and an input is never cut to make room"
+)
+
+# Rows, or the way of training, were others before it was 1.
+_FORM = 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked of a run.
+
+    Attributes:
+        results: The run's folder.
+        data: Data sets of people.
+        data_dir: Where they are; None looks in the usual places.
+        users: The writers who have a prompt; half as many come new.
+        seeds: Divisions of the data, each with its trainings.
+        new: The backbone.
+        extent: How much of the data; a name of ``rows.EXTENTS``.
+    """
+
+    results: Path
+    data: tuple[str, ...]
+    data_dir: Path | None
+    users: int
+    seeds: int
+    new: str
+    extent: str
+
+
+def trials(kinds: Sequence[Kind], *, hard: bool = True) -> list[Trial]:
+    """What some kinds of record need trained, in the order of their worth.
+
+    Args:
+        kinds: Kinds of record.
+        hard: Whether there is room for hard prompts.
+    """
+    prompts = (*SOFT, *HARD) if hard else SOFT
+    found = [_trial("prompt", "none"), *(_trial("prompt", kind) for kind in prompts)]
+    if "prompt" in kinds:
+        found.append(_trial("prompt", "user-bias"))
+        every = (*PLAIN, *prompts)
+        variants = [_trial("prompt", kind, "fixed", "--fixed-backbone") for kind in every]
+        variants += [_trial("prompt", kind, "mlm", "--mlm") for kind in ("none", *prompts)]
+        variants += [_trial("prompt", kind, "no-mlp", "--no-mlp") for kind in SOFT]
+        # The one kind that a release brings, and none, before the others.
+        found += sorted(variants, key=lambda trial: trial.method not in ("none", "soft-all"))
+    if "prompt-length" in kinds:
+        for kind in prompts:
+            for length in LENGTHS[kind]:
+                found.append(
+                    _trial("prompt-length", kind, f"length-{length}", "--length", str(length))
+                )
+    return found
+
+
+def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str]:
+    """Run what some kinds of record need of a plan's data sets, and is not recorded yet.
+
+    Args:
+        plan: What is asked.
+        kinds: Kinds of record.
+        engine: Runs the jobs.
+        say: Told of progress.
+
+    Returns:
+        One line for each data set that cannot be prepared, and for each job that failed.
+
+    Raises:
+        DataError: There is no data set of people, the backbone cannot be trained, or the folder
+            holds the records of another plan.
+    """
+    names = [name for name in plan.data if not is_benchmark(name)]
+    if not names:
+        raise DataError("writers' prompts are of people; name md-agreement with --data")
+    store, work = Store(plan.results), work_folder(plan.results)
+    model = find_model(plan.new, work)
+    failures: list[str] = []
+    for seed in range(plan.seeds):
+        tasks, failed = prepare_all(
+            names, partial(_prepare, plan, store=store, model=model, seed=seed), say
+        )
+        failures += failed
+        # What is compared first, what is trained for each writer alone, and then the variants.
+        for waiting in (
+            _trainings(plan, store, tasks, kinds, variants=False),
+            _peers(store, tasks) if "prompt" in kinds else (),
+            _trainings(plan, store, tasks, kinds, variants=True),
+        ):
+            failures += run_tasks(waiting, store, engine=engine, say=say)
+    return list(dict.fromkeys(failures))
+
+
+def _trial(kind: Kind, method: str, variant: str = "", *options: str) -> Trial:
+    return Trial(kind, method, variant, options)
+
+
+def _trainings(
+    plan: Plan, store: Store, tasks: Sequence[Writers], kinds: Sequence[Kind], *, variants: bool
+) -> Iterator[Task]:
+    for task in tasks:
+        for trial in trials(kinds, hard=not task.about["no_hard"]):
+            if bool(trial.variant) != variants:
+                continue
+            options = trial.options
+            if "--mlm" in options:
+                options += ("--mlm-epochs", str(EXTENTS[plan.extent].mlm_epochs))
+            key = trial.key(task.data, task.seed)
+            yield _task(store, task, key, partial(jobs.train, task, key, options))
+
+
+def _peers(store: Store, tasks: Sequence[Writers]) -> Iterator[Task]:
+    for task in tasks:
+        base = Key("prompt", task.data, "none", "all", task.seed)
+        for method in PEERS:
+            key = replace(base, method=method)
+            yield _task(store, task, key, partial(jobs.compare, task, key, base))
+
+
+def _task(store: Store, task: Writers, key: Key, job: partial[Giving]) -> Task:
+    """A job with a record a writer; the record of the training is its last."""
+    keys = [replace(key, user=user) for user in task.written.writers]
+    folders = (task.transformer, task.folder)
+    return training_task(store, key, job, folders, keys, jobs.training_key(key))
+
+
+def _prepare(plan: Plan, name: str, *, store: Store, model: Model, seed: int) -> Writers:
+    """The rows of a data set, in a folder of the run's work."""
+    extent = EXTENTS[plan.extent]
+    place = find_place(name, plan.data_dir)
+    reviews = is_reviews(place)
+    digests = {"data": place.digest(), "new": model.digest, "plan": digest_of((extent, plan.users))}
+    check_records(store, KINDS, name, digests)
+    made_of = digest_of((_FORM, seed, *digests.values()))[:SHORT]
+    folder = work_folder(plan.results) / f"prompts-{made_of}"
+    written = write_rows(name, plan.data_dir, folder, extent, users=plan.users, seed=seed)
+    tokens = extent.tokens[reviews]
+    about = {
+        "extent": extent.told(),
+        "tokens": tokens,
+        "no_hard": NO_ROOM if reviews else "",
+        "elsewhere": ELSEWHERE.get(name, ""),
+        "rows": {"training": file_digest(written.training), "asked": file_digest(written.asked)},
+    }
+    return Writers(
+        name, seed, folder, written, model.folder, model.name,
+        ("--max-length", str(tokens)), about, digests,
+    )  # fmt: skip

