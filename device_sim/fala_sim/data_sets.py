@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from fala import DataError, Match
 from fala_sim.convert.conversion import Conversion, MatchRow, Row, folded
-from fala_sim.convert.formats import Opened
+from fala_sim.convert.format import Opened
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.data.place import Place, find_place
 from fala_sim.situation import Example, User
@@ -59,7 +59,7 @@ def divide(name: str, folder: Path | None, *, users: int, seed: int, role: Role)
     that is learnt from them, settings included, has seen a test example.
 
     Args:
-        name: A name of ``fala_sim.data.catalogue``, or ``FORMAT:DIR`` with one of the formats of
+        name: A name of ``fala_sim.convert.formats``, or ``FORMAT:DIR`` with one of the formats of
             ``fala_sim.convert.formats``.
         folder: Where the named data sets are; None looks in the usual places.
         users: How many test users; fewer where the data set has too few people.

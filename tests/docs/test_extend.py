@@ -29,17 +29,8 @@ def extended(tmp_path_factory):
     page = [one.text for one in blocks("python") if one.page == "docs/extend.md"]
     (text,) = [one for one in page if "class NearestMean" in one]
     (package / "methods/nearest_mean.py").write_text(text)
-    registry = package / "methods/registry.py"
-    lines = registry.read_text()
-    for old, new in (
-        ("from fala_sim.methods.old import Old\n",
-         "from fala_sim.methods.nearest_mean import NearestMean\n"
-         "from fala_sim.methods.old import Old\n"),
-        ("FalaPaper, Instant", "NearestMean, FalaPaper, Instant"),
-    ):  # fmt: skip
-        assert lines.count(old) == 1
-        lines = lines.replace(old, new)
-    registry.write_text(lines)
+    (text,) = [one for one in page if "def read(" in one]
+    (package / "convert/answers.py").write_text(text)
     rows = root / "users.jsonl"
     converted = CliRunner().invoke(
         main,
@@ -51,8 +42,9 @@ def extended(tmp_path_factory):
     }
 
     def call(*words):
+        more = () if words[0] == "convert" else ("--results", str(root / "results"))
         return subprocess.run(
-            [sys.executable, "-c", PROGRAM, *words, "--results", str(root / "results")],
+            [sys.executable, "-c", PROGRAM, *words, *more],
             env=environment, capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
 
@@ -73,6 +65,14 @@ def test_a_registered_method_has_its_row_in_the_headline_and_table_2(extended):
         assert {row[method]: row[area] for row in table["rows"]}["Nearest mean"]["mean"] > 0.5
     drawn = call("figure", "scores")
     assert "Nearest mean 0." in drawn.stdout, drawn.stderr
+
+
+def test_a_data_set_is_one_file(extended, tmp_path):
+    rows = [{"text": f"post {n}", "who": who, "label": n % 2} for n in range(30) for who in "abc"]
+    (tmp_path / "answers.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    done = extended[0]("convert", "answers", str(tmp_path), "--users", "1")
+    assert done.returncode == 0, done.stderr
+    assert {json.loads(line)["user"] for line in done.stdout.splitlines()} == {"a", "b", "c"}
 
 
 def test_too_few_people_for_the_users_asked_for_are_named(extended):

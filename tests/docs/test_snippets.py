@@ -100,8 +100,8 @@ def extended(names):
     )
     assert mine > theirs + 0.05
     rows = [{"text": "a", "who": "x", "label": 1}, {"text": "a", "who": "y", "label": 2}]
-    Path("rows").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    (document,) = names["read"](Path("rows"), LeftOut())
+    Path("answers.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    (document,) = names["read"](Path(), LeftOut())
     assert document.labels == {"x": 1}
     records = Records({"replacement": [*replaced("fala"), *replaced("full")]})
     table = names["seconds"](records)

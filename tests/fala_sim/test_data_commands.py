@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 from fala import DataError
 from fala_sim.cli import main
+from fala_sim.convert.formats import CATALOGUE
 from fala_sim.data.bring import _unpack
-from fala_sim.data.catalogue import CATALOGUE
 from fala_sim.data.place import find_place
 from fala_sim.data_sets import divide
 from file_server import FileServer

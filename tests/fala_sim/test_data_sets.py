@@ -9,8 +9,8 @@ from checkout import real_data
 from fala import DataError, Match
 from fala_sim.cli import main
 from fala_sim.convert.conversion import folded
+from fala_sim.convert.formats import CATALOGUE
 from fala_sim.convert.left_out import LeftOut
-from fala_sim.data.catalogue import CATALOGUE
 from fala_sim.data.place import data_folder, find_place
 from fala_sim.data_sets import divide
 from laboratory import write_data

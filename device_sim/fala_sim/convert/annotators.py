@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from fala import DataError
 from fala_sim.convert.conversion import (
@@ -19,6 +21,7 @@ from fala_sim.convert.conversion import (
     check_public,
     folded,
 )
+from fala_sim.convert.format import Opened
 from fala_sim.convert.left_out import LeftOut
 
 
@@ -149,3 +152,19 @@ def _choose_test(documents: Sequence[Document], users: Iterable[str], seed: int)
             for user in concerned:
                 wanted[user] -= 1.0
     return held_out
+
+
+def annotated(
+    read: Callable[[Path, LeftOut], Sequence[Document]],
+) -> Callable[[Path, LeftOut], Opened]:
+    """What opens a format of annotators' documents, by what reads them."""
+
+    def open_folder(folder: Path, left_out: LeftOut) -> Opened:
+        documents = read(folder, left_out)
+
+        def divide(**options: Any) -> Conversion:  # noqa: ANN401
+            return convert(documents, left_out=left_out.copy(), **options)
+
+        return Opened(divide, lambda: len({who for each in documents for who in each.labels}))
+
+    return open_folder

@@ -11,7 +11,8 @@ import click
 
 from fala.cli.commands import Command, Group
 from fala_sim.convert.conversion import Conversion
-from fala_sim.convert.formats import FORMATS, Format, Offers
+from fala_sim.convert.format import Format, Offers
+from fala_sim.convert.formats import FORMATS
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.output import save
 

@@ -16,8 +16,10 @@ import sys
 from pathlib import Path
 
 from fala import DataError
-from fala_sim.convert.annotators import Document, Documents
+from fala_sim.convert.annotators import Document, Documents, annotated
+from fala_sim.convert.format import DataSet, File, Format
 from fala_sim.convert.left_out import LeftOut
+from fala_sim.convert.matching import PUBLIC
 from fala_sim.convert.tables import read_table
 
 #: The column that tells the label, by kind.
@@ -101,3 +103,32 @@ def _number(identifier: str) -> str:
         raise DataError(f"{identifier!r} is no identifier: expected a number")
     # A worker is named in hundreds of annotations.
     return sys.intern(number)
+
+
+FORMATS = {
+    "detox": Format(
+        annotated(read_folder),
+        ("*_annotated_comments.tsv", "*_annotations.tsv"),
+        """Convert a Wikipedia Detox data set: the two TSV files of DIR.
+
+        Label 1 is aggressive (a score below 0), an attack, or toxic (a score below 0). Documents
+        are divided as by `lewidi`.
+        """,
+        public=PUBLIC,
+    )
+}
+
+_FIGSHARE = "https://ndownloader.figshare.com/files"
+
+DATA_SETS = (
+    DataSet(
+        "detox", "Wikipedia Detox (Wulczyn et al., 2017): aggression in comments, by worker",
+        "detox", ("detox",),
+        licence="CC0; the comments' text CC BY-SA 3.0",
+        page="https://doi.org/10.6084/m9.figshare.4267550",
+        files=(
+            File(f"{_FIGSHARE}/7038038", "aggression_annotated_comments.tsv"),
+            File(f"{_FIGSHARE}/7394506", "aggression_annotations.tsv"),
+        ),
+    ),
+)  # fmt: skip

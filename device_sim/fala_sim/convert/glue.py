@@ -14,12 +14,14 @@ train rows, and the official development (CoLA) or test rows (MRPC) as test rows
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fala import DataError, Pair
 from fala_sim.convert.conversion import Conversion, TextRow, check_public, folded
+from fala_sim.convert.format import DataSet, Format, Opened
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.tables import read_lines
 
@@ -129,3 +131,57 @@ def _read(path: Path, task: str, left_out: LeftOut) -> list[_Labelled]:
             continue
         rows.append((texts[0] if task == "cola" else Pair(*texts), int(label)))
     return rows
+
+
+def _opening(
+    read: Callable[[Path, LeftOut], Benchmark],
+) -> Callable[[Path, LeftOut], Opened]:
+    def open_folder(folder: Path, left_out: LeftOut) -> Opened:
+        benchmark = read(folder, left_out)
+
+        def divide(**options: Any) -> Conversion:  # noqa: ANN401
+            return convert(benchmark, left_out=left_out.copy(), **options)
+
+        return Opened(divide, lambda: 2)  # the one user, and the public
+
+    return open_folder
+
+
+FORMATS = {
+    "cola": Format(
+        _opening(read_cola),
+        COLA,
+        """Convert CoLA: train.tsv, val.tsv and dev.tsv of DIR; label 1 is acceptable.
+
+        The training rows are the public; one user has the validation rows as train rows, and the
+        official development set as test rows: fala-export adapter --own-splits takes them so.
+        """,
+        users=1,
+        benchmark=True,
+    ),
+    "mrpc": Format(
+        _opening(read_mrpc),
+        MRPC,
+        """Convert MRPC: the two files of the corpus in DIR, pairs; label 1 is a paraphrase.
+
+        As by `cola`; a tenth of the training pairs, drawn at random, is for validation.
+        """,
+        users=1,
+        benchmark=True,
+    ),
+}
+
+DATA_SETS = (
+    DataSet(
+        "cola", "CoLA (Warstadt et al., 2018): sentences of linguists, acceptable or not", "cola",
+        ("cola",),
+        licence="none stated by the publisher; sentences are their authors', for research",
+        page="https://nyu-mll.github.io/CoLA/",
+    ),
+    DataSet(
+        "mrpc", "MRPC (Dolan and Brockett, 2005): pairs of sentences, paraphrases or not", "mrpc",
+        ("mrpc",),
+        licence="Microsoft Research: terms are accepted where it is downloaded, for research",
+        page="https://www.microsoft.com/en-us/download/details.aspx?id=52398",
+    ),
+)  # fmt: skip

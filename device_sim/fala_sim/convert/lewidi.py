@@ -9,11 +9,13 @@ is of no use here, because it is not by user; all its documents are pooled.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fala import DataError
-from fala_sim.convert.annotators import Document, Documents
+from fala_sim.convert.annotators import Document, Documents, annotated
+from fala_sim.convert.format import DataSet, File, Format
+from fala_sim.convert.left_out import LeftOut
 
 PARTS = ("train", "dev", "test")
 
@@ -103,3 +105,62 @@ def _string(entry: dict[str, object], key: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise DataError(f"expected {key} to be a string that is not empty")
     return value
+
+
+def _read(folder: Path, _left_out: LeftOut) -> list[Document]:
+    return parse_documents(read_folder(folder))
+
+
+FORMATS = {
+    "lewidi": Format(
+        annotated(_read),
+        tuple(f"*_{part}.json" for part in PARTS),
+        """Convert a Le-Wi-Di data set: the JSON files of DIR, binary labels.
+
+        A document in the test split of one user is in no rows but the test rows of those users who
+        labelled it.
+        """,
+        users=20,
+    )
+}
+
+# A commit, so that the files are those whose checksums are below.
+_PUBLISHED = (
+    "https://raw.githubusercontent.com/Le-Wi-Di/le-wi-di.github.io/"
+    "45d7b06e4c36b59472d6bdf9281f7f1e395eb0e0/LeWiDi_2-2023"
+)
+
+
+def _data_set(name: str, prefix: str, title: str, checksums: Sequence[str]) -> DataSet:
+    files = [f"{prefix}_{part}.json" for part in PARTS]
+    return DataSet(
+        name, title, "lewidi", (name,),
+        licence="none stated by the task; posts are their authors', for research",
+        page="https://github.com/Le-Wi-Di/le-wi-di.github.io",
+        files=tuple(
+            File(f"{_PUBLISHED}/{prefix}_dataset/{file}", file, sha256)
+            for file, sha256 in zip(files, checksums, strict=True)
+        ),
+    )  # fmt: skip
+
+
+DATA_SETS = (
+    _data_set(
+        "md-agreement", "MD-Agreement",
+        "MD-Agreement (SemEval-2023 task 11): posts, offensive or not, by annotator",
+        (
+            "0b100595f7d10fd9b4624c647af2888597472b2dea90643dc788278714f57a6d",
+            "b42b6b54015589504de259241e14c17ff605baab4eb146effcb17a95fbfd69f5",
+            "a30f185ece8bc99a45ce50e0311593ee1a6882a816c93f6915cabd368f3fad53",
+        ),
+    ),
+    _data_set(
+        "hs-brexit", "HS-Brexit",
+        "HS-Brexit (SemEval-2023 task 11): posts, hate speech or not, by six annotators",
+        (
+            "d204d83c7b1a73f037b3aff36aac61357c08a96f96292a37ac7655eb562d81fb",
+            "77c17f95985cbb6db47ffcda637e717a9074f2660e15b5c0c1f9006f50da60a7",
+            "24e5e1615818ff6e3b96e50245cfe10636ef8ec0ea51f2c2a60acb68858fd195",
+        ),
+    ),
+)  # fmt: skip

@@ -29,6 +29,7 @@ from pathlib import Path
 from fala import DataError
 from fala_sim.convert import matching
 from fala_sim.convert.conversion import Conversion
+from fala_sim.convert.format import DataSet, Format, Offers, Opened
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.matching import Moment
 from fala_sim.convert.tables import read_table
@@ -252,3 +253,40 @@ def _resolve(
     passed = [title for title, was_opened in shown if not was_opened]
     draw.shuffle(passed)
     return Moment(tuple(read[-history:]), opened, passed)
+
+
+def _open(folder: Path, left_out: LeftOut) -> Opened:
+    def divide(**options: int) -> Conversion:
+        # The log is read with every conversion, and damage is counted there.
+        return convert_folder(folder, left_out=left_out.copy(), **options)
+
+    return Opened(divide, lambda: count_people(folder))
+
+
+FORMATS = {
+    "mind": Format(
+        _open,
+        ("news.tsv", "behaviors.tsv"),
+        """Convert MIND: news.tsv and behaviors.tsv of DIR.
+
+        Candidates and histories are titles; label 1 is opened. Each user's impressions are divided
+        by time. News that a user is tested on is a candidate in nobody's train or public rows, but
+        may be in histories.
+        """,
+        public=matching.PUBLIC,
+        offers=Offers(
+            HISTORY,
+            NEGATIVES,
+            "Candidates not opened, for each that was, of the same impression.",
+        ),
+    )
+}
+
+DATA_SETS = (
+    DataSet(
+        "mind", "MIND small (Wu et al., 2020): news that people were shown and opened", "mind",
+        ("mind-small", "mind-sample"),
+        licence="Microsoft Research License Terms: research, no commercial use",
+        page="https://msnews.github.io/",
+    ),
+)  # fmt: skip

@@ -19,10 +19,12 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fala import DataError
 from fala_sim.convert import matching
 from fala_sim.convert.conversion import Conversion, folded
+from fala_sim.convert.format import DataSet, File, Format, Offers, Opened
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.matching import Moment
 from fala_sim.convert.tables import read_table
@@ -190,3 +192,45 @@ class _Offers:
             film = self._films[self._random.randrange(end)]
             if film not in self._rated[user]:
                 yield film
+
+
+def _open(folder: Path, left_out: LeftOut) -> Opened:
+    ratings = read_folder(folder, left_out)
+
+    def divide(**options: Any) -> Conversion:  # noqa: ANN401
+        return convert(ratings, left_out=left_out.copy(), **options)
+
+    return Opened(divide, lambda: len(ratings))
+
+
+FORMATS = {
+    "movielens": Format(
+        _open,
+        ("movies.csv", "ratings.csv"),
+        """Convert MovieLens: movies.csv and ratings.csv of DIR.
+
+        Label 1 is a film that the user gave 4 stars or more, label 0 one that was there at the
+        time and that this user never rated; the history is what the user had liked before. Each
+        user's likes are divided by time. A film that a user is tested on is a candidate in
+        nobody's train or public rows, but may be in histories.
+        """,
+        public=matching.PUBLIC,
+        offers=Offers(
+            HISTORY,
+            NEGATIVES,
+            "Films not rated, for each like, drawn as often as others rate them.",
+        ),
+    )
+}
+
+_FILE = "https://files.grouplens.org/datasets/movielens/ml-latest-small.zip"
+
+DATA_SETS = (
+    DataSet(
+        "movielens", "MovieLens, latest small: films that people rated", "movielens",
+        ("movielens-small",),
+        licence="GroupLens: research, no commercial use without permission, same terms passed on",
+        page="https://grouplens.org/datasets/movielens/latest/",
+        files=(File(_FILE, "ml-latest-small.zip", md5_url=f"{_FILE}.md5"),),
+    ),
+)  # fmt: skip

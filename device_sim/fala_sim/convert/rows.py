@@ -31,6 +31,7 @@ from fala_sim.convert.conversion import (
     check_public,
     folded,
 )
+from fala_sim.convert.format import Format, Opened
 from fala_sim.convert.left_out import LeftOut
 
 
@@ -135,3 +136,16 @@ def _without_tested(rows: list[Row], left_out: LeftOut) -> list[Row]:
         else:
             kept.append(row)
     return kept
+
+
+def _open(path: Path, left_out: LeftOut) -> Opened:
+    loaded = load(path, left_out)
+
+    def divide(*, users: int, seed: int, **_: int) -> Conversion:
+        return convert(loaded, users=users, seed=seed, left_out=left_out.copy())
+
+    # The public of such a file is apart: nobody of its users is taken for it.
+    return Opened(divide, lambda: len(loaded.users) + 1, loaded.labels)
+
+
+FORMATS = {"rows": Format(_open, ())}

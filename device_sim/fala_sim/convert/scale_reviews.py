@@ -13,7 +13,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from fala import DataError
-from fala_sim.convert.annotators import Document, Documents
+from fala_sim.convert.annotators import Document, Documents, annotated
+from fala_sim.convert.format import DataSet, File, Format
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.tables import read_lines
 
@@ -68,3 +69,31 @@ def read_folder(folder: Path, left_out: LeftOut) -> list[Document]:
             else:
                 known[writer] = int(label)
     return documents.all()
+
+
+FORMATS = {
+    "scale-reviews": Format(
+        annotated(read_folder),
+        ("*/subj.*", "*/label.3class.*"),
+        """Convert Pang and Lee's scale data: the writers' folders in DIR, three classes.
+
+        Those of the four writers who are not users are the public.
+        """,
+        users=2,
+    )
+}
+
+DATA_SETS = (
+    DataSet(
+        "scale-reviews", "Scale data 1.0 (Pang and Lee, 2005): film reviews by four writers",
+        "scale-reviews", ("scale-reviews",),
+        licence="none stated by the publisher; research, with the paper cited",
+        page="https://www.cs.cornell.edu/people/pabo/movie-review-data/",
+        files=(
+            File(
+                "https://www.cs.cornell.edu/people/pabo/movie-review-data/scale_data.tar.gz",
+                "scale_data.tar.gz",
+            ),
+        ),
+    ),
+)  # fmt: skip

@@ -17,8 +17,8 @@ from filelock import FileLock, Timeout
 
 from fala import DataError
 from fala.release import write_atomically
+from fala_sim.convert.format import DataSet, File
 from fala_sim.convert.formats import FORMATS
-from fala_sim.data.catalogue import DataSet, File
 from fala_sim.data.download import Resuming, published_md5
 
 Say = Callable[[str], None]

@@ -21,7 +21,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 
 def data_sets() -> dict[str, str]:
     """Data sets that have a name, with their titles."""
-    from fala_sim.data.catalogue import CATALOGUE
+    from fala_sim.convert.formats import CATALOGUE
 
     return {name: data_set.title for name, data_set in CATALOGUE.items()}
 
@@ -51,8 +51,8 @@ def list_command(data_dir: Path | None, as_json: bool) -> None:
     A data set is held to a checksum that is known beforehand (sha256), to the one that its
     publisher tells (md5), or to that of its first download (first), which there is not yet (none).
     """
+    from fala_sim.convert.formats import CATALOGUE
     from fala_sim.data.bring import read_receipt
-    from fala_sim.data.catalogue import CATALOGUE
     from fala_sim.data.place import data_folder
 
     folder = data_folder(data_dir)
@@ -93,8 +93,8 @@ def get_command(name: str, data_dir: Path | None, as_json: bool) -> None:
     An interrupted download goes on where it stopped, with the same command. What came is held to
     its checksum, or, where none is published, to that of the first download.
     """
+    from fala_sim.convert.formats import find_data_set
     from fala_sim.data.bring import bring
-    from fala_sim.data.catalogue import find_data_set
     from fala_sim.data.place import data_folder
 
     done = bring(

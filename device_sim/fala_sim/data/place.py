@@ -9,8 +9,8 @@ from pathlib import Path
 from platformdirs import user_data_path
 
 from fala import DataError
-from fala_sim.convert.formats import FORMATS, Format
-from fala_sim.data.catalogue import CATALOGUE, find_data_set
+from fala_sim.convert.format import Format
+from fala_sim.convert.formats import CATALOGUE, FORMATS, find_data_set
 from fala_sim.digests import digest_of, file_digest
 
 
@@ -54,7 +54,7 @@ def find_place(name: str, given: Path | None) -> Place:
     """A data set's place, by its name or as ``FORMAT:DIR``.
 
     Args:
-        name: A name of ``fala_sim.data.catalogue``, or ``FORMAT:DIR``.
+        name: A name of ``fala_sim.convert.formats``, or ``FORMAT:DIR``.
         given: The folder of the named data sets, if one was given.
 
     Raises:

@@ -26,6 +26,7 @@ class Affine(Alignment):
 
     name = "affine"
     title = "Low-rank affine"
+    row = 33
     look = Look("#5a9a3a", "*")
     headline = False
 

@@ -38,6 +38,7 @@ class FalaPaper(FrozenMethod):
 
     name = "fala-paper"
     title = "FaLA (paper)"
+    row = 60
     look = Look("#c78400", "d")
     baseline = False
 

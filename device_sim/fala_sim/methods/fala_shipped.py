@@ -50,6 +50,7 @@ class Shipped(Method):
 
     name = "fala"
     title = "FaLA"
+    row = 62
     look = Look("#d9590a", "D")
     baseline = False
     with_words = True
@@ -66,6 +67,7 @@ class Instant(Shipped):
 
     name = "fala-instant"
     title = "FaLA, no pass"
+    row = 61
     look = Look("#c2503d", ">")
     budget = Budget(forward_passes=0)
 
@@ -75,6 +77,7 @@ class Everything(Shipped):
 
     name = "fala-all"
     title = "FaLA, all documents"
+    row = 63
     look = Look("#c2503d", "8")
     headline = False
     budget = Budget(forward_passes=sys.maxsize)

@@ -16,6 +16,7 @@ class Full(Trained):
 
     name = "full"
     title = "Full"
+    row = 20
     look = Look("#0a72b5", "s")
     rates = (2e-5, 5e-5, 1e-4, 2e-4)
 

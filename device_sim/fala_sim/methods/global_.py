@@ -14,6 +14,7 @@ class Global(Method):
 
     name = "global"
     title = "Global"
+    row = 11
     look = Look("#77808a", "o")
 
     def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:

@@ -14,6 +14,7 @@ class GlobalWords(Method):
 
     name = "global-words"
     title = "Vendor with words"
+    row = 12
     look = Look("#5a7f96", "H")
     baseline = False
     with_words = True

@@ -26,6 +26,7 @@ class Knn(FrozenMethod):
 
     name = "knn"
     title = "k nearest neighbours"
+    row = 31
     look = Look("#8a7d00", "h")
     headline = False
 

@@ -25,6 +25,7 @@ class Logistic(FrozenMethod):
 
     name = "logistic"
     title = "Logistic head"
+    row = 30
     look = Look("#b4476a", "p")
     headline = False
 

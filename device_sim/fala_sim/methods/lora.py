@@ -17,6 +17,7 @@ class Lora(Trained):
 
     name = "lora"
     title = "LoRA"
+    row = 22
     look = Look("#bd5a9b", "v")
     rates = (2e-4, 5e-4, 1e-3, 2e-3)
 

@@ -35,6 +35,7 @@ class Method(ABC):
     Attributes:
         name: In records and on the command line.
         title: In tables.
+        row: Its place among the rows of tables; of equals the name decides.
         trained: It trains the transformer: minutes, and torch.
         tuned: It has settings, which validation users choose from ``EFFORT`` of them.
         ours: It is FaLA as the SDK ships it.
@@ -47,6 +48,7 @@ class Method(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
+    row: ClassVar[int] = 50
     trained: ClassVar[bool] = False
     tuned: ClassVar[bool] = False
     ours: ClassVar[bool] = False

@@ -13,6 +13,7 @@ class Old(Method):
 
     name = "old"
     title = "Old personal"
+    row = 10
     look = Look("#93704b", "<")
     baseline = False
 

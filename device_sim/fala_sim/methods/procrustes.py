@@ -26,6 +26,7 @@ class Procrustes(Alignment):
 
     name = "procrustes"
     title = "Procrustes"
+    row = 32
     look = Look("#008f68", "X")
     headline = False
 

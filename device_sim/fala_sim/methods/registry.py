@@ -1,35 +1,40 @@
 """All methods by name: whatever runs, compares, draws or lists methods asks here.
 
-A new method is a class in a file of its own and a name in ``METHODS``; what sets it apart from
-others, its class says.
+A new method is a class in a file of its own in this folder; what sets it apart from others, its
+class says.
 """
 
 from __future__ import annotations
 
+import pkgutil
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
 from fala import DataError
-from fala_sim.methods.adapter import Adapter
-from fala_sim.methods.affine import Affine
-from fala_sim.methods.fala_paper import FalaPaper
-from fala_sim.methods.fala_shipped import Everything, Instant, Shipped
-from fala_sim.methods.full import Full
+from fala_sim import methods
+from fala_sim.methods.fala_shipped import Shipped
 from fala_sim.methods.global_ import Global
 from fala_sim.methods.global_words import GlobalWords
-from fala_sim.methods.knn import Knn
-from fala_sim.methods.logistic import Logistic
-from fala_sim.methods.lora import Lora
 from fala_sim.methods.method import Method
-from fala_sim.methods.old import Old
-from fala_sim.methods.procrustes import Procrustes
-from fala_sim.methods.top import Top
-from fala_sim.methods.words import Words
 
-_CLASSES: tuple[type[Method], ...] = (
-    Old, Global, GlobalWords, Words, Full, Adapter, Lora, Top, Logistic, Knn, Procrustes, Affine,
-    FalaPaper, Instant, Shipped, Everything,
-)  # fmt: skip
+
+def _classes(of: type[Any]) -> Iterator[type[Method]]:
+    for each in of.__subclasses__():
+        if "name" in vars(each):
+            yield each
+        yield from _classes(each)
+
+
+for _module in pkgutil.iter_modules(methods.__path__, f"{methods.__name__}."):
+    if _module.name != __name__:
+        import_module(_module.name)
 
 #: The classes by name, in the order of tables. Those that train load torch when they are used.
-METHODS: dict[str, type[Method]] = {method.name: method for method in _CLASSES}
+METHODS: dict[str, type[Method]] = {
+    method.name: method
+    for method in sorted(_classes(Method), key=lambda method: (method.row, method.name))
+}
 
 #: The method that tables and plots point out: FaLA as it is shipped.
 SHIPPED = Shipped.name

@@ -27,6 +27,7 @@ class Top(FrozenMethod):
 
     name = "top"
     title = "Top"
+    row = 23
     look = Look("#7a68c4", "P")
     headline = False
 

@@ -19,6 +19,7 @@ class Words(Method):
 
     name = "words"
     title = "Words alone"
+    row = 13
     look = Look("#96708c", ".")
     headline = False
     baseline = False

@@ -16,7 +16,8 @@ from typing import Any, Literal, TypeAlias
 
 from fala import DataError
 from fala_sim.convert.conversion import TextRow, folded
-from fala_sim.convert.formats import FORMATS, Opened
+from fala_sim.convert.format import Opened
+from fala_sim.convert.formats import FORMATS
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.output import save
 from fala_sim.data.place import Place, find_place
