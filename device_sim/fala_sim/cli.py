@@ -115,13 +115,13 @@ class _Entries(Group):
         """The names, in the registry's order."""
         return list(self._about())
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
-        """The command of a name.
-
-        Raises:
-            DataError: There is none; names those there are.
-        """
-        return self._command_of(cmd_name)
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name; None where there is none."""
+        about = self._about()
+        if cmd_name in about:
+            return self._command_of(cmd_name)
+        self.commands = {name: click.Command(name, help=line) for name, line in about.items()}
+        return None  # click suggests one of those above
 
 
 def _entry_command(

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from fala import DataError
-from fala.release import write_atomically
 from fala_sim.origin import provenance
 
 Record: TypeAlias = "dict[str, Any]"
@@ -178,6 +177,8 @@ class Store:
         Raises:
             DataError: If there are none, one cannot be read, or the file cannot be written.
         """
+        from fala.release import write_atomically  # late: it loads what no other command needs
+
         records = self.read()
         if not records:
             raise DataError(f"{self._results}: no records to pack")

@@ -245,7 +245,7 @@ def test_terms_are_accepted_by_people(folder):
         get("mind", folder), "asks you to accept terms at https://msnews.github.io/",
         f"put news.tsv and behaviors.tsv into {folder / 'mind-small'}",
     )  # fmt: skip
-    fails(get("nothing", folder), "no data set 'nothing'; one of md-agreement")
+    fails(get("nothing", folder), "no data set 'nothing'; one of ")
 
 
 def test_a_publisher_without_the_file_is_told(server, folder, tmp_path, monkeypatch):

@@ -216,7 +216,7 @@ def test_named_data_sets_are_looked_for_where_they_were_put(tmp_path, monkeypatc
         find_place("hs-brexit", None)
     write_data(tmp_path / "given" / "hs-brexit")
     assert find_place("hs-brexit", tmp_path / "given").path.parts[-2] == "given"
-    with pytest.raises(DataError, match="no data set 'other'; one of md-agreement"):
+    with pytest.raises(DataError, match="no data set 'other'; one of "):
         find_place("other", None)
     with pytest.raises(DataError, match=r"nothing\.jsonl: no such file"):
         find_place(f"rows:{tmp_path}/nothing.jsonl", None)

@@ -8,9 +8,9 @@ pytest.importorskip("peft")
 pytest.importorskip("adapters")
 
 import torch
-from fala_sim.run.table_1 import table1
 from torch.utils.flop_counter import FlopCounterMode
 
+from fala_sim.experiments.replacement.table_1 import table1
 from fala_sim.methods.adapter import Adapter
 from fala_sim.methods.full import Full
 from fala_sim.methods.lora import Lora

@@ -243,7 +243,6 @@ def test_mistakes_are_one_line(folder, tmp_path):
         for word in words:
             assert word in last
 
-    fails(call("table", "9", "--run", *base), "no table '9'", "headline")
     fails(
         call("table", "2", "--run", *base, "--methods", "magic"), "no method 'magic'", "fala-paper"
     )

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fala_sim.run.heads import Nothing, example_of, tuned_head, words_head
 
 from fala import DataError, Head, Match
 from fala_sim.data_sets import Division
 from fala_sim.methods.registry import find_method
 from fala_sim.metric.quality import figures
 from fala_sim.situation import User
+from fala_sim.vendor.heads import Nothing, example_of, tuned_head, words_head
 from situations import situation
 
 PRAISE, BLAME = ("good", "great", "lovely"), ("bad", "awful", "boring")

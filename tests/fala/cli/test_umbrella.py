@@ -82,7 +82,8 @@ def test_mistakes_end_alike(arguments, status, message):
 def test_a_mistyped_name_gets_a_suggestion(arguments, suggested):
     if arguments[:2] == ("sim", "data"):
         pytest.importorskip("pooch")
-    assert f"Did you mean '{suggested}'?" in told(*arguments).stderr
+    said = told(*arguments).stderr
+    assert "Did you mean" in said and repr(suggested) in said
 
 
 def test_a_name_that_is_like_no_other_gets_none():

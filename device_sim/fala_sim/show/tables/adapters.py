@@ -85,7 +85,7 @@ def adapter_search(records: Records) -> Table:
     for data, own in by_data(runs):
         for method in sorted({record["method"] for record in own}):
             group = [record for record in own if record["method"] == method]
-            # Of equals the one that fala_sim.run.rates takes.
+            # Of equals the one that fala_sim.experiments.adapters.rates takes.
             best = min(
                 group, key=lambda one: (-one["accuracy"], one["variant"] != "usual", _rate(one))
             )
