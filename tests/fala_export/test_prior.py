@@ -13,8 +13,7 @@ from fala.release.device_fit import Inputs, TrainingSet, blocks_of, fit_device
 from fala_export.cli import main
 from fala_export.population.annotators import chunks, gather_annotators
 from fala_export.population.choice import FITS, _devices_loss, choose_prior, cut
-from fala_export.population.expectation import Gaussian, estimate, isotropic
-from fala_export.population.laplace import find_mode, whiten
+from fala_export.population.estimation import Gaussian, estimate, find_mode, isotropic, whiten
 from public_data import write_rows
 from public_people import FILMS, verdicts
 

@@ -217,7 +217,7 @@ class TestRepository:
     def test_it_is_signed_by_all(self, vendor):
         state = vendor.state()
         for role in ("root", "targets", "snapshot", "timestamp"):
-            assert state.verified(role)
+            assert state.verifies(role, state[role])
         assert state.root.signed.consistent_snapshot
         assert set(state.timestamp.signed.snapshot_meta.hashes) == {"sha256"}
 

@@ -13,7 +13,7 @@ from fala_export.cli import main
 from fala_export.population import release as commands
 from fala_export.population.annotators import gather_annotators
 from fala_export.population.choice import FOLDS, choose_prior
-from fala_export.population.expectation import estimate, isotropic
+from fala_export.population.estimation import estimate, isotropic
 from fala_export.population.scales import GRID, SLOPES, choose_scales, training_sets, trials
 from public_data import write_rows
 from public_people import verdicts

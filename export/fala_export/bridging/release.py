@@ -11,6 +11,7 @@ from fala import Bridge, Bundle, ExportError, add_bridge
 from fala_export.bridging.learning import STRENGTHS, Trial, check_enough, learn_map
 from fala_export.embedding import embed
 from fala_export.progress import progress
+from fala_export.writing import writing
 
 _MEGABYTE = 1_000_000
 
@@ -36,8 +37,6 @@ def build_bridge(
         ExportError: Both have the same backbone, the texts are too few, or the bundle cannot be
             written.
     """
-    if not out.parent.is_dir():
-        raise ExportError(f"{out}: its folder does not exist")
     old, new = Bundle.open(earlier), Bundle.open(later)
     if old.backbone_digest == new.backbone_digest:
         raise ExportError(
@@ -59,10 +58,8 @@ def build_bridge(
         "trials": [_noted(trial) for trial in learned.trials],
     }
     before = later.stat().st_size
-    try:
+    with writing(out):
         manifest = add_bridge(out, new, bridge, details)
-    except OSError as error:
-        raise ExportError(f"{out}: cannot be written: {error.strerror or error}") from error
     return {
         "bundle": str(out),
         "name": manifest.name,

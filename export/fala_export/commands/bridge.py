@@ -64,9 +64,9 @@ def bridge(settings: Bridge) -> Summary:
     A fifth of the documents chooses the map's form and strength: of those within 0.1 % of the
     least squared error, the simplest.
     """
-    from fala_export.bridging.documents import read_documents
     from fala_export.bridging.release import build_bridge
+    from fala_export.public_texts import read_public_texts
 
-    texts = read_documents(settings.text)
+    texts = read_public_texts(settings.text)
     out = settings.out or settings.later
     return build_bridge(settings.earlier, settings.later, texts, out, settings.seed)

@@ -76,9 +76,9 @@ def gather_annotators(
     """
     enough = rows_by_name(names, LEAST_ROWS)
     if len(enough) < LEAST_ANNOTATORS:
-        known = len(set(names) - {None})
+        named = len(set(names) - {None})
         raise DataError(
-            f"{len(enough)} of {known} public annotators have {LEAST_ROWS} rows or more; "
+            f"{len(enough)} of {named} public annotators have {LEAST_ROWS} rows or more; "
             f"a population prior needs {LEAST_ANNOTATORS} of them. Without one, devices use the "
             "SDK's isotropic prior"
         )

@@ -12,8 +12,7 @@ from fala import DataError, PopulationPrior
 from fala.release import BIAS_DEVIATION
 from fala.release.device_fit import DENSE_SCALE
 from fala_export.population.annotators import Annotator, Floats
-from fala_export.population.expectation import ROUNDS, Gaussian, estimate, isotropic
-from fala_export.population.laplace import find_mode
+from fala_export.population.estimation import ROUNDS, Gaussian, estimate, find_mode, isotropic
 
 FOLDS = 5
 

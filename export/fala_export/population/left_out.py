@@ -47,11 +47,11 @@ def honest_logits(
     Raises:
         DataError: The rows are of one document, or two thirds of them of one label.
     """
-    told = bundle.manifest.details.get("training")
-    training: Mapping[str, Any] = told if isinstance(told, dict) else {}
+    noted = bundle.manifest.details.get("training")
+    training: Mapping[str, Any] = noted if isinstance(noted, dict) else {}
     if "history" in training:
-        found = head.vendor_model().logits(head.inputs(examples, embeddings), head.words(examples))
-        return np.asarray(found, dtype=np.float64)
+        logits = head.vendor_model().logits(head.inputs(examples, embeddings), head.words(examples))
+        return np.asarray(logits, dtype=np.float64)
     backbone = bundle.backbone()
     if head.lexical is None:
         return _of_plain_heads(backbone, head, examples, labels, embeddings)
@@ -66,11 +66,11 @@ def honest_logits(
 def _penalties(training: Mapping[str, Any], blocks: int) -> list[float] | None:
     """The penalties that the release tells of its head; None has them chosen again."""
     words = training.get("words")
-    told = words.get("penalties") if isinstance(words, dict) else None
-    if not isinstance(told, list) or len(told) != blocks:
+    penalties = words.get("penalties") if isinstance(words, dict) else None
+    if not isinstance(penalties, list) or len(penalties) != blocks:
         return None
-    known = all(isinstance(one, float) and one > 0 for one in told)
-    return told if known else None
+    valid = all(isinstance(one, float) and one > 0 for one in penalties)
+    return penalties if valid else None
 
 
 def _of_plain_heads(
@@ -87,13 +87,13 @@ def _of_plain_heads(
         rest = [(example, label) for other, example, label in rows if other != fold]
         if not rest:
             raise DataError("one document cannot be left out of what is fitted to it alone")
-        known, said = zip(*rest, strict=True)
+        known_examples, known_labels = zip(*rest, strict=True)
         other = fit_head(
-            backbone, known, said,
+            backbone, known_examples, known_labels,
             label_names=head.labels, embeddings=embeddings, lexical=False,
         )  # fmt: skip
-        own = [example for of, example, _ in rows if of == fold]
-        logits[folds == fold] = other.vendor_model().logits(other.inputs(own, embeddings))
+        left_out = [example for of, example, _ in rows if of == fold]
+        logits[folds == fold] = other.vendor_model().logits(other.inputs(left_out, embeddings))
     return logits
 
 

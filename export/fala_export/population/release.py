@@ -73,13 +73,13 @@ def write_prior(
             "for heads of one weight a dimension (--scales-only chooses scales for any)"
         )
     public = unseen_rows(bundle, public, trained_on)
-    known = _embedded(bundle, head, public)
+    rows = _embedded(bundle, head, public)
     annotators = gather_annotators(
-        known.inputs, known.words, known.logits[:, 0], known.labels[:, 0], known.names
+        rows.inputs, rows.words, rows.logits[:, 0], rows.labels[:, 0], rows.names
     )
     with progress("estimating priors", FITS * len(annotators)) as bar, one_blas_thread():
         choice = choose_prior(annotators, bar.update)
-    scales = _scales(head, known, _held_out(annotators, choice))
+    scales = _scales(head, rows, _held_out(annotators, choice))
     details = {
         "method": "empirical Bayes over public annotators: EM with Laplace's approximation",
         "data": public.digest,
@@ -124,8 +124,8 @@ def write_scales(
     """
     bundle = Bundle.open(release)
     head = _head_of(bundle)
-    known = _embedded(bundle, head, unseen_rows(bundle, public, trained_on))
-    scales = _scales(head, known, dict.fromkeys(set(known.names), bundle.prior()))
+    rows = _embedded(bundle, head, unseen_rows(bundle, public, trained_on))
+    scales = _scales(head, rows, dict.fromkeys(set(rows.names), bundle.prior()))
     if scales is None:
         raise DataError(
             f"scales are chosen by {LEAST_ANNOTATORS} public annotators of {LEAST_ROWS} "
@@ -137,7 +137,7 @@ def write_scales(
 
 
 @dataclass(frozen=True)
-class _Known:
+class _Rows:
     """Public rows as the head sees them.
 
     Attributes:
@@ -165,7 +165,7 @@ def _head_of(bundle: Bundle) -> Head:
     return head
 
 
-def _embedded(bundle: Bundle, head: Head, public: PublicRows) -> _Known:
+def _embedded(bundle: Bundle, head: Head, public: PublicRows) -> _Rows:
     if public.task != head.task:
         raise BundleMismatchError(
             f"the rows are for {public.task}, the release's head is for {head.task}"
@@ -179,17 +179,17 @@ def _embedded(bundle: Bundle, head: Head, public: PublicRows) -> _Known:
             )
     # Many label the same: texts are embedded, and examples made inputs, once.
     examples = list(dict.fromkeys(row.example for row in rows))
-    place = {example: position for position, example in enumerate(examples)}
-    places = np.array([place[row.example] for row in rows], dtype=np.int64)
+    position_of = {example: position for position, example in enumerate(examples)}
+    positions = np.array([position_of[row.example] for row in rows], dtype=np.int64)
     texts = unique_texts(examples)
     vectors = embed(bundle.backbone(), texts, "embedding texts")
     embeddings = dict(zip(texts, vectors, strict=True))
     inputs = head.inputs(examples, embeddings)
     words = head.words(examples)
     labels = [str(row.label) for row in rows]
-    return _Known(
-        inputs[places],
-        None if words is None else words.take(places),
+    return _Rows(
+        inputs[positions],
+        None if words is None else words.take(positions),
         honest_logits(bundle, head, [row.example for row in rows], labels, embeddings),
         head.label_shares(labels),
         [str(row.user) for row in rows],
@@ -205,10 +205,10 @@ def _held_out(annotators: Sequence[Annotator], choice: Choice) -> dict[str, Popu
 
 
 def _scales(
-    head: Head, known: _Known, priors: Mapping[str, PopulationPrior | None]
+    head: Head, rows: _Rows, priors: Mapping[str, PopulationPrior | None]
 ) -> list[float] | None:
     people = training_sets(
-        head, known.inputs, known.words, known.logits, known.labels, known.names, priors
+        head, rows.inputs, rows.words, rows.logits, rows.labels, rows.names, priors
     )
     if len(people) < LEAST_ANNOTATORS:
         return None

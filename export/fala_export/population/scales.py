@@ -63,15 +63,15 @@ def training_sets(
     for position in evenly(len(order), _MOST):
         name = order[position]
         rows = enough[name][evenly(len(enough[name]), MOST_ROWS)]
-        own = None if words is None else words.take(rows)
+        own_words = None if words is None else words.take(rows)
         head_logits = Block(BlockInputs(logits[rows].astype(np.float32)), one_each)
         blocks = [
             Block(block.inputs, np.zeros_like(block.weight), block.prior)
-            for block in blocks_of(head, BlockInputs(inputs[rows]), own, priors[name])
+            for block in blocks_of(head, BlockInputs(inputs[rows]), own_words, priors[name])
         ]
-        known, nothing = labels[rows], np.zeros_like(head.bias)
-        missing = np.full(known.shape, np.nan)
-        sets.append(TrainingSet((head_logits, *blocks), nothing, known, missing))
+        shares, nothing = labels[rows], np.zeros_like(head.bias)
+        missing = np.full(shares.shape, np.nan)
+        sets.append(TrainingSet((head_logits, *blocks), nothing, shares, missing))
     return sets
 
 
@@ -97,22 +97,22 @@ def choose_scales(
     Returns:
         A scale for each of the head's blocks, and the slope's.
     """
-    found: dict[tuple[float, ...], float] = {}
+    losses: dict[tuple[float, ...], float] = {}
 
     def loss(scales: tuple[float, ...]) -> float:
-        if scales not in found:
-            found[scales] = 0.0
+        if scales not in losses:
+            losses[scales] = 0.0
             for person in people:
-                found[scales] += _loss(person, scales)
+                losses[scales] += _loss(person, scales)
                 tick(1)
-        return found[scales]
+        return losses[scales]
 
     blocks = people[0].blocks[1:]
     best = default_scales(blocks)
     for _ in range(_SWEEPS):
         for index in range(len(best)):
             best = _descend(best, index, SLOPES if index == len(blocks) else GRID, loss)
-    tick((trials(len(blocks)) - len(found)) * len(people))
+    tick((trials(len(blocks)) - len(losses)) * len(people))
     return best
 
 

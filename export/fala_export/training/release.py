@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fala import Bundle, ExportError, write_release
+from fala import Bundle, write_release
 from fala.release import temporary_folder
 from fala.release.expected_answers import expected_answers
 from fala_export.backbone import check_folder, convert, pack
@@ -17,6 +17,7 @@ from fala_export.settings import ExportOptions
 from fala_export.training.learners import WordLearner
 from fala_export.training.trained import Trained
 from fala_export.vectors.table import write_vectors
+from fala_export.writing import writing
 
 _MEGABYTE = 1_000_000
 
@@ -50,11 +51,9 @@ def write_trained(trained: Trained, out: Path, options: ExportOptions) -> dict[s
 
 
 def _release(out: Path, bundle: Bundle, trained: Trained) -> dict[str, Any]:
-    try:
+    with writing(out):
         probes = expected_answers(bundle.backbone(), trained.head)
         manifest = write_release(out, bundle, trained.head, {**trained.details, "probes": probes})
-    except OSError as error:
-        raise ExportError(f"{out}: cannot be written: {error.strerror or error}") from error
     return {
         "bundle": str(out),
         "name": manifest.name,
@@ -72,7 +71,7 @@ def save_model(encoder: Encoder, folder: Path, beside: Mapping[str, bytes] | Non
         beside: More files, by their paths in the folder.
     """
     part = folder.with_name(f".{folder.name}.part")
-    try:
+    with writing(folder):
         shutil.rmtree(part, ignore_errors=True)
         save_encoder(encoder, part)
         for name, data in (beside or {}).items():
@@ -81,8 +80,6 @@ def save_model(encoder: Encoder, folder: Path, beside: Mapping[str, bytes] | Non
         if folder.exists():
             shutil.rmtree(folder)
         part.replace(folder)
-    except OSError as error:
-        raise ExportError(f"{folder}: cannot be written: {error.strerror or error}") from error
 
 
 def _write_words(source: WordLearner, out: Path, options: ExportOptions) -> dict[str, Any]:

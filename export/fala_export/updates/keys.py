@@ -85,21 +85,21 @@ class Keyring:
         self.unread: list[str] = []
 
     @classmethod
-    def read(cls, places: Sequence[Path], passphrase: bytes | None = None) -> Keyring:
+    def read(cls, paths: Sequence[Path], passphrase: bytes | None = None) -> Keyring:
         """Read keys.
 
         Args:
-            places: Files of keys, and folders of them.
+            paths: Files of keys, and folders of them.
             passphrase: Of those that are encrypted.
 
         Raises:
-            ExportError: A place does not exist.
+            ExportError: A path does not exist.
         """
         ring = cls()
-        for place in places:
-            if not place.exists():
-                raise ExportError(f"{place}: no such key, nor a folder of keys")
-            files = sorted(place.glob(f"*{PRIVATE}")) if place.is_dir() else [place]
+        for path in paths:
+            if not path.exists():
+                raise ExportError(f"{path}: no such key, nor a folder of keys")
+            files = sorted(path.glob(f"*{PRIVATE}")) if path.is_dir() else [path]
             for file in files:
                 ring.take(file, passphrase)
         return ring

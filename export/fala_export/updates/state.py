@@ -56,8 +56,8 @@ class State:
         if role in self.targets:
             return self.targets[role]
         if role in (ROOT, SNAPSHOT, TIMESTAMP):
-            found: Metadata[Any] = getattr(self, role)
-            return found
+            metadata: Metadata[Any] = getattr(self, role)
+            return metadata
         raise ExportError(
             f"there is no role {role}; there are {', '.join((*TOP_ROLES, *self.products))}"
         )
@@ -67,23 +67,20 @@ class State:
         """Products that have keys of their own."""
         return [role for role in self.targets if role != TARGETS]
 
+    def delegator(self, role: str) -> Root | Targets:
+        """Whose metadata say which keys sign for a role."""
+        return self.targets[TARGETS].signed if role in self.products else self.root.signed
+
     def delegate(self, role: str) -> Role:
         """Whose signatures a role's metadata need."""
-        delegator: Root | Targets = self.root.signed
-        if role in self.products:
-            delegator = self.targets[TARGETS].signed
-        return delegator.get_delegated_role(role)
+        return self.delegator(role).get_delegated_role(role)
 
-    def verified(self, role: str) -> bool:
-        """Whether a role's metadata have the signatures that they need."""
-        delegator: Root | Targets = self.root.signed
-        if role in self.products:
-            delegator = self.targets[TARGETS].signed
-        return bool(
-            delegator.get_verification_result(
-                role, self[role].signed_bytes, self[role].signatures
-            ).verified
+    def verifies(self, role: str, metadata: Metadata[Any]) -> bool:
+        """Whether metadata have the signatures that a role's need."""
+        result = self.delegator(role).get_verification_result(
+            role, metadata.signed_bytes, metadata.signatures
         )
+        return bool(result.verified)
 
     def release(self, path: str) -> tuple[str, TargetFile] | None:
         """Who offers a target, and what; None where nobody does."""
@@ -129,9 +126,7 @@ def give_keys(state: State, role: str, keys: Keyring, threshold: int) -> None:
     """
     if not 1 <= threshold <= len(keys.signers):
         raise ExportError(f"{role}: {threshold} of {len(keys.signers)} keys cannot sign")
-    delegator: Root | Targets = state.root.signed
-    if role in state.products:
-        delegator = state.targets[TARGETS].signed
+    delegator = state.delegator(role)
     for old in list(delegator.get_delegated_role(role).keyids):
         delegator.revoke_key(old, role)
     for signer in keys.signers.values():
@@ -223,19 +218,15 @@ def _meta(metadata: Metadata[Any], data: bytes | None, old: MetaFile | None) -> 
 def _check_signed(
     state: State, role: str, metadata: Metadata[Any], keys: Keyring, before: State | None
 ) -> None:
-    missing = 0 if state.verified(role) else 1
-    if role == ROOT and before is not None:  # clients follow from root to root
-        result = before.root.signed.get_verification_result(
-            ROOT, metadata.signed_bytes, metadata.signatures
-        )
-        missing += not result.verified
-    if missing:
+    # Clients follow from root to root.
+    follows = role != ROOT or before is None or before.verifies(ROOT, metadata)
+    if not (state.verifies(role, metadata) and follows):
         needed = state.delegate(role)
-        told = f"; not read: {'; '.join(keys.unread)}" if keys.unread else ""
+        unread = f"; not read: {'; '.join(keys.unread)}" if keys.unread else ""
         old = " and as many of its old keys" if role == ROOT and before is not None else ""
         raise ExportError(
             f"{needed.threshold} of the {len(needed.keyids)} keys of role {role}{old} must sign; "
-            f"{len(metadata.signatures)} did: name them with --key{told}"
+            f"{len(metadata.signatures)} did: name them with --key{unread}"
         )
 
 
@@ -246,5 +237,5 @@ def check(state: State) -> None:
         RepositoryError: It is not.
     """
     for role in (ROOT, TIMESTAMP, SNAPSHOT, *state.targets):
-        if not state.verified(role):
+        if not state.verifies(role, state[role]):
             raise RepositoryError(f"{role} is not signed by its keys")

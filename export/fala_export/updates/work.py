@@ -146,22 +146,22 @@ def publish(
     with repository.locked(folder), temporary_folder() as scratch:
         state = repository.load(folder)
         path = release_path(named)
-        found = state.release(path)
-        last = 0 if found is None else _version(found[1])
-        counted = version or manifest.version or last + 1
-        if manifest.version not in (None, counted):
+        published = state.release(path)
+        last = 0 if published is None else _version(published[1])
+        number = version or manifest.version or last + 1
+        if manifest.version not in (None, number):
             raise ExportError(f"{bundle}: says that it is version {manifest.version}")
-        if counted <= last:
+        if number <= last:
             raise ExportError(
-                f"{bundle}: version {counted} of {named}, and version {last} is published; "
+                f"{bundle}: version {number} of {named}, and version {last} is published; "
                 "devices take only what is newer"
             )
         source = bundle
-        if (manifest.product, manifest.version) != (named, counted):
+        if (manifest.product, manifest.version) != (named, number):
             source = scratch / "release.fala"
-            manifest = add_version(source, opened, counted, named)
+            manifest = add_version(source, opened, number, named)
         target = TargetFile.from_file(path, str(source), ["sha256"])
-        target.unrecognized_fields["custom"] = {"product": named, "version": counted}
+        target.unrecognized_fields["custom"] = {"product": named, "version": number}
         role = named if named in state.products else TARGETS
         state.targets[role].signed.targets[path] = target
         made = sign(state, [role], keys, now)
@@ -170,7 +170,7 @@ def publish(
         write_atomically(file, lambda temporary: _copy(source, temporary))
         repository.write(folder, state, made)
     return {
-        "repository": str(folder), "product": named, "version": counted, "name": manifest.name,
+        "repository": str(folder), "product": named, "version": number, "name": manifest.name,
         "file": str(file), "bytes": target.length, **show(state, now),
     }  # fmt: skip
 
@@ -208,7 +208,7 @@ def rotate(
     folder: Path,
     role: str,
     keys: Keyring,
-    place: Path,
+    new_keys: Path,
     now: datetime,
     *,
     threshold: Threshold | None = None,
@@ -223,7 +223,7 @@ def rotate(
         role: The root, another role, or a product with keys of its own.
         keys: Those at hand: of the root, the old ones in their old number; of the role, its old
             ones, unless they are lost.
-        place: Folder for the new private keys.
+        new_keys: Folder for the new private keys.
         now: The time.
         threshold: None keeps how many of how many must sign.
         passphrase: Encrypts the new keys.
@@ -234,16 +234,14 @@ def rotate(
     Raises:
         ExportError: Keys are missing.
     """
-    _check_outside(folder, place)
+    _check_outside(folder, new_keys)
     with repository.locked(folder):
         state = repository.load(folder)
         before = state.copy()
-        old = state.delegate(role) if role in (*TOP_ROLES, *state.products) else None
-        if old is None:
-            _ = state[role]  # says which there are
-            raise ExportError(f"{role}: no such role")
+        _ = state[role]  # an error where there is none
+        old = state.delegate(role)
         wanted = threshold or Threshold(old.threshold, len(old.keyids))
-        files = _new_keys(state, role, wanted, place, passphrase, keys)
+        files = _new_keys(state, role, wanted, new_keys, passphrase, keys)
         try:
             roles = [role, TARGETS] if role in state.products else [role, ROOT]
             made = sign(state, roles, keys, now, before)
@@ -252,7 +250,7 @@ def rotate(
                 file.unlink()
                 file.with_suffix(PUBLIC).unlink()
             raise
-        lost = role in TOP_ROLES and role != ROOT and not _both(before, state, role)
+        lost = role in TOP_ROLES and role != ROOT and not before.verifies(role, state[role])
         repository.write(folder, state, made, root_first=lost)
     return {"repository": str(folder), "rotated": role, **show(state, now)}
 
@@ -261,7 +259,7 @@ def delegate(
     folder: Path,
     product: str,
     keys: Keyring,
-    place: Path,
+    new_keys: Path,
     now: datetime,
     *,
     threshold: Threshold | None = None,
@@ -273,7 +271,7 @@ def delegate(
         folder: The repository.
         product: The product.
         keys: Of the targets, the snapshot and the timestamp.
-        place: Folder for the new private keys.
+        new_keys: Folder for the new private keys.
         now: The time.
         threshold: None is one of one.
         passphrase: Encrypts the new keys.
@@ -284,11 +282,11 @@ def delegate(
     Raises:
         ExportError: It has its own already, or keys are missing.
     """
-    _check_outside(folder, place)
+    _check_outside(folder, new_keys)
     with repository.locked(folder):
         state = repository.load(folder)
         add_product(state, _product(product), _PRODUCT_DAYS)
-        _new_keys(state, product, threshold or Threshold(1, 1), place, passphrase, keys)
+        _new_keys(state, product, threshold or Threshold(1, 1), new_keys, passphrase, keys)
         made = sign(state, [product, TARGETS], keys, now)
         repository.write(folder, state, made)
     return {"repository": str(folder), "delegated": product, **show(state, now)}
@@ -317,7 +315,7 @@ def _new_keys(
     state: State,
     role: str,
     wanted: Threshold,
-    place: Path,
+    new_keys: Path,
     passphrase: bytes | None,
     ring: Keyring,
 ) -> list[Path]:
@@ -325,7 +323,7 @@ def _new_keys(
     files: list[Path] = []
     number = 1
     while len(files) < wanted.keys:
-        file = place / f"{role}-{number}{PRIVATE}"
+        file = new_keys / f"{role}-{number}{PRIVATE}"
         number += 1
         if not file.exists() and not file.with_suffix(PUBLIC).exists():
             key = make_key(file, passphrase)
@@ -334,16 +332,6 @@ def _new_keys(
             ring.add(key)
     give_keys(state, role, made, wanted.needed)
     return files
-
-
-def _both(before: State, after: State, role: str) -> bool:
-    """Whether a role's new metadata are believed under the old root, too."""
-    metadata = after[role]
-    return bool(
-        before.root.signed.get_verification_result(
-            role, metadata.signed_bytes, metadata.signatures
-        ).verified
-    )
 
 
 def _due(state: State, keys: Keyring, now: datetime) -> list[str]:
@@ -359,8 +347,8 @@ def _due(state: State, keys: Keyring, now: datetime) -> list[str]:
 
 def _version(target: TargetFile) -> int:
     """The version of a release that is published; 0 of what was not published so."""
-    told = target.custom
-    version = told.get("version") if isinstance(told, dict) else None
+    custom = target.custom
+    version = custom.get("version") if isinstance(custom, dict) else None
     return version if isinstance(version, int) else 0
 
 

@@ -111,15 +111,15 @@ def site_norms(transformer: PreTrainedModel) -> list[nn.LayerNorm]:
 
 def _places(transformer: PreTrainedModel) -> list[tuple[nn.LayerNorm, nn.Module, str]]:
     """Every sub-layer's normalization, and the module whose child of a name gives its summand."""
-    found = list(_by_structure(transformer))
+    sublayers = list(_by_structure(transformer))
     layers = int(transformer.config.num_hidden_layers)
-    if len(found) != len(PLACES) * layers:
+    if len(sublayers) != len(PLACES) * layers:
         raise ExportError(
-            f"a {transformer.config.model_type} model of {layers} layers has {len(found)} places "
-            f"for adapters, not {len(PLACES) * layers}: its layers share their weights, or are of "
-            "another form than BERT's"
+            f"a {transformer.config.model_type} model of {layers} layers has {len(sublayers)} "
+            f"places for adapters, not {len(PLACES) * layers}: its layers share their weights, or "
+            "are of another form than BERT's"
         )
-    return found
+    return sublayers
 
 
 def _by_structure(transformer: nn.Module) -> Iterator[tuple[nn.LayerNorm, nn.Module, str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from fala import ExportError
 from fala.release import AdaptedBackbone
 from fala.release.adapters import write_adapter
 from fala.release.expected_answers import expected_answers
@@ -12,6 +11,7 @@ from fala_export.families.adapters.settings import TaskRelease
 from fala_export.families.adapters.training import Base, Task
 from fala_export.settings import ExportOptions
 from fala_export.training.release import write_trained
+from fala_export.writing import writing
 
 _MEGABYTE = 1_000_000
 
@@ -46,10 +46,8 @@ def write_task(task: Task, base: Base, settings: TaskRelease) -> dict[str, Any]:
     if isinstance(task.backbone, AdaptedBackbone):
         # What the device's graph answers, and nothing else.
         details["probes"] = expected_answers(task.backbone, head)
-    try:
+    with writing(out):
         written = write_adapter(out, base.bundle, name, task.inputs, head, task.config, details)
-    except OSError as error:
-        raise ExportError(f"{out}: cannot be written: {error.strerror or error}") from error
     numbers = sum(array.size for array in task.inputs.values())
     return {
         "bundle": str(out),

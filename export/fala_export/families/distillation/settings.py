@@ -44,7 +44,8 @@ class StudentRelease:
     """A teacher, and the release that is made of it.
 
     Attributes:
-        texts: Texts to imitate the teacher on, one a line, plain or .gz; may be given again.
+        texts: Texts to imitate the teacher on, one a line, plain or .gz, or a .jsonl of rows, its
+            public ones; may be given again.
         work: Folder of the checkpoints and the teacher's embeddings.
         out: Bundle to write.
         data: Rows of a real task, of which the public ones tell how much of the teacher survives.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fala import ExportError
+from fala_export.public_texts import read_public_texts
 
 _EVERY = 20  # one text of so many is held out
 _HELD_OUT = 2_000  # at most: enough for figures of three digits
@@ -31,20 +30,17 @@ class Texts:
 
 
 def read_texts(paths: Sequence[Path]) -> Texts:
-    """Read files of texts, one a line; every twentieth distinct text is held out, up to 2,000.
+    """Read public texts; every twentieth distinct one is held out, up to 2,000.
 
     Args:
-        paths: UTF-8 files, plain or ``.gz``.
+        paths: See ``read_public_texts``.
 
     Raises:
         ExportError: A file cannot be read or has no text, or all have too few.
     """
     texts: dict[str, None] = {}
     for path in paths:
-        lines = read_lines(path)
-        if not lines:
-            raise ExportError(f"{path}: no text in it; a file of texts has one a line")
-        texts.update(dict.fromkeys(lines))
+        texts.update(dict.fromkeys(read_public_texts(path)))
     distinct = list(texts)
     held_out = distinct[::_EVERY][:_HELD_OUT]
     if len(held_out) < _FEWEST:
@@ -55,18 +51,3 @@ def read_texts(paths: Sequence[Path]) -> Texts:
     others = set(held_out)
     training = [text for text in distinct if text not in others]
     return Texts(training, held_out, training)
-
-
-def read_lines(path: Path) -> list[str]:
-    """Read the lines that are not blank of a UTF-8 file, plain or ``.gz``.
-
-    Raises:
-        ExportError: The file cannot be read as text.
-    """
-    try:
-        raw = path.read_bytes()
-        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise ExportError(f"{path}: cannot be read as text: {reason}") from error
-    return [line.strip() for line in text.split("\n") if line.strip()]

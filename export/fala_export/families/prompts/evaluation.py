@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fala import DataError, ExportError
+from fala import DataError
 from fala.release import Row, file_rows, label_probabilities, write_atomically
 from fala_export.families.prompts.inputs import UNKNOWN
 from fala_export.families.prompts.model import predict
 from fala_export.families.prompts.settings import HARD, NONE
 from fala_export.families.prompts.training import Model, set_apart
 from fala_export.training.figures import measure_answers
+from fala_export.writing import writing
 
 
 def evaluate(model: Model, data: Path, out: Path, *, embeddings: bool = False) -> dict[str, Any]:
@@ -49,45 +50,44 @@ def evaluate(model: Model, data: Path, out: Path, *, embeddings: bool = False) -
                 f"{data}: line {row.line}: the label {row.label!r:.60} is none of the model's "
                 f"({', '.join(labels)})"
             )
-    own: dict[str, list[str]] = {}
+    own_texts: dict[str, list[str]] = {}
     for row in rows:
         if row.split == "train" and row.user is not None:
-            own.setdefault(row.user, []).append(str(row.example))
+            own_texts.setdefault(row.user, []).append(str(row.example))
     asked = [row for row in rows if row.split != "public"] if embeddings else tested
     # Together: what a stranger is answered is one answer for all.
-    inputs = model.inputs([*asked, *asked], own)
+    inputs = model.inputs([*asked, *asked], own_texts)
     strangers = [UNKNOWN] * len(asked)
-    told = strangers if model.settings.kind == NONE else inputs.numbers[: len(asked)]
-    both, every = predict(model.module, inputs, [*told, *strangers], "answering")
+    numbers = strangers if model.settings.kind == NONE else inputs.numbers[: len(asked)]
+    both, every = predict(model.module, inputs, [*numbers, *strangers], "answering")
     logits, alone, states = both[: len(asked)], both[len(asked) :], every[: len(asked)]
-    known = [number != UNKNOWN for number in model.writers.numbers([row.user for row in asked])]
+    is_known = [number != UNKNOWN for number in model.writers.numbers([row.user for row in asked])]
     lines = []
-    for place, row in enumerate(asked):
+    for position, row in enumerate(asked):
         line = {
             "line": row.line,
             "user": row.user,
             "split": row.split,
             "label": row.label,
-            "known": known[place],
-            "logits": logits[place].tolist(),
-            "unknown": alone[place].tolist(),
+            "known": is_known[position],
+            "logits": logits[position].tolist(),
+            "unknown": alone[position].tolist(),
         }
         if embeddings:
-            line["embedding"] = states[place].tolist()
+            line["embedding"] = states[position].tolist()
         lines.append(json.dumps(line) + "\n")
-    try:
+    with writing(out):
         write_atomically(out, lambda part: _write(part, lines))
-    except OSError as error:
-        raise ExportError(f"{out}: cannot be written: {error.strerror or error}") from error
-    places = [place for place, row in enumerate(asked) if row.split == "test"]
+    new_writers = set_apart(own_texts, model.writers) if model.settings.kind in HARD else []
+    tested_rows = [position for position, row in enumerate(asked) if row.split == "test"]
     return {
         "answers": str(out),
         "kind": model.settings.kind,
         "rows": len(tested),
-        "known": sum(known[place] for place in places),
-        "new_writers": len(set_apart(own, model.writers)) if model.settings.kind in HARD else 0,
+        "known": sum(is_known[position] for position in tested_rows),
+        "new_writers": len(new_writers),
         "figures": {
-            name: measure_answers(labels, tested, label_probabilities(answers[places]))
+            name: measure_answers(labels, tested, label_probabilities(answers[tested_rows]))
             for name, answers in (("own", logits), ("unknown", alone))
         },
     }

@@ -61,8 +61,8 @@ class Writers:
 
     def numbers(self, users: Sequence[str | None]) -> list[int]:
         """The numbers of users."""
-        place = {name: number for number, name in enumerate(self.names, start=1)}
-        return [UNKNOWN if user is None else place.get(user, UNKNOWN) for user in users]
+        number_of = {name: number for number, name in enumerate(self.names, start=1)}
+        return [UNKNOWN if user is None else number_of.get(user, UNKNOWN) for user in users]
 
 
 class Contexts:
@@ -110,11 +110,11 @@ class Contexts:
         start, end = self._marks
         room = min(self._length, self._learner.encoder.longest - taken) - len(start)
         tokens: list[int] = []
-        for own in self._order(writer, text):
+        for own_text in self._order(writer, text):
             left = room - len(tokens) - len(end)
             if left < 1:
                 break
-            tokens += self._own_ids(own)[:left] + end
+            tokens += self._own_ids(own_text)[:left] + end
         return start + tokens if tokens else []
 
     @cached_property
@@ -125,9 +125,9 @@ class Contexts:
             tokenizer.encode("a", add_special_tokens=framed).ids for framed in (True, False)
         )
         before = next(
-            place
-            for place in range(len(whole) - len(inner) + 1)
-            if whole[place : place + len(inner)] == inner
+            position
+            for position in range(len(whole) - len(inner) + 1)
+            if whole[position : position + len(inner)] == inner
         )
         return whole[:before], whole[before + len(inner) :]
 
@@ -144,8 +144,8 @@ class Contexts:
                 self._features[writer] = sparse_array(self._lexicon.rows(texts))
             similar = self._features[writer] @ sparse_array(self._lexicon.rows([text])).T
             order = np.argsort(-similar.toarray()[:, 0], kind="stable")
-            texts = [texts[place] for place in order]
-        return [own for own in texts if own != text]
+            texts = [texts[position] for position in order]
+        return [one for one in texts if one != text]
 
 
 class Inputs:
@@ -179,7 +179,7 @@ class Inputs:
     def lengths(self) -> list[int]:
         """Tokens of each row's text."""
         lengths = self._texts.lengths
-        return [lengths[place] for place in self._place]
+        return [lengths[position] for position in self._place]
 
     def distinct(self, numbers: Sequence[int]) -> tuple[list[int], list[int]]:
         """The rows that differ in text or prompt, and for every row its place among them.
@@ -191,13 +191,13 @@ class Inputs:
         """
         first: dict[tuple[int, int], int] = {}
         rows: list[int] = []
-        places = []
+        positions = []
         for row, asked in enumerate(zip(self._place, numbers, strict=True)):
             if asked not in first:
                 first[asked] = len(rows)
                 rows.append(row)
-            places.append(first[asked])
-        return rows, places
+            positions.append(first[asked])
+        return rows, positions
 
     def take(self, chosen: Sequence[int], numbers: Sequence[int]) -> dict[str, Tensor]:
         """What ``PromptedEncoder.forward`` takes, of some rows.

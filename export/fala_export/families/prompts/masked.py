@@ -75,8 +75,8 @@ class MaskedBatches:
 
     def __init__(self, learner: TransformerLearner, batches: WriterBatches, seed: int) -> None:
         tokenizer = learner.tokenizer
-        found = [tokenizer.token_to_id(name) for name in _NAMES]
-        self._mask_id = next((number for number in found if number is not None), None)
+        ids = [tokenizer.token_to_id(name) for name in _NAMES]
+        self._mask_id = next((number for number in ids if number is not None), None)
         if self._mask_id is None:
             raise ExportError("--mlm: the model's tokenizer has no token for a masked word")
         self._vocabulary = tokenizer.get_vocab_size(with_added_tokens=False)

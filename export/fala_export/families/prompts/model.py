@@ -211,8 +211,8 @@ class PromptedEncoder(nn.Module):
         vectors = self.prompts(writers)
         words = torch.cat([vectors, transformer.get_input_embeddings()(ids)], dim=1)
         # The text's first position is the prompt's, too: its vectors learn their own place.
-        places = torch.cat([torch.full_like(there, self._first), self.positions(mask)], dim=1)
-        return self._run(whole, places, inputs_embeds=words)[:, self.prompts.length :]
+        positions = torch.cat([torch.full_like(there, self._first), self.positions(mask)], dim=1)
+        return self._run(whole, positions, inputs_embeds=words)[:, self.prompts.length :]
 
     def prefix(self, writers: Tensor) -> Tensor:
         """Keys and values of writers, of prompts at every layer.
@@ -257,21 +257,21 @@ class PromptedEncoder(nn.Module):
     ) -> Tensor:
         before = context.shape[1]
         after: Tensor | int = context_mask.sum(1, keepdim=True) if self._both_ways else 0
-        places = torch.cat([self.positions(context_mask), self.positions(mask, after)], dim=1)
+        positions = torch.cat([self.positions(context_mask), self.positions(mask, after)], dim=1)
         whole = torch.cat([context_mask, mask], dim=1)
         if not self._both_ways:
             rows = whole[:, None, :].expand(-1, whole.shape[1], -1).clone()
             rows[:, :before, before:] = 0
             whole = rows
         tokens = torch.cat([context, ids], dim=1)
-        return self._run(whole, places, input_ids=tokens)[:, before:]
+        return self._run(whole, positions, input_ids=tokens)[:, before:]
 
-    def _run(self, mask: Tensor, places: Tensor, **inputs: Any) -> Tensor:  # noqa: ANN401
+    def _run(self, mask: Tensor, positions: Tensor, **inputs: Any) -> Tensor:  # noqa: ANN401
         # Token types are given: the model's own are as many as it has positions.
         states: Tensor = self.encoder.transformer(
             attention_mask=mask,
-            position_ids=places,
-            token_type_ids=torch.zeros_like(places),
+            position_ids=positions,
+            token_type_ids=torch.zeros_like(positions),
             **inputs,
         ).last_hidden_state
         return states
@@ -355,7 +355,7 @@ def predict(
     logits = np.empty((len(inputs), len(module.bias)), dtype=np.float32)
     embeddings = np.empty((len(inputs), module.weight.shape[1]), dtype=np.float32)
     lengths = inputs.lengths
-    distinct, places = inputs.distinct(numbers)
+    distinct, positions = inputs.distinct(numbers)
     order = sorted(distinct, key=lengths.__getitem__)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     module.to(device)
@@ -364,9 +364,9 @@ def predict(
             chosen = order[start : start + _BATCH]
             batch = inputs.take(chosen, [numbers[row] for row in chosen])
             moved = {name: value.to(device) for name, value in batch.items()}
-            found = module.answers(**moved)
-            logits[chosen], embeddings[chosen] = (part.cpu().numpy() for part in found)
+            answers = module.answers(**moved)
+            logits[chosen], embeddings[chosen] = (part.cpu().numpy() for part in answers)
             bar.update(len(chosen))
     module.cpu()
-    of = np.asarray(distinct, dtype=np.int64)[places]
+    of = np.asarray(distinct, dtype=np.int64)[positions]
     return logits[of], embeddings[of]

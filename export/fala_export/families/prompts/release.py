@@ -23,7 +23,7 @@ from fala.release import (
     prompt_state,
     temporary_folder,
 )
-from fala_export.backbone import check_folder, load
+from fala_export.backbone import load
 from fala_export.families.prompts.inputs import UNKNOWN, Writers
 from fala_export.families.prompts.model import PromptedClassifier, predict
 from fala_export.families.prompts.settings import HARD_STATIC, SOFT_ALL, USER_BIAS, PromptSettings
@@ -33,6 +33,7 @@ from fala_export.parity import compare
 from fala_export.settings import ExportOptions
 from fala_export.training.learners import TransformerLearner
 from fala_export.training.release import save_model, write_trained
+from fala_export.writing import writing
 
 SETTINGS, WEIGHTS = "prompts/settings.json", "prompts/model.safetensors"
 _BACKBONE = "prompted.encoder."
@@ -49,7 +50,7 @@ def save_prompts(model: Model, folder: Path) -> None:
     """
     from safetensors.torch import save
 
-    own = {
+    weights = {
         name: value.contiguous()
         for name, value in model.module.state_dict().items()
         if not name.startswith(_BACKBONE)
@@ -61,7 +62,7 @@ def save_prompts(model: Model, folder: Path) -> None:
         "writers": model.writers.names,
         "texts": model.texts,
     }
-    beside = {WEIGHTS: save(own), SETTINGS: json.dumps(settings, indent=1).encode()}
+    beside = {WEIGHTS: save(weights), SETTINGS: json.dumps(settings, indent=1).encode()}
     save_model(model.learner.encoder, folder, beside)
 
 
@@ -80,24 +81,24 @@ def load_prompts(folder: Path) -> Model:
         )
     encoder = load(str(folder))
     with loading(str(folder), "prompts"):
-        told: Mapping[str, Any] = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-        settings = PromptSettings(**told["settings"])
-        labels = tuple(map(str, told["labels"]))
-        writers = Writers(tuple(map(str, told["writers"])))
-        learner = TransformerLearner(encoder, encoder.length(int(told["max_length"])))
-        own = load_weights((folder / WEIGHTS).read_bytes())
+        content: Mapping[str, Any] = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+        settings = PromptSettings(**content["settings"])
+        labels = tuple(map(str, content["labels"]))
+        writers = Writers(tuple(map(str, content["writers"])))
+        learner = TransformerLearner(encoder, encoder.length(int(content["max_length"])))
+        weights = load_weights((folder / WEIGHTS).read_bytes())
         count = len(writers.names)
         prompted = make_encoder(encoder, settings, count, seed=0)
-        head = Head(CLASSIFICATION, labels, own["weight"].numpy(), own["bias"].numpy())
+        head = Head(CLASSIFICATION, labels, weights["weight"].numpy(), weights["bias"].numpy())
         biases = count if settings.kind == USER_BIAS else 0
         module = PromptedClassifier(prompted, head, biases)
-        found = module.load_state_dict(own, strict=False)
-        lacking = [name for name in found.missing_keys if not name.startswith(_BACKBONE)]
-        if lacking or found.unexpected_keys:
+        result = module.load_state_dict(weights, strict=False)
+        lacking = [name for name in result.missing_keys if not name.startswith(_BACKBONE)]
+        if lacking or result.unexpected_keys:
             raise ValueError(f"its weights are not those of {settings.kind} prompts")
-        if not all(torch.isfinite(value).all() for value in own.values()):
+        if not all(torch.isfinite(value).all() for value in weights.values()):
             raise ValueError("its weights hold NaN or infinity")
-        texts = {str(name): list(map(str, own)) for name, own in told["texts"].items()}
+        texts = {str(name): list(map(str, own)) for name, own in content["texts"].items()}
     return Model(module.eval(), learner, settings, writers, texts)
 
 
@@ -126,7 +127,6 @@ def write_prompted(
     Raises:
         ExportError: The backbone cannot be exported so, or the output cannot be written.
     """
-    check_folder(out)
     model = prompted.model
     if model.settings.kind != SOFT_ALL:
         trained = prompted.trained
@@ -140,15 +140,13 @@ def write_prompted(
     with temporary_folder() as folder:
         plain = folder / "plain.fala"
         summary = write_trained(prompted.trained, plain, replace(options, prompts=True))
-        told = {
+        details = {
             "writers": len(model.writers.names),
             "writers_of_each": sizes,
             "parity": _parity(prompted, Bundle.open(plain), chosen[0], options),
         }
-        try:
-            manifest = add_prompts(out, Bundle.open(plain), chosen, told)
-        except OSError as error:
-            raise ExportError(f"{out}: cannot be written: {error.strerror or error}") from error
+        with writing(out):
+            manifest = add_prompts(out, Bundle.open(plain), chosen, details)
     return {
         **summary,
         "bundle": str(out),
@@ -176,14 +174,14 @@ def _parity(
     _, expected = predict(
         model.module, model.inputs(rows), [UNKNOWN] * len(rows), "embedding after a prompt"
     )
-    found = compare(bundle.backbone().encode(texts, prompt_state(prompt)), expected)
-    if found["mean_cosine"] < options.min_cosine:
+    parity = compare(bundle.backbone().encode(texts, prompt_state(prompt)), expected)
+    if parity["mean_cosine"] < options.min_cosine:
         raise ExportError(
             f"{options.name}: after a prompt the mean cosine to the model in float32 is "
-            f"{found['mean_cosine']:.4f}, and should be at least {options.min_cosine}; choose a "
+            f"{parity['mean_cosine']:.4f}, and should be at least {options.min_cosine}; choose a "
             "finer precision, or a lower floor"
         )
-    return found
+    return parity
 
 
 def vendor_prompts(model: Model, count: int, seed: int) -> tuple[NDArray[np.float16], list[int]]:
@@ -203,11 +201,11 @@ def vendor_prompts(model: Model, count: int, seed: int) -> tuple[NDArray[np.floa
     numbers = torch.arange(len(model.writers.names) + 1)
     with torch.inference_mode():
         learnt = model.module.prompted.prefix(numbers).movedim(2, 0).numpy()
-    own = learnt[1:].reshape(len(learnt) - 1, -1)
+    writers = learnt[1:].reshape(len(learnt) - 1, -1)
     # Of writers who still are as they started there is one prompt, and k-means finds no more.
-    distinct = len({row.tobytes() for row in own})
-    groups = _k_means(own, min(count - 1, distinct), seed)
-    means = [own[groups == group].mean(axis=0) for group in range(groups.max() + 1)]
+    distinct = len({row.tobytes() for row in writers})
+    groups = _k_means(writers, min(count - 1, distinct), seed)
+    means = [writers[groups == group].mean(axis=0) for group in range(groups.max() + 1)]
     sizes = np.bincount(groups).tolist()
     with np.errstate(over="ignore"):
         chosen = np.stack([learnt[0].ravel(), *means]).astype(np.float16)
@@ -220,8 +218,8 @@ def _k_means(points: NDArray[np.float32], count: int, seed: int) -> NDArray[np.i
     """The group of each point; groups are numbered by size, and none is empty."""
     from scipy.cluster.vq import kmeans2
 
-    _, found = kmeans2(points, count, iter=_ROUNDS, minit="++", missing="warn", seed=seed)
-    names, sizes = np.unique(found, return_counts=True)
+    _, groups = kmeans2(points, count, iter=_ROUNDS, minit="++", missing="warn", seed=seed)
+    names, sizes = np.unique(groups, return_counts=True)
     order = names[np.argsort(-sizes, kind="stable")]
-    place = {name: number for number, name in enumerate(order.tolist())}
-    return np.array([place[name] for name in found.tolist()], dtype=np.int64)
+    number_of = {name: number for number, name in enumerate(order.tolist())}
+    return np.array([number_of[name] for name in groups.tolist()], dtype=np.int64)

@@ -109,9 +109,9 @@ def contexts_of(
     others: Mapping[str, Sequence[str]],
 ) -> Contexts:
     """The hard prompts of a training's writers, and of others whose texts are known."""
-    known = unique_texts(text for own in texts.values() for text in own)
+    all_texts = unique_texts(text for one in texts.values() for text in one)
     dynamic = settings.kind == HARD_DYNAMIC
-    return Contexts(learner, {**others, **texts}, settings.tokens, known if dynamic else None)
+    return Contexts(learner, {**others, **texts}, settings.tokens, all_texts if dynamic else None)
 
 
 def train_prompts(
@@ -190,12 +190,12 @@ def train_prompts(
     biases = len(writers.names) if prompts.kind == USER_BIAS else 0
     module = PromptedClassifier(prompted, head, biases)
     counts = parameters(module)
-    known = (_positions(division.training, rows.labels), len(rows.labels))
-    asked = (_positions(division.validation, rows.labels), len(rows.labels))
+    labels = (_positions(division.training, rows.labels), len(rows.labels))
+    validation_labels = (_positions(division.validation, rows.labels), len(rows.labels))
     histories["task"] = train_module(
-        module, WriterBatches(training, batch, seed, prompts, known),
+        module, WriterBatches(training, batch, seed, prompts, labels),
         loop, work / "task", seed=seed, recipe=recipe, resume=resume,
-        validation=WriterBatches(validation, batch, seed, None, asked),
+        validation=WriterBatches(validation, batch, seed, None, validation_labels),
     )  # fmt: skip
     source.module.requires_grad_(True)
     model = Model(module, learner, prompts, writers, texts)
@@ -246,11 +246,11 @@ def make_encoder(
 
 def _texts(rows: Sequence[Row], writers: Writers) -> dict[str, list[str]]:
     """The distinct texts of every writer, in the order of the data."""
-    own: dict[str, dict[str, None]] = {name: {} for name in writers.names}
+    by_writer: dict[str, dict[str, None]] = {name: {} for name in writers.names}
     for row in rows:
-        if row.user in own:
-            own[row.user][str(row.example)] = None
-    return {name: list(texts) for name, texts in own.items()}
+        if row.user in by_writer:
+            by_writer[row.user][str(row.example)] = None
+    return {name: list(texts) for name, texts in by_writer.items()}
 
 
 def _positions(rows: Sequence[Row], labels: Sequence[str]) -> list[int]:
@@ -260,18 +260,18 @@ def _positions(rows: Sequence[Row], labels: Sequence[str]) -> list[int]:
 
 def _figures(model: Model, inputs: Inputs, division: Division) -> dict[str, Any]:
     """How well held-out documents' labels are guessed with the writer's prompt, and without."""
-    known = [place for place, number in enumerate(inputs.numbers) if number != UNKNOWN]
-    if not known:
+    with_prompt = [position for position, number in enumerate(inputs.numbers) if number != UNKNOWN]
+    if not with_prompt:
         raise ExportError("no held-out row is of a writer with a prompt; try another --seed")
-    asked = {"own": inputs.numbers}
+    numbers_of = {"own": inputs.numbers}
     if model.settings.kind != NONE:
-        asked["unknown"] = [UNKNOWN] * len(inputs)
+        numbers_of["unknown"] = [UNKNOWN] * len(inputs)
     if model.settings.kind in SOFT:
-        asked["plain"] = [PLAIN] * len(inputs)
-    rows = [division.held_out[place] for place in known]
+        numbers_of["plain"] = [PLAIN] * len(inputs)
+    rows = [division.held_out[position] for position in with_prompt]
     figures = {}
-    for name, numbers in asked.items():
+    for name, numbers in numbers_of.items():
         answers, _ = predict(model.module, inputs, numbers, "measuring on held-out rows")
         labels = model.module.labels
-        figures[name] = measure_answers(labels, rows, label_probabilities(answers[known]))
+        figures[name] = measure_answers(labels, rows, label_probabilities(answers[with_prompt]))
     return figures

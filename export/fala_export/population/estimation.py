@@ -1,0 +1,175 @@
+"""The Gaussian of annotators' differences, by EM with Laplace's approximation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import blas, lapack
+from scipy.special import expit
+
+from fala_export.population.annotators import Annotator, Floats, Inputs, chunks
+
+_STEPS = 50
+_HALVINGS = 20
+# Of the objective, an annotator. Newton squares what is missing: after a whole step that gained
+# this much, the next would gain its square.
+_CLOSE = 1e-4
+
+
+@dataclass(frozen=True)
+class Mode:
+    """The most probable difference f = K a between an annotator's logits and the expected ones.
+
+    Attributes:
+        dual: a, shape (n,); it is label - probability.
+        curvature: p (1 - p) at each row, shape (n,).
+    """
+
+    dual: Floats
+    curvature: Floats
+
+
+def find_mode(kernel: Floats, expected: Floats, labels: Floats, start: Floats | None) -> Mode:
+    """Newton's method in the space of the annotator's rows.
+
+    Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006), algorithm 3.1, with
+    steps that are halved where the objective would fall.
+
+    Args:
+        kernel: K, the covariance of the rows' logits, shape (n, n).
+        expected: Their mean, shape (n,).
+        labels: 0 or 1, shape (n,).
+        start: A first guess of a.
+    """
+    dual = np.zeros(len(labels)) if start is None else start
+    shift = kernel @ dual
+    value = _objective(dual, shift, expected, labels)
+    for _ in range(_STEPS):
+        chance = expit(expected + shift)
+        root = np.sqrt(chance * (1 - chance))
+        right = root**2 * shift + labels - chance
+        # LAPACK reads one triangle, in Fortran's order: of a symmetric matrix that is either.
+        system = _system(kernel, root).T
+        _, solved, _ = lapack.dposv(system, root * (kernel @ right), lower=1, overwrite_a=1)
+        step = right - root * solved - dual
+        move = kernel @ step
+        for _ in range(_HALVINGS):
+            new = _objective(dual + step, shift + move, expected, labels)
+            if new >= value:
+                break
+            step, move = step / 2, move / 2
+        else:
+            break
+        dual, shift = dual + step, shift + move
+        gain, value = new - value, new
+        if gain < _CLOSE:
+            break
+    chance = expit(expected + shift)
+    return Mode(dual, chance * (1 - chance))
+
+
+def whiten(kernel: Floats, curvature: Floats, rows: Inputs) -> None:
+    """Multiply rows (n, d) in place by R, where R'R = (K + diag(1 / curvature))^-1.
+
+    With X = R rows the posterior covariance is S - S X'X S (the same, equation 3.27).
+    """
+    root = np.sqrt(curvature)
+    rows *= root[:, None].astype(rows.dtype)
+    lower, _ = lapack.dpotrf(_system(kernel, root).T, lower=1, overwrite_a=1)
+    # X' = (root rows)' L'^-1: transposed, C's order is Fortran's, and nothing is copied.
+    blas.strsm(1.0, lower.astype(rows.dtype), rows.T, side=1, lower=1, trans_a=1, overwrite_b=1)
+
+
+def _system(kernel: Floats, root: Floats) -> Floats:
+    system: Floats = kernel * root
+    system *= root[:, None]
+    system.flat[:: len(root) + 1] += 1
+    return system
+
+
+def _objective(dual: Floats, shift: Floats, expected: Floats, labels: Floats) -> float:
+    logits = expected + shift
+    return float(labels @ logits - np.logaddexp(0, logits).sum() - dual @ shift / 2)
+
+
+# The start is a prior too: where annotators say nothing, more rounds only fit their noise.
+ROUNDS = 12
+
+_WEIGHTS = 0.8  # variance of the logits, by the weights' differences
+_BIAS = 1.0
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Of (omega - w, b - the vendor's b) among people.
+
+    Attributes:
+        mean: Shape (d + 1,).
+        covariance: Shape (d + 1, d + 1).
+    """
+
+    mean: Floats
+    covariance: Floats
+
+
+def isotropic(annotators: Sequence[Annotator]) -> Gaussian:
+    """Without knowledge of people: equal variances of all weights, and one of the bias.
+
+    The weights' differences alone give logits on the annotators' inputs a variance of 0.8 around
+    their mean.
+    """
+    inputs = np.concatenate([annotator.inputs[:, :-1] for annotator in annotators])
+    length = float(inputs.var(axis=0, dtype=np.float64).sum())
+    variance = np.full(inputs.shape[1] + 1, _WEIGHTS / (length or 1.0))
+    variance[-1] = _BIAS
+    return Gaussian(np.zeros(len(variance)), np.diag(variance))
+
+
+def estimate(
+    annotators: Sequence[Annotator], start: Gaussian, tick: Callable[[int], None]
+) -> Gaussian:
+    """Fit the mean and covariance to annotators, each of whose posteriors is Laplace's.
+
+    With m_a and V_a an annotator's posterior mean and covariance around the mean, a round takes
+    the mean to mean + avg m_a and the covariance to avg (m_a m_a' + V_a) - avg m_a avg m_a'
+    (Dempster, Laird and Rubin, 1977). In coordinates in which the covariance S = L L' is the
+    identity, annotators' rows are Y = X L, m_a = Y'a and V_a = I - Y'R'R Y: the new covariance is
+    L (I + C) L', where C is summed in single precision, and I + C is never near singular. What a
+    device fits beside the prior is in the covariance of the annotators' logits, and not in Y.
+
+    Args:
+        annotators: The annotators.
+        start: Where to start.
+        tick: Called with the number of annotators seen; each is in each of the ``ROUNDS`` rounds.
+    """
+    mean, root = start.mean, np.linalg.cholesky(start.covariance)
+    duals: list[Floats | None] = [None] * len(annotators)
+    for _ in range(ROUNDS):
+        turn = root.astype(np.float32)
+        pulls = np.zeros((len(annotators), len(mean)))
+        explained = np.zeros_like(root)
+        for chunk in chunks(annotators):
+            inputs = np.concatenate([annotators[index].inputs for index in chunk])
+            expected = inputs @ mean
+            inputs = inputs @ turn
+            first = 0
+            for index in chunk:
+                annotator = annotators[index]
+                rows = inputs[first : first + len(annotator.labels)]
+                logits = annotator.logits + expected[first : first + len(rows)]
+                first += len(rows)
+                kernel = (rows @ rows.T + annotator.beside).astype(np.float64)
+                mode = find_mode(kernel, logits, annotator.labels, duals[index])
+                duals[index] = mode.dual
+                pulls[index] = mode.dual.astype(np.float32) @ rows
+                whiten(kernel, mode.curvature, rows)
+            explained += inputs.T @ inputs
+            tick(len(chunk))
+        pull = pulls.mean(axis=0)
+        change = (pulls.T @ pulls - explained) / len(annotators) - np.outer(pull, pull)
+        change.flat[:: len(change) + 1] += 1
+        mean = mean + root @ pull
+        root = root @ np.linalg.cholesky(change)
+    return Gaussian(mean, root @ root.T)

@@ -1,0 +1,49 @@
+"""Public texts of a file: what a bridge and a distillation are learned on."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+from fala import DataError, ExportError, RowError
+from fala.release import file_rows, unique_texts
+
+
+def read_public_texts(path: Path) -> list[str]:
+    """Read distinct texts.
+
+    Args:
+        path: UTF-8 text, plain or ``.gz``, a text a line; or rows of ``fala-replace --data``
+            (``.jsonl``, ``.csv``, ``.tsv``, ``.parquet``), of which the public ones are read.
+
+    Raises:
+        ExportError: The file cannot be read, or has no text.
+        DataError: A row of it cannot be used; names its line.
+    """
+    if path.suffix in {".jsonl", ".csv", ".tsv", ".parquet"}:
+        return _of_rows(path)
+    if lines := _lines(path):
+        return list(dict.fromkeys(lines))
+    raise ExportError(f"{path}: no text in it; a file of texts has one a line")
+
+
+def _of_rows(path: Path) -> list[str]:
+    try:
+        rows, _ = file_rows(path)
+    except RowError as error:
+        raise DataError(f"{path}: {error}") from error
+    if texts := unique_texts(row.example for row in rows if row.split == "public"):
+        return texts
+    raise ExportError(f'{path}: no row of split "public"; no other is read')
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines that are not blank."""
+    try:
+        raw = path.read_bytes()
+        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise ExportError(f"{path}: cannot be read as text: {reason}") from error
+    return [line.strip() for line in text.split("\n") if line.strip()]

@@ -1,0 +1,22 @@
+"""What cannot be written is said of the file that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fala import ExportError
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Write a file or a folder.
+
+    Raises:
+        ExportError: It cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ExportError(f"{path}: cannot be written: {error.strerror or error}") from error

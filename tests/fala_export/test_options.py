@@ -1,0 +1,134 @@
+"""Settings as dataclasses: options of a command, and keys of a recipe's table."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("msgspec")
+
+from fala import ExportError
+from fala_export.commands.command import command
+from fala_export.options import Argument, Count, File, Only, Options
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast.
+
+    Attributes:
+        rate: At its peak,
+            and nowhere else.
+        batch: Texts a step.
+        hidden: Of no option.
+    """
+
+    rate: float | None = None
+    batch: Annotated[Count, "--batch-size"] = 32
+    hidden: int = 7
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A model.
+
+    Attributes:
+        folder: Where it is.
+        kind: What it is.
+    """
+
+    folder: File
+    kind: Literal["small", "large"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """All of it.
+
+    Attributes:
+        source: Of no help.
+        texts: May be given again.
+        words: Whether it has words.
+    """
+
+    source: Annotated[str, Argument("SOURCE")]
+    texts: tuple[File, ...] = ()
+    words: Annotated[bool, "--words/--no-words"] = True
+    pace: Annotated[Pace, Only("rate", "batch")]
+    model: Model | None
+
+
+GIVEN = []
+
+
+@command(Settings, lambda summary: f"done: {summary['done']}")
+def work(settings: Settings):
+    """Work on something."""
+    GIVEN.append(settings)
+    return {"done": True}
+
+
+def run(*arguments):
+    return CliRunner().invoke(work, list(arguments))
+
+
+def test_a_command_line_becomes_settings():
+    assert run("a").stdout == "done: True\n"
+    assert GIVEN[-1] == Settings(source="a", pace=Pace(), model=None)
+    options = ("--no-words", "--texts", "1", "--texts", "2", "--rate", "0.5", "--batch-size", "4")
+    assert run("a", *options, "--folder", "f", "--kind", "large", "--json").exit_code == 0
+    assert GIVEN[-1] == Settings(
+        source="a", texts=(Path("1"), Path("2")), words=False, pace=Pace(0.5, 4),
+        model=Model(folder=Path("f"), kind="large"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a", "--batch-size", "0"], "0 is not in the range x>=1"),
+        (["a", "--folder", "f", "--kind", "huge"], "'huge' is not one of 'small', 'large'"),
+        (["a", "--folder", "f"], "Missing option '--kind'"),
+        ([], "Missing argument 'SOURCE'"),
+        (["a", "--hidden", "1"], "No such option"),
+    ],
+)
+def test_mistakes_on_a_command_line_are_told(arguments, message):
+    result = run(*arguments)
+    assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
+
+
+def test_the_help_is_the_docstrings():
+    text = " ".join(run("--help").stdout.split())
+    for part in (
+        "[OPTIONS] SOURCE Work on something.", "--rate FLOAT At its peak, and nowhere else.",
+        "--batch-size INTEGER RANGE Texts a step. [default: 32; x>=1]",
+    ):  # fmt: skip
+        assert part in text
+
+
+def test_a_table_becomes_settings_with_groups_keys_among_its_own():
+    @dataclass(frozen=True, kw_only=True)
+    class Table:
+        """A table.
+
+        Attributes:
+            name: Its name.
+        """
+
+        name: str
+        pace: Annotated[Pace, Only("rate", "batch")]
+
+    options = Options(Table)
+    read = options.read({"name": "x", "batch": 4}, "table")
+    assert read == Table(name="x", pace=Pace(None, 4))
+    for table, message in (
+        ({"batch": 4}, r"\[table\] needs name"),
+        ({"name": "x", "bach": 4}, r"\[table\] has no key bach; it has name, rate, batch"),
+        ({"name": "x", "batch": 0}, "table.batch: 0 is not in the range"),
+        ({"name": "x", "batch": "4"}, "table.batch: Expected `int`, got `str`"),
+    ):
+        with pytest.raises(ExportError, match=message):
+            options.read(table, "table")
