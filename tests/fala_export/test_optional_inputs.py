@@ -198,9 +198,13 @@ def test_onnxruntimes_own_format_keeps_them(models, backbones, encoder):
         np.testing.assert_allclose(stored.encode(TEXTS, given), expected, atol=1e-5)
 
 
+def compile_text(backbone, text):
+    return backbone.compile_context(backbone.context([text], 512))
+
+
 def test_a_hard_prompt_is_compiled_to_a_prefix(backbones, encoder, models):
     context = "The quick brown fox jumps over the lazy dog"
-    compiled = backbones["none"].compile_prompt(context)
+    compiled = compile_text(backbones["none"], context)
     with noted() as expected:
         encoder.encode([context], LENGTH)
     assert set(compiled.inputs) == set(expected)
@@ -210,19 +214,10 @@ def test_a_hard_prompt_is_compiled_to_a_prefix(backbones, encoder, models):
     with prefixed(expected):
         np.testing.assert_allclose(used, encoder.encode(TEXTS[:1], LENGTH), atol=2e-5)
     stored = opened(to_ort(models["int8"]).model, encoder.tokenizer, ort_format=True)
-    rounded = stored.compile_prompt(context)
-    assert rounded.digest == compiled.digest != stored.compile_prompt("Another").digest
+    rounded = compile_text(stored, context)
+    assert rounded.digest == compiled.digest != compile_text(stored, "Another").digest
     for name, array in expected.items():
         assert np.abs(rounded.inputs[name] - array).max() < 0.1
-
-
-def test_a_prompt_is_compiled_with_the_tasks_adapter(backbone):
-    task = EncoderState.of(random_state(backbone.optional_inputs, kind="adapter."))
-    plain, adapted = (backbone.compile_prompt("one two", state) for state in (None, task))
-    assert plain.digest != adapted.digest
-    key = "past_key_values.1.key"
-    assert np.abs(plain.inputs[key] - adapted.inputs[key]).max() > 0.1
-    assert np.isfinite(backbone.encode(TEXTS, adapted.joined(task))).all()
 
 
 def test_a_state_for_another_backbone_is_refused(backbone, graphs, encoder):
@@ -255,7 +250,7 @@ def test_the_command_adds_them_and_the_manifest_says_so(folder, tmp_path):
     backbone = bundle.backbone()
     state = EncoderState.of(random_state(backbone.optional_inputs))
     assert backbone.encode(TEXTS, state).shape == (len(TEXTS), 64)
-    assert backbone.compile_prompt("one two").inputs
+    assert compile_text(backbone, "one two").inputs
 
 
 def test_a_graph_without_a_place_is_refused():

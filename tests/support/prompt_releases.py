@@ -41,8 +41,9 @@ def _write(path, name, model, details):
 
 def labels_behind(bundle, texts=TEXTS):
     """Labels that embeddings behind any compiled prompt tell, and those without one hardly do."""
-    state = bundle.backbone().compile_prompt(texts[0])
-    seen = bundle.backbone().encode(texts, state)[:, TELLING]
+    backbone = bundle.backbone()
+    state = backbone.compile_context(backbone.context(texts[:1], 512))
+    seen = backbone.encode(texts, state)[:, TELLING]
     return [str(int(value > np.median(seen))) for value in seen]
 
 

@@ -178,11 +178,6 @@ class OnnxEncoder:
         return self._dimension
 
     @property
-    def tells_segments(self) -> bool:
-        """Whether the graph distinguishes a pair's segments by token types."""
-        return "token_type_ids" in self._inputs
-
-    @property
     def optional_inputs(self) -> Mapping[str, Shape]:
         """The inputs that a state may feed: their shapes by name."""
         return MappingProxyType(self._optional)
@@ -246,24 +241,6 @@ class OnnxEncoder:
                 pass
         return result
 
-    def compile_prompt(self, text: str, state: EncoderState | None = None) -> EncoderState:
-        """Compile a text to keys and values, a prefix for other texts: a hard prompt, run once.
-
-        As a prefix it costs a fraction of its tokens. It is not quite the same: the prompt does
-        not attend to the text behind it, and both count their tokens' positions from 0.
-
-        Args:
-            text: A writer's. Its tokens are cut as any text's, and to 512.
-            state: A task's adapter, with which the result is to be joined; or a prompt that stands
-                before the text.
-
-        Raises:
-            DataError: It is not a text.
-            BundleFormatError: The graph does not return keys and values; or as ``encode``.
-        """
-        (ids,), (types,) = self._tokenized(check_texts([text]))
-        return self._compiled(ids[: STATE.prefix], types[: STATE.prefix], state)
-
     def context(self, texts: Sequence[str], length: int) -> Context:
         """The tokens of a hard prompt of several texts, one after another as in training.
 
@@ -280,29 +257,27 @@ class OnnxEncoder:
             return context_of(self._tokenizer, read, min(length, STATE.prefix))
 
     def compile_context(self, context: Context) -> EncoderState:
-        """Compile a hard prompt to keys and values; see ``compile_prompt``.
+        """Compile a hard prompt to keys and values, a prefix for other texts, in one run.
+
+        As a prefix it costs a fraction of its tokens. It is not quite the same: the prompt does
+        not attend to the text behind it, and both count their tokens' positions from 0.
 
         Raises:
-            BundleFormatError: As there.
+            BundleFormatError: The graph does not return keys and values; or as ``encode``.
         """
-        return self._compiled(list(context.ids), [], None)
-
-    def _compiled(
-        self, ids: list[int], types: list[int], state: EncoderState | None
-    ) -> EncoderState:
         needed = prompt_outputs(self._optional)
         if not needed or set(self._prompt_outputs) != needed:
             raise BundleFormatError(
                 "the backbone's graph compiles no prompts; export it with fala-export backbone "
                 "--prompts --hard-prompts"
             )
-        feeds = self._feeds([ids], [types], self._state_inputs(state))
+        ids = list(context.ids)
+        feeds = self._feeds([ids], [[]], {})
         with _wrapped("the model fails"):
             outputs = self._session.run(self._prompt_outputs, feeds)
-        source = f"{ids}{types or ''} {'' if state is None else state.digest}"
         compiled = EncoderState(
             prefix(dict(zip(self._prompt_outputs, outputs, strict=True))),
-            hashlib.sha256(source.encode()).hexdigest(),
+            hashlib.sha256(f"{ids} ".encode()).hexdigest(),
         )
         self.check_state(compiled)
         return compiled

@@ -6,7 +6,6 @@ in a layer the attention's before the output's.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from fala.backbones.state import Coded, EncoderState
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, check_array, read_array
-from fala.bundle.manifest import Manifest
+from fala.bundle.manifest import Manifest, read_json
 from fala.errors import BundleFormatError, BundleMismatchError
 
 Floats = NDArray[np.float32]
@@ -162,10 +161,7 @@ def check_config(data: bytes) -> dict[str, Any]:
     """
     if len(data) > layout.MAX_MANIFEST_BYTES:
         raise BundleFormatError("the adapter's configuration is larger than any real one")
-    try:
-        read = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise BundleFormatError(f"the adapter's configuration is not JSON: {error}") from error
+    read = read_json(data, "the adapter's configuration")
     config = read.get("config") if isinstance(read, dict) else None
     if not isinstance(config, dict):
         raise BundleFormatError("the adapter's configuration has no config")

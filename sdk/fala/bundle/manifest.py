@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NoReturn
 
+from fala.audit.tokenizer import distinct_keys
 from fala.bundle import format as layout
-from fala.errors import BundleFilesError, BundleFormatError, BundleVersionError
+from fala.errors import BundleFilesError, BundleFormatError, BundleVersionError, safe_line
 from fala.examples import CLASSIFICATION, MATCHING
 
 #: A product's name: a folder's and a file's on any vendor's server.
@@ -82,7 +83,9 @@ class Manifest:
             BundleFormatError: Not JSON, or a field is missing or not what it should be.
             BundleVersionError: A format version that this SDK does not read.
         """
-        raw = _parse(data)
+        raw = read_json(data, "the manifest")
+        if not isinstance(raw, dict):
+            raise BundleFormatError("the manifest is not a JSON object")
         version = raw.get("format_version")
         versions = range(layout.FIRST_VERSION, layout.FORMAT_VERSION + 1)
         if type(version) is not int or version not in versions:
@@ -142,29 +145,30 @@ class Manifest:
         return None if version is None else int(version)
 
 
-def _parse(data: bytes) -> dict[str, Any]:
+def read_json(data: bytes, name: str) -> Any:  # noqa: ANN401
+    """Read a JSON file of a bundle; readers cannot differ in what it holds.
+
+    Args:
+        data: The file.
+        name: Its name, which the error begins with.
+
+    Raises:
+        BundleFormatError: It is not JSON, or has a key twice, a number that is none, or half of a
+            character.
+    """
     try:
-        raw = json.loads(
+        value = json.loads(
             data.decode(),
-            object_pairs_hook=_distinct,
+            object_pairs_hook=distinct_keys,
             parse_constant=_refuse,
             parse_float=_finite,
             parse_int=_small,
         )
         # A lone surrogate passes the parser, and then fails wherever the text is written.
-        json.dumps(raw, ensure_ascii=False).encode()
+        json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        raise BundleFormatError(f"the manifest is not JSON: {error}") from error
-    if not isinstance(raw, dict):
-        raise BundleFormatError("the manifest is not a JSON object")
-    return raw
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise ValueError("a key appears twice in one object")
-    return result
+        raise BundleFormatError(f"{name} is not JSON: {safe_line(error)}") from error
+    return value
 
 
 def _refuse(text: str) -> NoReturn:

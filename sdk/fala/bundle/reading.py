@@ -132,8 +132,8 @@ class Bundle:
             self.state()
         if self.external:
             with named_errors(self.path):
-                read_encoder(self.manifest, self._read)
-                read_probes(self.manifest, self._read)
+                read_encoder(self.manifest.dimension, self._read)
+                read_probes(self.manifest.dimension, self._read)
         self.bridges()
         self.prior()
         self.prompts()
@@ -370,7 +370,7 @@ class Bundle:
         if not self.external:
             return None
         with named_errors(self.path):
-            return read_encoder(self.manifest, self._read)
+            return read_encoder(self.manifest.dimension, self._read)
 
     @property
     def scales(self) -> tuple[float, ...] | None:
@@ -433,9 +433,9 @@ class Bundle:
             return self._array(name).astype(np.float32)
 
     def _external(self, encoders: Encoders) -> ExternalEncoder:
-        name = read_encoder(self.manifest, self._read)
+        name = read_encoder(self.manifest.dimension, self._read)
         encoder = ExternalEncoder(name, self.manifest.dimension, encoders.of(name))
-        encoder.check(*read_probes(self.manifest, self._read))
+        encoder.check(*read_probes(self.manifest.dimension, self._read))
         return encoder
 
     @property

@@ -84,11 +84,9 @@ def test_a_graph_without_token_types_reads_both_segments(plain):
     ids = [2, *(3 + WORDS.index(word) for word in ("good", "film")), 3, 3 + WORDS.index("bad"), 3]
     expected = np.tanh(table[ids].mean(axis=0))
     np.testing.assert_allclose(plain.encode([Pair("good film", "bad")])[0], expected, rtol=1e-5)
-    assert not plain.tells_segments
 
 
 def test_token_types_tell_the_second_segment(typed):
-    assert typed.tells_segments
     table = np.random.default_rng(1).normal(size=(len(WORDS) + 3, DIMENSION)).astype(np.float32)
     ids = [2, *(3 + WORDS.index(word) for word in ("good", "film")), 3, 3 + WORDS.index("bad"), 3]
     kinds = np.array([0, 0, 0, 0, 1, 1])[:, None] * np.arange(DIMENSION)

@@ -29,7 +29,7 @@ def test_it_is_what_the_backbone_makes_of_the_newest_texts(taken, release, label
     truth = np.array(labels) == "1"
     assert np.mean((after[:, 1] > 0.5) == truth) > 0.9 > np.mean((before[:, 1] > 0.5) == truth)
     backbone = release.backbone()
-    made = backbone.compile_prompt(f"{TEXTS[NEWEST[0]]}[SEP]{TEXTS[NEWEST[1]]}")
+    made = backbone.compile_context(backbone.context([TEXTS[at] for at in NEWEST[:2]], 512))
     half = {name: part.astype("f2").astype("f4") for name, part in made.inputs.items()}
     with Device.open(folder) as device:
         z = device.model.logits(backbone.encode(TEXTS, EncoderState.of(half)))[:, 0]
