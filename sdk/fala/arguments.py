@@ -7,14 +7,18 @@ import os
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import index
-from typing import SupportsIndex, TypeVar
+from typing import SupportsIndex, TypedDict, TypeVar, cast, get_args
 
 from fala.bundle.manifest import PRODUCT
+from fala.bundle.signature import Trust
 from fala.errors import BudgetError, DataError, DeviceError, UsageError, shown
 from fala.examples import MATCHING, Example, Match, check_examples, fault, items_of
 from fala.files import path_of
 from fala.model.heads import label_name
 from fala.personal.budget import Budget, Progress
+from fala.personal.compare import Accept
+from fala.personal.prompts import Prompts
+from fala.personal.replace import Terms
 from fala.slots.open_slot import OpenSlot
 from fala.store.records import StoredExample
 from fala.updates.limits import UpdateLimits
@@ -23,6 +27,14 @@ Item = TypeVar("Item")
 Path = str | os.PathLike[str]
 #: Files of adapters; by the names of their tasks, where those are not the bundles'.
 NewAdapters = Iterable[Path] | Mapping[str, Path]
+
+
+class UpdateTerms(TypedDict, total=False):
+    """On what terms an update is installed; see ``Device.replace``."""
+
+    accept: Accept
+    adapters: NewAdapters
+    prompts: Prompts
 
 
 def folder_of(value: str | os.PathLike[str]) -> pathlib.Path:
@@ -76,6 +88,50 @@ def progress_of(value: Progress | None) -> Progress | None:
             f"progress is a function of (stage, done, total), and this one is of {signature}"
         ) from error
     return value
+
+
+def accept_of(value: str) -> Accept:
+    """What is accepted.
+
+    Raises:
+        DataError: It is none of the words.
+    """
+    if not isinstance(value, str) or value not in get_args(Accept):
+        words = ", ".join(f'"{word}"' for word in get_args(Accept))
+        raise DataError(f"accept is one of {words}, not {shown(value)}")
+    return cast(Accept, value)
+
+
+def prompts_of(value: str, adapter: str | None = None) -> bool:
+    """Whether a prompt is to be tried.
+
+    Raises:
+        DataError: The value is none of the words, or an adapter's task is asked for.
+    """
+    if not isinstance(value, str) or value not in get_args(Prompts):
+        raise DataError(f'prompts is "off" or "auto", not {shown(value)}')
+    if value == "auto" and adapter is not None:
+        raise DataError(
+            f'prompts="auto" is for the device\'s own task, and not for the adapter '
+            f"{shown(adapter)}, whose texts are read without one; leave one of them out"
+        )
+    return value == "auto"
+
+
+def terms_of(
+    accept: Accept = "always",
+    trust: Trust | None = None,
+    adapters: NewAdapters = (),
+    prompts: Prompts = "off",
+    *,
+    allow_older: bool = False,
+) -> Terms:
+    """On what terms a release is installed.
+
+    Raises:
+        DataError: One of them is none.
+    """
+    return Terms(accept_of(accept), trust, allow_older, adapters_of(adapters), prompts_of(prompts))
 
 
 def name_of(value: str, name: str) -> str:

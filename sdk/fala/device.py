@@ -6,16 +6,17 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace as replace_fields
+from pathlib import Path
 from types import TracebackType
-from typing import IO, NoReturn, TypeVar
+from typing import IO, TYPE_CHECKING, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.arguments import (
     NewAdapters,
+    UpdateTerms,
     adapter_name,
-    adapters_of,
     budget_of,
     candidates_of,
     check_items,
@@ -27,6 +28,8 @@ from fala.arguments import (
     name_of,
     product_of,
     progress_of,
+    prompts_of,
+    terms_of,
 )
 from fala.backbones.external import Encoder, Encoders
 from fala.bundle.signature import Trust
@@ -38,10 +41,10 @@ from fala.model.heads import PersonalModel, label_name
 from fala.model.losses import label_probabilities
 from fala.personal.adapters import load
 from fala.personal.budget import Budget, Progress
-from fala.personal.compare import Accept, accept_of, compare_with_previous
+from fala.personal.compare import Accept, compare_with_previous
 from fala.personal.learn import Learner
 from fala.personal.preview import preview
-from fala.personal.prompts import Prompts, prompts_of, try_prompt
+from fala.personal.prompts import Prompts, try_prompt
 from fala.personal.refine import refine
 from fala.personal.replace import Terms, replace
 from fala.personal.reporting import refined_report, replaced_report
@@ -59,6 +62,9 @@ from fala.store.records import StoredExample
 from fala.store.texts import KeepText, TextNames, keep_text_of
 from fala.updates import DEFAULT_PRODUCT
 from fala.updates.limits import UpdateLimits
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # Python 3.10 has none of its own
 
 _log = logging.getLogger("fala")
 
@@ -685,15 +691,15 @@ class Device:
             DeviceError: The device's folder cannot be written.
             DeviceChangedError: Another release was installed meanwhile.
         """
-        path = str(path_of(bundle, "bundle"))
-        terms = Terms(accept_of(accept), trust, allow_older, adapters_of(adapters))
-        try_one = prompts_of(prompts)
-        run = Run(budget_of(budget), progress_of(progress))
+        path = path_of(bundle, "bundle")
+        terms = terms_of(accept, trust, adapters, prompts, allow_older=allow_older)
+        return self._replace(path, terms, Run(budget_of(budget), progress_of(progress)))
+
+    def _replace(self, path: Path, terms: Terms, run: Run) -> Report:
         self._learner().ready()
-        old = self.name
-        replaced = replace(self._installed, path, run, terms)
-        left = replaced.passes_left
-        prompted = try_prompt(self._installed, run, left) if try_one else None
+        old, installed = self.name, self._installed
+        replaced = replace(installed, str(path), run, terms)
+        prompted = try_prompt(installed, run, replaced.passes_left) if terms.prompt else None
         report = replaced_report(old, replaced, run, prompted)
         _log.info("%s -> %s: %s", report.old, report.new, report.sentence)
         return report
@@ -704,12 +710,10 @@ class Device:
         *,
         root: str | bytes | os.PathLike[str],
         product: str | None = None,
-        budget: Budget | None = None,
-        accept: Accept = "always",
         limits: UpdateLimits | None = None,
+        budget: Budget | None = None,
         progress: Progress | None = None,
-        adapters: NewAdapters = (),
-        prompts: Prompts = "off",
+        **terms: Unpack[UpdateTerms],
     ) -> Report | None:
         """Install the newest release of the vendor's repository, if this device never had it.
 
@@ -726,12 +730,10 @@ class Device:
             root: The trusted root that the app pins: a ``root.json`` of the repository, as bytes
                 or as a file.
             product: Whose releases; None takes the installed release's product.
-            budget: See ``replace``.
-            accept: See ``replace``.
             limits: Time and size limits of the download; None is ``UpdateLimits()``.
+            budget: See ``replace``.
             progress: See ``replace``; during ``"download"`` it counts bytes.
-            adapters: See ``replace``.
-            prompts: See ``replace``.
+            terms: ``accept``, ``adapters`` and ``prompts``; see ``replace``.
 
         Returns:
             What ``replace`` returned; None where there is nothing newer.
@@ -751,11 +753,12 @@ class Device:
             raise MissingExtraError(
                 f"pip install 'fala-sdk[ota]' for signed updates ({error})"
             ) from error
-        accepted, download = accept_of(accept), limits_of(limits)
-        prompts_of(prompts)  # before anything is downloaded
-        run = Run(budget_of(budget), progress_of(progress))
+        download, budget = limits_of(limits), budget_of(budget)
         active = self._installed.own.active.bundle.manifest
         wanted = product_of(product) or active.product or DEFAULT_PRODUCT
+        # Checked before anything is downloaded. Another product was asked for by its name.
+        checked = terms_of(**terms, allow_older=wanted != active.product)
+        run = Run(budget, progress_of(progress))
 
         def newest() -> int | None:
             manifest = self._installed.own.active.bundle.manifest
@@ -765,11 +768,7 @@ class Device:
         with newer_release(self._installed.path, source, download, run.check) as release:
             if release is None:
                 return None
-            return self.replace(
-                release, run.budget, accept=accepted, progress=progress, adapters=adapters,
-                prompts=prompts,
-                allow_older=wanted != active.product,  # another product was asked for by its name
-            )  # fmt: skip
+            return self._replace(release, checked, Run(budget, progress))
 
     def refine(
         self,

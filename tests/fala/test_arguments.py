@@ -227,8 +227,3 @@ def test_what_is_no_history(history):
 def test_selections_that_are_none(given):
     with pytest.raises(fala.FalaError):
         fala.select(np.eye(30), None, **{"count": 5, **given})
-
-
-def test_examples_are_chosen_by_true_or_false(device):
-    with pytest.raises(DataError, match="labelled is True, False or None, not a str"):
-        list(device.examples(labelled="yes"))

@@ -116,8 +116,6 @@ def test_learning_what_there_is(device):
     [
         (["good", "bad"], ["1", "2"], "label '2' of example 1"),
         (["good", Match((), "bad")], None, "example 1 is a Match"),
-        (["good", 3], None, "example 1 is a int"),
-        ("good", None, "wrap it in a list"),
         (["good", "bad"], ["1"], "2 examples, but 1 labels"),
         (["good"], [True], "label 'True'"),
     ],

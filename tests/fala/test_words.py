@@ -258,20 +258,6 @@ def test_to_a_release_without_words_and_back_to_one_with(device, path, silent, e
     assert loss(device, TRUTH, PROBES) < without - 0.03
 
 
-def test_from_a_release_without_words(silent, path, encoded, tmp_path):
-    with Device.create(path, silent["mid"]) as device:
-        device.learn(TEXTS, LABELS)
-        old, before = state(device), loss(device, TRUTH, PROBES)
-        encoded.clear()
-        report = device.replace(silent["new"], Budget(0))
-        assert len(encoded) == report.counts.probes
-        assert report.decision == "personal"
-        after = loss(device, TRUTH, PROBES)
-        assert after < before and after < vendor_loss(silent["new"], tmp_path / "vendor")
-        device.rollback()
-        assert same(state(device), old)
-
-
 def test_a_release_that_orders_its_labels_anew(device, path, releases, tmp_path):
     turned = word_releases.write_releases(tmp_path / "turned", labels=("1", "0"))
     device.learn(TEXTS, LABELS)

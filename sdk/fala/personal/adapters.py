@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from threading import Lock
 
 from fala.backbones import Backbone
-from fala.backbones.backbone import AdaptedBackbone
+from fala.backbones.backbone import AdaptedBackbone, LazyBackbone
 from fala.bundle.manifest import PRODUCT
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
@@ -66,8 +65,7 @@ def adapter_parts(
             adapters[task.adapter] = open_adapter(active.bundle.path, hold=True)
         bundle, head = adapters[task.adapter]
         bundle.check_base(release)
-        load = _with_adapter(own.load, bundle)
-        parts.append(part_for(task, active, bundle, head, load))
+        parts.append(part_for(task, active, bundle, head, _adapted(own, bundle)))
     if missing:
         raise MissingAdapterError(
             f"{release.path}: no adapter for {', '.join(missing)}; give the vendor's for "
@@ -112,22 +110,10 @@ def load(
     return installed.load(bundle, head, name, label)
 
 
-def _with_adapter(load: Callable[[], Backbone], bundle: Bundle) -> Callable[[], Backbone]:
-    """Gives a backbone with an adapter in it, made once.
-
-    Args:
-        load: Gives the backbone.
-        bundle: The adapter's.
-    """
-    lock, loaded = Lock(), list[Backbone]()
-
-    def load_once() -> Backbone:
-        with lock:
-            if not loaded:
-                loaded.append(AdaptedBackbone(load(), bundle.state()))
-            return loaded[0]
-
-    return load_once
+def _adapted(own: Part, bundle: Bundle) -> Callable[[], Backbone]:
+    """Gives a release's backbone with an adapter in it, made once."""
+    backbone = LazyBackbone(lambda: AdaptedBackbone(own.load(), bundle.state()), transformer=True)
+    return lambda: backbone.loaded
 
 
 def _by_name(paths: Adapters, trust: Trust | None) -> dict[str, tuple[Bundle, Head]]:

@@ -38,8 +38,8 @@ class Choice:
 def choose(
     rows: Rows,
     left_out: Floats,
-    limit: int | None,
-    size: int | None,
+    limit: int,
+    size: int,
     old: Callable[[], OldLogits | None],
 ) -> Choice:
     """The texts most worth encoding.
@@ -56,8 +56,8 @@ def choose(
     Args:
         rows: The examples.
         left_out: The fit's leave-one-out logits of those with a row, (n, C); none before a fit.
-        limit: Texts that may still be paid for; None for any number.
-        size: Most texts now; None for as many as may be paid for.
+        limit: Texts that may still be paid for.
+        size: Most texts now.
         old: Gives the old logits and embeddings, by which pending examples are clustered; where it
             gives None the newest come first.
     """
@@ -69,15 +69,18 @@ def choose(
         newest = np.argsort([-row for row in ids], kind="stable").tolist()
         return Choice(affordable([missing[position] for position in newest], limit)[:size])
     if len(left_out):
-        order = _alternately(most_undecided(left_out).tolist(), _labelled_first(rows), rows.missing)
+        chance = _labelled_first(rows.ids, rows.training.labelled)
+        order = _alternately(most_undecided(left_out).tolist(), chance, rows.missing)
     else:
         order = list(range(len(rows.examples)))
     texts = affordable([rows.missing[position] for position in order], limit)[:size]
-    room = min((most - len(texts) for most in (limit, size) if most is not None), default=None)
-    if not pending or room == 0:
+    room = min(limit, size) - len(texts)
+    if not pending or not room:
         return Choice(texts)
     chosen, clusters, queries = _representatives(pending, room, old())
-    chance = _pending_labelled_first(pending)
+    chance = _labelled_first(
+        [row.id for row in pending], [row.label is not None for row in pending]
+    )
     chosen = _alternately(chosen, chance, rows.pending_missing)
     further = affordable([rows.pending_missing[position] for position in chosen], room)
     return Choice(list(dict.fromkeys([*texts, *further])), clusters, queries)
@@ -90,20 +93,13 @@ def choose_by_chance(rows: Rows, limit: int) -> Choice:
         rows: The examples.
         limit: Most texts.
     """
-    return Choice(affordable([rows.missing[position] for position in _labelled_first(rows)], limit))
+    order = _labelled_first(rows.ids, rows.training.labelled)
+    return Choice(affordable([rows.missing[position] for position in order], limit))
 
 
-def _labelled_first(rows: Rows) -> list[int]:
-    """Positions of the examples with a row, the labelled ones first, by chance."""
-    order = by_chance(rows.ids)
-    labelled = rows.training.labelled[order]
-    return [*order[labelled].tolist(), *order[~labelled].tolist()]
-
-
-def _pending_labelled_first(pending: Sequence[StoredExample]) -> list[int]:
-    """Positions of the examples without a row, the labelled ones first, by chance."""
-    order = by_chance([row.id for row in pending]).tolist()
-    return sorted(order, key=lambda position: pending[position].label is None)
+def _labelled_first(ids: Sequence[int], labelled: Sequence[bool] | NDArray[np.bool_]) -> list[int]:
+    """Positions of examples by chance, the labelled ones first."""
+    return sorted(by_chance(ids).tolist(), key=lambda position: not labelled[position])
 
 
 def _alternately(
@@ -116,12 +112,12 @@ def _alternately(
 
 
 def _representatives(
-    pending: Sequence[StoredExample], count: int | None, old: OldLogits | None
+    pending: Sequence[StoredExample], count: int, old: OldLogits | None
 ) -> tuple[list[int], int, int]:
     """Positions of documents, the most important first; clusters and queries."""
     newest = list(range(len(pending)))[::-1]
     embedded = [p for p in newest[::-1] if old and str(pending[p].known) in old.embeddings]
-    if old is None or not embedded or count is None or count >= len(pending):
+    if old is None or not embedded or count >= len(pending):
         return newest, 0, 0
     inputs = np.stack([old.embeddings[str(pending[p].known)] for p in embedded])
     classes = _classes([pending[p] for p in embedded], old)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Container
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeAlias, cast, get_args
+from typing import Literal, TypeAlias
 
 import numpy as np
 
-from fala.errors import BundleError, DataError, DeviceChangedError, WorseModelError, shown
+from fala.errors import BundleError, DeviceChangedError, WorseModelError
 from fala.model.losses import Floats, cross_entropy
 from fala.personal.gather import Rows, Space, gather
 from fala.personal.refit import Refit, fitted
@@ -150,18 +150,6 @@ def compare_with_previous(task: Task, last: Refit) -> Comparison | None:
         return compare(task, previous, last)
     except (BundleError, DeviceChangedError):  # another replacement has deleted the old release
         return None
-
-
-def accept_of(value: str) -> Accept:
-    """What is accepted, checked.
-
-    Raises:
-        DataError: It is none of the words.
-    """
-    if not isinstance(value, str) or value not in get_args(Accept):
-        words = ", ".join(f'"{word}"' for word in get_args(Accept))
-        raise DataError(f"accept is one of {words}, not {shown(value)}")
-    return cast(Accept, value)
 
 
 def refuse_worse(comparison: Comparison, accept: Accept, release: object) -> None:

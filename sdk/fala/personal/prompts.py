@@ -20,7 +20,7 @@ from fala.backbones import OnnxEncoder
 from fala.backbones.backbone import plain_of
 from fala.backbones.onnx_encoder import Context
 from fala.bundle.prompts import compiled_bytes, hard_prompt_length
-from fala.errors import BundleError, DataError, DeviceChangedError, shown
+from fala.errors import BundleError, DataError, DeviceChangedError
 from fala.examples import CLASSIFICATION, segments
 from fala.model.heads import Vectors
 from fala.personal.compare import compare
@@ -62,22 +62,6 @@ class Prompted:
 
 class _NotTakenError(Exception):
     """No prompt is taken; says why."""
-
-
-def prompts_of(value: Prompts, adapter: str | None = None) -> bool:
-    """Whether a prompt is to be tried.
-
-    Raises:
-        DataError: The value is none of the words, or an adapter's task is asked for.
-    """
-    if not isinstance(value, str) or value not in ("off", "auto"):
-        raise DataError(f'prompts is "off" or "auto", not {shown(value)}')
-    if value == "auto" and adapter is not None:
-        raise DataError(
-            f'prompts="auto" is for the device\'s own task, and not for the adapter '
-            f"{shown(adapter)}, whose texts are read without one; leave one of them out"
-        )
-    return value == "auto"
 
 
 def try_prompt(installed: Installed, run: Run, left: int) -> Prompted:

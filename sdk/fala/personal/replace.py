@@ -33,12 +33,14 @@ class Terms:
         trust: The key that must have signed it.
         allow_older: Whether an older one is taken.
         adapters: The further tasks' adapters for it.
+        prompt: Whether a prompt is tried with the rest of the budget.
     """
 
     accept: Accept = "always"
     trust: Trust | None = None
     allow_older: bool = False
     adapters: Adapters = ()
+    prompt: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 
-def affordable(missing: Sequence[Sequence[str]], limit: int | None) -> list[str]:
+def affordable(missing: Sequence[Sequence[str]], limit: int) -> list[str]:
     """Choose texts to encode, the cheapest example's first.
 
     Each time the example is taken that lacks the fewest texts then: after one match of a user,
@@ -17,13 +17,11 @@ def affordable(missing: Sequence[Sequence[str]], limit: int | None) -> list[str]
     Args:
         missing: The texts that each of n examples lacks, the most important example first; no
             text twice in an example.
-        limit: Most texts; None takes all.
+        limit: Most texts.
 
     Returns:
         Texts in the order in which they are worth encoding, none twice.
     """
-    if limit is None:
-        return list(dict.fromkeys(text for texts in missing for text in texts))
     lacking = [set(texts) for texts in missing]
     examples_of: defaultdict[str, list[int]] = defaultdict(list)
     for example, texts in enumerate(missing):

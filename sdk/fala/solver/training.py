@@ -44,10 +44,6 @@ class Inputs:
             return self
         return Inputs(self.coordinates @ self.basis, None, self.unseen)
 
-    def take(self, positions: NDArray[np.integer]) -> Inputs:
-        """Some of the examples, by position."""
-        return Inputs(self.coordinates[positions], self.basis, self.unseen)
-
 
 Features = Inputs | SparseRows
 

@@ -29,8 +29,8 @@ Hashed = tuple[NDArray[np.uint64], NDArray[np.uint32]]
 _CHUNK = 1 << 15  # characters hashed at a time: the arrays stay in a processor's cache
 _MOST = BUCKETS - 1  # texts hashed at a time: a text's number and a bucket share 32 bits
 
-_BASE = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no character is lost; digits of the golden
-_INVERSE = np.uint64(pow(int(_BASE), -1, 1 << 64))  # ratio
+# Odd, so that no character is lost: digits of the golden ratio.
+_BASE = np.uint64(0x9E3779B97F4A7C15)
 _MARKS = np.array(  # of tokens, pairs, runs of 3, 4 and 5 characters: further odd numbers
     [
         0xBF58476D1CE4E5B9,

@@ -56,72 +56,53 @@ class SparseRows:
             dtype=np.float64,  # bincount of no numbers returns integers
         )
 
-    def gram(self, other: SparseRows | None = None, *, single: bool = False) -> Floats:
-        """Inner products with other rows, or with one another, shape (n, m).
+    def gram(self, *, single: bool = False) -> Floats:
+        """Inner products with one another, shape (n, n).
 
         Texts of one language share a few hundred columns, whose product is taken as dense. The
         many others are in few texts each; those in one text count on the diagonal only.
 
         Args:
-            other: The other rows, m; None for these, m = n.
             single: In float32, which is half the work.
         """
-        if other is not None:
-            return self._products(other, np.float32 if single else np.float64)
-        return self._gram_in_single.copy() if single else self._products(self, np.float64)
+        return self._gram_in_single.copy() if single else self._products(np.float64)
 
     @cached_property
     def _gram_in_single(self) -> Floats:
         """The Gram matrix in float32: a replacement fits more than once to the same texts."""
-        return self._products(self, np.float32)
+        return self._products(np.float32)
 
-    def _products(self, other: SparseRows, kind: type[np.floating]) -> Floats:
-        """Inner products with other rows, or with these."""
-        same = other is self
-        pairs = self._uses() * other._uses()  # of entries, by column
-        common = pairs * _SPARSE_COST > len(self) * len(other)
-        ours = self._dense(common, kind)
-        theirs = ours if same else other._dense(common, kind)
-        gram: Floats = ours @ theirs.T
-        self._add_rare(gram, other, ~common & (pairs > same))
-        if same:
-            gram.flat[:: len(self) + 1] = self.squared_lengths()
+    def _products(self, kind: type[np.floating]) -> Floats:
+        uses = self._uses()
+        common = uses**2 * _SPARSE_COST > len(self) ** 2
+        dense = self._dense(common, kind)
+        gram: Floats = dense @ dense.T
+        self._add_rare(gram, ~common & (uses > 1))
+        gram.flat[:: len(self) + 1] = self.squared_lengths()
         return gram
 
-    def _add_rare(self, gram: Floats, other: SparseRows, rare: NDArray[np.bool_]) -> None:
-        """Add the products in columns that few of both rows use, one by one.
-
-        Of these rows with one another each product is taken once, and none with itself.
-        """
-        same = other is self
-        ours = self._chosen(rare)
-        theirs = ours if same else other._chosen(rare)
-        order = np.argsort(theirs.buckets, kind="stable")  # by column, and there by row
-        rows, values = theirs._row_numbers()[order], theirs.values[order].astype(np.float64)
-        ends = np.cumsum(theirs._uses())
-        # The other rows' entries of one column lie side by side.
-        last = ends[ours.buckets]
-        if same:
-            first = np.empty_like(last)
-            first[order] = np.arange(1, len(order) + 1)
-        else:
-            first = last - theirs._uses()[ours.buckets]
-        our_rows, counts = ours._row_numbers(), last - first
+    def _add_rare(self, gram: Floats, rare: NDArray[np.bool_]) -> None:
+        """Add the products in columns that few rows use, each once, and none with itself."""
+        chosen = self._chosen(rare)
+        order = np.argsort(chosen.buckets, kind="stable")  # by column, and there by row
+        numbers = chosen._row_numbers()
+        rows, values = numbers[order], chosen.values[order].astype(np.float64)
+        # Of an entry the partners are the later ones of its column, which lie side by side.
+        first = np.empty_like(order)
+        first[order] = np.arange(1, len(order) + 1)
+        counts = np.cumsum(chosen._uses())[chosen.buckets] - first
         for start in range(0, len(self), _BLOCK):
             stop = min(start + _BLOCK, len(self))
-            part = slice(int(ours.starts[start]), int(ours.starts[stop]))
+            part = slice(int(chosen.starts[start]), int(chosen.starts[stop]))
             count = counts[part]
             before = np.cumsum(count) - count
             partners = np.repeat(first[part] - before, count) + np.arange(int(count.sum()))
-            cells = np.repeat((our_rows[part] - start) * len(other), count) + rows[partners]
-            products = np.repeat(ours.values[part].astype(np.float64), count) * values[partners]
-            sums = np.bincount(cells, products, (stop - start) * len(other))
-            sums = sums.reshape(stop - start, len(other))
-            if same:
-                gram[start:stop, start:] += sums[:, start:]
-                gram[start:, start:stop] += sums[:, start:].T
-            else:
-                gram[start:stop] += sums
+            cells = np.repeat((numbers[part] - start) * len(self), count) + rows[partners]
+            products = np.repeat(chosen.values[part].astype(np.float64), count) * values[partners]
+            sums = np.bincount(cells, products, (stop - start) * len(self))
+            sums = sums.reshape(stop - start, len(self))
+            gram[start:stop, start:] += sums[:, start:]
+            gram[start:, start:stop] += sums[:, start:].T
 
     def _uses(self) -> NDArray[np.int64]:
         """In how many rows each column is used, shape (width,)."""

@@ -215,8 +215,3 @@ def test_examples_of_the_right_kind_pass():
 def test_examples_of_the_wrong_kind(examples, task, match):
     with pytest.raises(DataError, match=match):
         check_examples(examples, task)
-
-
-def test_a_history_is_not_one_text():
-    with pytest.raises(DataError, match="not one text"):
-        Match("history", "candidate")

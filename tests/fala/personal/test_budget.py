@@ -82,15 +82,6 @@ def test_word_vectors_cost_no_forward_pass(tmp_path, unbridged, encoded):
         assert embedded(tmp_path / "device", unbridged["old"]) == set(TEXTS)
 
 
-def test_no_example_waits_for_word_vectors(tmp_path, unbridged):
-    """After a transformer that encoded few of them, word vectors encode them all."""
-    with Device.create(tmp_path / "device", unbridged["old"]) as device:
-        device.learn(TEXTS, ["0", "1"] * 45)
-        assert device.replace(unbridged["mid"], Budget(20)).waiting == 70
-        report = device.replace(unbridged["old"])
-        assert (report.examples, report.labelled, report.waiting) == (90, 90, 0)
-
-
 @pytest.mark.parametrize("budget", [Budget(0), Budget(seconds=0)], ids=str)
 def test_without_passes_or_time_the_vendors_model_is_installed(tmp_path, unbridged, budget):
     with Device.create(tmp_path / "device", unbridged["old"]) as device:

@@ -5,13 +5,10 @@ import shutil
 import numpy as np
 import pytest
 
-import bridged
 from bridged import PROBES, TEXTS
 from devices import embedded, fitted, halved, loss, refine_all, same, sql, state
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import write_release
 from fala.device import Device
-from fala.model.heads import Head
 from fala.personal.budget import Budget
 from fala.selection.next_texts import BATCH
 
@@ -114,23 +111,6 @@ def test_a_damaged_previous_release_does_not_stop_learning(device, path, release
     device.replace(releases["mid"], Budget(0))
     earlier.write_bytes(releases["new"].read_bytes())
     assert device.learn(["good film"], ["1"]).examples == len(TEXTS) + 1
-
-
-def test_no_label_is_lost_on_a_chain_of_encoders(tmp_path, releases, labels, truth):
-    turn = np.linalg.qr(np.random.default_rng(9).normal(size=(8, 8)))[0]
-    newest = tmp_path / "newest.fala"
-    bridged.write_encoder(newest, 0.5 * bridged.TABLE @ turn, "newest")
-    head = Bundle.open(releases["old"]).head()
-    turned = Head(head.task, head.labels, head.weight @ turn / 0.5, head.bias)
-    write_release(newest, Bundle.open(newest), turned, {})
-    bridged.add_learned_bridge(releases["new"], newest)
-    with Device.create(tmp_path / "device", releases["mid"]) as device:
-        device.learn(TEXTS, labels)
-        device.replace(releases["new"], Budget(20))
-        device.replace(newest, Budget(0))
-        instant = loss(device, truth)
-        assert device.refine(Budget(20)).examples == len(TEXTS)
-        assert loss(device, truth) < instant + 0.05
 
 
 def test_a_release_that_comes_again_leaves_the_way_back(learned, tmp_path, releases):

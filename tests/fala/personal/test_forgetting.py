@@ -71,11 +71,6 @@ def replace_with(budget, whole=False, unlabelled=False):
     return live
 
 
-def test_after_learning(tmp_path, releases, labels):
-    for _ in both(tmp_path, releases["old"], learn, labels=labels):
-        pass
-
-
 def test_after_one_more_label(tmp_path, releases):
     """One label after the other is added to the last fit: what is forgotten was in both."""
     texts = [f"{one} {other}" for one in TEXTS[:20] for other in TEXTS[20:33]]
@@ -110,14 +105,60 @@ def test_after_a_replacement(tmp_path, labels, bridges, budget, whole, unlabelle
         assert not device.model.is_vendor
 
 
-def test_after_a_replacement_and_more_labels(tmp_path, releases, labels):
-    def lived(device, kept, label):
-        replace_with(Budget(0), unlabelled=True)(device, kept, label, releases["mid"])
-        for text in kept(LATE):
-            learn_labelled(device, [text], lambda text: "1")
+def replaced(device, kept, label, releases):
+    replace_with(Budget(0), unlabelled=True)(device, kept, label, releases["mid"])
 
-    gone = {*GONE, *LATE[::3]}
-    for _ in both(tmp_path, releases["old"], lived, labels=labels, gone=gone):
+
+def more_labels(device, kept, label, releases):
+    replaced(device, kept, label, releases)
+    for text in kept(LATE):
+        learn_labelled(device, [text], lambda text: "1")
+
+
+def rolled_back(device, kept, label, releases):
+    replaced(device, kept, label, releases)
+    device.rollback()
+    learn_labelled(device, kept(LATE), lambda text: "0")
+
+
+def fitted_to_none_of_them(device, kept, label, releases):
+    """What was only kept has old logits of a model that was not fitted to it."""
+    learn(device, lambda texts: kept(texts[:60]), label)
+    late = kept(TEXTS[:10] + TEXTS[60:])
+    device.remember(late, [None if TEXTS.index(text) % 2 else "1" for text in late])
+    device.replace(releases["mid"], Budget(0))
+
+
+def id_that_was_given_again(device, kept, label, releases):
+    """The largest id is given again: what is kept under it came after the replacement."""
+    replaced(device, kept, label, releases)
+    device.rollback()
+    device.forget(where=lambda row: row.example == TEXTS[-1])
+    learn_labelled(device, kept(LATE), lambda text: None)
+    device.rollback()
+
+
+def first_backbone_gone(device, kept, label, releases):
+    """Labels are enough; old logits of a backbone that is gone cannot be made again, and go."""
+    learn(device, kept, label)
+    device.replace(releases["mid"], Budget(0))
+    device.replace(releases["new"], Budget(0))
+
+
+@pytest.mark.parametrize(
+    ("lived", "gone"),
+    [
+        (more_labels, {*GONE, *LATE[::3]}), (rolled_back, {*GONE, *LATE[::3]}),
+        (fitted_to_none_of_them, GONE), (id_that_was_given_again, TEXTS[:9]),
+        (first_backbone_gone, GONE),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)  # fmt: skip
+def test_after(tmp_path, releases, labels, lived, gone):
+    def live(device, kept, label):
+        lived(device, kept, label, releases)
+
+    for _ in both(tmp_path, releases["old"], live, labels=labels, gone=gone):
         pass
 
 
@@ -130,17 +171,6 @@ def test_what_came_after_a_replacement_leaves_its_old_logits_alone(tmp_path, rel
     for _ in both(tmp_path, releases["old"], lived, labels=labels, gone=LATE[:5]):
         logits = sql(folder, statement)
     assert logits == sql(tmp_path / "never", statement)
-
-
-def test_after_a_rollback(tmp_path, releases, labels):
-    def lived(device, kept, label):
-        replace_with(Budget(0), unlabelled=True)(device, kept, label, releases["mid"])
-        device.rollback()
-        learn_labelled(device, kept(LATE), lambda text: "0")
-
-    gone = {*GONE, *LATE[::3]}
-    for _ in both(tmp_path, releases["old"], lived, labels=labels, gone=gone):
-        pass
 
 
 def test_after_labels_that_changed_since_a_replacement(tmp_path, releases, labels, monkeypatch):
@@ -160,45 +190,6 @@ def test_after_labels_that_changed_since_a_replacement(tmp_path, releases, label
         " JOIN examples ON examples.id = example JOIN texts ON texts.id = document ORDER BY 1"
     )
     assert sql(tmp_path / "forgot", kept) == sql(tmp_path / "never", kept) != []
-
-
-def test_after_labels_that_nothing_was_fitted_to_before_a_replacement(tmp_path, releases, labels):
-    """What was only kept has old logits of a model that was not fitted to it."""
-
-    def lived(device, kept, label):
-        learn(device, lambda texts: kept(texts[:60]), label)
-        late = kept(TEXTS[:10] + TEXTS[60:])
-        device.remember(late, [None if TEXTS.index(text) % 2 else "1" for text in late])
-        device.replace(releases["mid"], Budget(0))
-
-    for _ in both(tmp_path, releases["old"], lived, labels=labels):
-        pass
-
-
-def test_after_an_example_that_took_the_place_of_a_forgotten_one(tmp_path, releases, labels):
-    """The largest id is given again: what is kept under it came after the replacement."""
-
-    def lived(device, kept, label):
-        replace_with(Budget(0), unlabelled=True)(device, kept, label, releases["mid"])
-        device.rollback()
-        device.forget(where=lambda row: row.example == TEXTS[-1])
-        learn_labelled(device, kept(LATE), lambda text: None)
-        device.rollback()
-
-    for _ in both(tmp_path, releases["old"], lived, labels=labels, gone=TEXTS[:9]):
-        pass
-
-
-def test_after_a_chain_whose_first_backbone_is_gone(tmp_path, releases, labels):
-    """Labels are enough; old logits of a backbone that is gone cannot be made again, and go."""
-
-    def lived(device, kept, label):
-        learn(device, kept, label)
-        device.replace(releases["mid"], Budget(0))
-        device.replace(releases["new"], Budget(0))
-
-    for _ in both(tmp_path, releases["old"], lived, labels=labels):
-        pass
 
 
 def test_after_a_chain_old_logits_that_were_fitted_to_the_example_go(tmp_path, releases, labels):

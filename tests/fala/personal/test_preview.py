@@ -264,14 +264,6 @@ def test_a_head_for_something_else_is_refused_by_twenty_texts(device, releases, 
     assert device.name == "mid" and report.comparison.releases.unrelated
 
 
-@pytest.mark.parametrize("accept", ["better", None, True, ["always"], "x" * 10_000])
-def test_a_wrong_accept_is_refused(device, releases, accept):
-    before = state(device)
-    with pytest.raises(DataError, match='accept is one of "always", "better-than-old"'):
-        device.replace(releases["mid"], accept=accept)
-    assert same(state(device), before) and not device.can_roll_back
-
-
 def test_the_commands(device, path, releases, tmp_path):
     def run(name, arguments):
         return CliRunner().invoke(command, [name, *map(str, arguments)])

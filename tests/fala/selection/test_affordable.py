@@ -30,10 +30,6 @@ def test_what_cannot_be_completed_is_not_begun():
     assert affordable([["a", "b", "c"], ["d"]], 2) == ["d"]
 
 
-def test_without_a_limit_all_texts_are_taken_once():
-    assert affordable([["a", "b"], ["b", "c"], []], None) == ["a", "b", "c"]
-
-
 @given(st.lists(WORDS, max_size=12), st.integers(0, 12))
 def test_the_limit_holds_and_nothing_is_wasted(missing, limit):
     taken = affordable(missing, limit)

@@ -4,8 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fala.errors import BudgetError
-from fala.selection.clustering import Oracle, cluster_graph, kwikbucks
-from fala.selection.graph import Graph
+from fala.selection.clustering import cluster_graph, kwikbucks
 from graphs import everything, random_graph, record_queries
 
 # The budget
@@ -40,19 +39,6 @@ def test_joining_asks_no_pair_twice(monkeypatch):
     (oracle,) = oracles
     pairs = [frozenset(pair) for pair in oracle.single]
     assert len(set(pairs)) == len(pairs)
-
-
-def test_oracle_falls_silent_when_the_budget_is_spent():
-    graph = Graph(np.zeros((4, 1), dtype=np.float32), np.empty((4, 0), dtype=int), np.array([3]))
-    oracle = Oracle(graph, 3)
-    assert oracle.first_positive(0, np.array([1, 2])) == -1
-    assert oracle.first_positive(0, np.array([1, 3])) == -1  # 3 is +, but one step too far
-    assert (oracle.asked, oracle.remaining) == (3, 0)
-    assert len(oracle.ask(np.array([0]), np.array([3]))) == 0
-    fresh = Oracle(graph, 3)
-    assert fresh.first_positive(0, np.array([3, 1])) == 0
-    np.testing.assert_array_equal(fresh.ask(np.array([0, 1, 3]), np.array([3, 2, 0])), [1, 0])
-    assert fresh.remaining == 0
 
 
 def test_a_negative_budget_is_rejected():

@@ -47,22 +47,6 @@ def test_the_optimum_is_the_brute_force_one(case, scale):
     np.testing.assert_allclose(fitted.vendor, plain, atol=1e-5)
 
 
-@pytest.mark.parametrize("with_prior", [False, True], ids=["isotropic", "population"])
-@pytest.mark.parametrize("targets", ["none", "some"])
-def test_a_basis_changes_the_arithmetic_only(with_prior, targets):
-    prior = make_prior() if with_prior else None
-    training = make_training(basis=True, targets=targets, prior=prior)
-    (block,) = training.blocks
-    plain = replace(training, blocks=(replace(block, inputs=Inputs(dense(block))),))
-    few, many = fit(training), fit(plain)
-    np.testing.assert_allclose(few.full.weights[0], many.full.weights[0], atol=1e-4)
-    np.testing.assert_allclose(few.full.bias, many.full.bias, atol=1e-4)
-    np.testing.assert_allclose(few.full.left_out, many.full.left_out, atol=1e-4)
-    np.testing.assert_allclose(few.vendor, many.vendor, atol=1e-5)
-    assert few.scales == many.scales
-    assert few.work.size < many.work.size
-
-
 def padded(training, d):
     """The same training set with features that are always 0, so many that the dual is smaller."""
     (block,) = training.blocks

@@ -13,7 +13,13 @@ from training_sets import answers, dense, make_prior, make_training
 def part(training, chosen):
     """Some examples of a training set."""
     positions = np.arange(len(training))[chosen]
-    blocks = tuple(replace(block, inputs=block.inputs.take(positions)) for block in training.blocks)
+
+    def some(inputs):
+        if isinstance(inputs, Inputs):
+            return replace(inputs, coordinates=inputs.coordinates[positions])
+        return inputs.take(positions)
+
+    blocks = tuple(replace(block, inputs=some(block.inputs)) for block in training.blocks)
     return replace(
         training,
         blocks=blocks,
