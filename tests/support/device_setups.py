@@ -3,12 +3,9 @@
 import numpy as np
 
 import bundles
+from bridged import PROBES, TEXTS
 from fala.examples import Match
 
-WORDS = bundles.WORDS[1:]
-RANDOM = np.random.default_rng(0)
-TEXTS = sorted({" ".join(RANDOM.choice(WORDS, size=6)) for _ in range(90)})
-PROBES = [" ".join(RANDOM.choice(WORDS, size=6)) for _ in range(40)]
 LABELS = ["1" if "good" in text or "love" in text else "0" for text in TEXTS]
 SETUPS = {
     "binary": ("classification", ("0", "1")),

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+import bundles
 from bundles import onnx_files, onnx_manifest
 from fala import Bundle, Head, Match, write_bundle, write_release
 from fala_sim.situation import Release, Situation, User
@@ -41,15 +42,9 @@ def matches(n, seed):
 
 
 def make_head(task="classification", labels=("0", "1"), query=False, scale=1.0):
-    rng = np.random.default_rng(3)
-    logits = 1 if len(labels) == 2 else len(labels)
-    return Head(
-        task,
-        labels,
-        weight=rng.normal(size=(logits, DIMENSION)).astype(np.float32) * scale,
-        bias=rng.normal(size=logits).astype(np.float32) * scale,
-        query=rng.normal(size=DIMENSION).astype(np.float32) if query else None,
-    )
+    """A head of random weights for the families' models."""
+    head = bundles.make_head(task, labels, DIMENSION, seed=3, query=query)
+    return Head(task, labels, head.weight * scale, head.bias * scale, head.query)
 
 
 def write_new(folder, head, family="bert", details=None):

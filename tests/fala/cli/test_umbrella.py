@@ -51,7 +51,7 @@ def test_a_command_is_described_in_one_way(part):
     [
         (("replace", "--old", "nothing", "--new", "bert"), 1, "fala: 'nothing' is neither"),
         (("device", "doctor", "nowhere"), 1, "nowhere: not a device folder"),
-        (("sim", "table", "99"), 1, "fala: "),
+        (("sim", "table", "99"), 2, "No such command '99'"),
         (("sim", "data", "get", "99"), 1, "fala: no data set '99'; one of "),
         (("export", "inspect", "nowhere"), 1, "fala: nowhere: no such file"),
         (("nothing",), 2, "No such command 'nothing'"),
@@ -95,7 +95,7 @@ def test_a_shell_is_offered_commands_and_names():
     assert "doctor" in offered("device", "")
     assert offered("replace", "--old", "")[:2] == [*BUILT_IN]
     assert offered("sim", "table", "head") == ["headline"]
-    assert offered("sim", "table", "1", "--methods", "old,lo") == ["old,lora", "old,logistic"]
+    assert offered("sim", "all", "--methods", "old,lo") == ["old,lora", "old,logistic"]
     assert "soft-all" in offered("export", "prompts", "--kind", "")
 
 
