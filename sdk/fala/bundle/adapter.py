@@ -132,13 +132,15 @@ def read_inputs(arrays: Mapping[str, NDArray[Any]], dimension: int) -> Coded:
     codes: dict[str, tuple[NDArray[np.int8], Floats]] = {}
     for part in layout.ADAPTER_PARTS:
         width = columns.get(part, dimension)
-        stacked = _checked(arrays, layout.adapter_file(part), sites * rows.get(part, 1), width,
-                           np.int8 if part in rows else np.float32)  # fmt: skip
+        name = layout.adapter_file(part)
+        stacked, dtype = arrays[name], np.int8 if part in rows else np.float32
+        check_array(name, stacked, dtype, (sites * rows.get(part, 1), width))
         if part not in rows:
             floats |= {f"{site}.{part}": row for site, row in zip(names, stacked, strict=True)}
             continue
         name = layout.adapter_file(part, scales=True)
-        scales = _checked(arrays, name, sites, width, np.float32)
+        scales = arrays[name]
+        check_array(name, scales, np.float32, (sites, width))
         if (scales < 0).any():
             raise BundleFormatError(f"{name}: a step is negative")
         blocks = stacked.reshape(sites, rows[part], width)
@@ -184,13 +186,3 @@ def _coded(weight: Floats) -> tuple[NDArray[np.int8], Floats]:
         raise BundleFormatError("an adapter's weights are finite matrices")
     scales = (np.abs(weight).max(axis=0, initial=0.0) / _CODES).astype(np.float32)
     return np.rint(weight / np.where(scales > 0, scales, 1)).astype(np.int8), scales
-
-
-def _checked(
-    arrays: Mapping[str, NDArray[Any]], name: str, rows: int, columns: int, dtype: type
-) -> NDArray[Any]:
-    array = arrays[name]
-    check_array(name, array, dtype, (rows, columns))
-    if dtype is np.float32 and not np.isfinite(array).all():
-        raise BundleFormatError(f"{name}: NaN or infinity")
-    return array

@@ -68,7 +68,7 @@ def read_array(data: bytes, most: int = 2, *, name: str = "") -> NDArray[Any]:
 
 
 def check_array(name: str, array: NDArray[Any], dtype: type, shape: tuple[int, ...]) -> None:
-    """Check the type and the shape of an array.
+    """Check the type and the shape of an array, and that its numbers are finite.
 
     Args:
         name: The file's, which the error begins with.
@@ -77,10 +77,12 @@ def check_array(name: str, array: NDArray[Any], dtype: type, shape: tuple[int, .
         shape: The shape that is expected.
 
     Raises:
-        BundleFormatError: It has another type or shape.
+        BundleFormatError: It has another type or shape, or a number that is not finite.
     """
     if array.dtype != dtype or array.shape != shape:
         raise BundleFormatError(
             f"{name}: {np.dtype(dtype)} of shape {shape} expected, not {array.dtype} of shape "
             f"{array.shape}"
         )
+    if not np.isfinite(array).all():
+        raise BundleFormatError(f"{name}: NaN or infinity")

@@ -99,8 +99,8 @@ def read_probes(
     embeddings = read_array(read(layout.ENCODER_EMBEDDINGS), name=layout.ENCODER_EMBEDDINGS)
     check_array(layout.ENCODER_EMBEDDINGS, embeddings, np.float32, (len(inputs), dimension))
     # Else they cannot be kept, or compared by their cosine.
-    if not (np.abs(embeddings) <= LARGEST).all() or not embeddings.any(axis=1).all():
+    if (np.abs(embeddings) > LARGEST).any() or not embeddings.any(axis=1).all():
         raise BundleFormatError(
-            f"{layout.ENCODER_EMBEDDINGS}: a number is not finite in float16, or all are 0"
+            f"{layout.ENCODER_EMBEDDINGS}: a number is too large for float16, or all are 0"
         )
     return inputs, embeddings

@@ -61,8 +61,8 @@ def read_lexical(idf: NDArray[Any], weight: NDArray[Any], scales: NDArray[Any]) 
     check_array(layout.LEXICAL_IDF, idf, np.uint8, (BUCKETS,))
     check_array(layout.LEXICAL_WEIGHT, weight, np.int8, (logits, BUCKETS))
     check_array(layout.LEXICAL_SCALES, scales, np.float32, (1 + logits,))
-    if not np.isfinite(scales).all() or (scales < 0).any():
-        raise BundleFormatError(f"{layout.LEXICAL_SCALES}: a step is negative or not finite")
+    if (scales < 0).any():
+        raise BundleFormatError(f"{layout.LEXICAL_SCALES}: a step is negative")
     return _of_codes(idf, weight, scales)
 
 

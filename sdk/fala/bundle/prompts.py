@@ -139,11 +139,8 @@ def compiled(data: bytes) -> EncoderState:
     """
     try:
         prompt = read_array(data, most=_AXES)
-    except BundleFormatError as error:
-        raise DataError(f"a prompt of texts that is damaged: {error}") from error
-    if prompt.dtype != np.float16 or prompt.ndim != _ONE or prompt.shape[1] != len(_PARTS):
-        raise DataError(f"a prompt of texts of {prompt.dtype} and shape {prompt.shape}")
-    try:
+        if prompt.dtype != np.float16 or prompt.ndim != _ONE or prompt.shape[1] != len(_PARTS):
+            raise BundleFormatError(f"{prompt.dtype} of shape {prompt.shape}")
         inputs = prompt_state(prompt).inputs
     except BundleFormatError as error:
         raise DataError(f"a prompt of texts that is damaged: {error}") from error

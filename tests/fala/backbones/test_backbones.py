@@ -12,7 +12,7 @@ from bundles import (
     write_onnx,
     write_word_vectors,
 )
-from fala.backbones import OnnxEncoder, WordVectors
+from fala.backbones import WordVectors
 from fala.backbones.word_vectors import words
 from fala.bundle import format as layout
 from fala.bundle.arrays import read_array
@@ -62,10 +62,6 @@ def test_any_text_has_an_embedding(backbone, texts):
     assert np.isfinite(embeddings).all()
 
 
-def test_only_the_encoder_is_a_transformer(backbone):
-    assert backbone.is_transformer == isinstance(backbone, OnnxEncoder)
-
-
 # Word vectors
 
 
@@ -93,22 +89,18 @@ def test_the_mean_of_the_known_words(text, expected):
     np.testing.assert_allclose(vectors_of().encode([text]), [expected], rtol=1e-6)
 
 
-@pytest.mark.parametrize("unknown", ["<unk>", "unk"])
-def test_an_unknown_text_is_the_unknown_word(unknown):
-    vectors = vectors_of(("good", unknown))
-    np.testing.assert_array_equal(
-        vectors.encode(["unheard of", "", "good unheard"]), [[2, 3], [2, 3], [0, 1]]
-    )
-
-
-def test_a_hyphenated_word_of_the_vocabulary_is_one_word():
-    np.testing.assert_array_equal(
-        vectors_of(("well", "made", "well-made")).encode(["well-made"]), [[4, 5]]
-    )
-
-
-def test_of_a_word_that_stands_twice_the_first_counts():
-    np.testing.assert_array_equal(vectors_of(("good", "film", "good")).encode(["good"]), [[0, 1]])
+@pytest.mark.parametrize(
+    ("vocabulary", "text", "expected"),
+    [
+        (("good", "<unk>"), "unheard of", [2, 3]),
+        (("good", "unk"), "", [2, 3]),
+        (("good", "<unk>"), "good unheard", [0, 1]),
+        (("well", "made", "well-made"), "well-made", [4, 5]),
+        (("good", "film", "good"), "good", [0, 1]),  # of a word that is there twice, the first
+    ],
+)
+def test_words_that_a_vocabulary_has_in_another_way(vocabulary, text, expected):
+    np.testing.assert_array_equal(vectors_of(vocabulary).encode([text]), [expected])
 
 
 def test_int8_with_scales_is_near_float16(tmp_path):

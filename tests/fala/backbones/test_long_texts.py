@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("onnx")
 
 from bundles import MAX_LENGTH, onnx_model, tokenizer_json, word_vector_files, write_onnx_release
-from fala.backbones import OnnxEncoder, onnx_encoder, word_vectors
+from fala.backbones import OnnxEncoder, word_vectors
 from fala.backbones.onnx_encoder import LONGEST
 from fala.bundle.reading import Bundle
 
@@ -34,32 +34,12 @@ def encoders():
     return cut, OnnxEncoder(model, tokenizer_json())
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["good film " * 10_000, " " * 99_990 + "good film", "\x01" * 90_000 + " bad film",
-     "x" * 99_000 + " good", "great " * 3],
-    ids=lambda text: text[:4].strip() + str(len(text)),
-)  # fmt: skip
-def test_texts_of_usual_lengths_are_read_as_ever(text, encoders, monkeypatch):
-    found = [encoder.encode([text, "a film"]) for encoder in encoders]
-    for encoder in encoders:
-        monkeypatch.setattr(encoder, "_longest", 1 << 30)
-    monkeypatch.setattr(onnx_encoder, "_TOKENIZED", 1 << 30)
-    for encoder, one in zip(encoders, found, strict=True):
-        np.testing.assert_array_equal(encoder.encode([text, "a film"]), one)
-
-
 def test_what_is_behind_the_longest_is_not_read(encoders):
     for encoder in encoders:
         text = "good film " * (LONGEST // 10 + 1)
         np.testing.assert_array_equal(
             encoder.encode([text[:LONGEST] + " awful" * 9_000]), encoder.encode([text[:LONGEST]])
         )
-
-
-def test_a_release_that_reads_more_tokens_reads_more_characters():
-    encoder = OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json(), max_length=1 << 16)
-    assert encoder._longest == 8 << 16
 
 
 @pytest.mark.parametrize("static", [True, False], ids=["vectors", "encoder"])

@@ -1,6 +1,5 @@
 import json
 import os
-import time
 
 import numpy as np
 import pytest
@@ -46,13 +45,6 @@ def test_runs_hold_texts_of_similar_length(encoder, monkeypatch):
     assert sorted(length for batch in shapes for length in batch) == sorted(lengths)
 
 
-def test_a_text_beyond_a_run_is_read_alone():
-    encoder = OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json())
-    long = " ".join(["good", "film"] * RUN_TOKENS)
-    together = encoder.encode(["bad", long, "film", long + " bad"])
-    np.testing.assert_allclose(together[1], encoder.encode([long])[0], rtol=1e-5)
-
-
 def test_embeddings_are_in_the_order_of_their_texts_on_any_number_of_threads(encoder, monkeypatch):
     texts = [
         f"{word} " * (length % 7) + " ".join(WORDS[:length])
@@ -66,21 +58,6 @@ def test_embeddings_are_in_the_order_of_their_texts_on_any_number_of_threads(enc
     monkeypatch.setattr(encoder, "_threads", 4)
     np.testing.assert_array_equal(encoder.encode(texts), alone)
     np.testing.assert_array_equal(encoder.encode(texts[::-1])[::-1], alone)
-
-
-def test_a_failing_run_ends_the_others(encoder, monkeypatch):
-    begun = []
-
-    def fail(ids, *_):
-        begun.append(ids)
-        time.sleep(0.002)  # a run takes a while, in which the others are called off
-        raise BundleFormatError("the model fails")
-
-    monkeypatch.setattr(encoder, "_threads", 2)
-    monkeypatch.setattr(encoder, "_run", fail)
-    with pytest.raises(BundleFormatError, match="the model fails"):
-        encoder.encode(["film " * (MAX_LENGTH - 2)] * 4000)
-    assert len(begun) < 200
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no affinity")
@@ -180,20 +157,6 @@ def test_a_model_that_gives_other_shapes_than_its_graph_says():
         encoder.encode(["good"])
 
 
-def test_token_types_are_fed_where_the_graph_asks():
-    from onnx import helper
-
-    def ask(graph):
-        graph.input.add().CopyFrom(graph.input[0])
-        graph.input[-1].name = "token_type_ids"
-        graph.node[0].input[1] = "sum_ids"
-        graph.node.insert(0, helper.make_node("Add", ["input_ids", "token_type_ids"], ["sum_ids"]))
-
-    plain = OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json())
-    asking = OnnxEncoder(changed(ask), tokenizer_json())
-    np.testing.assert_array_equal(asking.encode(TEXTS), plain.encode(TEXTS))
-
-
 def test_a_model_that_fails_as_it_runs():
     # The tokenizer knows more tokens than the model.
     encoder = OnnxEncoder(
@@ -217,13 +180,6 @@ def test_an_input_whose_name_is_no_text(capfd):
     with pytest.raises(BundleFormatError, match="onnxruntime cannot load"):
         OnnxEncoder(model, tokenizer_json())
     assert capfd.readouterr().out == ""
-
-
-def test_a_tokenizer_that_panics():
-    tokenizer = json.loads(tokenizer_json())
-    tokenizer["post_processor"]["special_tokens"] = {}
-    with pytest.raises(BundleFormatError, match="the tokenizer"):
-        OnnxEncoder(onnx_model().SerializeToString(), json.dumps(tokenizer).encode()).encode(["a"])
 
 
 def test_an_interrupt_is_not_wrapped(encoder, monkeypatch):

@@ -67,14 +67,6 @@ def test_a_release_has_the_backbone_and_the_head(tmp_path):
     assert bundle.head_digest != backbone.head_digest
 
 
-def test_a_release_of_a_release_leaves_the_old_head_behind(tmp_path):
-    first = write_word_vector_release(tmp_path / "a.fala", make_head("matching", query=True))
-    write_release(first.path, first, make_head(labels=("x", "y", "z")), {})
-    bundle = Bundle.open(first.path)
-    assert layout.HEAD_QUERY not in bundle.manifest.files
-    assert bundle.head().labels == ("x", "y", "z")
-
-
 def test_digests_tell_backbones_and_heads_apart(tmp_path):
     def digest(**fields):
         write_bundle(tmp_path / "a", onnx_manifest(**fields), onnx_files())

@@ -1,44 +1,17 @@
 """Files in ONNX Runtime's own format that no exporter of ours has written."""
 
-import json
 import struct
-import subprocess
-import sys
 
 import pytest
 
 pytest.importorskip("onnx")
 
-from bundles import MAX_LENGTH, onnx_manifest, onnx_model, tokenizer_json
-from fala.backbones import OnnxEncoder
+from bundles import onnx_manifest, onnx_model, tokenizer_json
 from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_bundle
 from fala.errors import BundleFormatError
 from optional_graphs import stored
-
-# Runs in a process of its own: what ends the process is what is looked for.
-_FUZZ = """
-import json, random, sys
-from collections import Counter
-from fala.backbones import OnnxEncoder
-from fala.errors import BundleError
-model, tokenizer = (open(path, "rb").read() for path in sys.argv[1:])
-seen = Counter()
-for seed in range(400):
-    chance, data = random.Random(seed), bytearray(model)
-    if seed % 8 == 0:
-        data = data[: chance.randrange(len(data))]
-    for _ in range(chance.choice((1, 1, 3, 20)) if seed % 8 else 0):
-        position = chance.randrange(len(data))
-        data[position] = chance.choice((0, 1, 127, 128, 255, data[position] ^ 1 << seed % 8))
-    try:
-        OnnxEncoder(bytes(data), tokenizer, max_length=16, ort_format=True).encode(["good film"])
-        seen["loaded"] += 1
-    except BundleError:
-        seen["refused"] += 1
-print(json.dumps(seen))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -82,31 +55,9 @@ def with_weights_elsewhere(model):
 
 
 def test_weights_outside_the_file_are_refused(model, tmp_path):
+    assert write_ort(tmp_path / "x.fala", model).backbone().encode(["good film"]).any()
     changed = with_weights_elsewhere(model)
     (tmp_path / "model.ort.data").write_bytes(bytes(4096))
     bundle = write_ort(tmp_path / "x.fala", changed)
     with pytest.raises(BundleFormatError, match="weights outside"):
         bundle.backbone()
-
-
-def test_the_tokenizer_and_the_model_make_a_backbone(model, tmp_path):
-    backbone = write_ort(tmp_path / "x.fala", model).backbone()
-    assert backbone.dimension == backbone.encode(["good film"]).shape[1]
-
-
-def test_a_damaged_model_is_refused_and_never_ends_the_process(model, tmp_path):
-    paths = tmp_path / "model.ort", tmp_path / "tokenizer.json"
-    for path, data in zip(paths, (model, tokenizer_json()), strict=True):
-        path.write_bytes(data)
-    arguments = [sys.executable, "-c", _FUZZ, *map(str, paths)]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr[-500:]
-    seen = json.loads(done.stdout)
-    assert seen["refused"] > 100
-    assert sum(seen.values()) == 400
-
-
-@pytest.mark.parametrize("garbage", [b"", b"ORTM", b"\x08\x00\x00\x00ORTM" + bytes(64), bytes(999)])
-def test_what_is_no_model_is_refused(garbage):
-    with pytest.raises(BundleFormatError, match="cannot load the model"):
-        OnnxEncoder(garbage, tokenizer_json(), max_length=MAX_LENGTH, ort_format=True)

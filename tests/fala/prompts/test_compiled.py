@@ -149,7 +149,10 @@ def damaged(folder, data):
         (lambda data: data[:-2] + b"\0\x7c", "NaN or infinity"),
         (lambda data: data[:-2], "a prompt of texts that is damaged"),
         (lambda data: data.replace(b"<f2", b"|i1"), "a prompt of texts that is damaged"),
-        (lambda data: data.replace(b"(1, 2, 2, ", b"(2, 1, 2, "), "a prompt of texts of float16"),
+        (
+            lambda data: data.replace(b"(1, 2, 2, ", b"(2, 1, 2, "),
+            "damaged: float16 of shape",
+        ),
         (lambda data: "text", "bytes expected"),
     ],
     ids=["gone", "another", "infinite", "cut", "type", "shape", "text"],
