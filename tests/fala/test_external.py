@@ -2,19 +2,17 @@
 
 import copy
 import pickle
-import shutil
 
 import numpy as np
 import pytest
 
 import bridged
 from bridged import PROBES, TEXTS
-from devices import embedded, left_of, same, state
-from fala import Budget, BundleError, DataError, Device, EncoderError, Item, Match, RepairReport
+from devices import embedded, same, state
+from fala import Budget, BundleError, DataError, Device, EncoderError, Item, Match
 from fala.bundle.reading import Bundle
 from fala.model.heads import Head
 from fala.release import array_bytes, fit_head, write_external
-from fala.testing import PowerCuts
 from fala.testing.hostile import Changes, repack
 
 
@@ -179,42 +177,6 @@ def test_items_are_for_releases_without_a_model(device):
     with pytest.raises(DataError, match="old reads texts"):
         device.predict([Item("key", np.zeros(8))])
     assert device.predict(TEXTS[:1]).shape == (1, 2)
-
-
-def test_an_encrypted_device(tmp_path, external, functions, labels):
-    key = {"key": lambda: b"k" * 32}
-    with Device.create(tmp_path / "d", external["mid"], encoder=functions, **key) as device:
-        device.learn(TEXTS, labels)
-        before = state(device)
-    assert not left_of(tmp_path / "d", TEXTS)
-    with Device.open(tmp_path / "d", encoder=functions, **key) as device:
-        assert same(state(device), before)
-    report = Device.examine(tmp_path / "d", **key)
-    assert isinstance(report, RepairReport) and report.whole
-
-
-def test_killed_at_every_end_of_something(tmp_path, path, external, functions):
-    """A replacement by a release for the app's encoder leaves the old model, or the new one."""
-    whole = shutil.copytree(path, tmp_path / "whole")
-    with Device.open(whole, encoder=functions) as device:
-        old = state(device)
-        device.replace(external["mid"], Budget(0))
-        new = state(device)
-
-    def replace_in(folder, say):
-        with Device.open(folder, encoder=functions) as device:
-            device.replace(external["mid"], Budget(0))
-            say("replaced")
-
-    cuts = PowerCuts(replace_in, path, scratch=tmp_path)
-    seen = []
-    for cut in cuts.at_operations({"sync", "rename", "delete"}, unsynced="lost"):
-        with Device.open(cut.folder, encoder=functions) as device:
-            answers = state(device)
-            seen.append(same(answers, new))
-            assert seen[-1] or (same(answers, old) and not cut.said)
-            assert len(list(device.examples())) == len(TEXTS)
-    assert seen == sorted(seen) and set(seen) == {False, True}
 
 
 def test_an_item():

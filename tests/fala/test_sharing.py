@@ -142,7 +142,7 @@ def test_threads_fit_in_turns(device, monkeypatch):
         time.sleep(0.05)
         return refit(*given, **named)
 
-    monkeypatch.setattr("fala.personal.learn.refit", slow)
+    monkeypatch.setattr("fala.personal.refit.refit", slow)
     assert not together(*[device.fit] * 3) and len(fits) == 3
 
 
@@ -174,25 +174,6 @@ def test_threads_learn_predict_and_roll_back_at_once(path, releases, labels):
         kept = device.predict(PROBES)
         device.fit()
         assert np.abs(device.predict(PROBES) - kept).mean() < 0.05
-
-
-def test_two_objects_on_one_folder_see_each_other(path, releases):
-    with Device.open(path) as one, Device.open(path) as other:
-        one.replace(releases["mid"], Budget(10))
-        assert other.name == "mid"
-        np.testing.assert_array_equal(one.predict(PROBES), other.predict(PROBES))
-        other.learn(["a new text"], ["1"])
-        one.learn(["another text"], ["0"])
-        assert one.fit().labelled == len(TEXTS) + 2
-        # Twice replaced: the first release's file is gone, and nobody misses it.
-        one.replace(releases["new"], Budget(10))
-        one.replace(releases["mid"], Budget(10))
-        other.learn(["one more text"], ["0"])
-        assert other.name == "mid"
-    with Device.open(path) as device:
-        assert device.fit().labelled == len(TEXTS) + 3
-        device.rollback()
-        assert np.isfinite(device.predict(PROBES)).all()
 
 
 # Creations

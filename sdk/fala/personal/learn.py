@@ -14,7 +14,7 @@ from fala.examples import Example, unique_texts
 from fala.personal.encode import encode_free, encode_missing
 from fala.personal.forget import forget
 from fala.personal.gather import Snapshot, Space, gather
-from fala.personal.refit import Refit, refit, until_committed
+from fala.personal.refit import Refit, refit_active, until_committed
 from fala.report import Forgotten, LearnReport
 from fala.slots.erasing import drop_copies
 from fala.slots.open_slot import OpenSlot
@@ -125,9 +125,7 @@ class Learner:
             (active,) = slots
             snapshot = Snapshot(task.store)
             encode_free(task, active, snapshot)
-            space = Space.of_slot(task.store, active, task.previous)
-            result = refit(snapshot, space, task.positive(space.head))
-            return active if result.fit is None else task.commit(active, result.change()), result
+            return refit_active(task, active, task.previous, snapshot)
 
         with task.work:
             active, result = until_committed([task], attempt)

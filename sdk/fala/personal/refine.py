@@ -14,7 +14,7 @@ from fala.model.losses import Floats
 from fala.personal.choose import choose
 from fala.personal.encode import encode_free, forward
 from fala.personal.gather import OldLogits, Snapshot, Space, gather, old_logits
-from fala.personal.refit import Refit, fitted, refit, unfitted, until_committed
+from fala.personal.refit import Refit, fitted, refit_active, unfitted, until_committed
 from fala.personal.run import Run
 from fala.selection.next_texts import BATCH, LARGEST_BATCH, LEAST_MOVE, move
 from fala.slots.open_slot import OpenSlot
@@ -192,15 +192,10 @@ class _Refinement:
             (active,) = slots
             with self._run.stage("read"):
                 snapshot = Snapshot(task.store, self._ngrams)
-                snapshot.add(active.record.backbone, encoded)
-                space = Space.of_slot(task.store, active, previous)
-            positive = task.positive(space.head)
-            result = refit(snapshot, space, positive, run=self._run, near=last.fit)
-            if self._counted(result).fit is None:
-                task.keep_embeddings(active.record.backbone, encoded)
-                return active, result
-            with self._run.stage("commit"):
-                return task.commit(active, result.change(encoded)), result
+            active, result = refit_active(
+                task, active, previous, snapshot, run=self._run, encoded=encoded, near=last.fit
+            )
+            return active, self._counted(result)
 
         with task.work:
             try:

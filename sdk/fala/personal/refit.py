@@ -97,6 +97,45 @@ def refit(
         return fitted(rows, positive, near)
 
 
+def refit_active(
+    task: Task,
+    active: OpenSlot,
+    previous: OpenSlot | None,
+    snapshot: Snapshot,
+    *,
+    run: Run | None = None,
+    encoded: Mapping[str, Vectors] | None = None,
+    near: Fit | None = None,
+) -> tuple[OpenSlot, Refit]:
+    """Fit the active slot's model again, and commit it; without a label or an old logit it stays.
+
+    Args:
+        task: The task.
+        active: Its active slot.
+        previous: The slot before it.
+        snapshot: The examples.
+        run: See ``refit``.
+        encoded: New embeddings, by text: they are kept in any case.
+        near: See ``refit``.
+
+    Returns:
+        The active slot, and what it was fitted to.
+
+    Raises:
+        DeviceChangedError: Another model is active by now.
+    """
+    run, encoded = run or Run(), encoded or {}
+    with run.stage("read"):
+        snapshot.add(active.record.backbone, encoded)
+        space = Space.of_slot(task.store, active, previous)
+    result = refit(snapshot, space, task.positive(space.head), run=run, near=near)
+    if result.fit is None:
+        task.keep_embeddings(active.record.backbone, encoded)
+        return active, result
+    with run.stage("commit"):
+        return task.commit(active, result.change(encoded)), result
+
+
 def fitted(
     rows: Rows, positive: int, near: Fit | None = None, *, left_out_only: bool = False
 ) -> Refit:
