@@ -46,8 +46,6 @@ class LastFit:
         positions: Its examples' rows, by id; of a fit that was resumed those of some.
         record: What the active model was fitted to.
         reason: Why that model was chosen.
-        threshold: The decision threshold.
-        loss: See ``Change``.
     """
 
     version: Version
@@ -56,8 +54,6 @@ class LastFit:
     positions: dict[int, int]
     record: FitRecord
     reason: str
-    threshold: float
-    loss: float | None
 
 
 class Learner:
@@ -200,10 +196,7 @@ class Learner:
             return None
         state = resume(training, record.scales, record.fitted, record.further)
         positions = {row: position for position, row in enumerate(rows.ids)}
-        return LastFit(
-            before, state, space, positions, record, "added to the last fit",
-            active.record.threshold, active.record.loss,
-        )  # fmt: skip
+        return LastFit(before, state, space, positions, record, "added to the last fit")
 
     def _add(
         self,
@@ -230,7 +223,7 @@ class Learner:
             full, calibrated = state.candidates()
             one = calibrated.towards(full, record.trust)
             model = personal_of(active.model.head, one.weights, one.bias)
-            change = Change(model, last.threshold, last.loss, fit=record)
+            change = Change(model, active.record.threshold, active.record.loss, fit=record)
             try:
                 active = task.commit(active, change)
             except DeviceChangedError:
@@ -240,13 +233,13 @@ class Learner:
         count, with_label = task.store.examples.counts()
         return LearnReport(
             count, with_label, state.fitted + state.further, cast(Decision, record.decision),
-            last.reason, False, record.scales, last.loss,
+            last.reason, False, record.scales, active.record.loss,
         )  # fmt: skip
 
 
 def _last_fit(active: OpenSlot, result: Refit) -> LastFit | None:
     """What the next examples can be added to; None where they cannot."""
-    rows, data, verdict = result.rows, result.rows.snapshot.data, result.verdict
+    rows, data = result.rows, result.rows.snapshot.data
     record = result.record(data)
     if record is None or result.fit is None or result.fit.state is None:
         return None
@@ -256,5 +249,5 @@ def _last_fit(active: OpenSlot, result: Refit) -> LastFit | None:
     positions = {rows.ids[position]: at for at, position in enumerate(used)}
     return LastFit(
         Version(active.generation, data), result.fit.state, rows.space, positions, record,
-        verdict.reason, verdict.threshold, result.loss,
+        result.verdict.reason,
     )  # fmt: skip

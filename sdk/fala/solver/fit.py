@@ -89,6 +89,7 @@ class Fit:
         return self.calibrated.towards(self.full, trust)
 
 
+@one_blas_thread()
 def fit(
     training: TrainingSet,
     scales: Sequence[float] | None = None,
@@ -106,13 +107,6 @@ def fit(
         left_out_only: Only the leave-one-out logits are needed: of more than ``LARGEST`` examples
             the weights are those of the sample.
     """
-    with one_blas_thread():
-        return _fit(training, scales, None if near is None else near.point, left_out_only)
-
-
-def _fit(
-    training: TrainingSet, scales: Sequence[float] | None, near: Floats | None, left_out_only: bool
-) -> Fit:
     vendor = training.vendor_logits()
     used = training.used
     scales = default_scales(training.blocks) if scales is None else scales
@@ -131,7 +125,8 @@ def _fit(
         left_out[chosen[sample]] = sampled.left_out
         minimum = sampled
         if not left_out_only:
-            minimum = minimize_many(problem, sampled, len(sample), near)
+            start = None if near is None else near.point
+            minimum = minimize_many(problem, sampled, len(sample), start)
     else:
         minimum = minimize(problem)
         left_out = minimum.left_out
