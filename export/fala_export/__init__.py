@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fala_export.bridging.release import build_bridge
+    from fala_export.cli import run
     from fala_export.population.release import write_prior, write_scales
     from fala_export.training.public_rows import PublicRows
 
-__all__ = ["PublicRows", "build_bridge", "write_prior", "write_scales"]
+__all__ = ["PublicRows", "build_bridge", "run", "write_prior", "write_scales"]
 
 _MODULES = {
     "PublicRows": "training.public_rows",
     "build_bridge": "bridging.release",
+    "run": "cli",
     "write_prior": "population.release",
     "write_scales": "population.release",
 }

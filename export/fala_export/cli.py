@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+from contextlib import redirect_stdout
+from typing import Any
+
 import click
 
-from fala.cli.commands import SETTINGS, Group, end_with_input
+from fala.cli.commands import SETTINGS, Group
 from fala_export.commands.adapter import adapter
 from fala_export.commands.backbone import backbone
 from fala_export.commands.bridge import bridge
@@ -27,7 +31,6 @@ class _Vendors(Group):
 @click.version_option(package_name="fala-sdk")
 def main() -> None:
     """Turn models into bundles for FaLA's devices."""
-    end_with_input()
 
 
 for _command in (
@@ -36,3 +39,19 @@ for _command in (
     repository, key, sign,
 ):  # fmt: skip
     main.add_command(_command)
+
+
+def run(*words: str) -> dict[str, Any]:
+    """Run a command in this process; it prints nothing on standard output.
+
+    Args:
+        words: The command's, as they stand on the command line.
+
+    Returns:
+        What it says of what it made, as ``--json`` prints it.
+
+    Raises:
+        click.ClickException: If it fails.
+    """
+    with redirect_stdout(io.StringIO()):
+        return dict(main.main(list(words), prog_name="fala-export", standalone_mode=False))

@@ -231,7 +231,7 @@ def test_no_text_of_a_user_s_teaches_the_vendor(tmp_path, monkeypatch):
     division = divide(f"lewidi:{folder}", folder, users=2, seed=0, role="test")
     given = capture(monkeypatch)
     exporter.add_bridge(tmp_path / "old", tmp_path / "new", division)
-    exporter.add_prior(tmp_path / "new", division)
+    exporter.add_from_annotators(fala_export.write_prior, tmp_path / "new", division)
     public = set(division.public)
     assert set(given["texts"]) == public
     assert {row.example for row in given["rows"]} == public
@@ -252,7 +252,7 @@ def test_at_most_so_many_texts_and_rows_of_whole_annotators(tmp_path, monkeypatc
     monkeypatch.setattr(exporter, "BRIDGE_TEXTS", 7)
     monkeypatch.setattr(exporter, "PRIOR_ROWS", 8)
     exporter.add_bridge(tmp_path / "old", tmp_path / "new", division)
-    exporter.add_prior(tmp_path / "new", division)
+    exporter.add_from_annotators(fala_export.write_prior, tmp_path / "new", division)
     assert len(given["texts"]) == 7
     assert set(given["texts"]) < {
         text for n in range(len(names)) for text in (f"seen {n}", f"film {n}")
@@ -261,8 +261,9 @@ def test_at_most_so_many_texts_and_rows_of_whole_annotators(tmp_path, monkeypatc
     assert (given["rows"][0].example, given["rows"][0].label) == (public[0], "0")
 
 
-def test_a_command_that_breaks_is_no_refusal(tmp_path):
-    with pytest.raises(exporter.RefusedError, match=r"nothing\.fala"):
-        exporter._run("inspect", str(tmp_path / "nothing.fala"))
-    with pytest.raises(DataError, match="fala-export nonsense failed"):
-        exporter._run("nonsense")
+def test_a_command_that_fails_says_why(tmp_path, capsys):
+    for run in (exporter.run, exporter.run_apart):
+        with pytest.raises(DataError, match=r"nothing\.fala"):
+            run("inspect", str(tmp_path / "nothing.fala"))
+    exporter.run("inspect", str(find_source("bert", tmp_path).bundle))
+    assert not capsys.readouterr().out

@@ -22,7 +22,7 @@ from fala_sim.experiments.people import Plan, Study
 from fala_sim.experiments.runner import OtherPlanError
 from fala_sim.records import read_records
 from fala_sim.training.transformer import Transformer
-from fala_sim.vendor import exporter, tuning
+from fala_sim.vendor import tuning
 from fala_sim.vendor.releases import load, prepare
 from fala_sim.vendor.sources import find_source
 from fala_sim.vendor.tuning import public_rows, tune
@@ -71,9 +71,7 @@ def test_a_tuned_backbone_is_the_vendors_release_and_where_peers_start(prepared,
     assert trained["method"] == "backbone and head"
     assert trained["recipe"]["annotators"] >= 2
     assert trained["history"]["steps"] > 0
-    # Progress is told as the command tells it.
     assert any("training tuned:tiny on the public" in line for line in said)
-    assert sum("validation loss" in line for line in said) == 3
     # What peers train is what was released, no longer what was given.
     text = made.division.users[0].test[0]
     assert made.transformer != model
@@ -140,11 +138,11 @@ def test_what_was_interrupted_goes_on(folder, model, tmp_path, monkeypatch):
 
     data = (f"lewidi:{folder}", folder, tmp_path)
     for training, error in ((break_off, KeyboardInterrupt), (go_on, DataError)):
-        monkeypatch.setattr(tuning, "train_backbone", training)
+        monkeypatch.setattr(tuning, "_train", training)
         with pytest.raises(error):
             tune(source, *data, users=2, seed=0, say=str)
     assert calls[0] == calls[1]
-    monkeypatch.setattr(tuning, "train_backbone", break_off)
+    monkeypatch.setattr(tuning, "_train", break_off)
     with pytest.raises(KeyboardInterrupt):
         tune(source, *data, users=3, seed=0, say=str)
     assert calls[2][2] != calls[0][2]  # other users, another training
@@ -154,22 +152,7 @@ def test_a_training_that_is_refused_says_why(model, tmp_path):
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"split": "public", "text": "one", "label": 1}\n')
     with pytest.raises(DataError, match=r"tiny: cannot be trained on the public: .*two are needed"):
-        exporter.train_backbone(model, rows, tmp_path / "w", tmp_path / "x.fala", "x", str)
-
-
-def test_progress_is_told_while_a_command_runs(monkeypatch, tmp_path):
-    """Line by line, also where it prints more than a pipe holds."""
-    script = tmp_path / "fala-export"
-    script.write_text(
-        "#!/bin/sh\necho 'epoch 1' >&2\necho >&2\necho 'epoch 2' >&2\n"
-        'printf \'{"bundle": "x", "much": "%0200000d"}\' 7\n'
-    )
-    script.chmod(0o755)
-    monkeypatch.setattr(exporter.sysconfig, "get_path", lambda _: str(tmp_path))
-    said = []
-    made = exporter._run("train", say=said.append)
-    assert said == ["epoch 1", "epoch 2"]
-    assert list(made) == ["much"] and len(made["much"]) == 200_000
+        tuning._train(model, rows, tmp_path / "w", tmp_path / "x.fala", "x")
 
 
 def check_rows(name, where, users):

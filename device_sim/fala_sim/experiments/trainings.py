@@ -10,12 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import click
-
 from fala import DataError
 from fala.release import Row, read_rows
 from fala_sim.convert.output import save
-from fala_sim.engine.task import Call, Needs, Say, Task
+from fala_sim.engine.task import Call, Needs, Task
 from fala_sim.experiments.runner import Giving, OtherPlanError
 from fala_sim.records import Key, Kind, Store
 from fala_sim.vendor.sources import TUNED, Source, find_source
@@ -128,16 +126,6 @@ def training_task(
 def folder_name(key: Key) -> str:
     """Of what a key's training leaves, in the folder of its data set."""
     return "-".join(filter(None, (key.kind, key.method, key.variant, str(key.seed))))
-
-
-def showing(name: str, *words: str) -> Say:
-    """Shows those lines of a command's progress that have one of some words, behind a name."""
-
-    def say(line: str) -> None:
-        if any(word in line for word in words):
-            click.echo(f"{name}: {line}", err=True)
-
-    return say
 
 
 def trained_once(

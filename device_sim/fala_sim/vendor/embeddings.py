@@ -14,8 +14,8 @@ from tokenizers import Tokenizer
 from fala import Backbone, Bundle
 from fala.release import tokenizer_inputs
 from fala_sim.engine.inputs import here
+from fala_sim.engine.task import Say
 from fala_sim.situation import Vectors
-from fala_sim.vendor.exporter import Say
 
 TOKENIZER = "backbone/tokenizer.json"
 _CHUNK = 256

@@ -15,15 +15,17 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from fala import Bundle, DataError, Head, fit_head, write_release
+import fala_export
+from fala import Bundle, DataError, FalaError, Head, fit_head, write_release
 from fala_sim.data.place import find_place
 from fala_sim.data_sets import Division, Role, divide
 from fala_sim.digests import digest_of
 from fala_sim.engine.inputs import here
+from fala_sim.engine.task import Say
 from fala_sim.methods.registry import TRAINED
 from fala_sim.situation import Release, Vectors, distinct_texts
 from fala_sim.vendor.embeddings import TOKENIZER, Mapped, embed, keep
-from fala_sim.vendor.exporter import RefusedError, Say, add_bridge, add_prior, add_scales
+from fala_sim.vendor.exporter import add_bridge, add_from_annotators
 from fala_sim.vendor.heads import example_of, tuned_head, words_head
 from fala_sim.vendor.sources import SHORT, Source
 from fala_sim.vendor.tuning import public_rows, tune
@@ -283,8 +285,12 @@ def _learn(
     said: dict[str, Any] = {}
     learners = {
         "bridge": partial(add_bridge, old.bundle, release, division),
-        "prior": partial(add_prior, release, division, trained_on),
-        "scales": partial(add_scales, release, division, trained_on),
+        "prior": partial(
+            add_from_annotators, fala_export.write_prior, release, division, trained_on
+        ),
+        "scales": partial(
+            add_from_annotators, fala_export.write_scales, release, division, trained_on
+        ),
     }
     for name, learn in learners.items():
         if name == "scales" and "refused" not in said["prior"]:
@@ -292,7 +298,7 @@ def _learn(
         say(f"{division.name}: the vendor learns from the public: {name}")
         try:
             said[name] = learn()
-        except RefusedError as error:
+        except FalaError as error:
             # A record names no folder of the machine that it was made on.
             why = str(error).removeprefix(f"{release}: ")
             say(f"{division.name}: no {name}: {why}")

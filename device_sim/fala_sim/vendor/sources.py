@@ -9,7 +9,8 @@ from pathlib import Path
 from fala import Bundle, DataError, write_bundle
 from fala.playground.releases import BUILT_IN, built_in
 from fala_sim.digests import digest_of, file_digest, folder_digest
-from fala_sim.vendor.exporter import Say, export_backbone
+from fala_sim.engine.task import Say
+from fala_sim.vendor.exporter import run_apart
 
 #: Before a name: the vendor trains this backbone on a data set's public first.
 TUNED = "tuned:"
@@ -45,7 +46,26 @@ class Source:
         """
         if self.transformer is not None and not self.bundle.is_file():
             say(f"exporting {self.name} to int8")
-            export_backbone(self.transformer, self.bundle, self.name)
+            export_int8(self.transformer, self.bundle, self.name)
+
+
+def export_int8(folder: Path, bundle: Path, name: str, *more: str) -> None:
+    """Make a bundle in int8 of a Hugging Face folder.
+
+    Args:
+        folder: Of the model.
+        bundle: To write.
+        name: For its manifest.
+        more: Options of ``fala-export backbone``.
+
+    Raises:
+        DataError: If it cannot be exported.
+    """
+    words = ("--out", str(bundle), "--name", name, "--quantize", "int8", *more)
+    try:
+        run_apart("backbone", str(folder), *words)
+    except DataError as error:
+        raise DataError(f"{folder}: cannot be exported: {error}") from error
 
 
 def find_source(name: str, work: Path) -> Source:

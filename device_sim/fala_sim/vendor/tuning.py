@@ -19,8 +19,9 @@ from fala_sim.convert.conversion import folded
 from fala_sim.data.place import find_place
 from fala_sim.data_sets import divide
 from fala_sim.digests import digest_of, file_digest
+from fala_sim.engine.task import Say
 from fala_sim.situation import Example
-from fala_sim.vendor.exporter import Say, train_backbone
+from fala_sim.vendor.exporter import run_apart
 from fala_sim.vendor.sources import SHORT, Source
 
 # Rows, or the way of training, were others before it was 1.
@@ -74,11 +75,25 @@ def tune(
         with rows.open("w", encoding="utf-8") as lines:
             for row in public_rows(data, data_dir, users=users, seed=seed):
                 lines.write(json.dumps(row) + "\n")
-        train_backbone(source.transformer, rows, training, bundle, source.name, say)
+        _train(source.transformer, rows, training, bundle, source.name)
     for checkpoint in training.glob("checkpoint-*"):
         shutil.rmtree(checkpoint)  # three times the model, of a training that is over
     said = {"digest": file_digest(bundle), **Bundle.open(bundle).manifest.details["training"]}
     return Tuned(trained, rows, said)
+
+
+def _train(folder: Path, rows: Path, work: Path, bundle: Path, name: str) -> None:
+    """Train a Hugging Face folder, and make a bundle in int8 with its head.
+
+    The checkpoints in ``work`` are where an interrupted training resumes; the trained model is in
+    its ``model`` afterwards.
+    """
+    files = ("--data", str(rows), "--work", str(work), "--out", str(bundle))
+    options = ("--resume", "--no-lexical", "--name", name, "--quantize", "int8")
+    try:
+        run_apart("train", str(folder), *files, *options)
+    except DataError as error:
+        raise DataError(f"{folder}: cannot be trained on the public: {error}") from error
 
 
 def public_rows(

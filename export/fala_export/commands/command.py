@@ -32,7 +32,7 @@ def command(
     options = Options(settings)
 
     def made(function: Callable[[T], Summary]) -> Command:
-        def run(as_json: bool, **values: Any) -> None:  # noqa: ANN401
+        def run(as_json: bool, **values: Any) -> Summary:  # noqa: ANN401
             _check_folder(values.get("out"))
             try:
                 summary = function(options.made(values))
@@ -43,6 +43,7 @@ def command(
                     "interrupted; the same command with --resume continues"
                 ) from error
             click.echo(json.dumps(summary, indent=2) if as_json else shown(summary))
+            return summary
 
         as_json = click.Option(
             ["--json", "as_json"], is_flag=True, help="Print the summary as JSON."

@@ -12,10 +12,8 @@ exit status is:
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Thread
 from typing import IO, Any, ClassVar
 
 import click
@@ -62,26 +60,6 @@ class Group(click.Group):
 
 
 Group.group_class = Group
-
-
-#: The environment variable by which a program asks its command to end when the program ends.
-ENDS_WITH_INPUT = "FALA_ENDS_WITH_INPUT"
-
-
-def end_with_input() -> None:
-    """End this process when standard input closes, if ``ENDS_WITH_INPUT`` is set.
-
-    A program that is killed cannot end the commands that it runs, but the pipe to them closes.
-    """
-    if os.environ.get(ENDS_WITH_INPUT):
-        Thread(target=_end_with_input, daemon=True).start()
-
-
-def _end_with_input() -> None:
-    # Not through sys.stdin: an ending interpreter would wait for its lock.
-    while os.read(0, 1024):
-        pass
-    os._exit(1)
 
 
 class _Failure(click.ClickException):

@@ -17,11 +17,11 @@ from fala.release import EncoderState, OnnxEncoder, Row, unique_texts
 from fala_sim.engine.inputs import here
 from fala_sim.experiments.replacement.scoring import rounded
 from fala_sim.experiments.runner import Giving, Made
-from fala_sim.experiments.trainings import folder_name, rows_of, showing, trained_once
+from fala_sim.experiments.trainings import folder_name, rows_of, trained_once
 from fala_sim.metric.quality import decisions, figures
 from fala_sim.records import Key
 from fala_sim.situation import Logits
-from fala_sim.vendor.exporter import train_adapter
+from fala_sim.vendor import exporter
 
 #: Among spans: nothing is left out.
 WHOLE = "none"
@@ -213,13 +213,19 @@ def _trained(
     named = "-".join(filter(None, (folder_name(key), rate)))
     folder = task.folder / named
     bundle, work = folder / "task.fala", folder / "training"
-    say = showing(f"{task.data} {named}", "loss", "accuracy", "continuing")
 
     def train() -> dict[str, Any]:
         more = ("--learning-rate", rate) if rate else ()
-        return train_adapter(
-            task.base, here(task.transformer), task.rows, work, bundle, task.data,
-            "--seed", str(key.seed), *options, *more, say=say,
+        given = {
+            "--base": task.base, "--model": here(task.transformer), "--data": task.rows,
+            "--task": task.data, "--work": work, "--out": bundle, "--seed": key.seed,
+        }  # fmt: skip
+        # The paper's head has no words.
+        words = ["--resume", "--own-splits", "--no-lexical", *options, *more]
+        words += [str(word) for option in given.items() for word in option]
+        return exporter.run(
+            "adapter", *words,
+            label=f"{task.data} {named}: ", only=("loss", "accuracy", "continuing"),
         )  # fmt: skip
 
     said = trained_once(folder, [bundle] if needed else [], train)

@@ -32,8 +32,7 @@ from fala_sim.experiments.trainings import (
     training_task,
 )
 from fala_sim.records import Key, Kind, Store
-from fala_sim.vendor.exporter import export_backbone
-from fala_sim.vendor.sources import SHORT
+from fala_sim.vendor.sources import SHORT, export_int8
 
 #: Kinds of record that are made here, in the order in which they are: what settings are chosen by,
 #: what is compared, what costs little once that is trained, then the curves.
@@ -121,7 +120,7 @@ def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str
     base = work / f"adapters-{model.digest[:SHORT]}.fala"
     if not base.is_file():
         say(f"exporting {model.name} to int8, with inputs for adapters")
-        export_backbone(model.folder, base, model.name, adapters=True)
+        export_int8(model.folder, base, model.name, "--adapters")
     tasks, failures = prepare_all(names, lambda name: _prepare(plan, store, name, model, base), say)
     compared = {trial.method: trial for trial in trials("adapter", 0)[:2]}
     # What an earlier kind trained is there for a later one; rates are searched before all.

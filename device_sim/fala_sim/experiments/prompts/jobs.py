@@ -21,13 +21,13 @@ from fala_sim.engine.inputs import here
 from fala_sim.experiments.prompts.rows import Group, Written
 from fala_sim.experiments.replacement.scoring import rounded
 from fala_sim.experiments.runner import Giving, Made
-from fala_sim.experiments.trainings import folder_name, rows_of, showing, trained_once
+from fala_sim.experiments.trainings import folder_name, rows_of, trained_once
 from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import find_method
 from fala_sim.metric.quality import figures
 from fala_sim.records import Key
 from fala_sim.situation import Logits, Release, Situation, User, Vectors
-from fala_sim.vendor.exporter import ask_prompts, train_prompts
+from fala_sim.vendor import exporter
 
 #: What is trained for each writer alone, from the vendor's model without prompts on, with the
 #: settings that validation users of MD-Agreement chose for it (the table ``search``).
@@ -103,8 +103,11 @@ def train(
     start = time.perf_counter()
     answers = folder / _ANSWERS
     if not answers.is_file():
-        say = showing(f"{task.data} {folder.name}", "answering")
-        ask_prompts(folder / "training" / "model", task.written.asked, answers, say=say)
+        exporter.run(
+            "prompts", str(folder / "training" / "model"), "--embeddings",
+            "--evaluate", str(task.written.asked), "--out", str(answers),
+            label=f"{task.data} {folder.name}: ", only=("answering",),
+        )  # fmt: skip
     head = _head(folder / "prompts.fala")
     training = said["training"]
     length = training["recipe"]["prompts_length"]
@@ -211,13 +214,19 @@ def _trained(task: Writers, key: Key, options: Sequence[str]) -> tuple[Path, dic
     """The folder of a training and what the command said, from an earlier run if it is there."""
     folder = task.folder / folder_name(key)
     bundle, work = folder / "prompts.fala", folder / "training"
-    say = showing(f"{task.data} {folder.name}", "loss", "continuing")
 
     def run() -> dict[str, Any]:
         (folder / _ANSWERS).unlink(missing_ok=True)  # of an earlier model
-        return train_prompts(
-            here(task.transformer), task.written.training, work, bundle, task.new,
-            "--kind", key.method, "--seed", str(key.seed), *task.options, *options, say=say,
+        given = {
+            "--data": task.written.training, "--work": work, "--out": bundle, "--name": task.new,
+            "--kind": key.method, "--seed": key.seed,
+        }  # fmt: skip
+        # Prompts alone are measured: neither words nor int8.
+        words = ["--resume", "--quantize", "none", "--no-lexical", *task.options, *options]
+        words += [str(word) for option in given.items() for word in option]
+        return exporter.run(
+            "prompts", str(here(task.transformer)), *words,
+            label=f"{task.data} {folder.name}: ", only=("loss", "continuing"),
         )  # fmt: skip
 
     said = trained_once(folder, [bundle, work / "model" / "config.json"], run)
