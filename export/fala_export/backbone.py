@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 import numpy as np
@@ -29,14 +29,21 @@ from fala.release.expected_answers import expected_answers
 from fala_export.cost import cost
 from fala_export.embedding import embed
 from fala_export.models.encoder import Encoder, load_encoder
+from fala_export.models.onnx_file import OnnxFile
 from fala_export.optional.surgery import add_optional_inputs
 from fala_export.ort_format import to_ort
 from fala_export.parity import compare, compare_logits, speed
-from fala_export.parity_texts import parity_texts
 from fala_export.precision.calibration import token_sequences
 from fala_export.precision.weights import PRECISIONS, quantize
 from fala_export.progress import progress
+from fala_export.sentences import parity_texts
 from fala_export.settings import ExportOptions
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+#: What a bundle is made of.
+Source: TypeAlias = Encoder | OnnxFile
 
 _MEGABYTE = 1_000_000
 _NAMES = {"none": "fp32"}  # a precision in the manifest
@@ -53,18 +60,18 @@ class Export:
         max_length: Tokens of a text that are read.
         precision: One of ``PRECISIONS``.
         float_model: The ONNX graph in float32.
-        model: The same in ``precision``.
+        model: The file of the same in ``precision``.
         backbone: What runs it.
         examples: What parity is measured on.
         exported: The texts of the examples, embedded by the backbone.
         reference: The same by the encoder in float32.
     """
 
-    encoder: Encoder
+    encoder: Source
     options: ExportOptions
     max_length: int
     precision: str
-    float_model: bytes
+    float_model: ModelProto
     model: bytes
     backbone: OnnxEncoder
     examples: Sequence[Example]
@@ -96,7 +103,7 @@ def load(source: str, pooling: str | None = None, revision: str | None = None) -
         ExportError: As there, or the extra is missing.
     """
     # Looked for before anything is fetched: the base install has a hub client of another version.
-    for package in ("torch", "transformers", "optimum", "onnx"):
+    for package in ("torch", "transformers", "sentence_transformers", "onnx"):
         if find_spec(package) is None:
             raise ExportError(
                 f"pip install 'fala-sdk[export]' to load a transformer ({package} is missing)"
@@ -107,36 +114,34 @@ def load(source: str, pooling: str | None = None, revision: str | None = None) -
         return encoder
 
 
-def convert(encoder: Encoder, options: ExportOptions, examples: Sequence[Example]) -> Export:
+def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]) -> Export:
     """Turn an encoder into what a device runs, and hold it against the original.
 
     Args:
-        encoder: A loaded or trained encoder.
+        encoder: A loaded or trained encoder, or the ONNX file of one.
         options: How.
         examples: What to measure parity on.
 
     Raises:
         ExportError: The model cannot be exported so, or loses more than it may.
     """
-    with progress("loading libraries"):
-        from fala_export.onnx_graph import encoder_graph
-
     max_length = encoder.length(options.max_length)
     texts = unique_texts(examples)
     with progress("embedding texts in float32", len(texts)) as bar:
         reference = encoder.encode(texts, max_length, step=bar.update)
     with progress("tracing the graph"):
-        float_model = encoder_graph(encoder.module)
+        float_model = encoder.graph()
     sequences = token_sequences(encoder.tokenizer, max_length)
     wanted = reversed(PRECISIONS) if options.precision == "auto" else (options.precision,)
     cosines = {}
     for precision in wanted:
-        model = add_optional_inputs(
+        graph = add_optional_inputs(
             quantize(float_model, precision, sequences),
             adapters=options.adapters,
             prompts=options.prompts,
             hard_prompts=options.hard_prompts,
         )
+        model = graph.SerializeToString(deterministic=True)
         backbone = OnnxEncoder(
             model, encoder.tokenizer, max_length=max_length, pad_id=encoder.pad_id
         )
@@ -180,8 +185,6 @@ def pack(
     Raises:
         ExportError: The output cannot be written.
     """
-    from fala_export.onnx_graph import OPSET
-
     encoder, options = export.encoder, export.options
     if options.ort:
         converted = to_ort(export.model)
@@ -195,15 +198,15 @@ def pack(
             np.stack([export.reference[text] for text in texts]),
         ),
         "megabytes": round(sum(map(len, files.values())) / _MEGABYTE, 2),
-        "fp32_megabytes": round(len(export.float_model) / _MEGABYTE, 2),
+        "fp32_megabytes": round(export.float_model.ByteSize() / _MEGABYTE, 2),
     }
     if head is not None:
         parity["head"] = compare_logits(head, export.examples, export.exported, export.reference)
     # One by one, as an app asks: a batch of unlike lengths would time its padding.
+    timed = encoder.token_ids(texts[:: -(-len(texts) // _TIMED_TEXTS)], export.max_length)
     passes = [
-        {"input_ids": ids.numpy(), "attention_mask": mask.numpy()}
-        for text in texts[:: -(-len(texts) // _TIMED_TEXTS)]
-        for _, ids, mask in encoder.batches([text], export.max_length)
+        {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)), np.int64)}
+        for ids in timed
     ]
     with progress("measuring speed"):
         timing = speed(export.float_model, export.model, passes)
@@ -215,13 +218,15 @@ def pack(
         max_length=export.max_length,
         details={
             "pad_id": encoder.pad_id,
-            "pooling": encoder.module.pooling,
-            "normalized": encoder.module.normalize,
+            "pooling": encoder.pooling,
+            "normalized": encoder.normalized,
             "revision": encoder.revision,
-            "opset": OPSET,
+            "opset": next(
+                entry.version for entry in export.float_model.opset_import if not entry.domain
+            ),
             "parity": {**parity, "speed": timing} if options.keep_speed else parity,
             "cost": cost(export.float_model, encoder.longest),
-            "versions": versions("torch", "transformers", "optimum-onnx", "onnx", "onnxruntime"),
+            "versions": versions("torch", "transformers", "onnx", "onnxruntime"),
             **({"optional_inputs": options.optional} if options.optional else {}),
             **options.details,
             **(details or {}),
@@ -237,8 +242,8 @@ def pack(
         "name": options.name,
         "dimension": manifest.dimension,
         "precision": manifest.precision,
-        "pooling": encoder.module.pooling,
-        "normalized": encoder.module.normalize,
+        "pooling": encoder.pooling,
+        "normalized": encoder.normalized,
         "megabytes": round(out.stat().st_size / _MEGABYTE, 2),
         "parity": {**parity, "speed": timing},
         "cost": manifest.details["cost"],
@@ -246,12 +251,12 @@ def pack(
 
 
 def export_encoder(
-    encoder: Encoder, out: Path, options: ExportOptions, parity_text: Path | None = None
+    encoder: Source, out: Path, options: ExportOptions, parity_text: Path | None = None
 ) -> dict[str, Any]:
     """Export an encoder as a bundle without a head: ``convert`` and ``pack``.
 
     Args:
-        encoder: A loaded or trained encoder.
+        encoder: A loaded or trained encoder, or the ONNX file of one.
         out: The bundle to write; left alone when anything fails.
         options: How.
         parity_text: File with a text a line to measure parity on; None for built-in texts.

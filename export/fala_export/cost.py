@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fala_export.runtime import session
+
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
@@ -14,7 +16,7 @@ LENGTHS = (16, 64, 128)
 """Tokens of the texts that costs are given for."""
 
 
-def cost(model: bytes, longest: int = LENGTHS[-1]) -> dict[str, Any]:
+def cost(model: ModelProto, longest: int = LENGTHS[-1]) -> dict[str, Any]:
     """Count a float32 graph's parameters, and a forward pass's operations by length.
 
     The graph is run on one text of each length, and says of what shapes its matrix products were.
@@ -22,28 +24,24 @@ def cost(model: bytes, longest: int = LENGTHS[-1]) -> dict[str, Any]:
     hundredth of a transformer.
 
     Args:
-        model: A serialized ONNX model from ``encoder_graph``, before its precision is lowered.
+        model: An ONNX model from ``encoder_graph``, before its precision is lowered.
         longest: Most tokens that the model has positions for.
 
     Returns:
         ``parameters``, and ``flops``: operations of one text by its number of tokens (as text, for
         JSON), for each of ``LENGTHS`` that the model can read.
     """
-    import onnx
+    from onnx import TensorProto
 
-    graph = onnx.load_from_string(model)
-    floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16)
+    floats = (TensorProto.FLOAT, TensorProto.FLOAT16)
     parameters = sum(
-        prod(tensor.dims) for tensor in graph.graph.initializer if tensor.data_type in floats
+        prod(tensor.dims) for tensor in model.graph.initializer if tensor.data_type in floats
     )
     lengths = [length for length in LENGTHS if length <= longest]
-    return {"parameters": parameters, "flops": _operations(graph, lengths)}
+    return {"parameters": parameters, "flops": _operations(model, lengths)}
 
 
 def _operations(model: ModelProto, lengths: list[int]) -> dict[str, int]:
-    import onnx
-    import onnxruntime
-
     graph = model.graph
     constants = {tensor.name for tensor in graph.initializer}
     products = [node for node in graph.node if node.op_type in ("MatMul", "Gemm")]
@@ -51,20 +49,12 @@ def _operations(model: ModelProto, lengths: list[int]) -> dict[str, int]:
         return {str(length): 0 for length in lengths}
     inner = {node.input[0] for node in products} | {node.output[0] for node in products}
     watched = sorted(inner - constants - {entry.name for entry in graph.input})
-    del graph.output[:]
-    for name in watched:
-        graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    # Else products are fused with what follows, and are there no longer.
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    # Fused with what follows, products are there no longer.
+    opened = session(model, watched, fused=False)
     operations = {}
     for length in lengths:
         tokens = np.ones((1, length), dtype=np.int64)
-        values = session.run(watched, {entry.name: tokens for entry in session.get_inputs()})
+        values = opened.run(watched, {entry.name: tokens for entry in opened.get_inputs()})
         shapes = {name: value.shape for name, value in zip(watched, values, strict=True)}
         operations[str(length)] = sum(
             2 * prod(shapes[node.output[0]]) * _summed(node, shapes[node.input[0]])

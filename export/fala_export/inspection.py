@@ -9,13 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from fala import Bundle, BundleFormatError, ExportError
+from fala import Bundle, BundleFormatError
 from fala.release import LEXICAL, ONNX, ONNX_MODEL, TOKENIZER, VOCABULARY, WORD_VECTORS, words
 from fala.release.adapters import config_of
+from fala_export.cost import LENGTHS, cost
 from fala_export.footprint import measure
-
-#: Tokens (words, for word vectors) of the texts that a bundle's cost is given for.
-LENGTHS = (16, 64, 128)
 
 # Of the manifest's details, those with a place of their own in the report.
 _APART = ("cost", "parity", "versions")
@@ -124,13 +122,11 @@ def _cost(bundle: Bundle) -> dict[str, Any]:
     if bundle.manifest.kind != ONNX:
         return _unknown(f"it cannot be counted in {bundle.manifest.kind}")
     try:
-        from fala_export.cost import cost
+        import onnx
 
-        return {"cost": cost(bundle.read(ONNX_MODEL))}
+        return {"cost": cost(onnx.load_from_string(bundle.read(ONNX_MODEL)))}
     except ImportError as error:
         return _unknown(f"pip install 'fala-sdk[export]' to count it ({error})")
-    except ExportError as error:
-        return _unknown(str(error))
 
 
 def _unknown(reason: str) -> dict[str, Any]:

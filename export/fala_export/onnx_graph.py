@@ -1,13 +1,11 @@
-"""From a Hugging Face encoder to one ONNX graph. The only module that knows optimum-onnx."""
+"""From a torch encoder to one ONNX graph."""
 
 from __future__ import annotations
 
 import tempfile
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fala import ExportError
 from fala.release import temporary_folder
@@ -15,23 +13,16 @@ from fala_export.quiet import quiet
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-    from optimum.exporters.onnx import OnnxConfig
-    from transformers import PreTrainedModel
 
     from fala_export.models.sentence_encoder import SentenceEncoder
 
 OPSET = 18
 """Version of ONNX's operators; onnxruntime has run it since 1.14."""
 
-OUTPUT = "embedding"
-_HIDDEN = "last_hidden_state"
-_MASK = "attention_mask"
 _LARGEST = 2**31  # bytes that protocol buffers can count in a message
-_FAR = 1e4  # a score below by this much weighs nothing in float32
-_TINY = 1e-9  # keeps an all-masked row's division finite
 
 
-def encoder_graph(encoder: SentenceEncoder) -> bytes:
+def encoder_graph(encoder: SentenceEncoder) -> ModelProto:
     """Trace an encoder into a graph from token ids to one embedding a text.
 
     The inputs are ``input_ids`` and ``attention_mask``, int64 of shape (n, length), both
@@ -42,19 +33,33 @@ def encoder_graph(encoder: SentenceEncoder) -> bytes:
         encoder: In evaluation mode.
 
     Returns:
-        The serialized ONNX model, without external data.
+        The ONNX model, without external data.
 
     Raises:
         ExportError: The model cannot be traced.
     """
     import onnx
+    import torch
 
     weight = sum(tensor.nbytes for tensor in encoder.state_dict().values())
     if weight >= _LARGEST:
         raise ExportError(f"{weight / 1e9:.1f} GB of weights are too large: an ONNX file ends at 2")
+    tokens = torch.ones((2, 8), dtype=torch.long)
+    free = {0: "batch_size", 1: "sequence_length"}
     try:
         with temporary_folder() as folder, quiet():
-            graph = _trace(encoder.transformer, folder / "model.onnx")
+            path = folder / "model.onnx"
+            torch.onnx.export(
+                encoder,
+                (tokens, tokens),
+                path,
+                input_names=["input_ids", "attention_mask"],
+                output_names=["embedding"],
+                dynamic_axes={"input_ids": free, "attention_mask": free, "embedding": {0: free[0]}},
+                opset_version=OPSET,
+                dynamo=False,
+            )
+            graph = onnx.load(path)
     except OSError as error:
         raise ExportError(
             f"the graph cannot be written to the temporary folder {tempfile.gettempdir()}: "
@@ -63,36 +68,11 @@ def encoder_graph(encoder: SentenceEncoder) -> bytes:
     except Exception as error:  # tracing runs the model's own code: anything may come out
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ExportError(f"the model cannot be traced to ONNX: {reason[0]}") from error
+    # Tracing loses it where pooling joins its modes.
+    graph.graph.output[0].type.tensor_type.shape.dim[1].dim_value = encoder.dimension
     _fold_lengths(graph)
-    _append_pooling(graph, encoder)
     onnx.checker.check_model(graph, full_check=True)
-    return bytes(graph.SerializeToString())
-
-
-def _trace(model: PreTrainedModel, path: Path) -> ModelProto:
-    import onnx
-    from optimum.exporters.onnx import export
-    from optimum.exporters.tasks import TasksManager
-
-    constructor = TasksManager.get_exporter_config_constructor(
-        "onnx", model=model, task="feature-extraction", library_name="transformers"
-    )
-    export(model, _without_token_types(constructor(model.config)), path, opset=OPSET)
-    return onnx.load(path)
-
-
-def _without_token_types(config: OnnxConfig) -> OnnxConfig:
-    original = type(config)
-
-    # Of the class that optimum has for the architecture, which only the configuration tells.
-    class OneText(original):  # type: ignore[misc, valid-type]  # no base that types could name
-        @property
-        def inputs(self) -> dict[str, dict[int, str]]:
-            named: dict[str, dict[int, str]] = super().inputs
-            return {name: axes for name, axes in named.items() if name != "token_type_ids"}
-
-    config.__class__ = OneText
-    return config
+    return graph
 
 
 def _fold_lengths(model: ModelProto) -> None:
@@ -122,55 +102,3 @@ def _fold_lengths(model: ModelProto) -> None:
             lengths = np.array([axis.dim_value for axis in asked], np.int64)
             graph.initializer.append(numpy_helper.from_array(lengths, node.output[0]))
             graph.node.remove(node)
-
-
-def _append_pooling(model: ModelProto, encoder: SentenceEncoder) -> None:
-    from onnx import TensorProto, helper, numpy_helper
-
-    graph = model.graph
-
-    def constant(name: str, value: NDArray[Any] | np.generic) -> str:
-        graph.initializer.append(numpy_helper.from_array(np.asarray(value), f"pooling_{name}"))
-        return f"pooling_{name}"
-
-    def node(operator: str, inputs: list[str], output: str, **attributes: int) -> str:
-        graph.node.append(helper.make_node(operator, inputs, [output], output, **attributes))
-        return output
-
-    def token_weights() -> str:
-        """What each token counts, shape (n, length, 1)."""
-        mask = node("Cast", [_MASK], "pooling_mask", to=TensorProto.FLOAT)
-        weights = node("Unsqueeze", [mask, last], "pooling_weights")
-        if encoder.attention is None:
-            return weights
-        parts = {name: part.numpy() for name, part in encoder.attention.state_dict().items()}
-        weight = constant("attention_weight", np.ascontiguousarray(parts["projection.weight"].T))
-        bias = constant("attention_bias", parts["projection.bias"])
-        query = constant("attention_query", parts["query"][:, None])
-        product = node("MatMul", [_HIDDEN, weight], "pooling_attention_product")
-        inner = node("Tanh", [node("Add", [product, bias], "pooling_attention_inner")], "pooling_t")
-        scores = node("MatMul", [inner, query], "pooling_attention_scores")
-        absent = node("Sub", [weights, constant("one", np.float32(1))], "pooling_absent")
-        far = node("Mul", [absent, constant("far", np.float32(_FAR))], "pooling_far_below")
-        return node("Softmax", [node("Add", [scores, far], "pooling_masked")], "pooling_w", axis=1)
-
-    tiny = constant("tiny", np.float32(_TINY))
-    pooled = "pooling_mean" if encoder.normalize else OUTPUT
-    if encoder.pooling == "cls":
-        node("Gather", [_HIDDEN, constant("first", np.int64(0))], pooled, axis=1)
-    else:
-        length, last = constant("length", np.array([1])), constant("last", np.array([2]))
-        weights = token_weights()
-        weighted = node("Mul", [_HIDDEN, weights], "pooling_weighted")
-        total = node("ReduceSum", [weighted, length], "pooling_total", keepdims=0)
-        count = node("ReduceSum", [weights, length], "pooling_count", keepdims=0)
-        node("Div", [total, node("Max", [count, tiny], "pooling_divisor")], pooled)
-    if encoder.normalize:
-        axis = constant("axis", np.array([1]))
-        norm = node("ReduceL2", [pooled, axis], "pooling_norm", keepdims=1)
-        node("Div", [pooled, node("Max", [norm, tiny], "pooling_safe_norm")], OUTPUT)
-    batch = graph.input[0].type.tensor_type.shape.dim[0].dim_param
-    del graph.output[:]
-    graph.output.append(
-        helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [batch, encoder.dimension])
-    )

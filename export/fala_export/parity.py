@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from fala import Head
 from fala.release import Example, Vectors
+from fala_export.runtime import session
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
     from onnxruntime import InferenceSession
 
 _ROUNDS = 7
@@ -75,26 +77,28 @@ def compare_logits(
 
 
 def speed(
-    float_model: bytes, model: bytes, passes: Sequence[Mapping[str, NDArray[np.int64]]]
+    float_model: ModelProto,
+    model: ModelProto | bytes,
+    passes: Sequence[Mapping[str, NDArray[np.int64]]],
 ) -> dict[str, float]:
     """Time a model against itself in float32, on one thread, in turns.
 
     Args:
         float_model: The ONNX graph in float32.
-        model: The same in another precision.
+        model: The same in another precision, or the file of it.
         passes: The inputs of forward passes, one text or a batch each.
 
     Returns:
         ``ratio``: how many times as fast the model is, the median over rounds in which both run;
         and the milliseconds a text of both, the fastest of the rounds.
     """
-    sessions = [_one_thread(part) for part in (float_model, model)]
+    sessions = [session(part, threads=1) for part in (float_model, model)]
     texts = sum(len(feeds["input_ids"]) for feeds in passes)
     rounds: list[list[float]] = []
     began = time.monotonic()
     # The first round warms up.
     while len(rounds) < 2 or (len(rounds) <= _ROUNDS and time.monotonic() - began < _SECONDS):
-        rounds.append([_seconds(session, passes) for session in sessions])
+        rounds.append([_seconds(opened, passes) for opened in sessions])
     times = np.array(rounds[1:])
     best = 1000 * times.min(axis=0) / texts
     return {
@@ -104,17 +108,8 @@ def speed(
     }
 
 
-def _seconds(session: InferenceSession, passes: Sequence[Mapping[str, NDArray[np.int64]]]) -> float:
+def _seconds(opened: InferenceSession, passes: Sequence[Mapping[str, NDArray[np.int64]]]) -> float:
     began = time.perf_counter()
     for feeds in passes:
-        session.run(None, feeds)
+        opened.run(None, feeds)
     return time.perf_counter() - began
-
-
-def _one_thread(model: bytes) -> InferenceSession:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

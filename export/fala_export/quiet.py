@@ -16,7 +16,7 @@ def quiet() -> Iterator[None]:
     What goes wrong is raised, and told by our own errors; a user who reads ten lines of remarks
     about a tracer before the one that matters does not find it.
     """
-    # Some builds of onnxruntime, which optimum imports, keep notes of their use in files.
+    # Some builds of onnxruntime keep notes of their use in files.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)

@@ -2,7 +2,6 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
-pytest.importorskip("optimum")
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel

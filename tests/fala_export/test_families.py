@@ -5,7 +5,6 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
-pytest.importorskip("optimum")
 
 from fala import Bundle, ExportError
 from fala_export.backbone import export_encoder, load

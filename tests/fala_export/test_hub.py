@@ -11,7 +11,6 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
-pytest.importorskip("optimum")
 
 from command_lines import said
 from fala import Bundle

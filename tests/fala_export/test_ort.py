@@ -3,7 +3,6 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
-pytest.importorskip("optimum")
 
 from encoders import POSITIONS, TEXTS, make_encoder
 from fala import Bundle, BundleFormatError, ExportError

@@ -4,7 +4,6 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
-pytest.importorskip("optimum")
 
 import torch
 from transformers import AutoModel

@@ -7,7 +7,6 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
-pytest.importorskip("optimum")
 
 import torch
 from click.testing import CliRunner
@@ -29,7 +28,7 @@ from fala_export.families.prompts.release import (
 from fala_export.families.prompts.settings import PromptSettings
 from fala_export.families.prompts.training import train_prompts
 from fala_export.models.encoder import load_encoder
-from fala_export.training.learners import pad
+from fala_export.models.sentence_encoder import pad
 from fala_export.training.public_rows import load_public_rows
 from fala_export.training.settings import TrainingSettings
 from families import write_model

@@ -16,7 +16,6 @@ from click.testing import CliRunner
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
-pytest.importorskip("optimum")
 
 import warm
 from fala import Bundle
@@ -264,11 +263,9 @@ def test_a_pickle_is_read_as_weights_and_nothing_else(refused, model, out, tmp_p
 @pytest.mark.parametrize(
     ("file", "content", "parts"),
     [
-        ("1_Pooling/config.json", {"pooling_mode": "max"}, ("pooling by max cannot", "--pooling")),
-        ("1_Pooling/config.json", {"pooling_mode": ["cls", "max"]}, ("pooling by cls and max",)),
-        ("1_Pooling/config.json", {"pooling_mode_max_tokens": True}, ("_mean_tokens and pooling",)),
-        ("1_Pooling/config.json", {"pooling_mode_mean_tokens": False}, ("pooling by nothing",)),
-        ("1_Pooling/config.json", [], ("config.json is not a JSON object",)),
+        ("1_Pooling/config.json", {"pooling_mode": "loudest"}, ("its pooling: Invalid pooling",)),
+        ("1_Pooling/config.json", {"embedding_dimension": 8}, ("states of 8 numbers",)),
+        ("1_Pooling/config.json", [], ("cannot load its pooling",)),
         ("modules.json", {"type": "sentence_transformers.models.Dense"}, ("names Dense",)),
         ("modules.json", {"type": "modeling_own.Transformer"}, ("modeling_own.Transformer", "run")),
         ("modules.json", {"type": "sentence_transformers.models.Pooling"}, ("names Pooling",)),
@@ -299,7 +296,7 @@ def test_steps_of_no_use_are_told(refused, sentence_model, tmp_path, file, conte
 
 def test_pooling_that_is_asked_for_goes_before_what_cannot_be_exported(sentence_model, tmp_path):
     folder = changed(sentence_model, tmp_path / "model")
-    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "max"}')
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "loudest"}')
     assert backbone.load(str(folder), "cls").module.pooling == "cls"
 
 

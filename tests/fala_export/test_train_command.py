@@ -6,7 +6,6 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
-pytest.importorskip("optimum")
 
 from click.testing import CliRunner
 
@@ -18,7 +17,7 @@ from fala import Bundle
 from fala_export import backbone
 from fala_export.cli import main
 from fala_export.models.encoder import load_encoder
-from fala_export.training import classifier, trainer
+from fala_export.training import classifier, loop
 from public_data import TOPICS, matching_rows, text_rows, write_rows
 
 pytestmark = pytest.mark.slow
@@ -225,8 +224,8 @@ def test_an_interrupted_command_says_how_to_continue(model, texts, tmp_path, mon
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(trainer, "_CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(trainer._Flow, "on_epoch_end", interrupt)
+    monkeypatch.setattr(loop, "_CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(loop._Flow, "on_epoch_end", interrupt)
     arguments = (model, "--data", texts, "--work", tmp_path / "w", "--out", tmp_path / "x", *FAST)
     result = run(*arguments)
     assert result.exit_code == 130

@@ -7,7 +7,6 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
-pytest.importorskip("optimum")
 
 
 from encoders import make_encoder

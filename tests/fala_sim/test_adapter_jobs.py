@@ -6,7 +6,6 @@ import pytest
 from click.testing import CliRunner
 
 pytest.importorskip("torch")
-pytest.importorskip("optimum")
 
 
 from driver import InProcess, write

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("optimum")
 
 
 from bundles import DIMENSION, make_head, write_word_vector_release, write_word_vectors

@@ -236,14 +236,16 @@ def test_a_user_without_examples_keeps_the_vendors_model(classifier):
     ("family", "pooling", "normalized"), [("bert", "mean", True), ("roberta", "cls", False)]
 )
 def test_embeddings_are_the_bundles(family, pooling, normalized, tmp_path):
-    pytest.importorskip("optimum")
+    pytest.importorskip("onnx")
     from fala import Bundle
     from fala_export.backbone import export_encoder, load
+    from fala_export.models.sentence_encoder import SentenceEncoder
     from fala_export.settings import ExportOptions
 
     folder = write_model(tmp_path / "model", family)
-    encoder = load(str(folder))
-    encoder.module.pooling, encoder.module.normalize = pooling, normalized
+    loaded = load(str(folder))
+    module = SentenceEncoder(loaded.module.transformer, pooling, normalized).eval()
+    encoder = replace(loaded, module=module)
     options = ExportOptions(name="x", precision="none", max_length=LENGTH)
     export_encoder(encoder, tmp_path / "b.fala", options)
     texts = ["The quick brown fox", "", "one two three " * 30, "Prices rose; nobody was surprised!"]

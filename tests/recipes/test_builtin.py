@@ -7,7 +7,6 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
-pytest.importorskip("optimum")
 
 import builtin
 from builtin import Recipe, build_builtin

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from fala_export.training import checkpoints, loop, trainer
+from fala_export.training import loop
 
 SETTINGS = loop.LoopSettings(epochs=4, learning_rate=0.3, patience=2)
 
@@ -85,28 +85,28 @@ def at(count, function, before=True):
 
 def train_and_die(folder, point, count):
     """Train with a checkpoint after every step; die at the call of that number of a point."""
-    trainer._CHECKPOINT_SECONDS = 0.0
+    loop._CHECKPOINT_SECONDS = 0.0
     if point == "step":
         Plane.forward = at(count, Plane.forward)
     elif point == "writing":  # with the weights there, and nothing else
-        save = trainer._Trainer._save_optimizer_and_scheduler
-        trainer._Trainer._save_optimizer_and_scheduler = at(count, save)
-    elif point == "sealing":
-        checkpoints.seal = at(count, checkpoints.seal)
-    elif point == "sealed":
-        checkpoints.seal = at(count, checkpoints.seal, before=False)
+        save = loop._Trainer._save_optimizer_and_scheduler
+        loop._Trainer._save_optimizer_and_scheduler = at(count, save)
+    elif point == "last":  # with all there but the state, or with the state, too
+        loop.TrainerState.save_to_json = at(count, loop.TrainerState.save_to_json)
+    elif point == "written":
+        loop._Trainer._save_checkpoint = at(count, loop._Trainer._save_checkpoint, before=False)
     train(folder)
 
 
 def train_to(folder, reached):
-    """Train as far as a checkpoint that is written and not sealed, say so, and stay there."""
+    """Train as far as a checkpoint that is not wholly written, say so, and stay there."""
 
-    def wait(checkpoint):
+    def wait(*_):
         Path(reached).touch()
         time.sleep(60)
 
-    trainer._CHECKPOINT_SECONDS = 0.0
-    checkpoints.seal = wait
+    loop._CHECKPOINT_SECONDS = 0.0
+    loop.TrainerState.save_to_json = wait
     train(folder)
 
 
@@ -115,7 +115,7 @@ def command_and_die(arguments, module, count):
     from fala_export.cli import main
     from fala_export.training import classifier, matcher
 
-    trainer._CHECKPOINT_SECONDS = 0.0
+    loop._CHECKPOINT_SECONDS = 0.0
     kind = getattr({"ClassifierModule": classifier, "MatcherModule": matcher}[module], module)
     kind.forward = at(count, kind.forward)
     main(arguments)

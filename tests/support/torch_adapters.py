@@ -102,7 +102,8 @@ def constant(model, inputs):
     """A graph whose optional inputs are constants: a task's own separate export."""
     import onnx
 
-    graph = onnx.load_from_string(model)
+    graph = onnx.ModelProto()
+    graph.CopyFrom(model)
     for tensor in graph.graph.initializer:
         if tensor.name in inputs:
             tensor.CopyFrom(onnx.numpy_helper.from_array(inputs[tensor.name], tensor.name))
@@ -111,4 +112,4 @@ def constant(model, inputs):
     del graph.graph.input[:]
     graph.graph.input.extend(needed)
     del graph.graph.output[1:]  # keys and values
-    return graph.SerializeToString()
+    return graph

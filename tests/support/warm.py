@@ -29,8 +29,6 @@ PRELOADED = [
     "fala_export.onnx_graph",
     "transformers.models.bert.modeling_bert",
     "transformers.trainer",
-    "optimum.exporters.onnx",
-    "optimum.exporters.onnx.model_configs",
 ]
 _server = None
 

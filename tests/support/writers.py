@@ -28,9 +28,9 @@ def train_and_die(arguments, stage, count):
     """Run the command, with a checkpoint after every step; die at a stage's forward pass."""
     from fala_export.cli import main
     from fala_export.families.prompts import masked, model
-    from fala_export.training import trainer
+    from fala_export.training import loop
 
-    trainer._CHECKPOINT_SECONDS = 0.0
+    loop._CHECKPOINT_SECONDS = 0.0
     kind = {"task": model.PromptedClassifier, "mlm": masked.MaskedModule}[stage]
     forward, calls = kind.forward, []
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated
 
+from fala import ExportError
 from fala_export.commands.command import Summary, command, name_of
 from fala_export.options import File, Only
 from fala_export.progress import progress
@@ -18,6 +20,7 @@ class Backbone:
     Attributes:
         out: Bundle to write.
         pooling: Default: as the model's sentence-transformers files say, or the mean.
+        tokenizer: Of an ONNX file: its tokenizer.json.
         parity_text: Texts, one a line, to compare the bundle with the model on.
     """
 
@@ -31,16 +34,26 @@ class Backbone:
         ),
     ]  # fmt: skip
     pooling: Pooling | None = None
+    tokenizer: File | None = None
     parity_text: File | None = None
 
 
 @command(Backbone)
 def backbone(settings: Backbone) -> Summary:
-    """Export a Hugging Face encoder of the BERT family."""
+    """Export a Hugging Face encoder of the BERT family, or the ONNX file of an encoder."""
     with progress("loading libraries"):
-        from fala_export.backbone import export_encoder, load
+        from fala_export.backbone import Source, export_encoder, load
+        from fala_export.models.onnx_file import load_onnx
 
     model, export = settings.model, settings.export
-    encoder = load(model.source, settings.pooling, model.revision)
+    encoder: Source
+    if model.source.endswith(".onnx") and Path(model.source).is_file():
+        if settings.tokenizer is None:
+            raise ExportError(f"{model.source}: give its tokenizer.json, too (--tokenizer)")
+        encoder = load_onnx(
+            Path(model.source), settings.tokenizer, settings.pooling, export.max_length
+        )
+    else:
+        encoder = load(model.source, settings.pooling, model.revision)
     options = replace(export, name=export.name or name_of(model.source))
     return export_encoder(encoder, settings.out, options, settings.parity_text)

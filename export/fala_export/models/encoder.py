@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ from fala_export.models.transformer_files import (
 from fala_export.quiet import quiet
 
 if TYPE_CHECKING:
-    import torch
+    from onnx import ModelProto
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
     from fala_export.models.sentence_encoder import SentenceEncoder
@@ -51,7 +51,6 @@ FAMILY = (
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _HERE = {"local_files_only": True, "trust_remote_code": False}
-_BATCH = 32
 _USUAL_LENGTH = 128  # headlines, posts and remarks fit; a forward pass costs by length
 
 
@@ -74,6 +73,22 @@ class Encoder:
     longest: int
     revision: str | None = None
 
+    @property
+    def pooling(self) -> str:
+        """How the states of a text's tokens become its embedding."""
+        return self.module.pooling
+
+    @property
+    def normalized(self) -> bool:
+        """Whether embeddings have length 1."""
+        return self.module.normalize
+
+    def graph(self) -> ModelProto:
+        """Trace the model, as ``encoder_graph`` does."""
+        from fala_export.onnx_graph import encoder_graph
+
+        return encoder_graph(self.module)
+
     def length(self, wanted: int | None) -> int:
         """Tokens of a text to read: as many as wanted, or 128, if the model reads so many.
 
@@ -86,35 +101,9 @@ class Encoder:
             raise ExportError(f"the model reads 1 to {self.longest} tokens of a text, not {wanted}")
         return wanted
 
-    def batches(
-        self, texts: Sequence[str], max_length: int
-    ) -> Iterator[tuple[list[int], torch.Tensor, torch.Tensor]]:
-        """Tokenize texts, in batches of similar length so that little is spent on padding.
-
-        Args:
-            texts: n texts.
-            max_length: Tokens of a text that are read.
-
-        Yields:
-            The texts' indices, their token ids and the mask of a batch.
-        """
-        import torch
-        from tokenizers import Tokenizer
-
-        tokenizer = Tokenizer.from_str(self.tokenizer.decode())
-        tokenizer.enable_truncation(max_length)
-        encodings = tokenizer.encode_batch(tokenizer_inputs(texts))
-        order = sorted(range(len(texts)), key=lambda index: len(encodings[index].ids))
-        for start in range(0, len(order), _BATCH):
-            chosen = order[start : start + _BATCH]
-            length = max(1, *(len(encodings[index].ids) for index in chosen))
-            ids = torch.full((len(chosen), length), self.pad_id)
-            mask = torch.zeros_like(ids)
-            for row, index in enumerate(chosen):
-                tokens = encodings[index].ids or [self.pad_id]
-                ids[row, : len(tokens)] = torch.tensor(tokens)
-                mask[row, : len(tokens)] = 1
-            yield chosen, ids, mask
+    def token_ids(self, texts: Sequence[str], max_length: int) -> list[list[int]]:
+        """The tokens of each text; see ``token_ids``."""
+        return token_ids(self.tokenizer, self.pad_id, texts, max_length)
 
     def encode(
         self,
@@ -132,14 +121,21 @@ class Encoder:
         Returns:
             Shape (n, dim).
         """
-        import torch
+        from fala_export.models.sentence_encoder import embed_tokens
 
-        result = np.empty((len(texts), self.module.dimension), dtype=np.float32)
-        with torch.inference_mode():
-            for chosen, ids, mask in self.batches(texts, max_length):
-                result[chosen] = self.module(ids, mask).numpy()
-                step(len(chosen))
-        return result
+        ids = self.token_ids(texts, max_length)
+        return embed_tokens(self.module, ids, self.pad_id, self.module.dimension, step)
+
+
+def token_ids(
+    tokenizer: bytes, pad_id: int, texts: Sequence[str], max_length: int
+) -> list[list[int]]:
+    """The tokens of each text, as many as are read; a padding token for one without any."""
+    from tokenizers import Tokenizer
+
+    reader = Tokenizer.from_str(tokenizer.decode())
+    reader.enable_truncation(max_length)
+    return [encoding.ids or [pad_id] for encoding in reader.encode_batch(tokenizer_inputs(texts))]
 
 
 def load_encoder(source: str, pooling: str | None = None, revision: str | None = None) -> Encoder:
@@ -150,7 +146,7 @@ def load_encoder(source: str, pooling: str | None = None, revision: str | None =
     Args:
         source: A local folder, or a name on the Hugging Face hub.
         pooling: ``"mean"`` or ``"cls"``; None takes what the model's sentence-transformers
-            configuration says, and the mean if it has none.
+            files say, and the mean if it has none.
         revision: The hub's branch, tag or commit; None takes the newest. A folder has none.
 
     Raises:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from fala import ExportError
 from fala_export.models.transformer_files import (
-    CONFIGURATION,
-    WEIGHTS,
     loading,
     read_any_json,
     read_json,
 )
 
 if TYPE_CHECKING:
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
     from fala_export.models.sentence_encoder import AttentionPooling
 
 MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
@@ -35,9 +35,6 @@ TYPES = "sentence_transformers."
 ATTENTION_TYPE = "fala_export.models.sentence_encoder.AttentionPooling"
 """The type of our attention pooling: the library has none."""
 
-POOLING_MODES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-"""The switches of the poolings that can be exported."""
-
 _STEPS = ("Transformer", "Pooling", "Normalize")
 
 
@@ -47,15 +44,15 @@ class Modules:
 
     Attributes:
         transformer: Folder of the transformer and its tokenizer; empty for the model's own.
-        pooling: Folder of the pooling's settings; None where nothing names one.
-        attention: Folder of our attention pooling's weights; None without it.
+        pooling: Folder of the pooling; None where nothing names one.
+        attention: Whether it is our attention pooling.
         normalize: Whether embeddings are scaled to length 1.
         sentence: Whether sentence-transformers wrote the folder.
     """
 
     transformer: str = ""
     pooling: str | None = None
-    attention: str | None = None
+    attention: bool = False
     normalize: bool = False
     sentence: bool = False
 
@@ -102,8 +99,8 @@ def read_modules(source: str, folder: Path) -> Modules:
         paths[name] = path
     return Modules(
         transformer=paths.get("Transformer", ""),
-        pooling=paths.get("Pooling"),
-        attention=paths.get("AttentionPooling"),
+        pooling=paths.get("AttentionPooling", paths.get("Pooling")),
+        attention="AttentionPooling" in paths,
         normalize="Normalize" in paths,
         sentence=True,
     )
@@ -111,7 +108,7 @@ def read_modules(source: str, folder: Path) -> Modules:
 
 def read_pooling(
     source: str, folder: Path, modules: Modules, dimension: int
-) -> str | AttentionPooling:
+) -> str | Pooling | AttentionPooling:
     """Read how a model pools: by the mean, where nothing says more.
 
     Args:
@@ -121,25 +118,21 @@ def read_pooling(
         dimension: Length of a token's state.
 
     Raises:
-        ExportError: It pools in a way that cannot be exported.
+        ExportError: Its files cannot be read.
     """
-    if modules.attention is not None:
-        return _read_attention(source, folder / modules.attention / WEIGHTS[0], dimension)
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    from fala_export.models.sentence_encoder import AttentionPooling
+
     if modules.pooling is None:
         return "mean"
-    settings = read_json(source, folder / modules.pooling / CONFIGURATION) or {}
-    # Older versions of the library write a switch for every mode, newer ones the mode's name.
-    declared = settings.get("pooling_mode") or [
-        key for key, on in settings.items() if key.startswith("pooling_mode_") and on is True
-    ]
-    chosen = [str(mode) for mode in (declared if isinstance(declared, list) else [declared])]
-    modes = {POOLING_MODES.get(mode, mode) for mode in chosen}
-    if len(modes) == 1 and modes <= set(POOLING_MODES.values()):
-        return modes.pop()
-    raise ExportError(
-        f"{source}: pooling by {' and '.join(chosen) or 'nothing'} cannot be exported; "
-        "mean and cls can (--pooling chooses one)"
-    )
+    kind = AttentionPooling if modules.attention else Pooling
+    with loading(source, "pooling"):
+        pooling = kind.load(str(folder / modules.pooling), local_files_only=True)
+        width = pooling.projection.in_features if modules.attention else pooling.embedding_dimension
+        if width != dimension:
+            raise ValueError(f"it is for states of {width} numbers, the model's have {dimension}")
+    return pooling
 
 
 def read_sentence_settings(source: str, folder: Path, modules: Modules) -> SentenceSettings:
@@ -169,15 +162,3 @@ def read_sentence_settings(source: str, folder: Path, modules: Modules) -> Sente
         longest=longest if isinstance(longest, int) and longest > 0 else None,
         lowercase=settings.get("do_lower_case") is True,
     )
-
-
-def _read_attention(source: str, path: Path, dimension: int) -> AttentionPooling:
-    from safetensors.torch import load_file
-
-    from fala_export.models.sentence_encoder import AttentionPooling
-
-    with loading(source, "attention pooling"):
-        state = load_file(path)
-        attention = AttentionPooling(dimension, len(state["query"]))
-        attention.load_state_dict(state)
-    return attention

@@ -121,9 +121,7 @@ def _settings(modules: Modules) -> list[str]:
         inner += SENTENCE_SETTINGS
         files.append(PROMPTS)
     if modules.pooling is not None:
-        files.append(_inside(modules.pooling, CONFIGURATION))
-    if modules.attention is not None:
-        files.append(_inside(modules.attention, WEIGHTS[0]))
+        files += [_inside(modules.pooling, name) for name in (CONFIGURATION, WEIGHTS[0])]
     return files + [_inside(modules.transformer, name) for name in inner]
 
 

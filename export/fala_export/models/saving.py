@@ -6,10 +6,7 @@ import json
 from pathlib import Path
 
 from fala_export.models.encoder import Encoder
-from fala_export.models.folder import ATTENTION_TYPE, MODULES, POOLING_MODES, TYPES
-from fala_export.models.transformer_files import CONFIGURATION, WEIGHTS
-
-_POOLING, _ATTENTION = "1_Pooling", "1_AttentionPooling"
+from fala_export.models.folder import ATTENTION_TYPE, MODULES, TYPES
 
 
 def save_encoder(encoder: Encoder, folder: Path) -> None:
@@ -19,7 +16,6 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
         encoder: A loaded or trained encoder.
         folder: Made if missing.
     """
-    from safetensors.torch import save_file
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
@@ -31,17 +27,14 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
         pad_token=tokenizer.id_to_token(encoder.pad_id),
         model_max_length=encoder.longest,
     ).save_pretrained(folder)
-    steps = [("", f"{TYPES}models.Transformer")]
-    if module.attention is None:
-        name = next(key for key, mode in POOLING_MODES.items() if mode == module.pooling)
-        (folder / _POOLING).mkdir(exist_ok=True)
-        settings = {"word_embedding_dimension": module.dimension, name: True}
-        (folder / _POOLING / CONFIGURATION).write_text(json.dumps(settings))
-        steps.append((_POOLING, f"{TYPES}models.Pooling"))
-    else:
-        (folder / _ATTENTION).mkdir(exist_ok=True)
-        save_file(module.attention.state_dict(), folder / _ATTENTION / WEIGHTS[0])
-        steps.append((_ATTENTION, ATTENTION_TYPE))
+    attention = module.pooling == "attention"
+    pooling = "1_AttentionPooling" if attention else "1_Pooling"
+    (folder / pooling).mkdir(exist_ok=True)
+    module.pooler.save(str(folder / pooling))
+    steps = [
+        ("", f"{TYPES}models.Transformer"),
+        (pooling, ATTENTION_TYPE if attention else f"{TYPES}models.Pooling"),
+    ]
     if module.normalize:
         steps.append(("2_Normalize", f"{TYPES}models.Normalize"))
     (folder / MODULES).write_text(

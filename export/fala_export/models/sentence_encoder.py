@@ -1,23 +1,35 @@
-"""A transformer and its pooling as one torch module: the model that is trained and exported."""
+"""A transformer and its pooling as one torch module: the model that is trained and exported.
+
+Pooling is sentence-transformers' own module; it has none that learns its weights, so that one is
+ours.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 POOLINGS = ("mean", "cls", "attention")
-"""How the states of a text's tokens become its embedding."""
+"""How the states of a text's tokens become its embedding, as a command may choose it."""
 
 _ATTENTION_DIMENSION = 200  # of the queries in NRMS (Wu et al., EMNLP 2019), section 3.3
+_WEIGHTS = "model.safetensors"
+_BATCH = 32
 
 
 class AttentionPooling(nn.Module):
-    """Additive attention over a text's tokens.
+    """Additive attention over a text's tokens, as a module of sentence-transformers.
 
     The weight of token t is softmax_t(q . tanh(W h_t + c)): the attention of neural news
     recommenders (Wu et al., "Neural News Recommendation with Multi-Head Self-Attention", EMNLP
@@ -33,11 +45,24 @@ class AttentionPooling(nn.Module):
         self.projection = nn.Linear(dimension, hidden)
         self.query = nn.Parameter(torch.randn(hidden) / hidden**0.5)
 
-    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        """Pool states (n, length, dim) under a mask (n, length) to (n, dim)."""
+    def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Pool ``token_embeddings`` (n, length, dim) to ``sentence_embedding`` (n, dim)."""
+        states, mask = features["token_embeddings"], features["attention_mask"]
         scores = torch.tanh(self.projection(states)) @ self.query
         weights = scores.masked_fill(mask == 0, torch.finfo(scores.dtype).min).softmax(dim=1)
-        return (weights.unsqueeze(-1) * states).sum(dim=1)
+        return {**features, "sentence_embedding": (weights.unsqueeze(-1) * states).sum(dim=1)}
+
+    def save(self, output_path: str, **_: object) -> None:
+        """Write the weights into a folder."""
+        save_file(self.state_dict(), Path(output_path) / _WEIGHTS)
+
+    @classmethod
+    def load(cls, folder: str, **_: object) -> AttentionPooling:
+        """Read them back."""
+        state = load_file(Path(folder) / _WEIGHTS)
+        pooling = cls(state["projection.weight"].shape[1], len(state["query"]))
+        pooling.load_state_dict(state)
+        return pooling
 
 
 class SentenceEncoder(nn.Module):
@@ -45,27 +70,37 @@ class SentenceEncoder(nn.Module):
 
     Args:
         transformer: A ``transformers`` encoder.
-        pooling: ``"mean"`` (masked), ``"cls"`` (the first token), or the attention's module.
+        pooling: A mode of sentence-transformers' ``Pooling``, such as ``"mean"`` (masked) or
+            ``"cls"`` (the first token); or a module that pools.
         normalize: Whether embeddings are scaled to length 1.
-
-    Attributes:
-        pooling: One of ``POOLINGS``.
-        attention: The attention's module; None for the other poolings.
     """
 
     def __init__(
-        self, transformer: PreTrainedModel, pooling: str | AttentionPooling, normalize: bool = False
+        self,
+        transformer: PreTrainedModel,
+        pooling: str | Pooling | AttentionPooling,
+        normalize: bool = False,
     ) -> None:
         super().__init__()
         self.transformer = transformer
-        self.attention = pooling if isinstance(pooling, AttentionPooling) else None
-        self.pooling = pooling if isinstance(pooling, str) else "attention"
+        width = int(transformer.config.hidden_size)
+        self.pooler = Pooling(width, pooling) if isinstance(pooling, str) else pooling
         self.normalize = normalize
+
+    @property
+    def pooling(self) -> str:
+        """How it pools: ``"attention"``, or the library's modes."""
+        if isinstance(self.pooler, AttentionPooling):
+            return "attention"
+        mode = self.pooler.pooling_mode
+        return mode if isinstance(mode, str) else "+".join(mode)
 
     @property
     def dimension(self) -> int:
         """Length of an embedding."""
-        return int(self.transformer.config.hidden_size)
+        if isinstance(self.pooler, AttentionPooling):
+            return int(self.transformer.config.hidden_size)
+        return int(self.pooler.pooling_output_dimension)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Embed texts.
@@ -84,11 +119,54 @@ class SentenceEncoder(nn.Module):
 
     def pool(self, states: Tensor, attention_mask: Tensor) -> Tensor:
         """Bring the states of texts' tokens (n, length, dim) to embeddings (n, dim)."""
-        if self.attention is not None:
-            pooled = self.attention(states, attention_mask)
-        elif self.pooling == "cls":
-            pooled = states[:, 0]
-        else:
-            weights = attention_mask.unsqueeze(-1).to(states.dtype)
-            pooled = (states * weights).sum(1) / weights.sum(1)
+        features = self.pooler({"token_embeddings": states, "attention_mask": attention_mask})
+        pooled = features["sentence_embedding"]
         return nn.functional.normalize(pooled, dim=1) if self.normalize else pooled
+
+
+def pad(ids: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
+    """Bring token ids to one length.
+
+    Returns:
+        The ids and the mask, both of shape (n, longest).
+    """
+    longest = max(1, *(len(row) for row in ids))
+    rows = torch.full((len(ids), longest), pad_id)
+    mask = torch.zeros_like(rows)
+    for position, row in enumerate(ids):
+        rows[position, : len(row)] = torch.tensor(row, dtype=torch.long)
+        mask[position, : len(row)] = 1
+    return rows, mask
+
+
+def embed_tokens(
+    module: nn.Module,
+    ids: Sequence[Sequence[int]],
+    pad_id: int,
+    dimension: int,
+    step: Callable[[int], None],
+) -> NDArray[np.float32]:
+    """Embed tokenized texts, in batches of similar length so that little is spent on padding.
+
+    Args:
+        module: Token ids and mask to embeddings; on a GPU meanwhile, where there is one.
+        ids: Token ids of n texts.
+        pad_id: A token id for the mask to hide.
+        dimension: Length of an embedding.
+        step: Told after every batch how many texts were in it.
+
+    Returns:
+        Shape (n, dimension).
+    """
+    result = np.empty((len(ids), dimension), dtype=np.float32)
+    order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    module.to(device)
+    with torch.inference_mode():
+        for start in range(0, len(order), _BATCH):
+            chosen = order[start : start + _BATCH]
+            rows, mask = pad([ids[index] for index in chosen], pad_id)
+            result[chosen] = module(rows.to(device), mask.to(device)).cpu().numpy()
+            step(len(chosen))
+    module.cpu()
+    return result

@@ -9,6 +9,7 @@ and every writer, and what a task or a writer adds is a handful of arrays a run,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,13 +17,16 @@ from fala import ExportError
 from fala_export.optional.structure import Attention, Scale, Site, Structure
 from fala_export.precision.graph_edit import GraphEdit
 
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
 #: Where products are computed, whatever a graph's weights are stored in.
 _FLOAT = np.float32
 
 
 def add_optional_inputs(
-    model: bytes, *, adapters: bool, prompts: bool, hard_prompts: bool = False
-) -> bytes:
+    model: ModelProto, *, adapters: bool, prompts: bool, hard_prompts: bool = False
+) -> ModelProto:
     """Add optional inputs to a graph.
 
     With ``adapters``, for each layer l and for ``attention`` and ``output`` (Houlsby et al., ICML
@@ -45,13 +49,13 @@ def add_optional_inputs(
     for it, also where nobody asks for them: the runtime may not use their memory again.
 
     Args:
-        model: A serialized ONNX model, quantized or not, as ``quantize`` gives it.
+        model: An ONNX model, quantized or not, as ``quantize`` gives it.
         adapters: Whether to add the first.
         prompts: Whether to add the second.
         hard_prompts: Whether to give the third; only with ``prompts``.
 
     Returns:
-        The serialized model.
+        The model; a new one where anything is added.
 
     Raises:
         ExportError: The graph has no place for them, or none that is known.
@@ -93,7 +97,7 @@ class _Surgeon:
         self._adapted = self._prefixed = ""  # names of whether there is any adapter, any prefix
         self._texts = ""  # name of the shape (number of texts, 1, 1, 1)
 
-    def operate(self) -> bytes:
+    def operate(self) -> ModelProto:
         """Put all nodes back; gives the new model."""
         if self._totals:
             biases = [

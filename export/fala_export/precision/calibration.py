@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import ExportError
-from fala_export.precision.calibration_texts import calibration_texts
 from fala_export.progress import progress
+from fala_export.runtime import session
+from fala_export.sentences import calibration_texts
 
 if TYPE_CHECKING:
-    from onnxruntime import InferenceSession
+    from onnx import ModelProto
 
 _RANDOM = 96  # sequences of random tokens beside the texts
 _LONGEST_RANDOM = 64
@@ -36,9 +37,7 @@ class Seen:
     moment: NDArray[np.float32] | None = None
 
 
-def token_sequences(
-    tokenizer: bytes, max_length: int, texts: Sequence[str] = ()
-) -> list[list[int]]:
+def token_sequences(tokenizer: bytes, max_length: int) -> list[list[int]]:
     """Give token ids to calibrate on: of texts, and random ones.
 
     Random tokens reach what a few texts leave out: rare pieces, in places where no text has them.
@@ -47,7 +46,6 @@ def token_sequences(
     Args:
         tokenizer: The ``tokenizers`` library's tokenizer as JSON.
         max_length: Tokens of a text that are read.
-        texts: The vendor's own; the built-in ones where there are none.
 
     Returns:
         Sequences of token ids, with the tokens that the tokenizer puts around a text.
@@ -60,9 +58,7 @@ def token_sequences(
     reader = Tokenizer.from_str(tokenizer.decode())
     reader.no_padding()
     reader.enable_truncation(max_length)
-    sequences = [
-        encoding.ids for encoding in reader.encode_batch(list(texts or calibration_texts()))
-    ]
+    sequences = [encoding.ids for encoding in reader.encode_batch(calibration_texts())]
     around = reader.encode("").ids
     special = {id for id, token in reader.get_added_tokens_decoder().items() if token.special}
     known = np.array(sorted(set(reader.get_vocab(with_added_tokens=True).values()) - special))
@@ -83,12 +79,16 @@ def token_sequences(
 
 
 def observe(
-    model: bytes, widths: Mapping[str, int], sequences: Sequence[Sequence[int]], *, moments: bool
+    model: ModelProto,
+    widths: Mapping[str, int],
+    sequences: Sequence[Sequence[int]],
+    *,
+    moments: bool,
 ) -> dict[str, Seen]:
     """Run a model and note what some of its inner values are like.
 
     Args:
-        model: A serialized float32 ONNX model from token ids to embeddings.
+        model: A float32 ONNX model from token ids to embeddings.
         widths: Length of the last axis of each inner value to watch, by name.
         sequences: Token ids.
         moments: Whether to gather second moments too.
@@ -109,15 +109,15 @@ def observe(
 
 
 def _observe(
-    model: bytes, names: list[str], sequences: Sequence[Sequence[int]], moments: bool
+    model: ModelProto, names: list[str], sequences: Sequence[Sequence[int]], moments: bool
 ) -> dict[str, Seen]:
-    session = _session(model, names)
+    opened = session(model, names)
     peaks: dict[str, NDArray[np.float32]] = {}
     sums: dict[str, NDArray[np.float32]] = {}
     tokens: dict[str, int] = {}
     with progress("calibrating", len(sequences)) as bar:
         for ids, mask in _batches(sequences):
-            values = session.run(names, {"input_ids": ids, "attention_mask": mask})
+            values = opened.run(names, {"input_ids": ids, "attention_mask": mask})
             for name, value in zip(names, values, strict=True):
                 per_token = value.shape[:-1] == mask.shape
                 rows = value[mask == 1] if per_token else value.reshape(-1, value.shape[-1])
@@ -134,24 +134,6 @@ def _observe(
         name: Seen(peaks[name], sums.pop(name) / np.float32(tokens[name]) if moments else None)
         for name in names
     }
-
-
-def _session(model: bytes, names: Sequence[str]) -> InferenceSession:
-    """A session that gives inner values."""
-    import onnx
-    import onnxruntime
-
-    open_model = onnx.load_from_string(model)
-    del open_model.graph.output[:]
-    for name in names:
-        open_model.graph.output.append(
-            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
-        )
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(
-        open_model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
 
 
 def _batches(

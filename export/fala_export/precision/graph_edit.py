@@ -21,19 +21,19 @@ class GraphEdit:
     ``finish`` then gives the new graph. Constants that no node takes any more are left out.
 
     Args:
-        model: A serialized ONNX model, its constants inside.
+        model: An ONNX model, its constants inside; left as it is.
 
     Attributes:
         source: The nodes, in an order in which they can run.
     """
 
-    def __init__(self, model: bytes) -> None:
-        import onnx
-
-        self._model: ModelProto = onnx.load_from_string(model)
-        graph = self._model.graph
+    def __init__(self, model: ModelProto) -> None:
+        self._model = model
+        graph = model.graph
         self._tensors = {tensor.name: tensor for tensor in graph.initializer}
-        self.source: list[NodeProto] = _without_aliases(list(graph.node), set(self._tensors))
+        self._graph_inputs, self._graph_outputs = list(graph.input), list(graph.output)
+        nodes = [_copy(node) for node in graph.node]
+        self.source: list[NodeProto] = _without_aliases(nodes, set(self._tensors))
         self._nodes: list[NodeProto] = []
         # A graph that was edited before has names of this kind already.
         self._taken = {*self._tensors, *(name for node in self.source for name in node.output)}
@@ -76,7 +76,7 @@ class GraphEdit:
         from onnx import TensorProto, helper, numpy_helper
 
         self._tensors[name] = numpy_helper.from_array(np.ascontiguousarray(default), name)
-        self._model.graph.input.append(
+        self._graph_inputs.append(
             helper.make_tensor_value_info(name, TensorProto.FLOAT, shape or default.shape)
         )
         return name
@@ -91,13 +91,13 @@ class GraphEdit:
         """
         from onnx import TensorProto, helper
 
-        _rename(self._nodes, lambda one: output if one == name else one)
-        given = helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)
-        self._model.graph.output.append(given)
+        swapped = {name: output, output: name}  # another value may have the new name already
+        _rename(self._nodes, lambda one: swapped.get(one, one))
+        self._graph_outputs.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, shape))
 
     def varying(self) -> set[str]:
         """Give the names of the values that depend on the graph's inputs."""
-        names = {value.name for value in self._model.graph.input}
+        names = {value.name for value in self._graph_inputs}
         for node in self.source:
             if not names.isdisjoint(_inputs(node)):
                 names.update(node.output)
@@ -119,25 +119,15 @@ class GraphEdit:
         **attributes: int | str | list[int] | GraphProto,
     ) -> str:
         """Put a node with one output in, and give the output's name."""
-        return self.add_many(operator, inputs, [output or self._name()], **attributes)[0]
-
-    def add_many(
-        self,
-        operator: str,
-        inputs: list[str],
-        outputs: list[str],
-        **attributes: int | str | list[int] | GraphProto,
-    ) -> list[str]:
-        """Put a node with named outputs in, and give their names."""
         from onnx import helper
 
-        self._nodes.append(helper.make_node(operator, inputs, outputs, **attributes))
-        return outputs
+        output = output or self._name()
+        self._nodes.append(helper.make_node(operator, inputs, [output], **attributes))
+        return output
 
     def again(self, node: NodeProto, inputs: list[str]) -> str:
         """Put a node with one output in that is like another, and give the output's name."""
-        copy = type(node)()
-        copy.CopyFrom(node)
+        copy = _copy(node)
         copy.input[:], copy.output[:] = inputs, [self._name()]
         self._nodes.append(copy)
         return copy.output[0]
@@ -170,17 +160,36 @@ class GraphEdit:
         inner, self._nodes = self._nodes, outer
         return helper.make_graph(inner, "branch", [], [result])
 
-    def finish(self) -> bytes:
-        """Serialize the new graph, without what only people and debuggers read."""
-        graph = self._model.graph
-        del graph.node[:], graph.initializer[:]
-        graph.node.extend(self._nodes)
+    def finish(self) -> ModelProto:
+        """Give the new model, without what only people and debuggers read.
+
+        Nodes' names and the shapes of inner values are a twentieth of a small encoder's file.
+        """
+        from onnx import helper
+
         used = {name for node in self._nodes for name in _inputs(node)}
-        used |= {value.name for value in graph.output}
-        for name in [name for name in self._tensors if name in used]:
-            # One by one out of the dictionary: a model should not lie in memory twice.
-            graph.initializer.append(self._tensors.pop(name))
-        return compact(self._model)
+        used |= {value.name for value in self._graph_outputs}
+        model: ModelProto = helper.make_model(
+            helper.make_graph(
+                self._nodes,
+                self._model.graph.name,
+                self._graph_inputs,
+                self._graph_outputs,
+                [tensor for name, tensor in self._tensors.items() if name in used],
+            ),
+            ir_version=self._model.ir_version,
+            opset_imports=self._model.opset_import,
+        )
+        short: dict[str, str] = {}
+        kept = {value.name for value in [*self._graph_inputs, *self._graph_outputs]}
+        _rename(
+            model.graph.node,
+            lambda name: name if name in kept else short.setdefault(name, f"t{len(short)}"),
+        )
+        for tensor in model.graph.initializer:
+            tensor.name = short.get(tensor.name, tensor.name)
+        _clear(model.graph)
+        return model
 
     def _name(self) -> str:
         while True:
@@ -189,24 +198,10 @@ class GraphEdit:
                 return name
 
 
-def compact(model: ModelProto) -> bytes:
-    """Serialize a graph without what only people and debuggers read.
-
-    Nodes' names and the shapes of inner values are a twentieth of a small encoder's file.
-
-    Args:
-        model: An ``onnx.ModelProto``; changed in place.
-    """
-    graph = model.graph
-    short: dict[str, str] = {}
-    kept = {value.name for value in [*graph.input, *graph.output]}
-    _rename(
-        graph.node, lambda name: name if name in kept else short.setdefault(name, f"t{len(short)}")
-    )
-    for tensor in graph.initializer:
-        tensor.name = short.get(tensor.name, tensor.name)
-    _clear(graph)
-    return bytes(model.SerializeToString(deterministic=True))
+def _copy(node: NodeProto) -> NodeProto:
+    copy = type(node)()
+    copy.CopyFrom(node)
+    return copy
 
 
 def _rename(nodes: Iterable[NodeProto], named: Callable[[str], str]) -> None:
@@ -224,7 +219,6 @@ def _rename(nodes: Iterable[NodeProto], named: Callable[[str], str]) -> None:
 
 def _clear(graph: GraphProto) -> None:
     """Take out what only people and debuggers read."""
-    del graph.value_info[:]
     for node in graph.node:
         node.ClearField("name")
         node.ClearField("doc_string")

@@ -29,7 +29,7 @@ from fala_export.precision.smoothing import SharedFactors
 from fala_export.progress import progress
 
 if TYPE_CHECKING:
-    from onnx import NodeProto
+    from onnx import ModelProto, NodeProto
 
 WEIGHT_LIMIT = 110
 """Largest integer of a weight. x86 without VNNI adds two products of 8 bits in 16: at 127 sums
@@ -71,16 +71,18 @@ class _Weight:
     zeros: str
 
 
-def use_integers(model: bytes, sequences: Sequence[Sequence[int]], *, four: bool) -> bytes:
+def use_integers(
+    model: ModelProto, sequences: Sequence[Sequence[int]], *, four: bool
+) -> ModelProto:
     """Quantize a graph's products with constant weights, and its tables of embeddings.
 
     Args:
-        model: A serialized float32 ONNX model from token ids to embeddings.
+        model: A float32 ONNX model from token ids to embeddings.
         sequences: Token ids to calibrate on.
         four: Whether to store weights in four bits rather than eight.
 
     Returns:
-        The serialized model.
+        The model, a new one.
 
     Raises:
         ExportError: A value inside the model is not finite.

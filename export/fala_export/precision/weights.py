@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,19 +11,22 @@ from fala import ExportError
 from fala_export.precision.graph_edit import GraphEdit
 from fala_export.precision.integers import use_integers
 
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
 PRECISIONS = ("none", "fp16", "int8", "int4")
 """From the largest to the smallest file."""
 
 _SMALL = 1 << 12  # constants of fewer numbers stay in float32
 
 
-def quantize(model: bytes, precision: str, sequences: Sequence[Sequence[int]]) -> bytes:
+def quantize(model: ModelProto, precision: str, sequences: Sequence[Sequence[int]]) -> ModelProto:
     """Store a model's weights in fewer bits.
 
-    The same arguments give the same bytes on one machine.
+    The same arguments give the same model on one machine.
 
     Args:
-        model: A serialized float32 ONNX model as ``fala_export.onnx_graph`` gives it.
+        model: A float32 ONNX model as ``fala_export.onnx_graph`` gives it.
         precision: One of ``PRECISIONS``. ``"fp16"`` runs at float32's speed, as a CPU does not
             compute in half precision: weights become float32 while the model is loaded. ``"int8"``
             and ``"int4"`` compute in 8 bits, see ``fala_export.precision.integers``.
@@ -30,7 +34,7 @@ def quantize(model: bytes, precision: str, sequences: Sequence[Sequence[int]]) -
             ``"int4"`` read them.
 
     Returns:
-        The serialized model.
+        The model, a new one.
 
     Raises:
         ExportError: No such precision, no sequence to calibrate on, or a value inside the model is
@@ -45,7 +49,7 @@ def quantize(model: bytes, precision: str, sequences: Sequence[Sequence[int]]) -
     return use_integers(model, sequences, four=precision == "int4")
 
 
-def _use_floats(model: bytes, *, half: bool) -> bytes:
+def _use_floats(model: ModelProto, *, half: bool) -> ModelProto:
     from onnx import TensorProto
 
     edit = GraphEdit(model)

@@ -10,12 +10,11 @@ from pathlib import Path
 from fala import Backbone, Bundle, DataError, ExportError, Head
 from fala.release import MATCHING, WORD_VECTORS, unique_texts
 from fala_export.models.encoder import Encoder
-from fala_export.training.batches import Batches
 from fala_export.training.classifier import ClassifierBatches, ClassifierModule
 from fala_export.training.closed_form import closed_form, finish, start_of
 from fala_export.training.figures import measure
 from fala_export.training.learners import Learner, TransformerLearner, WordLearner, embed_rows
-from fala_export.training.loop import open_work, train_module
+from fala_export.training.loop import Batches, open_work, train_module
 from fala_export.training.matcher import MatcherBatches, MatcherModule
 from fala_export.training.opened import Opened
 from fala_export.training.public_rows import Division, PublicRows, divide

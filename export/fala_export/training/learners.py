@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fala import Backbone, Bundle, ExportError
-from fala.release import EncoderState, Row, Vectors, tokenizer_inputs, unique_texts, words
+from fala.release import EncoderState, Row, Vectors, unique_texts, words
 from fala_export.embedding import embed
 from fala_export.models.encoder import Encoder
-from fala_export.models.sentence_encoder import AttentionPooling, SentenceEncoder
+from fala_export.models.sentence_encoder import AttentionPooling, SentenceEncoder, embed_tokens
 from fala_export.progress import progress
 from fala_export.training.settings import LoopSettings
 from fala_export.vectors.table import bundle_table
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float32]
 
-_BATCH = 32
 _UNKNOWN_WORDS = ("<unk>", "unk")
 
 
@@ -71,33 +70,8 @@ class Learner(ABC):
         if state is not None:
             raise ExportError("a model that is being trained takes no adapter or prompt")
         ids = self.token_ids(texts)
-        order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
-        result = np.empty((len(ids), self.dimension), dtype=np.float32)
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.module.to(device)
-        with torch.inference_mode(), progress("embedding texts", len(order)) as bar:
-            for start in range(0, len(order), _BATCH):
-                chosen = order[start : start + _BATCH]
-                rows, mask = pad([ids[index] for index in chosen], self.pad_id)
-                result[chosen] = self.module(rows.to(device), mask.to(device)).cpu().numpy()
-                bar.update(len(chosen))
-        self.module.cpu()
-        return result
-
-
-def pad(ids: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
-    """Bring token ids to one length.
-
-    Returns:
-        The ids and the mask, both of shape (n, longest).
-    """
-    longest = max(1, *(len(row) for row in ids))
-    rows = torch.full((len(ids), longest), pad_id)
-    mask = torch.zeros_like(rows)
-    for position, row in enumerate(ids):
-        rows[position, : len(row)] = torch.tensor(row, dtype=torch.long)
-        mask[position, : len(row)] = 1
-    return rows, mask
+        with progress("embedding texts", len(ids)) as bar:
+            return embed_tokens(self.module, ids, self.pad_id, self.dimension, bar.update)
 
 
 class TransformerLearner(Learner):
@@ -135,8 +109,7 @@ class TransformerLearner(Learner):
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each text; a padding token for one without any."""
-        read = self._tokenizer.encode_batch(tokenizer_inputs(texts))
-        return [row.ids or [self.pad_id] for row in read]
+        return self.encoder.token_ids(texts, self.max_length or self.encoder.longest)
 
 
 def attentive(encoder: Encoder, seed: int) -> Encoder:
@@ -150,11 +123,11 @@ def attentive(encoder: Encoder, seed: int) -> Encoder:
         seed: Of the attention's other weights.
     """
     module = encoder.module
-    if module.attention is not None:
+    if module.pooling == "attention":
         return encoder
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        attention = AttentionPooling(module.dimension)
+        attention = AttentionPooling(module.transformer.config.hidden_size)
     with torch.no_grad():
         attention.query.zero_()
     pooled = SentenceEncoder(module.transformer, attention, module.normalize)

@@ -37,7 +37,7 @@ from fala_export.families.adapters.settings import TaskRelease
 from fala_export.models.encoder import Encoder
 from fala_export.models.sentence_encoder import POOLINGS
 from fala_export.parity import compare
-from fala_export.parity_texts import parity_texts
+from fala_export.sentences import parity_texts
 from fala_export.training.closed_form import finish, start_of
 from fala_export.training.figures import measure
 from fala_export.training.global_model import objective_of

@@ -10,8 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fala_export.models.sentence_encoder import SentenceEncoder
-from fala_export.training.learners import pad
+from fala_export.models.sentence_encoder import SentenceEncoder, pad
 from fala_export.training.texts import length_batches
 
 

@@ -13,7 +13,7 @@ from fala_export.families.distillation.teacher import Teacher
 from fala_export.families.distillation.texts import read_texts
 from fala_export.families.distillation.training import distil
 from fala_export.models.encoder import Encoder
-from fala_export.parity_texts import parity_texts
+from fala_export.sentences import parity_texts
 
 
 def release_student(encoder: Encoder, name: str, settings: StudentRelease) -> dict[str, Any]:

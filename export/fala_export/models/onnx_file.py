@@ -1,0 +1,240 @@
+"""An encoder that somebody else exported: one ONNX file, and its tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala import ExportError
+from fala_export.models.encoder import token_ids
+from fala_export.precision.graph_edit import GraphEdit
+from fala_export.runtime import session
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+    from onnxruntime import InferenceSession
+    from tokenizers import Tokenizer
+
+_IDS, _MASK, _TYPES = "input_ids", "attention_mask", "token_type_ids"
+_USUAL_LENGTH = 128
+_PADDING = ("[PAD]", "<pad>")
+_UNTRAINED = "pooler_output"  # of BERT's pre-training; hardly any encoder is meant to be read so
+_TINY = 1e-9  # keeps an all-masked row's division finite
+_UNIT = 1e-3  # what a length may be off 1 where embeddings are scaled to it
+
+
+@dataclass(frozen=True)
+class OnnxFile:
+    """A file's graph, and how a text becomes its embedding; in the place of an ``Encoder``.
+
+    Attributes:
+        tokenizer: The ``tokenizers`` library's tokenizer as JSON, neither cutting nor padding.
+        pad_id: The padding token's id.
+        longest: Most tokens of a text that are read here.
+        pooling: ``"none"`` where the file pools by itself, else ``"mean"`` or ``"cls"``.
+        normalized: Whether embeddings have length 1.
+        revision: Of a model on the hub alone.
+    """
+
+    tokenizer: bytes
+    pad_id: int
+    longest: int
+    pooling: str
+    normalized: bool
+    _model: ModelProto
+    _session: InferenceSession
+    _output: str
+    revision: None = None
+
+    def length(self, wanted: int | None) -> int:
+        """Tokens of a text to read, as the file was tried with."""
+        return self.longest if wanted is None else wanted
+
+    def token_ids(self, texts: Sequence[str], max_length: int) -> list[list[int]]:
+        """The tokens of each text; see ``token_ids``."""
+        return token_ids(self.tokenizer, self.pad_id, texts, max_length)
+
+    def encode(
+        self,
+        texts: Sequence[str],
+        max_length: int,
+        step: Callable[[int], None] = lambda _: None,
+    ) -> NDArray[np.float32]:
+        """Embed texts by the file as it came, one by one: what the export is compared with."""
+        embeddings = []
+        for ids in self.token_ids(texts, max_length):
+            (values,) = self._session.run([self._output], _feeds(self._session, np.array([ids])))
+            if self.pooling == "mean":
+                values = values.mean(axis=1)
+            elif self.pooling == "cls":
+                values = values[:, 0]
+            embeddings.append(values[0])
+            step(1)
+        return np.array(embeddings, dtype=np.float32)
+
+    def graph(self) -> ModelProto:
+        """The graph from token ids and mask to ``embedding``, as ``encoder_graph`` gives one.
+
+        Raises:
+            ExportError: Its operators cannot be brought to the version that is written here.
+        """
+        from onnx import ModelProto, TensorProto
+
+        model = ModelProto()
+        model.CopyFrom(self._model)
+        del model.graph.output[:]
+        kept = [value for value in model.graph.input if value.name != _TYPES]
+        types = len(kept) < len(model.graph.input)
+        del model.graph.input[:]
+        model.graph.input.extend(kept)
+        edit = GraphEdit(model)
+        if types:  # a single text is all of the first type
+            edit.add("Sub", [_IDS, _IDS], _TYPES)
+        for node in edit.source:
+            edit.keep(node)
+        pooled, tokens = self._output, edit.constant(np.array([1]))
+        if self.pooling == "cls":
+            pooled = edit.add("Gather", [pooled, edit.constant(np.int64(0))], axis=1)
+        elif self.pooling == "mean":
+            mask = edit.add("Cast", [_MASK], to=TensorProto.FLOAT)
+            mask = edit.add("Unsqueeze", [mask, edit.constant(np.array([2]))])
+            states = edit.add("Mul", [pooled, mask])
+            total = edit.add("ReduceSum", [states, tokens], keepdims=0)
+            count = edit.add("ReduceSum", [mask, tokens], keepdims=0)
+            count = edit.add("Max", [count, edit.constant(np.float32(_TINY))])
+            pooled = edit.add("Div", [total, count])
+        (shape,) = self.encode([""], self.longest).shape[1:]
+        edit.give(pooled, "embedding", ["batch_size", shape])
+        return edit.finish()
+
+
+def load_onnx(
+    path: Path, tokenizer: Path, pooling: str | None = None, max_length: int | None = None
+) -> OnnxFile:
+    """Load an ONNX file that gives a text's embedding, or its tokens' states.
+
+    Args:
+        path: The file; its inputs are ``input_ids``, ``attention_mask`` and perhaps
+            ``token_type_ids``.
+        tokenizer: Its ``tokenizer.json``.
+        pooling: ``"mean"`` or ``"cls"`` pools the states of the tokens; None takes the file's last
+            embedding, and the mean of the states where it has none.
+        max_length: Tokens of a text that are read; None takes 128.
+
+    Raises:
+        ExportError: One of the files cannot be read, or they do not belong together, or the graph
+            is not one of an encoder.
+    """
+    reader, pad_id = _read_tokenizer(tokenizer)
+    model = _read_model(path)
+    try:
+        opened = session(model)
+    except Exception as error:  # onnxruntime has no base class for its errors
+        raise ExportError(f"{path}: cannot be run: {_first_line(error)}") from error
+    names = {value.name for value in opened.get_inputs()}
+    if not {_IDS, _MASK} <= names <= {_IDS, _MASK, _TYPES}:
+        raise ExportError(
+            f"{path}: its inputs are {', '.join(sorted(names))}; those of an encoder are {_IDS}, "
+            f"{_MASK} and perhaps {_TYPES}"
+        )
+    longest = max_length or _USUAL_LENGTH
+    last = max(reader.get_vocab(with_added_tokens=True).values())
+    # Two texts, all of the last token: what can be read so can be read at all.
+    values = _try(path, opened, np.full((2, longest), last))
+    output, mode = _choose(path, values, pooling, longest)
+    pooled = values[output] if mode == "none" else values[output].mean(axis=1)
+    lengths = np.linalg.norm(pooled, axis=1)
+    return OnnxFile(
+        tokenizer=reader.to_str().encode(),
+        pad_id=pad_id,
+        longest=longest,
+        pooling=mode,
+        normalized=mode == "none" and bool((np.abs(lengths - 1) < _UNIT).all()),
+        _model=model,
+        _session=opened,
+        _output=output,
+    )
+
+
+def _read_tokenizer(path: Path) -> tuple[Tokenizer, int]:
+    """A tokenizer that neither cuts nor pads, and the id of what it pads with."""
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    except Exception as error:  # the library has no class for its errors
+        raise ExportError(f"{path}: cannot be read as a tokenizer: {_first_line(error)}") from error
+    padding = tokenizer.padding or {}
+    ids = [tokenizer.token_to_id(token) for token in _PADDING]
+    pad_id = padding.get("pad_id", next((id for id in ids if id is not None), 0))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer, int(pad_id)
+
+
+def _read_model(path: Path) -> ModelProto:
+    """Read a graph, its operators in the version that is written here or a later one."""
+    import onnx
+    from onnx.external_data_helper import uses_external_data
+
+    from fala_export.onnx_graph import OPSET
+
+    try:
+        model = onnx.load(path, load_external_data=False)
+        if any(uses_external_data(tensor) for tensor in model.graph.initializer):
+            raise ExportError(f"{path}: keeps its weights in files of their own; save it as one")
+        if max(entry.version for entry in model.opset_import if not entry.domain) < OPSET:
+            model = onnx.version_converter.convert_version(model, OPSET)
+        onnx.checker.check_model(model)
+    except ExportError:
+        raise
+    except Exception as error:  # of protocol buffers, of the file, of the converter
+        raise ExportError(f"{path}: cannot be read as ONNX: {_first_line(error)}") from error
+    return model
+
+
+def _feeds(opened: InferenceSession, ids: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    values = {_IDS: ids, _MASK: np.ones_like(ids), _TYPES: np.zeros_like(ids)}
+    return {value.name: values[value.name] for value in opened.get_inputs()}
+
+
+def _try(path: Path, opened: InferenceSession, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    """What a file gives of some tokens, by its outputs' names."""
+    names = [value.name for value in opened.get_outputs()]
+    try:
+        values = opened.run(None, _feeds(opened, ids))
+    except Exception as error:  # onnxruntime has no base class for its errors
+        raise ExportError(
+            f"{path}: cannot read {ids.shape[1]} tokens of its tokenizer (--max-length gives "
+            f"fewer): {_first_line(error)}"
+        ) from error
+    return dict(zip(names, values, strict=True))
+
+
+def _choose(
+    path: Path, values: dict[str, NDArray[Any]], pooling: str | None, length: int
+) -> tuple[str, str]:
+    """The output to take, and how it is pooled."""
+    floats = {name: value for name, value in values.items() if value.dtype == np.float32}
+    embeddings = [name for name, value in floats.items() if value.ndim == 2 and len(value) == 2]
+    states = [
+        name for name, value in floats.items() if value.ndim == 3 and value.shape[:2] == (2, length)
+    ]
+    named = [name for name in embeddings if name != _UNTRAINED]
+    if pooling is None and named:
+        return named[-1], "none"
+    if states:
+        return states[0], pooling or "mean"
+    raise ExportError(
+        f"{path}: none of its outputs ({', '.join(values)}) is "
+        f"{'the state of each token' if pooling else 'an embedding, or the state of each token'}"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,117 @@
+"""An ONNX file that somebody else exported becomes a bundle."""
+
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("onnx")
+
+import onnx
+from click.testing import CliRunner
+
+from bundles import WORDS, onnx_model, tokenizer_json
+from fala import Bundle
+from fala_export.cli import main
+from fala_export.runtime import session
+
+TEXTS = [" ".join(WORDS[:3]), WORDS[1], "", " ".join(WORDS * 3)]
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(tokenizer_json(WORDS))
+    return path
+
+
+def write(path, pooled=True, types=False):
+    """Write a small encoder: with its pooling as the last of two outputs, or without."""
+    model = onnx_model()
+    states = onnx.helper.make_tensor_value_info("embedded", 1, ["n", "tokens_", None])
+    outputs = [states, *model.graph.output] if pooled else [states]
+    del model.graph.output[:]
+    model.graph.output.extend(outputs)
+    if types:
+        shape = ["n", "tokens_"]
+        model.graph.input.append(onnx.helper.make_tensor_value_info("token_type_ids", 7, shape))
+        row = onnx.numpy_helper.from_array(np.ones((1, 8), np.float32), "type_rows")
+        model.graph.initializer.append(row)
+        node = onnx.helper.make_node("Gather", ["type_rows", "token_type_ids"], ["typed"])
+        add = onnx.helper.make_node("Add", ["tokens_only", "typed"], ["embedded"])
+        model.graph.node[0].output[0] = "tokens_only"
+        model.graph.node.insert(1, node)
+        model.graph.node.insert(2, add)
+    onnx.save(model, path)
+    return path
+
+
+def run(source, tokenizer, out, *options):
+    arguments = ["backbone", str(source), "--out", str(out), "--quantize", "none", "--json"]
+    arguments += [] if tokenizer is None else ["--tokenizer", str(tokenizer)]
+    return CliRunner().invoke(main, [*arguments, *options], prog_name="fala-export")
+
+
+def expected(path, output, tokenizer, pooling=None):
+    """What the file itself gives, a text at a time."""
+    from tokenizers import Tokenizer
+
+    reader, opened = Tokenizer.from_file(str(tokenizer)), session(path.read_bytes())
+    rows = []
+    for text in TEXTS:
+        ids = np.array([reader.encode(text).ids or [reader.token_to_id("[PAD]") or 0]])
+        feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+        feeds["token_type_ids"] = np.zeros_like(ids)
+        names = {value.name for value in opened.get_inputs()}
+        (value,) = opened.run([output], {name: feeds[name] for name in names})
+        pooled = {None: lambda v: v, "mean": lambda v: v.mean(axis=1), "cls": lambda v: v[:, 0]}
+        rows.append(pooled[pooling](value)[0])
+    return np.array(rows)
+
+
+@pytest.mark.parametrize(
+    ("pooled", "types", "options", "output", "pooling"),
+    [
+        (True, False, (), "embedding", None),
+        (True, True, (), "embedding", None),
+        (False, False, (), "embedded", "mean"),
+        (True, False, ("--pooling", "cls"), "embedded", "cls"),
+    ],
+)
+def test_a_file_becomes_a_bundle_that_embeds_as_it_does(
+    tokenizer, tmp_path, pooled, types, options, output, pooling
+):
+    file, out = write(tmp_path / "model.onnx", pooled, types), tmp_path / "x.fala"
+    result = run(file, tokenizer, out, *options)
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout)
+    assert summary["pooling"] == (pooling or "none")
+    assert summary["parity"]["worst_cosine"] > 0.99999
+    backbone = Bundle.open(out).backbone()
+    np.testing.assert_allclose(
+        backbone.encode(TEXTS), expected(file, output, tokenizer, pooling), atol=1e-5
+    )
+
+
+def test_what_is_no_encoder_is_one_line(tokenizer, tmp_path):
+    file, out = write(tmp_path / "model.onnx"), tmp_path / "x.fala"
+    (tmp_path / "bad.onnx").write_bytes(file.read_bytes()[:100])
+    (tmp_path / "bad.json").write_text("{}")
+    other = onnx_model()
+    other.graph.input[1].name = other.graph.node[1].input[0] = "mask_of_theirs"
+    onnx.save(other, tmp_path / "inputs.onnx")
+    small = onnx_model(words=WORDS[:2])
+    onnx.save(small, tmp_path / "small.onnx")
+    for source, reader, options, part in (
+        (file, None, (), "--tokenizer"),
+        (tmp_path / "bad.onnx", tokenizer, (), "cannot be read as ONNX"),
+        (file, tmp_path / "bad.json", (), "cannot be read as a tokenizer"),
+        (tmp_path / "inputs.onnx", tokenizer, (), "its inputs are input_ids, mask_of_theirs"),
+        (tmp_path / "small.onnx", tokenizer, (), "tokens of its tokenizer"),
+        (tmp_path / "small.onnx", file, (), "cannot be read as a tokenizer"),
+    ):
+        result = run(source, reader, out, *options)
+        assert result.exit_code == 1, result.output
+        assert part in result.stderr and result.stderr.count("\n") == 1, result.stderr
+    assert not out.exists()
