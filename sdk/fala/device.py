@@ -50,7 +50,7 @@ from fala.personal.replace import Terms, replace
 from fala.personal.reporting import refined_report, replaced_report
 from fala.personal.run import Run
 from fala.report import AdapterInfo, Forgotten, LearnReport, Preview, Report
-from fala.slots.creating import NewDevice, create, open_folder
+from fala.slots.creating import create, open_folder
 from fala.slots.erasing import erase
 from fala.slots.installed import Installed
 from fala.slots.repair import RepairReport, look, repair
@@ -142,10 +142,9 @@ class Device:
             DeviceError: The folder is in use, or cannot be written.
         """
         installed = create(
-            NewDevice(
-                folder_of(path), str(path_of(bundle, "bundle")), positive, trust,
-                codec_of(key), TextNames.new(keep_text_of(keep_text)), Encoders(encoder),
-            )
+            folder_of(path), str(path_of(bundle, "bundle")), positive=positive, trust=trust,
+            codec=codec_of(key), names=TextNames.new(keep_text_of(keep_text)),
+            encoders=Encoders(encoder),
         )  # fmt: skip
         device = cls(installed)
         _log.info("%s: created with %s", installed.path, device.name)

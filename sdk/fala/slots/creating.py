@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 from fala.backbones.external import Encoders
@@ -25,36 +24,39 @@ from fala.store.store import Store
 from fala.store.texts import TextNames
 
 
-@dataclass(frozen=True)
-class NewDevice:
-    """What ``Device.create`` was asked for; see there."""
-
-    path: Path
-    bundle: str
-    positive: str | int | None
-    trust: Trust | None
-    codec: Codec
-    names: TextNames
-    encoders: Encoders
-
-
-def create(new: NewDevice) -> Installed:
+def create(
+    path: Path,
+    bundle: str,
+    *,
+    positive: str | int | None,
+    trust: Trust | None,
+    codec: Codec,
+    names: TextNames,
+    encoders: Encoders,
+) -> Installed:
     """Create a device's folder, with a release installed.
+
+    Args:
+        path: See ``Device.create``.
+        bundle: See ``Device.create``.
+        positive: See ``Device.create``.
+        trust: See ``Device.create``.
+        codec: Writes the store's records.
+        names: How texts are kept.
+        encoders: The app's own encoders.
 
     Raises:
         BundleError: The release cannot be trusted.
         DataError: ``positive`` is not one of its labels.
         DeviceError: The folder is in use, or cannot be written.
     """
-    path = new.path
-    bundle, head = open_release(new.bundle, hold=True, trust=new.trust)
-    if new.positive is not None and label_name(new.positive) not in head.labels:
+    release, head = open_release(bundle, hold=True, trust=trust)
+    if positive is not None and label_name(positive) not in head.labels:
         raise DataError(
-            f"positive is one of {', '.join(head.labels)}, not {label_name(new.positive)!r:.60}"
+            f"positive is one of {', '.join(head.labels)}, not {label_name(positive)!r:.60}"
         )
-    validate(
-        bundle, encoders=new.encoders
-    )  # a model that does not load, or answer, must not be installed
+    # A model that does not load, or answer, must not be installed.
+    validate(release, encoders=encoders)
     with contextlib.ExitStack() as undo:
         try:
             finish_erasing(path)
@@ -64,7 +66,7 @@ def create(new: NewDevice) -> Installed:
             others = [file.name for file in path.iterdir() if not _is_own(file)]
             if others:
                 raise DeviceError(f"{path}: the folder is not empty; choose another")
-            store = Store.open(path / STORE, create=True, codec=new.codec)
+            store = Store.open(path / STORE, create=True, codec=codec)
             undo.callback(store.close)
             # One transaction: a creation killed anywhere in it was never begun, and of two at
             # once the second finds the first one's device.
@@ -73,19 +75,19 @@ def create(new: NewDevice) -> Installed:
                     raise DeviceError(f"{path}: the folder is not empty; use Device.open")
                 undo.callback(_undo, path, store, remove=remove)
                 store.write_mark()
-                store.texts.set_names(new.names)
+                store.texts.set_names(names)
                 shutil.rmtree(path / BUNDLES, ignore_errors=True)
                 (path / BUNDLES).mkdir()
                 keep_private(path / BUNDLES)
-                install(bundle, path)
-                store.slots.put(slot_record(SLOTS[0], bundle, head.vendor_model()))
+                install(release, path)
+                store.slots.put(slot_record(SLOTS[0], release, head.vendor_model()))
                 store.slots.activate(SLOTS[0], None)
-                note_version(store, bundle.manifest)
-                if new.positive is not None:
-                    store.slots.set_positive(str(new.positive))
+                note_version(store, release.manifest)
+                if positive is not None:
+                    store.slots.set_positive(str(positive))
         except OSError as error:
             raise DeviceError(f"{path}: {failure(error)}") from error
-        installed = Installed(path, store, new.encoders)
+        installed = Installed(path, store, encoders)
         undo.pop_all()
     return installed
 

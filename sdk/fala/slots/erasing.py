@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from fala.errors import DeviceError
@@ -21,22 +22,23 @@ _FOLDERS = (BUNDLES, "updates")
 _PIECE = 1 << 20
 
 
-def drop_copies(folder: Path, *, aside: bool = True) -> None:
+def drop_copies(folder: Path, names: Sequence[str] = (ASIDE, REBUILT)) -> None:
     """Delete copies of the store: nobody can delete a single example in them.
 
     In a transaction: no repair is under way.
 
     Args:
         folder: The device's folder.
-        aside: Also what a repair has kept aside; else only what a repair that was killed has left.
+        names: What is in the copies' names: what a repair has kept aside, or has left when it was
+            killed.
 
     Raises:
         DeviceError: One cannot be deleted.
     """
-    names = (ASIDE, REBUILT) if aside else (REBUILT,)
     try:
-        for file in [file for name in names for file in folder.glob(f"*{name}*")]:
-            _delete(file)
+        for name in names:
+            for file in folder.glob(f"*{name}*"):
+                _delete(file)
     except OSError as error:
         raise DeviceError(f"{folder}: {failure(error)}") from error
 
@@ -47,7 +49,7 @@ def tidy(folder: Path, store: Store) -> None:
     with contextlib.suppress(OSError, DeviceError):
         if any(folder.glob(f"*{REBUILT}*")):
             with store.transaction():
-                drop_copies(folder, aside=False)
+                drop_copies(folder, [REBUILT])
 
 
 def erase(folder: Path, store: Store) -> None:

@@ -7,7 +7,6 @@ what refers to it; an example whose label, time or count is damaged does without
 from __future__ import annotations
 
 import contextlib
-import re
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -30,7 +29,7 @@ from fala.store.examples import (
 )
 from fala.store.slots import SLOT_COLUMNS, slot_of, slots_of
 from fala.store.store import Store
-from fala.store.texts import TextNames, guessed_names
+from fala.store.texts import NAME, TextNames, guessed_names
 
 #: More changes than a device can have had.
 _MOST_CHANGES = 2**53
@@ -39,13 +38,12 @@ _MOST_CHANGES = 2**53
 _UNKNOWN = {
     "active": "DELETE FROM active",
     "earlier_labels": "DELETE FROM earlier_labels",
-    "device": "UPDATE device SET fell_back = NULL, trial_slot = NULL",
+    "device": "UPDATE device SET fell_back = NULL, trial_slot = NULL, keep_text = 'lost'",
     "prompt_examples": "DELETE FROM prompt_examples",
     "slots": "UPDATE slots SET fit_data = NULL, replaced_at = NULL, replaced_data = NULL",
     "tasks": "DELETE FROM tasks",
     "versions": "DELETE FROM versions",
 }
-_NAME = re.compile(rb"hmac:[0-9a-f]{64}(:[A-Za-z0-9+/=]*)?")
 _TEXTS = "SELECT id, text, sealed FROM texts"
 
 
@@ -132,10 +130,10 @@ class _Cleaning:
         self._codec = self._database.codec = self._codec_of_store()
         edited = self._edited()
         self._db.execute("BEGIN")
-        for table in edited & {*_UNKNOWN}:
+        for table in edited & _UNKNOWN.keys():
             self._db.execute(_UNKNOWN[table])
         self._clean_settings()
-        self._clean_texts(self._text_names(edited))
+        self._clean_texts(self._text_names())
         self._clean_examples()
         self._clean_vectors("embeddings", "text", "vector", lambda data: vectors_of([data], None))
         self._clean_vectors("logits", "example", "value", floats)
@@ -203,24 +201,17 @@ class _Cleaning:
         query = "SELECT adapter, positive FROM tasks"
         self._check("tasks", query, check_task, "DELETE FROM tasks WHERE adapter IS ?")
 
-    def _text_names(self, edited: set[str]) -> TextNames:
-        """How texts are kept; where that is lost or edited, as those that can be read are."""
-        stated: TextNames | None = None
+    def _text_names(self) -> TextNames:
+        """How texts are kept; where that is lost, as those that can be read are."""
         with self._problems.noted("device"):
-            stated = TextNames.read(*self._rows("SELECT keep_text, text_key FROM device")[0])
-        if stated is not None and "device" not in edited:
-            return stated
-        texts = [
-            text_of(self._codec, *row)
-            for row in self._rows(_TEXTS)
-            if _is_readable(self._codec, row)
-        ]
+            return TextNames.read(*self._rows("SELECT keep_text, text_key FROM device")[0])
+        rows = [row for row in self._rows(_TEXTS) if _is_readable(self._codec, row)]
+        texts = [text_of(self._codec, *row) for row in rows]
         if not texts:  # a device that keeps no texts must not begin to
             with contextlib.suppress(OSError):
-                texts = [match[0].decode() for match in _NAME.finditer(self._path.read_bytes())]
+                data = self._path.read_bytes().decode("latin-1")
+                texts = [match[0] for match in NAME.finditer(data)]
         names = guessed_names(texts)
-        if stated is not None and stated.mode == names.mode:
-            return stated
         self._rescued.store.texts.set_names(names)
         return names
 

@@ -404,22 +404,17 @@ def slot_of(row: tuple[object, ...], codec: Codec) -> SlotRecord:
 def _columns_of_slot(record: SlotRecord) -> dict[str, object]:
     """A slot's row, by column."""
     lexical = record.lexical
-    return {
-        "name": record.name,
-        "bundle": record.bundle,
-        "backbone": record.backbone,
+    changed = {
         "weight": _bytes(record.weight),
         "bias": _bytes(record.bias),
-        "model": record.model,
-        "teacher": record.teacher,
-        "teacher_vendor": record.teacher_vendor,
         "threshold": float(record.threshold),
         "labels": json.dumps(record.labels),
-        "form": record.form,
         "buckets": None if lexical is None else lexical.buckets.astype("<u2").tobytes(),
         "lexical": None if lexical is None else _bytes(lexical.weight),
         "loss": None if record.loss is None else float(record.loss),
     }
+    same = (name for name in SLOT_COLUMNS if name not in changed)
+    return {name: getattr(record, name) for name in same} | changed
 
 
 def _place(cells: dict[str, object], column: str) -> tuple[object, ...]:

@@ -38,7 +38,8 @@ NOT_KEPT = "texts are not kept, and cannot be encoded again"
 
 _KEY = 32
 _LARGEST_ID = 2**63 - 1  # of SQLite
-_NAME = re.compile(r"hmac:[0-9a-f]{64}(:[A-Za-z0-9+/=]*)?")
+#: A text's name where texts are not kept.
+NAME = re.compile(r"hmac:[0-9a-f]{64}(:[A-Za-z0-9+/=]*)?")
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def guessed_names(texts: Iterable[str]) -> TextNames:
 
     What was kept under the lost key stays; a text of it that is learned again is a new one.
     """
-    matches = [_NAME.fullmatch(text) for text in texts]
+    matches = [NAME.fullmatch(text) for text in texts]
     digests = [match for match in matches if match]
     if 2 * len(digests) <= len(matches):
         return TextNames()
