@@ -10,7 +10,7 @@ from click.testing import CliRunner
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from fala_export.commands.options import name_of
+from fala_export.commands.command import name_of
 
 import warm
 from encoders import POSITIONS, TEXTS, make_encoder, write_encoder
