@@ -10,13 +10,12 @@ from click.testing import CliRunner
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from fala_export.commands.command import name_of
-
 import warm
 from encoders import POSITIONS, TEXTS, make_encoder, write_encoder
 from fala import Bundle, ExportError
 from fala_export.backbone import export_encoder, load
 from fala_export.cli import main
+from fala_export.commands.command import name_of
 from fala_export.settings import ExportOptions
 
 pytestmark = pytest.mark.slow

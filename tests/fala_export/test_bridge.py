@@ -126,14 +126,6 @@ def test_procrustes_wins_for_a_rotation_with_few_documents_and_noise(width):
     assert truth < min(np.linalg.norm(ridge.fit(s) - 0.5 * rotation) for s in STRENGTHS)
 
 
-def test_an_exact_rotation_is_found():
-    old = embeddings(100, 6)
-    rotation = linalg.qr(np.random.default_rng(5).normal(size=(6, 6)))[0]
-    learned = learn_map(old, planted(old, 2 * rotation))
-    assert learned.chosen.form == "procrustes"
-    np.testing.assert_allclose(learned.matrix, 2 * rotation, atol=1e-4)
-
-
 def test_noise_explains_nothing():
     """It would where held-out documents were among those that the maps are learned on."""
     rng = np.random.default_rng(0)
@@ -302,7 +294,6 @@ def test_mistakes_are_named(tmp_path, glove, encoder, text):
     refused(run(glove, encoder, tmp_path / "absent.txt"), "absent.txt", "No such file")
     (tmp_path / "empty.txt").write_text("\n \n")
     refused(run(glove, encoder, tmp_path / "empty.txt"), "empty.txt", "no text in it")
-    refused(run(glove, encoder, text, "--out", tmp_path / "no" / "out.fala"), "folder")
     unknown = tmp_path / "unknown.txt"
     unknown.write_text("\n".join(f"word{n}" for n in range(40)))
     refused(run(glove, encoder, unknown), "the old backbone embeds all documents alike")

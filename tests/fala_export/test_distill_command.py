@@ -156,7 +156,6 @@ class _Sized:
         (["--text", "MISSING"], "MISSING: cannot be read as text: No such file"),
         (["--data", "EMPTY"], "no public rows"),
         (["--data", "MISSING"], "cannot read 'MISSING': No such file"),
-        (["--out", "nowhere/x.fala"], "its folder does not exist"),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
 )

@@ -37,10 +37,12 @@ class Model:
     Attributes:
         folder: Where it is.
         kind: What it is.
+        out: Where it goes.
     """
 
     folder: File
     kind: Literal["small", "large"]
+    out: File | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +100,17 @@ def test_a_command_line_becomes_settings():
 def test_mistakes_on_a_command_line_are_told(arguments, message):
     result = run(*arguments)
     assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
+
+
+def test_an_output_in_no_folder_is_refused_before_the_work(tmp_path):
+    @command(Model)
+    def write(settings: Model):
+        raise AssertionError(settings)
+
+    missing = str(tmp_path / "no" / "x.fala")
+    done = CliRunner().invoke(write, ["--folder", "f", "--kind", "small", "--out", missing])
+    assert done.exit_code == 1
+    assert "x.fala: its folder does not exist" in done.stderr
 
 
 def test_the_help_is_the_docstrings():

@@ -335,10 +335,3 @@ def test_rows_of_another_task_or_other_labels_are_refused(folder, release, rows)
     named = [{**row, "label": "yn"[row["label"]]} for row in verdicts(release)]
     error = failed("--release", release.path, "--data", write_rows(folder / "yn.jsonl", named))
     assert "line 1: label" in error and "not one of the head's: 0, 1" in error
-
-
-def test_a_place_that_cannot_be_written_is_refused_before_the_work(folder, release, rows):
-    out = folder / "nowhere" / "out.fala"
-    assert "its folder does not exist" in failed(
-        "--release", release.path, "--data", rows, "--out", out
-    )

@@ -11,7 +11,6 @@ from tuf.api.metadata import Metadata
 
 from bundles import make_head, write_onnx_release, write_word_vector_release, write_word_vectors
 from checkout import SUPPORT
-from command_lines import run
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import add_version
 from fala.device import Device
@@ -92,13 +91,6 @@ class TestCommands:
         manifest = installed(tmp_path, vendor, begun["root"], releases, "news")
         assert (manifest.name, manifest.version) == ("tiny encoder", 1)
 
-    def test_every_command_helps(self):
-        for command in (
-            ["publish"], ["key"], ["sign"], ["repository"],
-            *(["repository", name] for name in ("begin", "renew", "rotate", "delegate", "show")),
-        ):  # fmt: skip
-            assert "Usage: " in export(*command, "--help")
-
     def test_sign(self, tmp_path, releases):
         bundle = add_version(tmp_path / "x.fala", Bundle.open(releases / "old.fala"), 7, "model")
         made = result("key", tmp_path / "my.pem")
@@ -109,14 +101,6 @@ class TestCommands:
         trust = bytes.fromhex(made["hexadecimal"])
         with Device.create(tmp_path / "device", tmp_path / "x.fala", trust=trust) as device:
             assert device.name == "tiny vectors"
-
-    def test_in_a_shell(self, vendor, releases):
-        done = run(
-            "publish", vendor.folder, releases / "new.fala", "--key", vendor.keys,
-            program="fala-export",
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert "release: version 2 of model" in done.stdout
 
     def test_mistakes(self, tmp_path, vendor, releases):
         folder, keys, new = vendor.folder, vendor.keys, releases / "new.fala"

@@ -102,19 +102,6 @@ def test_the_logits_that_are_given_stand_for_the_heads_own():
     np.testing.assert_allclose(other.vendor_logits(), logits[:40], atol=1e-5)
 
 
-def test_chosen_scales_leave_out_better_than_those_of_a_device_that_knows_none():
-    head = matcher(np.random.default_rng(3))
-    sets = sets_of(head, people(head, [0.03, 10.0], count=20))
-    chosen = choose_scales(sets)
-
-    def loss(scales):
-        fits = [fit_device(one, (0.0, *scales)).full for one in sets]
-        pairs = [(one.labels[:, 0], f.left_out[:, 0]) for one, f in zip(sets, fits, strict=True)]
-        return sum((np.logaddexp(0, logits) - labels * logits).sum() for labels, logits in pairs)
-
-    assert loss(chosen) < loss((1.0, 1.0, 1.0))
-
-
 def test_annotators_of_thirty_rows_choose_and_of_five_hundred_at_most():
     head = make_head(dimension=D)
     inputs, labels, names = people(head, [1.0], count=1, rows=670)

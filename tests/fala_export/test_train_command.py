@@ -287,7 +287,3 @@ def test_mistakes_end_in_one_line(model, texts, tmp_path):
     neither = run(model, "--data", texts, "--out", out)
     assert neither.exit_code == 2 and "--frozen" in neither.stderr
     assert not out.exists()
-
-
-def test_the_model_keeps_its_dimension(model):
-    assert load_encoder(str(model)).module.dimension == DIMENSION
