@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from encoders import POSITIONS, make_encoder
 from fala_export.cost import cost
-from fala_export.onnx_graph import encoder_graph
+from fala_export.models.onnx_graph import encoder_graph
 
 
 @pytest.mark.parametrize("pooling", ["mean", "attention"])

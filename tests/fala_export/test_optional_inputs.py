@@ -16,7 +16,7 @@ from fala.audit.model import audit_model
 from fala.release import EncoderState, OnnxEncoder
 from fala_export.backbone import load
 from fala_export.cli import main
-from fala_export.onnx_graph import encoder_graph
+from fala_export.models.onnx_graph import encoder_graph
 from fala_export.optional.surgery import add_optional_inputs
 from fala_export.ort_format import to_ort
 from fala_export.precision.calibration import token_sequences

@@ -17,8 +17,8 @@ from fala import ExportError
 from fala.audit.model import audit_model
 from fala.release import EncoderState, OnnxEncoder
 from fala_export.backbone import load
+from fala_export.models.onnx_graph import encoder_graph
 from fala_export.models.sentence_encoder import pad
-from fala_export.onnx_graph import encoder_graph
 from fala_export.optional.surgery import add_optional_inputs
 from fala_export.parity import speed
 from fala_export.precision import four_bits

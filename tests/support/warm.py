@@ -26,7 +26,7 @@ PRELOADED = [
     "fala_export.training.release",
     "fala_export.families.adapters.release",
     "fala_export.families.prompts.release",
-    "fala_export.onnx_graph",
+    "fala_export.models.onnx_graph",
     "transformers.models.bert.modeling_bert",
     "transformers.trainer",
 ]

@@ -85,7 +85,7 @@ class Encoder:
 
     def graph(self) -> ModelProto:
         """Trace the model, as ``encoder_graph`` does."""
-        from fala_export.onnx_graph import encoder_graph
+        from fala_export.models.onnx_graph import encoder_graph
 
         return encoder_graph(self.module)
 

@@ -182,7 +182,7 @@ def _read_model(path: Path) -> ModelProto:
     import onnx
     from onnx.external_data_helper import uses_external_data
 
-    from fala_export.onnx_graph import OPSET
+    from fala_export.models.onnx_graph import OPSET
 
     try:
         model = onnx.load(path, load_external_data=False)

@@ -26,7 +26,7 @@ def quantize(model: ModelProto, precision: str, sequences: Sequence[Sequence[int
     The same arguments give the same model on one machine.
 
     Args:
-        model: A float32 ONNX model as ``fala_export.onnx_graph`` gives it.
+        model: A float32 ONNX model as ``fala_export.models.onnx_graph`` gives it.
         precision: One of ``PRECISIONS``. ``"fp16"`` runs at float32's speed, as a CPU does not
             compute in half precision: weights become float32 while the model is loaded. ``"int8"``
             and ``"int4"`` compute in 8 bits, see ``fala_export.precision.integers``.
