@@ -13,7 +13,6 @@ import io
 import os
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,12 +100,15 @@ def wrap() -> Callable[[], None]:
             layer = active()
             if layer is None:
                 return real[name](*arguments, **named)
-            path = _path_of(arguments[changed])
-            half = None
-            if name == "write":
+
+            def half() -> Any:  # noqa: ANN401
                 handle, data = arguments
-                half = partial(real[name], handle, data[: len(data) // 2])
-            return layer.perform(kind, path, lambda: real[name](*arguments, **named), half)
+                view = memoryview(data).cast("B")
+                return real[name](handle, view[: len(view) // 2])
+
+            path = _path_of(arguments[changed])
+            torn = half if name == "write" else None
+            return layer.perform(kind, path, lambda: real[name](*arguments, **named), torn)
 
         return call
 
