@@ -11,7 +11,7 @@ from typing import SupportsIndex, TypedDict, TypeVar, cast, get_args
 
 from fala.bundle.manifest import PRODUCT
 from fala.bundle.signature import Trust
-from fala.errors import BudgetError, DataError, DeviceError, UsageError, shown
+from fala.errors import BudgetError, DataError, DeviceError, UsageError, shown, word_of
 from fala.examples import MATCHING, Example, Match, check_examples, fault, items_of
 from fala.files import path_of
 from fala.model.heads import label_name
@@ -90,32 +90,19 @@ def progress_of(value: Progress | None) -> Progress | None:
     return value
 
 
-def accept_of(value: str) -> Accept:
-    """What is accepted.
-
-    Raises:
-        DataError: It is none of the words.
-    """
-    if not isinstance(value, str) or value not in get_args(Accept):
-        words = ", ".join(f'"{word}"' for word in get_args(Accept))
-        raise DataError(f"accept is one of {words}, not {shown(value)}")
-    return cast(Accept, value)
-
-
 def prompts_of(value: str, adapter: str | None = None) -> bool:
     """Whether a prompt is to be tried.
 
     Raises:
         DataError: The value is none of the words, or an adapter's task is asked for.
     """
-    if not isinstance(value, str) or value not in get_args(Prompts):
-        raise DataError(f'prompts is "off" or "auto", not {shown(value)}')
-    if value == "auto" and adapter is not None:
+    wanted = word_of(value, get_args(Prompts), "prompts") == "auto"
+    if wanted and adapter is not None:
         raise DataError(
             f'prompts="auto" is for the device\'s own task, and not for the adapter '
             f"{shown(adapter)}, whose texts are read without one; leave one of them out"
         )
-    return value == "auto"
+    return wanted
 
 
 def terms_of(
@@ -131,7 +118,8 @@ def terms_of(
     Raises:
         DataError: One of them is none.
     """
-    return Terms(accept_of(accept), trust, allow_older, adapters_of(adapters), prompts_of(prompts))
+    accepted = cast(Accept, word_of(accept, get_args(Accept), "accept"))
+    return Terms(accepted, trust, allow_older, adapters_of(adapters), prompts_of(prompts))
 
 
 def name_of(value: str, name: str) -> str:

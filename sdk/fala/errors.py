@@ -34,6 +34,8 @@ Errors of other libraries are wrapped where they enter, with the cause kept.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def shown(value: object) -> str:
     """A value as an error shows it: in short, and whatever it is."""
@@ -184,6 +186,23 @@ class BudgetError(FalaError):
 
 class ExportError(FalaError):
     """A model or file cannot be turned into a bundle."""
+
+
+def word_of(value: object, words: Sequence[str], name: str) -> str:
+    """An app's choice of some words, checked.
+
+    Args:
+        value: What the app passed.
+        words: The words.
+        name: The argument's name.
+
+    Raises:
+        DataError: It is none of them.
+    """
+    if not isinstance(value, str) or value not in words:
+        choice = ", ".join(f'"{word}"' for word in words)
+        raise DataError(f"{name} is one of {choice}, not {shown(value)}")
+    return value
 
 
 def safe_line(text: object, longest: int = 500) -> str:

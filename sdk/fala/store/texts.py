@@ -23,7 +23,7 @@ from typing import Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
-from fala.errors import DataError, DeviceError, shown
+from fala.errors import DeviceError, word_of
 from fala.examples import Example, Match, as_text, unique_texts
 from fala.store.columns import parts_of, rows_of_ids
 from fala.store.database import Database, damaged
@@ -124,10 +124,7 @@ def keep_text_of(value: str) -> KeepText:
     Raises:
         DataError: It is none of the words.
     """
-    if not isinstance(value, str) or value not in get_args(KeepText):
-        words = ", ".join(f'"{word}"' for word in get_args(KeepText))
-        raise DataError(f"keep_text is one of {words}, not {shown(value)}")
-    return cast(KeepText, value)
+    return cast(KeepText, word_of(value, get_args(KeepText), "keep_text"))
 
 
 def guessed_names(texts: Iterable[str]) -> TextNames:

@@ -91,25 +91,18 @@ class TestKilled:
             assert same(state(device), here)
 
     @pytest.mark.parametrize("start", ["old", "instant"])
-    def test_at_random_moments(self, prepared, tmp_path, releases, start):
+    @pytest.mark.parametrize("where", ["moments", "flushes", "torn writes"])
+    def test_anywhere(self, prepared, tmp_path, releases, start, where):
+        """Also where writes that were not flushed are lost, at a third of the flushes and names."""
         release = releases["mid"]
         cuts = cuts_of(prepared[0][start], release if start == "old" else None, tmp_path)
-        for cut in cuts.at_instants(3):
-            self.name_of(prepared, cut.folder, release)
-
-    @pytest.mark.parametrize("start", ["old", "instant"])
-    def test_where_writes_that_were_not_flushed_are_lost(self, prepared, tmp_path, releases, start):
-        """At a third of the flushes, new names and deletions."""
-        release = releases["mid"]
-        cuts = cuts_of(prepared[0][start], release if start == "old" else None, tmp_path)
-        kinds = {"sync", "rename", "delete"}
-        ends = sum(each.kind in kinds for each in cuts.course().operations)
-        for cut in cuts.at_operations(kinds, count=ends // 3, unsynced="lost"):
-            self.name_of(prepared, cut.folder, release)
-
-    @pytest.mark.parametrize("start", ["old", "instant"])
-    def test_in_torn_writes(self, prepared, tmp_path, releases, start):
-        release = releases["mid"]
-        cuts = cuts_of(prepared[0][start], release if start == "old" else None, tmp_path)
-        for cut in cuts.at_operations(count=8, unsynced="some"):
+        if where == "moments":
+            chosen = cuts.at_instants(3)
+        elif where == "flushes":
+            kinds = {"sync", "rename", "delete"}
+            ends = sum(each.kind in kinds for each in cuts.course().operations)
+            chosen = cuts.at_operations(kinds, count=ends // 3, unsynced="lost")
+        else:
+            chosen = cuts.at_operations(count=8, unsynced="some")
+        for cut in chosen:
             self.name_of(prepared, cut.folder, release)

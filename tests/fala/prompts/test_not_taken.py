@@ -93,9 +93,9 @@ def test_the_arguments_are_checked_first(folder, release):
     adapter = write_adapter_for(folder.parent / "one.fala", release, "one")
     with Device.open(folder) as device:
         device.load_adapter(adapter.path)
-        with pytest.raises(DataError, match='"off" or "auto", not \'on\''):
+        with pytest.raises(DataError, match='one of "off", "auto", not \'on\''):
             device.refine(prompts="on")
-        with pytest.raises(DataError, match='"off" or "auto", not True'):
+        with pytest.raises(DataError, match='one of "off", "auto", not True'):
             device.replace(release.path, prompts=True)
         with pytest.raises(DataError, match=r"the device's own task.*'one'"):
             device.refine(prompts="auto", adapter="one")
