@@ -19,9 +19,7 @@ from fala_sim.experiments.profiles.profile import (
     Figure,
     Profile,
     describe,
-    find_profile,
 )
-from fala_sim.experiments.profiles.quota import join, quota
 from fala_sim.experiments.profiles.rows import read_rows, write_rows
 from fala_sim.experiments.profiles.run import run_profile
 
@@ -161,7 +159,6 @@ def test_what_was_limited_is_said(runs):
     assert limits["memory"]["device"] == 200 * MIB
     assert "RLIMIT_DATA" in limits["memory"]["how"]
     assert "RLIMIT_FSIZE" in limits["storage"]["how"]
-    assert limits["quota"]["how"].startswith(("not applied", "cgroup v2"))
     assert runs["little memory"][1]["limits"]["storage"] is None
 
 
@@ -252,50 +249,12 @@ def test_messages_are_one_line_that_can_be_read():
     assert "\n" not in message
 
 
-def test_a_quota_is_a_group_with_its_share(tmp_path):
-    """A hierarchy as systemd delegates one to a user."""
-    mount, own = tmp_path / "cgroup", tmp_path / "self"
-    scope = mount / "user" / "session.scope"
-    scope.mkdir(parents=True)
-    own.write_text("0::/user/session.scope\n")
-    for file, text in (("cgroup.subtree_control", "cpu memory"), ("cgroup.procs", "")):
-        (scope.parent / file).write_text(text)
-    with quota(0.25, (mount,), own) as group:
-        assert group is not None
-        assert group.parent == scope.parent
-        assert (group / "cpu.max").read_text() == "25000 100000\n"
-        join(group, 123)
-        assert (group / "cgroup.procs").read_text() == "123\n"
-        for file in group.iterdir():  # the kernel's own files go with the folder
-            file.unlink()
-    assert not group.exists()
-
-
-@pytest.mark.parametrize("controllers", ["", "memory", None])
-def test_no_quota_where_none_may_be_had(tmp_path, controllers):
-    mount, own = tmp_path / "cgroup", tmp_path / "self"
-    (mount / "user" / "session.scope").mkdir(parents=True)
-    own.write_text("4:memory:/other\n0::/user/session.scope\n")
-    if controllers is not None:
-        (mount / "user" / "cgroup.subtree_control").write_text(controllers)
-        (mount / "user" / "cgroup.procs").write_text("")
-    with quota(0.25, (mount,), own) as group:
-        assert group is None
-
-
 def test_rows_come_back(tmp_path):
     examples = ["a text", fala.Match(("one", "two"), "three"), fala.Match((), "four")]
     assert read_rows(write_rows(tmp_path / "rows", examples, ["0", "1", "0"])) == (
         examples,
         ["0", "1", "0"],
     )
-
-
-@pytest.mark.parametrize("content", ["", "[]", '{"examples": [1], "labels": ["0"]}'])
-def test_files_that_are_no_rows(tmp_path, content):
-    (tmp_path / "rows").write_text(content)
-    with pytest.raises(fala.DataError, match="rows"):
-        read_rows(tmp_path / "rows")
 
 
 def test_every_figure_has_its_source():
@@ -308,9 +267,3 @@ def test_every_figure_has_its_source():
             assert figure["value"] > 0
             assert "." in figure["source"]
         assert set(row["speeds"]) <= {LINPACK, PEAK}
-
-
-def test_profiles_are_found_by_name():
-    assert find_profile("raspberry-pi-4").memory.value < 2048 * MIB
-    with pytest.raises(fala.DataError, match="raspberry-pi-4"):
-        find_profile("abacus")

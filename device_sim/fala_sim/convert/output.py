@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from fala import DataError
+from fala.release import write_atomically
 
 
 def save(lines: Iterable[bytes], path: Path) -> None:
@@ -19,19 +19,12 @@ def save(lines: Iterable[bytes], path: Path) -> None:
     Raises:
         DataError: If the file cannot be written.
     """
+
+    def write(part: Path) -> None:
+        with part.open("wb") as file:
+            file.writelines(lines)
+
     try:
-        path = path.resolve()
-        # Renaming over a device such as /dev/null would put a file in its place.
-        if path.exists() and not path.is_file():
-            raise DataError(f"cannot write {str(path)!r}: not a regular file")
-        part = path.with_name(f"{path.name}.{os.getpid()}.part")
-        try:
-            with part.open("wb") as file:
-                file.writelines(lines)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        write_atomically(path.resolve(), write)
     except OSError as error:
-        raise DataError(f"cannot write {str(path)!r}: {error.strerror}") from error
+        raise DataError(f"cannot write {str(path)!r}: {error.strerror or error}") from error

@@ -9,16 +9,15 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pooch
 from filelock import FileLock, Timeout
 
 from fala import DataError
-from fala.release import write_atomically
 from fala_sim.convert.format import DataSet, File
 from fala_sim.convert.formats import FORMATS
+from fala_sim.convert.output import save
 from fala_sim.data.download import Resuming, published_md5
 
 Say = Callable[[str], None]
@@ -146,7 +145,7 @@ def _bring(
     about = {"name": data_set.name, "page": data_set.page, "licence": data_set.licence}
     content = json.dumps({**about, **receipt}, indent=1) + "\n"
     # First the receipt: a kill between the two leaves data that is not there yet, and is brought.
-    write_atomically(receipt_path(data_set, folder), partial(_write, content))
+    save([content.encode()], receipt_path(data_set, folder))
     unpacked.replace(place)
     shutil.rmtree(downloads)
     downloads.mkdir()
@@ -174,10 +173,6 @@ def _unpack(archive: Path, folder: Path) -> None:
     for path in top.iterdir():
         path.rename(folder / path.name)
     shutil.rmtree(within)
-
-
-def _write(content: str, path: Path) -> None:
-    path.write_text(content, encoding="utf-8")
 
 
 def _tidy(downloads: Path) -> None:

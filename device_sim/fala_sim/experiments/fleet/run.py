@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fala import DataError
-from fala.release import write_atomically
+from fala_sim.convert.output import save
 from fala_sim.engine.task import Call, Engine, Needs, Say, Task
 from fala_sim.experiments.fleet import rows
 from fala_sim.experiments.fleet.chunk import Chunk, run
@@ -83,13 +83,9 @@ def _agree(path: Path, asked: dict[str, int]) -> None:
     plan = {**asked, "leaving": LEAVING, "waves": list(WAVES), "published": PUBLISHED}
     text = json.dumps(plan, indent=1) + "\n"
     if not path.is_file():
-        write_atomically(path, lambda part: _write(part, text))
+        save([text.encode()], path)
     elif json.loads(path.read_text(encoding="utf-8")) != plan:
         raise DataError(
             f"{path}: is of another fleet: another seed, another size of chunks, or another "
             "version; name another folder with --out"
         )
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fala_sim.experiments.profiles.profile import find_profile
+from fala_sim.experiments.profiles.profile import PROFILES
 from fala_sim.experiments.profiles.rows import write_rows
 from fala_sim.experiments.profiles.run import REPLACE, run_profile
 from fala_sim.experiments.replacement.jobs import Subject
@@ -21,7 +21,7 @@ def profile(key: Key, place: Path) -> Giving:
     prepared, user = subject.prepared, subject.user
     with TemporaryDirectory(prefix="fala-") as folder:
         result = run_profile(
-            find_profile(key.variant),
+            next(each for each in PROFILES if each.name == key.variant),
             prepared.old.path,
             (prepared.shipped if key.method == SHIPPED else prepared.new).path,
             write_rows(Path(folder) / "rows.json", user.train, user.train_labels),

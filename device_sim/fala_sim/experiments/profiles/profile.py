@@ -125,21 +125,6 @@ PROFILES = (
 )
 
 
-def find_profile(name: str) -> Profile:
-    """A profile by its name.
-
-    Raises:
-        DataError: If there is none of that name; says which there are.
-    """
-    from fala import DataError  # here: the limited process reads profiles before any library
-
-    for profile in PROFILES:
-        if profile.name == name:
-            return profile
-    names = ", ".join(profile.name for profile in PROFILES)
-    raise DataError(f"no device profile {name!r}; there are {names}")
-
-
 def describe() -> list[dict[str, Any]]:
     """All profiles as rows: name, title, and each figure with its source."""
     return [

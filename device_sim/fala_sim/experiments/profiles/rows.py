@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from fala import DataError, Match
+from fala import Match
 from fala_sim.situation import Example
 
 
@@ -28,18 +28,10 @@ def write_rows(path: Path, examples: Sequence[Example], labels: Sequence[str]) -
 
 
 def read_rows(path: Path) -> tuple[list[Example], list[str]]:
-    """Read what ``write_rows`` wrote.
-
-    Raises:
-        DataError: If it is not such a file.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        rows, labels = content["examples"], content["labels"]
-        examples: list[Example] = [
-            row if isinstance(row, str) else Match(tuple(row["history"]), row["candidate"])
-            for row in rows
-        ]
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: not a user's examples and labels: {error}") from error
-    return examples, [str(label) for label in labels]
+    """Read what ``write_rows`` wrote."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    examples: list[Example] = [
+        row if isinstance(row, str) else Match(tuple(row["history"]), row["candidate"])
+        for row in content["examples"]
+    ]
+    return examples, content["labels"]

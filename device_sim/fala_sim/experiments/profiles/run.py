@@ -16,7 +16,6 @@ import numpy as np
 from fala import DataError, Device, FalaError
 from fala_sim.experiments.profiles.limited import COMPARED, NO_MEMORY, shorten
 from fala_sim.experiments.profiles.profile import Figure, Profile
-from fala_sim.experiments.profiles.quota import join, quota
 from fala_sim.experiments.profiles.rows import read_rows
 
 REPLACE = "replace"
@@ -76,7 +75,6 @@ def run_profile(
     }
     # Nothing is said of a device whose own speed was not published.
     speed = _speed(cores, environment) if profile.speeds else {}
-    share = _share(profile, speed)
     job = {
         "cores": cores,
         "memory": int(profile.memory.value),
@@ -89,19 +87,13 @@ def run_profile(
         "transformer": None if transformer is None else str(transformer),
         "seed": seed,
     }
-    with quota(share * cores) as group:
-        steps, code, said = _run(job, environment, group, seconds)
-    applied = group is not None
+    steps, code, said = _run(job, environment, seconds)
     ended = _ended(steps, code, said, seconds)
     # A record tells nothing of this machine's folders.
     for path in filter(None, (device, old, new, rows, transformer)):
         ended["message"] = ended["message"].replace(str(path), path.name)
     limits = {
         **{name: value for step in _all(steps, "limited") for name, value in step.items()},
-        "quota": {
-            "how": "cgroup v2 cpu.max" if applied else "not applied: no cgroup v2 to write",
-            "share": share if applied else 1.0,
-        },
         "storage": None
         if profile.storage is None
         else {"how": "RLIMIT_FSIZE: no file beyond what is left", "device": profile.storage.value},
@@ -121,9 +113,7 @@ def run_profile(
         **ended,
         "limits": limits,
         "measured": measured,
-        "predicted": _predict(profile, measured, speed, limits["quota"]["share"])
-        if ended["outcome"] == "done"
-        else None,
+        "predicted": _predict(profile, measured, speed) if ended["outcome"] == "done" else None,
     }
 
 
@@ -140,15 +130,8 @@ def _speed(cores: int, environment: dict[str, str]) -> dict[str, float]:
     return figures
 
 
-def _share(profile: Profile, speed: dict[str, float]) -> float:
-    """The device's speed as a share of this machine's, at most 1."""
-    for kind, figure in profile.speeds.items():
-        return min(1.0, figure.value / speed[kind])
-    return 1.0
-
-
 def _run(
-    job: dict[str, Any], environment: dict[str, str], group: Path | None, seconds: float
+    job: dict[str, Any], environment: dict[str, str], seconds: float
 ) -> tuple[list[dict[str, Any]], int | None, str]:
     """The steps that the limited process told, its exit code (None: out of time), its errors."""
     process = subprocess.Popen(
@@ -161,8 +144,6 @@ def _run(
         errors="replace",
     )
     try:
-        if group is not None:
-            join(group, process.pid)
         code: int | None
         try:
             told, said = process.communicate(json.dumps(job), timeout=seconds)
@@ -229,7 +210,7 @@ def _look(
 
 
 def _predict(
-    profile: Profile, measured: dict[str, Any], speed: dict[str, float], share: float
+    profile: Profile, measured: dict[str, Any], speed: dict[str, float]
 ) -> list[dict[str, Any]] | None:
     """Seconds on the device: those measured, by the ratio of the machines' speeds.
 
@@ -243,9 +224,7 @@ def _predict(
     computing = {name: value for name, value in stages.items() if name not in _FILES}
     rows = []
     for kind, figure in profile.speeds.items():
-        seconds = {
-            name: value * share * speed[kind] / figure.value for name, value in computing.items()
-        }
+        seconds = {name: value * speed[kind] / figure.value for name, value in computing.items()}
         rows.append(
             {
                 "by": kind,
