@@ -7,11 +7,10 @@ computes from constants while it loads the model.
 from __future__ import annotations
 
 import math
-from collections import ChainMap
+from collections import ChainMap, defaultdict
 from collections.abc import Container, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 
@@ -256,31 +255,34 @@ def _branches(
 
 def _charge(node: Node, inputs: Inputs, outputs: list[Value], cost: Cost) -> None:
     """Add an operator's work; refuse a tensor that is too large, and too many numbers."""
-    cost.followed += sum(value.elements for value in outputs if value.known)
+    largest = outputs[0]
+    for value in outputs:
+        if value.known:
+            cost.followed += value.elements
+        if value.elements > largest.elements:
+            largest = value
     if cost.followed > GRAPH.followed:
         raise UnsoundError(f"shapes are computed with more than {GRAPH.followed} numbers")
-    largest = max(outputs, key=lambda value: value.elements)
-    if largest.elements > cost.most:
-        raise UnsoundError(
-            f"{node.operator!r:.60} makes a tensor of {'x'.join(map(str, largest.shape[:8]))} "
-            "numbers"
-        )
-    work = max(largest.elements, *(value.elements for value in inputs if value is not None), 0)
-    first, second = optional_at(inputs, 0), optional_at(inputs, 1)
+    elements = largest.elements
+    if elements > cost.most:
+        shape = "x".join(map(str, largest.shape[:8]))
+        raise UnsoundError(f"{node.operator!r:.60} makes a tensor of {shape} numbers")
+    work = max(elements, *(value.elements for value in inputs if value is not None), 0)
     if any(word in node.operator for word in ("MatMul", "Gemm", "Attention")):
         # The inner length: the first factor's last axis, or its other one if it is transposed.
+        first = optional_at(inputs, 0)
         left = () if first is None else first.shape
         inner = left[-2:] if node.attributes.get("transA") else left[-1:]
-        work = largest.elements * max(inner, default=1)
-    elif node.operator == "Conv" and second is not None:
-        work = largest.elements * math.prod(second.shape[1:])
+        work = elements * max(inner, default=1)
+    elif node.operator == "Conv" and (kernel := optional_at(inputs, 1)) is not None:
+        work = elements * math.prod(kernel.shape[1:])
     cost.work += work
 
 
 def _note_table(node: Node, inputs: Inputs, outputs: list[Value], cost: Cost) -> None:
     """Note the rows of a table in which an operator looks tokens up."""
-    first = optional_at(inputs, 0)
     if node.operator in _PASSING:
+        first = optional_at(inputs, 0)
         outputs[0].ids = first is not None and first.ids
     elif node.operator in _TABLES:
         table, ids = (optional_at(inputs, number) for number in _TABLES[node.operator])
@@ -306,26 +308,29 @@ def sort_nodes(graph: Graph, outer: Container[str] = ()) -> None:
             if name in makers or name in defined:
                 raise UnsoundError(f"{name!r:.60} is defined twice")
             makers[name] = number
-    names = _Names(outer, defined, makers)
-    sorter: TopologicalSorter[int] = TopologicalSorter()
+    waiting, after = [0] * len(graph.nodes), defaultdict(list)
     for number, node in enumerate(graph.nodes):
-        taken = needed(node)
-        if missing := [name for name in taken if name not in names]:
-            raise UnsoundError(f"{missing[0]!r:.60} is used and defined nowhere")
-        sorter.add(number, *(makers[name] for name in taken if name in makers))
-    try:
-        sorter.prepare()
-    except CycleError as error:
-        raise UnsoundError("an operator takes its own output") from error
-    # In depth: each result is used soon, as the runtime does.
+        for name in needed(node):
+            if name in makers:
+                waiting[number] += 1
+                after[makers[name]].append(number)
+            elif name not in defined and name not in outer:
+                raise UnsoundError(f"{name!r:.60} is used and defined nowhere")
+    # In depth: each result is used soon, as the runtime does. (Python's own sorter takes three
+    # times as long.)
+    ready = [number for number, count in enumerate(waiting) if not count][::-1]
     order: list[Node] = []
-    ready: list[int] = []
-    while sorter.is_active():
-        ready.extend(sorter.get_ready())
+    while ready:
         number = ready.pop()
         order.append(graph.nodes[number])
-        sorter.done(number)
+        for following in after[number]:
+            waiting[following] -= 1
+            if not waiting[following]:
+                ready.append(following)
+    if len(order) != len(graph.nodes):
+        raise UnsoundError("an operator takes its own output")
     graph.nodes = order
+    names = _Names(outer, defined, makers)
     for branch in graph.branches():
         sort_nodes(branch, names)
 

@@ -7,99 +7,32 @@ onnx.proto3.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from fala.audit.graph import Declared, Graph, Tensor, UnsoundError
+from fala.audit.graph import Declared, Graph, Node, Tensor, UnsoundError
 from fala.audit.limits import GRAPH
-from fala.audit.stored_graph import FLOAT, WHOLE, Allowance, Format, few, read_graph
 from fala.errors import ExternalDataError
 
+#: Fields of one file, in all its messages: some fifty for each of 20,000 operators.
+MOST_FIELDS = 1_000_000
+
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_DOUBLE = "<d"
-# How numbers of a form stand alone; in lists they may be packed.
-_WIRES = {FLOAT: _FIXED32, _DOUBLE: _FIXED64, WHOLE: _VARINT}
-# Fields of a tensor that list its numbers.
-_LISTS = {4: FLOAT, 5: WHOLE, 7: WHOLE, 10: _DOUBLE, 11: WHOLE}
+_LONGEST_LIST = 1 << 16  # bytes of a list of varints that is decoded
+
 _GRAPH, _TRAINING, _FUNCTIONS = 7, 20, 25  # of a model
+# Fields of a tensor that list its numbers: the wire type of a number that stands alone, and its
+# bytes; None for varints.
+_LISTS = {
+    4: (_FIXED32, 4), 5: (_VARINT, None), 7: (_VARINT, None), 10: (_FIXED64, 8),
+    11: (_VARINT, None),
+}  # fmt: skip
+# Types of an attribute: f, i, s, t, g, floats, ints, strings.
+_FLOAT, _INT, _STRING, _TENSOR, _SUBGRAPH, _FLOATS, _INTS, _STRINGS = range(1, 9)
 
 Field = tuple[int, int, "int | memoryview"]
-
-
-class _Message:
-    """A message of a protocol buffer.
-
-    Raises:
-        ValueError: It is none; or a field that may be there once is there twice, which other
-            readers would merge, or of which they would take either.
-    """
-
-    __slots__ = ("_allowance", "_fields")
-
-    def __init__(self, data: memoryview, allowance: Allowance) -> None:
-        self._allowance = allowance
-        self._fields: dict[int, list[tuple[int, Any]]] = {}
-        for number, wire, value in _fields(data):
-            allowance.take(fields=1)
-            self._fields.setdefault(number, []).append((wire, value))
-
-    def has(self, number: int) -> bool:
-        """Whether a field is there."""
-        return number in self._fields
-
-    def text(self, number: int) -> str:
-        """A text."""
-        data = self.data(number)
-        return "" if data is None else _text(data)
-
-    def texts(self, number: int) -> list[str]:
-        """A list of texts."""
-        return [_text(data) for data in self._all(number, _BYTES)]
-
-    def number(self, number: int, form: str) -> Any:  # noqa: ANN401
-        """A number."""
-        value = self._one(number, _WIRES[form])
-        return 0 if value is None else _listed(form, value)[0]
-
-    def numbers(self, number: int, form: str) -> list[Any]:
-        """A list of few numbers."""
-        count, numbers = self.listed(number, form)
-        few(count)
-        return numbers
-
-    def listed(self, number: int, form: str) -> tuple[int, list[Any]]:
-        """How many numbers a list has, and these where they are few."""
-        values = [
-            value for wire, value in self._fields.get(number, ()) if wire in (_WIRES[form], _BYTES)
-        ]
-        count = sum(_length(form, value) for value in values)
-        small = values if count <= GRAPH.small else []
-        return count, [one for value in small for one in _listed(form, value)]
-
-    def data(self, number: int) -> memoryview | None:
-        """The bytes of a field, in place."""
-        data: memoryview | None = self._one(number, _BYTES)
-        return data
-
-    def part(self, number: int) -> _Message | None:
-        """A message inside."""
-        data = self.data(number)
-        return None if data is None else _Message(data, self._allowance)
-
-    def parts(self, number: int) -> Iterator[_Message]:
-        """A list of messages."""
-        return (_Message(data, self._allowance) for data in self._all(number, _BYTES))
-
-    def _all(self, number: int, wire: int) -> list[Any]:
-        return [value for one, value in self._fields.get(number, ()) if one == wire]
-
-    def _one(self, number: int, wire: int) -> Any:  # noqa: ANN401
-        values = self._all(number, wire)
-        if len(values) > 1:
-            raise ValueError(f"the field {number} of a message is there {len(values)} times")
-        return values[0] if values else None
 
 
 def read_onnx(model: bytes) -> Graph:
@@ -114,86 +47,208 @@ def read_onnx(model: bytes) -> Graph:
         UnsoundError: It holds functions, or more than any encoder does.
         ValueError: It is no ONNX file.
     """
-    stored = _Message(memoryview(model), Allowance())
-    if stored.has(_TRAINING) or stored.has(_FUNCTIONS):
-        # The runtime inlines functions, and each may call the next one twice.
-        raise UnsoundError("the model defines functions or training of its own")
-    inside = stored.part(_GRAPH)
-    if inside is None:
-        raise ValueError("not an ONNX model: it holds no graph")
-    graph = Graph()
-    read_graph(inside, _ONNX, graph)
+    reader, graph, graphs = _Reader(), Graph(), []
+    for number, wire, value in reader.fields(memoryview(model)):
+        if number in (_TRAINING, _FUNCTIONS):
+            # The runtime inlines functions, and each may call the next one twice.
+            raise UnsoundError("the model defines functions or training of its own")
+        if number == _GRAPH and wire == _BYTES and isinstance(value, memoryview):
+            graphs.append(value)
+    if len(graphs) != 1:
+        raise ValueError(f"not an ONNX model: it holds {len(graphs)} graphs")
+    reader.read(graphs[0], graph)
     graph.split_inputs()
     return graph
 
 
-def _ends(message: _Message, graph: Graph) -> None:
-    for part in message.parts(11):
-        name = part.text(1)
-        graph.inputs.append(name)
-        graph.declared[name] = _declared(part)
-    graph.outputs = [part.text(1) for part in message.parts(12)]
+class _Reader:
+    """Reads the messages of one file, with a bound on all of their fields together."""
+
+    def __init__(self) -> None:
+        self._fields = 0
+
+    def fields(self, data: memoryview) -> Iterator[Field]:
+        """Yield a message's fields: number, wire type, and a whole number or bytes in place.
+
+        Raises:
+            ValueError: It is no message, or there are too many fields.
+        """
+        for field in _fields(data):
+            self._fields += 1
+            if self._fields > MOST_FIELDS:
+                raise ValueError(f"more than {MOST_FIELDS} fields")
+            yield field
+
+    def read(self, data: memoryview, graph: Graph) -> None:
+        """Read a graph."""
+        for number, value in self._messages(data):
+            if number == 1:
+                graph.add_node(self._node(value, graph))
+            elif number == 5:
+                graph.add_constant(*self._tensor(value))
+            elif number == 11:
+                name = self._name(value)
+                graph.inputs.append(name)
+                graph.declared[name] = self._declared(value)
+            elif number == 12:
+                graph.outputs.append(self._name(value))
+            elif number == 15:
+                raise UnsoundError("the model holds sparse constants")
+
+    def _messages(self, data: memoryview) -> Iterator[tuple[int, memoryview]]:
+        """Yield only the fields that hold bytes."""
+        for number, wire, value in self.fields(data):
+            if wire == _BYTES and isinstance(value, memoryview):
+                yield number, value
+
+    def _inner(self, messages: Sequence[memoryview], wanted: int) -> list[memoryview]:
+        """The messages in one field of several messages."""
+        return [
+            value for data in messages for number, value in self._messages(data) if number == wanted
+        ]
+
+    def _name(self, data: memoryview) -> str:
+        names = self._inner([data], 1)
+        return _text(names[-1]) if names else ""
+
+    def _declared(self, data: memoryview) -> Declared:
+        """The type and shape of an input: messages in messages."""
+        kinds, shapes = [], []
+        for tensor in self._inner(self._inner([data], 2), 1):
+            for number, _, value in self.fields(tensor):
+                if number == 1 and isinstance(value, int):
+                    kinds.append(value)
+                elif number == 2 and isinstance(value, memoryview):
+                    shapes.append(value)
+        if len(kinds) != 1 or len(shapes) != 1:  # other readers would merge several
+            return Declared(0, None)
+        lengths: list[int | None] = []
+        for axis in self._inner(shapes, 1):
+            length = None
+            for number, _, value in self.fields(axis):
+                if number in (1, 2):  # a number or a name
+                    length = _signed(value) if number == 1 and isinstance(value, int) else None
+            lengths.append(length)
+        return Declared(kinds[0], tuple(lengths))
+
+    def _node(self, data: memoryview, graph: Graph) -> Node:
+        node, domain = Node(), ""
+        for number, value in self._messages(data):
+            if number == 1:
+                node.inputs.append(_text(value))
+            elif number == 2:
+                node.outputs.append(_text(value))
+            elif number == 4:
+                node.operator = _text(value)
+            elif number == 7:
+                domain = _text(value)
+            elif number == 5:
+                name, setting = self._attribute(value, graph)
+                if name in node.attributes:
+                    raise UnsoundError(f"an operator has the attribute {name!r:.60} twice")
+                node.attributes[name] = setting
+        if domain not in ("", "ai.onnx"):
+            node.operator = f"{domain}.{node.operator}"
+        return node
+
+    def _attribute(self, data: memoryview, graph: Graph) -> tuple[str, Any]:
+        """An attribute's name and value; of its fields only the one that its type names counts."""
+        name, kind = "", 0
+        values: dict[int, Any] = {_FLOAT: 0.0, _INT: 0, _STRING: b"", _STRINGS: []}
+        values |= {_FLOATS: [], _INTS: []}
+        for number, wire, value in self.fields(data):
+            if isinstance(value, int):
+                if number == 20:
+                    kind = value
+                elif number == 3:
+                    values[_INT] = _signed(value)
+                elif number == 8:
+                    values[_INTS].append(_signed(value))
+            elif wire == _FIXED32:
+                if number == 2:
+                    values[_FLOAT] = struct.unpack("<f", value)[0]
+                elif number == 7:
+                    values[_FLOATS] += struct.unpack("<f", value)
+            elif wire != _BYTES:
+                continue
+            elif number == 1:
+                name = _text(value)
+            elif number == 4:
+                values[_STRING] = bytes(value)
+            elif number == 5 and _TENSOR not in values:
+                values[_TENSOR] = self._tensor(value)[1]
+                values[_TENSOR].check(f"the attribute {name!r:.60}")
+            elif number == 6 and _SUBGRAPH not in values:
+                values[_SUBGRAPH] = graph.branch()
+                self.read(value, values[_SUBGRAPH])
+            elif number in (7, 8):
+                if len(value) > 8 * GRAPH.small:
+                    raise ValueError("a list of numbers is too long")
+                kind_of_list, size = (_FLOATS, 4) if number == 7 else (_INTS, None)
+                values[kind_of_list] += _listed(size, value)
+                if len(values[kind_of_list]) > GRAPH.small:
+                    raise ValueError("a list of numbers is too long")
+            elif number in (5, 6, 10, 11, 14, 15, 22, 23):
+                raise UnsoundError("an attribute of a kind that no encoder has")
+        return name, values.get(kind)
+
+    def _tensor(self, data: memoryview) -> tuple[str, Tensor]:
+        name, tensor = "", Tensor()
+        dims: list[int] = []
+        count = 0
+        numbers: list[float] = []
+        for number, wire, value in self.fields(data):
+            if (number == 13 and wire == _BYTES) or (number == 14 and value):
+                raise ExternalDataError(
+                    "the ONNX model keeps weights outside its own file; export it as a single file"
+                )
+            if number in _LISTS and wire in (_BYTES, _LISTS[number][0]):
+                size = _LISTS[number][1]
+                count += _list_length(size, value)
+                if count <= GRAPH.small:
+                    numbers += _listed(size, value)
+            elif isinstance(value, int):
+                if number == 1:
+                    dims.append(_signed(value))
+                elif number == 2:
+                    tensor.kind = value
+            elif wire != _BYTES:
+                continue
+            elif number == 1:
+                dims += _varints(value)
+                if len(dims) > GRAPH.dimensions:
+                    raise UnsoundError("a constant of too many dimensions")
+            elif number == 8:
+                name = _text(value)
+            elif number == 9:
+                tensor.raw = value
+            elif number in (3, 6):
+                raise UnsoundError("a constant of texts, or in parts")
+        tensor.dims = tuple(dims)
+        # Readers differ where both raw and listed numbers are there; the tensor's check refuses it.
+        if count or tensor.raw is None:
+            tensor.listed, tensor.numbers = count, numbers
+        return name, tensor
 
 
-def _declared(message: _Message) -> Declared:
-    """The type and shape of an input: messages in messages."""
-    kind = message.part(2)
-    tensor = None if kind is None else kind.part(1)
-    shape = None if tensor is None else tensor.part(2)
-    if tensor is None or shape is None:
-        return Declared(0, None)
-    # A length is a number or a name.
-    lengths = [
-        axis.number(1, WHOLE) if axis.has(1) and not axis.has(2) else None
-        for axis in shape.parts(1)
-    ]
-    return Declared(tensor.number(1, WHOLE), tuple(lengths))
-
-
-def _tensor(message: _Message) -> tuple[str, Tensor]:
-    if message.has(13) or message.number(14, WHOLE):
-        raise ExternalDataError(
-            "the ONNX model keeps weights outside its own file; export it as a single file"
-        )
-    if message.has(3) or message.has(6):
-        raise UnsoundError("a constant of texts, or in parts")
-    dims = tuple(message.numbers(1, WHOLE))
-    tensor = Tensor(dims, message.number(2, WHOLE), message.data(9))
-    lists = [message.listed(number, form) for number, form in _LISTS.items()]
-    count = sum(length for length, _ in lists)
-    # Readers differ where both raw and listed numbers are there; the tensor's check refuses it.
-    if count or tensor.raw is None:
-        tensor.listed, tensor.numbers = count, [one for _, numbers in lists for one in numbers]
-    return message.text(8), tensor
-
-
-_ONNX = Format(
-    _tensor, _ends, nodes=1, constants=5, sparse=15, inputs=1, outputs=2, operator=4, domain=7,
-    attributes=5, name=1, kind=20, value=1, integer=WHOLE,
-)  # fmt: skip
-
-
-def _length(form: str, value: int | memoryview) -> int:
-    """How many numbers a field of a list has."""
+def _list_length(size: int | None, value: int | memoryview) -> int:
+    """How many numbers of ``size`` bytes (None: varints) a field of a tensor lists."""
     if isinstance(value, int):
         return 1
-    if form == WHOLE:
+    if size is None:
         return int(np.count_nonzero(np.frombuffer(value, np.uint8) < 0x80))
-    if len(value) % struct.calcsize(form):
+    if len(value) % size:
         raise ValueError("a list of numbers is cut short")
-    return len(value) // struct.calcsize(form)
+    return len(value) // size
 
 
-def _listed(form: str, value: int | memoryview) -> list[Any]:
-    """The numbers of a field of a list."""
+def _listed(size: int | None, value: int | memoryview) -> Sequence[float]:
+    """The numbers that a field lists."""
     if isinstance(value, int):
         return [_signed(value)]
-    if form != WHOLE:
-        return [one for (one,) in struct.iter_unpack(form, value)]
-    numbers, position = [], 0
-    while position < len(value):
-        number, position = _varint(value, position)
-        numbers.append(_signed(number))
+    if size is None:
+        return _varints(value)
+    numbers: list[float] = np.frombuffer(value, f"<f{size}").tolist()
     return numbers
 
 
@@ -221,6 +276,17 @@ def _fields(data: memoryview) -> Iterator[Field]:
         position += length
 
 
+def _varints(data: memoryview) -> list[int]:
+    """The signed numbers of a packed field."""
+    if len(data) > _LONGEST_LIST:
+        raise ValueError("a list of numbers is too long")
+    numbers, position = [], 0
+    while position < len(data):
+        value, position = _varint(data, position)
+        numbers.append(_signed(value))
+    return numbers
+
+
 def _varint(data: memoryview, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
@@ -239,5 +305,5 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-def _text(data: memoryview) -> str:
-    return bytes(data).decode("utf-8", "replace")
+def _text(value: memoryview) -> str:
+    return bytes(value).decode("utf-8", "replace")

@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from fala.audit.graph import DTYPES, Node, Tensor, UnsoundError
 from fala.audit.limits import GRAPH
 
+_ZERO = bytes(1)
+
 Array = NDArray[Any]
 Shape = tuple[int, ...]
 
@@ -58,7 +60,7 @@ def stand_in(shape: Sequence[int]) -> Value:
     Raises:
         ValueError: It would have more numbers than can be addressed.
     """
-    return Value(np.ndarray(shape, np.int8, bytes(1), 0, (0,) * len(shape)), known=False)
+    return Value(np.ndarray(shape, np.int8, _ZERO, 0, (0,) * len(shape)), known=False)
 
 
 Inputs = Sequence[Value | None]
@@ -270,8 +272,10 @@ def _expand(node: Node, inputs: Inputs) -> list[Value | Shape]:
     data = input_at(inputs, 0)
     wanted = tuple(abs(length) for length in integers_at(inputs, 1, "a shape"))
     shape = broadcast([data.shape, wanted])
+    if not data.known:
+        return [shape]
     try:
-        return [Value(np.broadcast_to(data.array, shape), data.known)]
+        return [Value(np.broadcast_to(data.array, shape))]
     except ValueError:  # an error when the model runs
         return [shape]
 
@@ -534,16 +538,16 @@ def _of_few_numbers(result: Value | Sequence[int]) -> Value:
 
 def _compute(node: Node, inputs: Inputs, output: Value) -> Array | None:
     """The numbers of an operator's output; None where they are many, or depend on the text."""
+    if node.operator not in _ELEMENTWISE and node.operator not in _COMPUTED:
+        return None
     if output.elements > GRAPH.small or not all(one is None or one.known for one in inputs):
         return None
     arrays = [None if value is None else value.array for value in inputs]
     try:
         if node.operator in _ELEMENTWISE:
             numbers = np.asarray(_ELEMENTWISE[node.operator](*arrays))
-        elif node.operator in _COMPUTED:
-            numbers = np.asarray(_COMPUTED[node.operator](node, *arrays))
         else:
-            return None
+            numbers = np.asarray(_COMPUTED[node.operator](node, *arrays))
     except ValueError:  # lengths that do not fit
         return None
     return numbers if numbers.shape == output.shape else None

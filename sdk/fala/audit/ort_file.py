@@ -7,26 +7,54 @@ those of ort.fbs. Every offset is checked against the file.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from fala.audit.graph import Declared, Graph, Tensor, UnsoundError
-from fala.audit.stored_graph import WHOLE, Allowance, Format, few, read_graph
+from fala.audit.graph import Declared, Graph, Node, Tensor, UnsoundError
+from fala.audit.limits import GRAPH
 
 _IDENTIFIER = b"ORTM"
 _TENSOR = 1  # of the kinds of types
 _FIXED = 1  # of the kinds of lengths
-_INT32, _BYTE = "<i", "<B"
+# Of one file; offsets may lead to one table, text or list many times.
+_MOST_TABLES = 500_000
+_MOST_BYTES = 1 << 26  # of texts and lists
+
+
+@dataclass(slots=True)
+class _Left:
+    """What may still be read of one file.
+
+    Attributes:
+        tables: Tables, and texts.
+        bytes: Bytes of texts and lists.
+    """
+
+    tables: int = _MOST_TABLES
+    bytes: int = _MOST_BYTES
+
+    def take(self, *, tables: int = 0, size: int = 0) -> None:
+        """Count what is about to be read.
+
+        Raises:
+            UnsoundError: It is too much.
+        """
+        self.tables -= tables
+        self.bytes -= size
+        if self.tables < 0:
+            raise UnsoundError(f"the model has more than {_MOST_TABLES} tables and texts")
+        if self.bytes < 0:
+            raise UnsoundError(f"the model has texts and lists of more than {_MOST_BYTES} bytes")
 
 
 class _Table:
     """A table of a flat buffer."""
 
-    __slots__ = ("_allowance", "_data", "_fields", "_length", "_start")
+    __slots__ = ("_data", "_fields", "_left", "_length", "_start")
 
-    def __init__(self, data: memoryview, start: int, allowance: Allowance) -> None:
-        allowance.take(fields=1)
-        self._data, self._start, self._allowance = data, start, allowance
+    def __init__(self, data: memoryview, start: int, left: _Left) -> None:
+        left.take(tables=1)
+        self._data, self._start, self._left = data, start, left
         self._fields = start - int(_at(data, "<i", start))
         self._length = int(_at(data, "<H", self._fields))
 
@@ -37,7 +65,7 @@ class _Table:
         offset = int(_at(self._data, "<H", self._fields + entry))
         return self._start + offset if offset else None
 
-    def number(self, number: int, form: str) -> Any:  # noqa: ANN401
+    def scalar(self, number: int, form: str) -> int | float:
         """A number; 0 where it is left out."""
         position = self._field(number)
         return 0 if position is None else _at(self._data, form, position)
@@ -50,18 +78,16 @@ class _Table:
         """Where the offset at a position leads."""
         return position + int(_at(self._data, "<I", position))
 
-    def part(self, number: int) -> _Table | None:
+    def table(self, number: int) -> _Table | None:
         """A table inside."""
+        position = self._field(number)
+        return None if position is None else _Table(self._data, self._target(position), self._left)
+
+    def vector(self, number: int, size: int) -> memoryview | None:
+        """The bytes of a list whose items have one size."""
         position = self._field(number)
         if position is None:
             return None
-        return _Table(self._data, self._target(position), self._allowance)
-
-    def data(self, number: int, size: int = 1) -> memoryview:
-        """The bytes of a list whose items have one size, in place."""
-        position = self._field(number)
-        if position is None:
-            return memoryview(b"")
         start = self._target(position)
         end = start + 4 + size * int(_at(self._data, "<I", start))
         if end > len(self._data):
@@ -69,23 +95,28 @@ class _Table:
         return self._data[start + 4 : end]
 
     def numbers(self, number: int, form: str) -> list[Any]:
-        """A list of few numbers."""
-        size = struct.calcsize(form)
-        listed = self.data(number, size)
-        few(len(listed) // size)
-        self._allowance.take(size=len(listed))
+        """A list of numbers.
+
+        Args:
+            number: The field's.
+            form: That of a number, for ``struct``.
+        """
+        listed = self.vector(number, struct.calcsize(form)) or memoryview(b"")
+        if len(listed) > 8 * GRAPH.small:
+            raise UnsoundError("a list of numbers is too long")
+        self._left.take(size=len(listed))
         return [one for (one,) in struct.iter_unpack(form, listed)]
 
     def texts(self, number: int) -> list[str]:
         """A list of texts."""
         return [self._text(position) for position in self._offsets(number)]
 
-    def parts(self, number: int) -> Iterator[_Table]:
+    def tables(self, number: int) -> list[_Table]:
         """A list of tables."""
-        return (
-            _Table(self._data, self._target(position), self._allowance)
+        return [
+            _Table(self._data, self._target(position), self._left)
             for position in self._offsets(number)
-        )
+        ]
 
     def text(self, number: int) -> str:
         """A text; empty where it is left out."""
@@ -97,17 +128,19 @@ class _Table:
         position = self._field(number)
         if position is None:
             return range(0)
-        start = self._target(position) + 4
-        end = start + len(self.data(number, 4))
-        self._allowance.take(fields=(end - start) // 4)
-        return range(start, end, 4)
+        start = self._target(position)
+        count = int(_at(self._data, "<I", start))
+        self._left.take(tables=count)
+        if start + 4 + 4 * count > len(self._data):
+            raise ValueError("a list runs past the end")
+        return range(start + 4, start + 4 + 4 * count, 4)
 
     def _text(self, position: int) -> str:
         start = self._target(position)
         end = start + 4 + int(_at(self._data, "<I", start))
         if end > len(self._data) or end - start > 1 << 16:
             raise ValueError("a text runs past the end, or is too long")
-        self._allowance.take(size=end - start)
+        self._left.take(size=end - start)
         return bytes(self._data[start + 4 : end]).decode("utf-8", "replace")
 
 
@@ -122,60 +155,96 @@ def read_ort(model: bytes) -> Graph:
     if bytes(data[4:8]) != _IDENTIFIER:
         raise ValueError("not a model in ONNX Runtime's format")
     try:
-        session = _Table(data, int(_at(data, "<I", 0)), Allowance())
-        stored = session.part(1)
-        table = None if stored is None else stored.part(7)
+        session = _Table(data, int(_at(data, "<I", 0)), _Left())
+        stored = session.table(1)
+        table = None if stored is None else stored.table(7)
         if table is None:
             raise ValueError("it holds no graph")
         graph = Graph()
-        read_graph(table, _ORT, graph)
+        _read(table, graph)
+        inputs = set(graph.inputs)
+        for argument in table.tables(1):  # of all values, the graph's inputs among them
+            if (name := argument.text(0)) in inputs and name in graph.constants:
+                # Readers differ in which of two declarations of a name they take.
+                again = name in graph.declared
+                graph.declared[name] = Declared(0, None) if again else _declared(argument)
         graph.split_inputs()
         return graph
     except struct.error as error:
         raise ValueError("an offset leads out of the file") from error
 
 
-def _ends(table: _Table, graph: Graph) -> None:
-    optimizations = table.part(8)
-    if optimizations is not None and any(optimizations.parts(0)):
+def _read(table: _Table, graph: Graph) -> None:
+    if table.tables(7):
+        raise UnsoundError("the model holds sparse constants")
+    optimizations = table.table(8)
+    if optimizations is not None and optimizations.tables(0):
         raise UnsoundError("the model changes itself while it is loaded")
     graph.inputs, graph.outputs = table.texts(5), table.texts(6)
-    inputs = {name for name in graph.inputs if name in graph.constants}
-    for argument in table.parts(1):  # of all values, the graph's inputs among them
-        if (name := argument.text(0)) in inputs:
-            # Readers differ in which of two declarations of a name they take.
-            again = name in graph.declared
-            graph.declared[name] = Declared(0, None) if again else _declared(argument)
+    for stored in table.tables(0):
+        graph.add_constant(*_tensor(stored))
+    for stored in table.tables(2):
+        graph.add_node(_node(stored, graph))
 
 
 def _declared(argument: _Table) -> Declared:
     """The type and shape of a value."""
-    kind = argument.part(2)
-    tensor = kind.part(2) if kind is not None and kind.number(1, _BYTE) == _TENSOR else None
-    shape = None if tensor is None else tensor.part(1)
+    kind = argument.table(2)
+    tensor = kind.table(2) if kind is not None and kind.scalar(1, "<B") == _TENSOR else None
+    shape = None if tensor is None else tensor.table(1)
     if tensor is None or shape is None:
         return Declared(0, None)
     lengths: list[int | None] = []
-    for axis in shape.parts(0):
-        value = axis.part(0)
-        fixed = value is not None and value.number(0, _BYTE) == _FIXED
-        lengths.append(value.number(1, WHOLE) if value is not None and fixed else None)
-    return Declared(tensor.number(0, _INT32), tuple(lengths))
+    for axis in shape.tables(0):
+        value = axis.table(0)
+        fixed = value is not None and value.scalar(0, "<b") == _FIXED
+        lengths.append(int(value.scalar(1, "<q")) if value is not None and fixed else None)
+    return Declared(int(tensor.scalar(0, "<i")), tuple(lengths))
+
+
+def _node(table: _Table, graph: Graph) -> Node:
+    domain, operator = table.text(2), table.text(5)
+    node = Node(operator if domain in ("", "ai.onnx") else f"{domain}.{operator}")
+    node.inputs, node.outputs = table.texts(8), table.texts(9)
+    for stored in table.tables(10):
+        node.attributes[stored.text(0)] = _attribute(stored, graph)
+    return node
+
+
+def _attribute(table: _Table, graph: Graph) -> object:
+    kind = int(table.scalar(2, "<i"))
+    if kind in (1, 2):
+        return table.scalar(2 + kind, "<f" if kind == 1 else "<q")
+    if kind == 3:
+        return table.text(5).encode()
+    if kind == 4 and (tensor := table.table(6)) is not None:
+        constant = _tensor(tensor)[1]
+        constant.check("an attribute")
+        return constant
+    if kind == 5 and (inside := table.table(7)) is not None:
+        branch = graph.branch()
+        _read(inside, branch)
+        return branch
+    if kind in (6, 7):
+        return table.numbers(2 + kind, "<f" if kind == 6 else "<q")
+    if kind == 8:
+        return []  # texts, which no rule looks at
+    raise UnsoundError("an attribute of a kind that no encoder has")
 
 
 def _tensor(table: _Table) -> tuple[str, Tensor]:
-    if table.data(5, 4):
+    name = table.text(0)
+    if table.vector(5, 4):
         raise UnsoundError("a constant of texts")
     if table.has(6):
         raise UnsoundError("it keeps weights outside its own file")
-    dims = tuple(table.numbers(2, WHOLE))
-    return table.text(0), Tensor(dims, table.number(3, _INT32), table.data(4))
-
-
-_ORT = Format(
-    _tensor, _ends, nodes=2, constants=0, sparse=7, inputs=8, outputs=9, operator=5, domain=2,
-    attributes=10, name=0, kind=2, value=2, integer=_INT32,
-)  # fmt: skip
+    raw = table.vector(4, 1)
+    tensor = Tensor(
+        tuple(table.numbers(2, "<q")),
+        int(table.scalar(3, "<i")),
+        memoryview(b"") if raw is None else raw,
+    )
+    return name, tensor
 
 
 def _at(data: memoryview, form: str, position: int) -> int | float:

@@ -90,11 +90,10 @@ def test_lists_that_lead_to_one_place_many_times(tmp_path):
     nodes = [graph.Nodes(number) for number in range(graph.NodesLength())]
     node = next(node for node in nodes if node.AttributesLength())
     text = struct.pack("<I", 65_000) + b"x" * 65_000
-    for data, match in (
-        (repeated(model, graph, 5, 30_000, text), "texts and lists of more than"),
-        (repeated(model, node, 10, 30_000, *numbers()), "the attribute 'numbers' twice"),
-    ):
-        with pytest.raises(BundleFormatError, match=match):
+    for data in (
+        repeated(model, graph, 5, 30_000, text), repeated(model, node, 10, 30_000, *numbers())
+    ):  # fmt: skip
+        with pytest.raises(BundleFormatError, match="texts and lists of more than"):
             audit_model(data, 16, ort_format=True)
 
 
