@@ -11,21 +11,22 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 import fala
 from fala.playground.sample import sample_rows
 from fala.release import words
-from fala_sim.metric.statistics import over_users, score, total_cost
-from fala_sim.records import Record, read_records
-from fala_sim.show.plots.style import INK, MUTED, Plot, draw, look
-from fala_sim.show.tables.records import by_setting, named_by_data
+from fala_sim import frame
+from fala_sim.metric.statistics import mean_over_users
+from fala_sim.report.groups import by_setting, parts, replacements
+from fala_sim.report.plot import INK, MUTED, Plot, draw, look
 
 RESULTS = Path(__file__).parents[1] / "device_sim" / "results" / "replacement"
 
@@ -71,24 +72,23 @@ def card(plot: Plot) -> str:
     return ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def mean(records: Sequence[Record], figure: Callable[[Record], float | None]) -> float:
-    """A figure's mean over people."""
-    value = over_users(records, figure).value()
+def mean(runs: pd.DataFrame, figure: str) -> float:
+    """A column's mean over people."""
+    value = mean_over_users(runs, figure)
     if value is None:
         raise fala.DataError("the records have no such figure")
     return value.mean
 
 
-def quality(records: Sequence[Record]) -> Plot:
+def quality(runs: pd.DataFrame) -> Plot:
     """Quality against forward passes.
 
     Args:
-        records: Of replacements.
+        runs: Replacements.
     """
-    own = named_by_data(records)
-    groups = {name: [one for one in own if one["method"] == name] for name in SHOWN}
+    groups = {name: runs[runs["method"] == name] for name in SHOWN}
     points = {
-        name: (mean(group, total_cost("forward_passes")), mean(group, score("auc")))
+        name: (mean(group, "cost.total.forward_passes"), mean(group, "scores.auc"))
         for name, group in groups.items()
     }
 
@@ -111,7 +111,7 @@ def quality(records: Sequence[Record]) -> Plot:
         axes.set_xlabel("forward passes of a replacement, a user", fontsize=9.5)
         axes.set_ylabel("AUC on the user's held-out texts", fontsize=9.5)
 
-    count = len({one["user"] for one in own})
+    count = len(runs[["data", "user"]].drop_duplicates())
     told = "; ".join(
         f"{SHOWN[name][0]} {auc:.3f} after {passes:,.0f}" for name, (passes, auc) in points.items()
     )
@@ -123,18 +123,17 @@ def quality(records: Sequence[Record]) -> Plot:
     )  # fmt: skip
 
 
-def budgets(records: Sequence[Record]) -> Plot:
+def budgets(runs: pd.DataFrame) -> Plot:
     """What a budget of forward passes buys over a bridge.
 
     Args:
-        records: Of FaLA by its budget.
+        runs: FaLA by its budget.
     """
     lines: dict[str, list[tuple[float, float]]] = {}
-    for setting, own in by_setting(records):
-        by_budget = {int(one["variant"]) for one in own}
-        for budget in sorted(by_budget):
-            group = [one for one in own if one["variant"] == str(budget)]
-            lines.setdefault(setting.data, []).append((budget, mean(group, score("auc"))))
+    for setting, own in by_setting(runs.assign(budget=runs["variant"].astype(int))):
+        lines[setting.data] = [
+            (budget, mean(group, "scores.auc")) for budget, group in parts(own, "budget")
+        ]
     markers = dict(zip(lines, (("#0a72b5", "s"), ("#d9590a", "D"), ("#008f68", "o")), strict=True))
 
     def paint(axes: Axes) -> None:
@@ -278,10 +277,9 @@ def drawn() -> list[Plot]:
     """All pictures."""
     (_, user), *_ = sample_rows(users=1, seed=0).users.items()
     texts, labels = [str(row.example) for row in user.train], [str(row.label) for row in user.train]
-    replaced = [one for one in read_records(RESULTS, "replacement") if not one.get("variant")]
     return [
-        quality(replaced),
-        budgets(read_records(RESULTS, "frontier")),
+        quality(replacements(frame(RESULTS, "replacement"))),
+        budgets(frame(RESULTS, "frontier")),
         clusters(texts, labels),
         bridge(texts),
         moved_words(texts, labels),

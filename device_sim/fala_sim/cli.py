@@ -29,7 +29,7 @@ from fala_sim.experiments.fleet.commands import fleet_command
 from fala_sim.records import Kind, Store
 
 if TYPE_CHECKING:
-    from fala_sim.show.entry import Entry
+    from fala_sim.report.registry import Entry
 
 _log = logging.getLogger("fala.sim")
 
@@ -131,8 +131,6 @@ def _entry_command(
     family = family_of(entry.needs)
 
     def command(results: Path, asked: bool, **options: Any) -> None:  # noqa: ANN401
-        from fala_sim.show.tables.records import Records
-
         context = click.get_current_context()
         of_show = {name: options.pop(name) for name in ("as_json", "out") if name in options}
         given = [
@@ -147,7 +145,7 @@ def _entry_command(
             )
         failures = _run(family, entry.needs, results, options) if asked else []
         try:
-            made = entry(Records.read(results))
+            made = entry.of(results)
         except DataError as error:
             raise (_failed(failures) if failures else DataError(f"{results}: {error}")) from error
         show(made, results, **of_show)
@@ -162,18 +160,18 @@ def _entry_command(
 
 
 def _table(name: str) -> click.Command:
-    from fala_sim.show.tables.registry import find_table
+    from fala_sim.report.registry import tables
 
     def show(table: Any, _results: Path, *, as_json: bool) -> None:  # noqa: ANN401
         click.echo(json.dumps(table.to_dict(), allow_nan=False) if as_json else table.text())
 
-    return _entry_command(find_table(name), (_JSON,), show)
+    return _entry_command(tables()[name], (_JSON,), show)
 
 
 def _figure(name: str) -> click.Command:
-    from fala_sim.show.plots.registry import find_figure
+    from fala_sim.report.registry import figures
 
-    entry = find_figure(name)
+    entry = figures()[name]
 
     def show(plots: Any, results: Path, *, out: Path | None) -> None:  # noqa: ANN401
         if not plots:
@@ -235,7 +233,7 @@ def profiles_command(as_json: bool) -> None:
 )
 def report_command(results: Path, out: Path | None) -> None:
     """Write all records as one HTML page, with its plots as PNG beside it."""
-    from fala_sim.show.report.page import write_report
+    from fala_sim.report.page import write_report
 
     for path in write_report(results, out or results / "report.html"):
         click.echo(path)
@@ -258,17 +256,14 @@ def pack_command(results: Path, as_json: bool) -> None:
 
 
 def _write(results: Path) -> None:
-    from fala_sim.show.entry import made
-    from fala_sim.show.report.page import write_report
-    from fala_sim.show.tables.records import Records
-    from fala_sim.show.tables.registry import TABLES
+    from fala_sim.frame import read_frame
+    from fala_sim.report.page import write_report
+    from fala_sim.report.registry import shown, tables
 
-    records = Records.read(results)
-    records.every()  # a record that cannot be read ends this before a table is written
-    tables, missing = made(TABLES.values(), records)
+    made, missing = shown(tables().values(), read_frame(results))
     folder = results / "tables"
     folder.mkdir(exist_ok=True)
-    for table in tables:
+    for table in made:
         (folder / f"{table.name}.md").write_text(table.markdown() + "\n", encoding="utf-8")
         (folder / f"{table.name}.json").write_text(
             json.dumps(table.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8"

@@ -1,13 +1,13 @@
-"""Records as one pandas frame, for notebooks and for whatever reads Parquet."""
+"""Records as one pandas frame, of which tables and plots are functions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fala import DataError
-from fala_sim.records import KINDS, Kind, Record, read_records
+from fala_sim.records import Kind, Record, read_records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +24,10 @@ def frame(results: Path | str, *kinds: Kind) -> pd.DataFrame:
     of C numbers. ``settings``, ``blends`` and ``cross`` (the scores on other users) are objects in
     one cell. A field that a record does not have is missing (NaN).
 
+    Columns computed from a record: ``cost.total.flops`` (forward and backward),
+    ``cost.memory_growth`` (bytes by which the peak is above the start), ``flips.old.share`` and
+    ``flips.vendor.share`` (negative flips as a share of the test examples).
+
     Args:
         results: The folder that ``fala-sim --results`` names.
         kinds: Kinds of record, such as ``"replacement"``; all where none is given.
@@ -34,25 +38,58 @@ def frame(results: Path | str, *kinds: Kind) -> pd.DataFrame:
     Raises:
         fala.DataError: If there is no record, or one cannot be read; names it.
     """
+    records = read_frame(results, *kinds)
+    if records.empty:
+        raise DataError(f"no records of {', '.join(kinds) or 'any kind'} in {str(results)!r}")
+    return records
+
+
+def read_frame(results: Path | str, *kinds: Kind) -> pd.DataFrame:
+    """As ``frame``, but empty where there is no record.
+
+    Raises:
+        fala.DataError: If a record cannot be read; names it.
+    """
+    return framed(read_records(Path(results), *kinds))
+
+
+def framed(records: Iterable[Record]) -> pd.DataFrame:
+    """Records as a frame; without any, it has the column ``kind`` alone."""
     import pandas as pd  # late: a command that needs no frame starts without it
 
-    folder = Path(results)
-    records = [flat(record) for kind in kinds or KINDS for record in read_records(folder, kind)]
-    if not records:
-        raise DataError(f"no records of {', '.join(kinds) or 'any kind'} in {str(folder)!r}")
-    return pd.DataFrame(records)
+    # Text as Python's own: a table looks at it cell by cell, which Arrow's takes ten times as long.
+    with pd.option_context("future.infer_string", False):
+        # Copied, so that the columns of a type lie together.
+        return pd.DataFrame([flat(record) for record in records] or {"kind": []}).copy()
+
+
+def exploded(runs: pd.DataFrame, column: str) -> pd.DataFrame:
+    """A row for each object of the lists in a column, its fields named ``column.field``."""
+    import pandas as pd
+
+    rows = runs.explode(column, ignore_index=True)
+    fields = pd.DataFrame([flat({column: one}) for one in rows.pop(column)])
+    return pd.concat([rows, fields], axis="columns")
 
 
 def flat(record: Record) -> Record:
-    """A record whose inner objects' fields are its own, named with a dot."""
+    """A record whose inner objects' fields are its own, named with a dot, and what they come to."""
     fields: Record = {}
     for name, value in record.items():
         _add(fields, name, value)
+    if (flops := fields.get("cost.total.forward_flops")) is not None:
+        fields["cost.total.flops"] = flops + fields["cost.total.backward_flops"]
+    if peak := fields.get("cost.total.peak_memory"):  # 0 where the system keeps no account
+        fields["cost.memory_growth"] = max(0, peak - fields["cost.start_memory"])
+    if test := fields.get("test"):
+        shares = {name.removesuffix("negative") + "share": count / test
+                  for name, count in fields.items() if name.endswith(".negative")}  # fmt: skip
+        fields |= shares
     return fields
 
 
 def _add(fields: Record, name: str, value: object) -> None:
-    if isinstance(value, Mapping) and name not in _WHOLE:
+    if isinstance(value, Mapping) and name.rpartition(".")[2] not in _WHOLE:
         for inner, inner_value in value.items():
             _add(fields, f"{name}.{inner}", inner_value)
     elif name.endswith("logits") and isinstance(value, list) and not isinstance(value[0], list):

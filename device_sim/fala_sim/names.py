@@ -19,16 +19,16 @@ def methods() -> dict[str, str]:
 
 def tables() -> dict[str, str]:
     """Tables, with what they show."""
-    from fala_sim.show.tables.registry import TABLES
+    from fala_sim.report import registry
 
-    return {name: entry.about for name, entry in TABLES.items()}
+    return {name: entry.about for name, entry in registry.tables().items()}
 
 
 def figures() -> dict[str, str]:
     """Figures, with what they show."""
-    from fala_sim.show.plots.registry import FIGURES
+    from fala_sim.report import registry
 
-    return {name: entry.about for name, entry in FIGURES.items()}
+    return {name: entry.about for name, entry in registry.figures().items()}
 
 
 def old_backbones() -> dict[str, str]:

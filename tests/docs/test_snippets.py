@@ -20,9 +20,9 @@ from checkout import ROOT
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.methods.method import EFFORT
 from fala_sim.metric.quality import figures
-from fala_sim.show.tables.records import Records
+from fala_sim.report.registry import tables
 from file_server import FileServer
-from sim_tables import replaced
+from sim_tables import frame_of, replaced
 from situations import situation
 from snippets import blocks, commands
 
@@ -103,9 +103,10 @@ def extended(names):
     Path("answers.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     (document,) = names["read"](Path(), LeftOut())
     assert document.labels == {"x": 1}
-    records = Records({"replacement": [*replaced("fala"), *replaced("full")]})
-    table = names["seconds"](records)
+    records = frame_of({"replacement": [*replaced("fala"), *replaced("full")]})
+    table = tables().pop("seconds")(records)
     assert [row[1] for row in table.rows] == ["Full", "FaLA"]
+    assert table.title == "Seconds"
 
 
 #: What must hold of what a page has defined.

@@ -7,9 +7,8 @@ from click.testing import CliRunner
 
 from fala_sim.cli import main
 from fala_sim.records import DATABASE
-from fala_sim.show.plots.registry import FIGURES
-from fala_sim.show.tables.registry import TABLES
 from sim_records import write_run
+from sim_tables import FIGURES, TABLES
 
 pytestmark = pytest.mark.slow
 

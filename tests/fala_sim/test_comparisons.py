@@ -5,17 +5,18 @@ Each test has users or seeds of one side alone, whose figures would turn the res
 
 import pytest
 
-from fala_sim.metric.statistics import compare, score
-from fala_sim.show.report.overview import overview
-from fala_sim.show.tables.records import Records, comparable
-from fala_sim.show.tables.registry import TABLES
-from sim_tables import USERS, cell, column, cost, curve, replaced
+from fala_sim.frame import framed
+from fala_sim.metric.statistics import compare
+from fala_sim.report.groups import comparable
+from fala_sim.report.overview import overview
+from sim_tables import TABLES, USERS, cell, column, cost, curve, frame_of, replaced
 
-AUC = score("auc")
+AUC = "scores.auc"
 
 
-def places(records, method):
-    return {(r["user"], r["seed"]) for r in records if r["method"] == method}
+def places(runs, method):
+    runs = runs[runs["method"] == method]
+    return set(zip(runs["user"], runs["seed"], strict=True))
 
 
 def test_methods_are_compared_on_the_seeds_that_all_of_a_setting_have():
@@ -24,7 +25,7 @@ def test_methods_are_compared_on_the_seeds_that_all_of_a_setting_have():
         *replaced("top", seeds=(1, 2, 3)),
         *replaced("full", seeds=(2, 3)),
     ]
-    kept = comparable(runs)
+    kept = comparable(framed(runs))
     for method in ("fala", "top", "full"):
         assert places(kept, method) == {(user, 2) for user in USERS}
 
@@ -32,22 +33,26 @@ def test_methods_are_compared_on_the_seeds_that_all_of_a_setting_have():
 def test_seeds_are_of_a_setting():
     """What another data set was run with changes nothing."""
     films = [record | {"data": "films"} for record in replaced("fala", seeds=(1,))]
-    kept = comparable([*replaced("fala", seeds=(0, 1)), *films])
-    assert {(r["data"], r["seed"]) for r in kept} == {("tweets", 0), ("tweets", 1), ("films", 1)}
+    kept = comparable(framed([*replaced("fala", seeds=(0, 1)), *films]))
+    assert set(zip(kept["data"], kept["seed"], strict=True)) == {
+        ("tweets", 0),
+        ("tweets", 1),
+        ("films", 1),
+    }
 
 
 def test_methods_without_a_common_seed_are_shown_as_they_are():
-    runs = [*replaced("fala", seeds=(0,)), *replaced("top", seeds=(1,))]
-    assert comparable(runs) == runs
+    runs = framed([*replaced("fala", seeds=(0,)), *replaced("top", seeds=(1,))])
+    assert comparable(runs).equals(runs)
 
 
 def test_a_cost_is_of_the_common_seeds():
     """A further seed, much dearer, was run by one of them alone."""
     dear = replaced("fala", seeds=(1,), cost=cost(1000))
     runs = [*replaced("fala", cost=cost(50)), *dear, *replaced("lora", cost=cost(400))]
-    table = TABLES["cost"](Records({"replacement": runs}))
+    table = TABLES["cost"](frame_of({"replacement": runs}))
     assert cell(table, "forward passes", method="FaLA") == 50
-    headline = TABLES["headline"](Records({"replacement": runs}))
+    headline = TABLES["headline"](frame_of({"replacement": runs}))
     assert cell(headline, "forward passes", method="FaLA") == 50
 
 
@@ -63,12 +68,12 @@ def test_a_difference_is_of_the_users_and_seeds_that_both_have():
         *replaced("top", 0.15, seeds=(2,)),
         *replaced("top", users={"Gus": 0.99}),
     ]
-    table = TABLES["comparisons"](Records({"replacement": [*ours, *theirs]}))
+    table = TABLES["comparisons"](frame_of({"replacement": [*ours, *theirs]}))
     value = cell(table, "difference in AUC", against="Top")
     assert value.mean == pytest.approx(0.02)
     assert (value.n, cell(table, "users above", against="Top")) == (5, 5)
     assert cell(table, "p", against="Top") == 2 / 32
-    turned = compare(theirs, ours, AUC)
+    turned = compare(framed(theirs), framed(ours), AUC)
     assert turned.difference.mean == pytest.approx(-0.02)
     assert turned.above == 0
 
@@ -77,7 +82,7 @@ def test_a_seed_is_compared_with_itself():
     """Seeds of which each side does better in turn: crossed, the difference would be another."""
     ours = [*replaced("fala", 0.10), *replaced("fala", 0.00, seeds=(1,))]
     theirs = [*replaced("top", 0.09, seeds=(0,)), *replaced("top", -0.03, seeds=(2,))]
-    assert compare(ours, theirs, AUC).difference.mean == pytest.approx(0.01)
+    assert compare(framed(ours), framed(theirs), AUC).difference.mean == pytest.approx(0.01)
 
 
 def test_table_2_tests_against_the_best_baseline_on_common_seeds():
@@ -88,7 +93,7 @@ def test_table_2_tests_against_the_best_baseline_on_common_seeds():
         *replaced("full", 0.01),
         *replaced("full", 0.19, seeds=(1,)),
     ]
-    table = TABLES["2"](Records({"replacement": runs}))
+    table = TABLES["2"](frame_of({"replacement": runs}))
     assert cell(table, "p", method="Top") == "best baseline"
     assert cell(table, "p", method="Full") == 2 / 32
     assert "against Top" in table.notes[0]
@@ -99,7 +104,7 @@ def test_a_gain_at_twenty_examples_is_against_the_vendor_of_the_same_user():
         *curve("global", "20", [0.5, 0.8, 0.9]),
         *curve("fala", "20", [0.6, 0.7]),
     ]
-    table = TABLES["twenty"](Records({"curve": runs}))
+    table = TABLES["twenty"](frame_of({"curve": runs}))
     assert column(table, "users", method="FaLA") == [2]
     assert cell(table, "share above", method="FaLA") == 0.5
     assert cell(table, "largest loss", method="FaLA") == pytest.approx(0.1)
@@ -112,7 +117,7 @@ def test_the_overview_s_ratios_are_of_the_users_that_both_have():
         "fala", users={"Fay": 0.6}, cost=cost(10_000))]  # fmt: skip
     theirs = [*replaced("full", cost=cost(200)), *replaced(
         "full", users={"Gus": 0.6}, cost=cost(200_000))]  # fmt: skip
-    *_, against, costs = overview([*ours, *theirs])
+    *_, against, costs = overview(framed([*ours, *theirs]))
     assert "Full takes 20× the forward passes" in costs
     assert "it is 0.020 above Full" in against
 
@@ -129,7 +134,7 @@ def test_a_budget_s_share_is_of_the_users_that_all_three_have():
         *replaced("fala", 0.05, users=few, variant="25"),
         *replaced("fala", 0.10, users={**few, "Eva": USERS["Eva"]}, variant="100"),
     ]
-    table = TABLES["frontier"](Records({"replacement": ends, "frontier": budgets}))
+    table = TABLES["frontier"](frame_of({"replacement": ends, "frontier": budgets}))
     share = "share of the gain in AUC"
     assert cell(table, share, **{"budget (passes)": 25}) == pytest.approx(0.5)
     assert cell(table, share, **{"budget (passes)": 100}) == pytest.approx(0.30 / 0.39)

@@ -10,12 +10,12 @@ pytest.importorskip("adapters")
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from fala_sim.experiments.replacement.cost import table_1
 from fala_sim.experiments.replacement.table_1 import table1
+from fala_sim.frame import framed
 from fala_sim.methods.adapter import Adapter
 from fala_sim.methods.full import Full
 from fala_sim.methods.lora import Lora
-from fala_sim.show.tables.cost import table_1
-from fala_sim.show.tables.records import Records
 from fala_sim.training.loop import Network
 from fala_sim.training.torch_flops import BATCH, TOKENS, BatchFlops, count
 from fala_sim.training.transformer import Transformer, skeleton, skeleton_of
@@ -134,6 +134,6 @@ def test_solving_costs_a_millionth_of_what_it_spares(rows):
 
 def test_rows_can_be_recorded_and_shown(rows):
     written = json.loads(json.dumps(list(rows.values())))
-    table = table_1(Records({"flops": [{"kind": "flops", "rows": written}]}))
+    table = table_1(framed([{"kind": "flops", "rows": written}]))
     assert len(table.rows) == 8
     assert all(isinstance(cell, float) for row in table.rows for cell in row[2:])

@@ -10,13 +10,11 @@ from matplotlib.collections import PathCollection, QuadMesh
 from matplotlib.colors import to_hex
 
 from fala import DataError
+from fala_sim import frame
 from fala_sim.methods.registry import METHODS as REGISTERED
-from fala_sim.show.plots.cost import times
-from fala_sim.show.plots.quality import pareto
-from fala_sim.show.plots.registry import FIGURES, find_figure
-from fala_sim.show.plots.style import house_style, look, slug
-from fala_sim.show.tables.records import Records, by_setting
-from sim_records import EVIL, METHODS, USERS, read_run, write_run
+from fala_sim.report.plot import house_style, look, slug, times
+from sim_records import EVIL, METHODS, USERS, write_run
+from sim_tables import FIGURES, frame_of
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +32,7 @@ def results(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def records(results):
-    return read_run(results)
+    return frame(results)
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +84,7 @@ def test_quality_marks_are_within_their_intervals(plots):
 
 
 def test_two_users_have_no_interval(records):
-    few = [r for r in records.of("replacement") if r["user"] in list(USERS)[:2]]
-    (plot, *_) = FIGURES["scores"](Records({"replacement": few}))
+    (plot, *_) = FIGURES["scores"](records[records["user"].isin(list(USERS)[:2])])
     assert all(len(set(line.get_xdata())) == 1 for line in axes_of(plot).lines)
 
 
@@ -104,9 +101,7 @@ def test_pareto_joins_what_nothing_beats(plots):
 
 
 def test_no_pareto_without_costs(records):
-    free = [r for r in records.of("replacement") if r["method"] == "global"]
-    for setting, own in by_setting(free):
-        assert pareto(setting, own) is None
+    assert FIGURES["pareto"](records[records["method"] == "global"]) == []
 
 
 # --- cost ------------------------------------------------------------------------------------
@@ -193,13 +188,8 @@ def test_heat_map_is_centred_at_zero(plots):
 
 def test_figures_are_of_their_task(records):
     for number, data in (("2", "films"), ("3", "tweets")):
-        names = [plot.name for plot in find_figure(number)(records)]
+        names = [plot.name for plot in FIGURES[number](records)]
         assert names == [f"figure-{number}-{data}-fala", f"figure-{number}-{data}-full"]
-
-
-def test_an_unknown_figure_names_those_there_are():
-    with pytest.raises(DataError, match="no figure '1'; one of passes, scores, 2, 3, cost"):
-        find_figure("1")
 
 
 # --- devices ---------------------------------------------------------------------------------
@@ -223,7 +213,7 @@ def test_what_did_not_fit_has_words_and_no_mark(plots):
 def test_no_records_no_plots():
     for name, figure in FIGURES.items():
         with pytest.raises(DataError, match=f"which figure {name} needs; `fala-sim figure {name} "):
-            figure(Records())
+            figure(frame_of({}))
 
 
 def test_svg_is_for_a_page(plots):

@@ -3,25 +3,18 @@
 import pytest
 
 from fala import DataError
+from fala_sim import frame
 from fala_sim.records import KINDS
-from fala_sim.show.tables.records import Records
-from fala_sim.show.tables.registry import TABLES
-from fala_sim.show.tables.table import NOT_RUN
+from fala_sim.report.table import NOT_RUN
 from prompt_records import write_prompts
-from sim_tables import cell, column
+from sim_tables import TABLES, cell, column, frame_of
 
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     write_prompts(folder, seeds=(0, 1))
-    return Records.read(folder)
-
-
-def changed(records, kind, **fields):
-    """The records with other fields in those of a kind."""
-    own = {name: records.of(name) for name in ("prompt", "prompt-length", "prompt-training")}
-    return Records(own | {kind: [{**record, **fields} for record in own[kind]]})
+    return frame(folder)
 
 
 def test_prompts_are_told_by_writer_against_none(records):
@@ -53,26 +46,6 @@ def test_a_personal_head_is_told_against_none_with_one(records):
     assert cell(table, "AUC with a personal head", **peer) is None
 
 
-def test_a_fixed_backbone_is_compared_with_a_fixed_one(records):
-    table = TABLES["prompts"](records)
-    soft = {"writers": "3 known", "prompts": "soft, all layers, backbone fixed"}
-    assert cell(table, "against none", **soft).mean == pytest.approx(0.03)
-    assert cell(table, "against none with one", **soft).mean == pytest.approx(0.02)
-    none = {"writers": "3 known", "prompts": "none, backbone fixed"}
-    assert cell(table, "against none", **none).mean == pytest.approx(-0.05)
-    assert cell(table, "against none", writers="3 known", prompts="none") is None
-
-
-def test_strangers_are_told_where_their_prompt_is_another(records):
-    table = TABLES["prompts"](records)
-    name = "AUC as strangers"
-    known = cell(table, name, writers="3 known", prompts="soft, all layers")
-    assert known.mean == pytest.approx(0.67)
-    for where in ({"writers": "3 new", "prompts": "soft, all layers"},
-                  {"writers": "3 known", "prompts": "none"}):  # fmt: skip
-        assert cell(table, name, **where) is None
-
-
 def test_what_was_not_run_is_told_and_writers_elsewhere_have_no_peers(records):
     table = TABLES["prompts"](records)
     assert cell(table, "numbers trained", writers="3 known", prompts="soft, one layer") == NOT_RUN
@@ -84,42 +57,21 @@ def test_what_was_not_run_is_told_and_writers_elsewhere_have_no_peers(records):
 
 
 def test_a_training_that_went_on_for_some_writers_says_how_many(records):
-    runs = [
-        record for record in records.of("prompt")
-        if (record["method"], record["user"]) != ("soft-all", "Ann")
-    ]  # fmt: skip
-    table = TABLES["prompts"](Records({"prompt": runs}))
+    left_out = (records["method"] == "soft-all") & (records["user"] == "Ann")
+    table = TABLES["prompts"](records[~left_out])
     writers = column(table, "writers", prompts="soft, all layers")
     assert writers == ["2 known", "3 new", "1 of brexit"]
     assert column(table, "writers", prompts="none")[0] == "3 known"
 
 
-def test_reviews_have_no_rows_of_hard_prompts_and_the_reason(records):
-    runs = changed(records, "prompt", no_hard="no room, so no hard prompts")
-    table = TABLES["prompts"](runs)
-    assert not any("hard" in title for title in column(table, "prompts"))
-    assert "tweets: no room, so no hard prompts." in table.notes
-
-
 def test_what_learnt_nothing_is_told(records):
-    idle = {"task": {"steps": 60, "best_step": 0}}
-    notes = TABLES["prompts"](changed(records, "prompt-training", history=idle)).notes
+    notes = TABLES["prompts"](records.assign(**{"history.task.best_step": 0})).notes
     assert any(note.startswith("tweets, soft, all layers, seed 1: no epoch") for note in notes)
     assert TABLES["prompts"](records).notes == ()
-
-
-def test_lengths_stand_beside_the_usual_one(records):
-    table = TABLES["prompt-lengths"](records)
-    where = {"writers": "3 new", "prompts": "soft, all layers"}
-    assert column(table, "length", **where) == [8, 32]
-    assert cell(table, "against none", length=32, **where).mean == pytest.approx(0.01)
-    hard = {"writers": "3 new", "prompts": "hard, static"}
-    assert column(table, "length", **hard) == [16, 64]
 
 
 @pytest.mark.parametrize("name", ["prompts", "prompt-lengths"])
 def test_without_records_the_command_that_makes_them_is_told(name):
     with pytest.raises(DataError, match=rf"`fala-sim table {name} --run`"):
-        TABLES[name](Records({}))
+        TABLES[name](frame_of({}))
     assert set(TABLES[name].needs) <= set(KINDS)
-    assert TABLES[name].defaults == {"data": ("md-agreement",), "users": 12}

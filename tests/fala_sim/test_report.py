@@ -9,14 +9,13 @@ import pytest
 from browser import open_page
 from checkout import ROOT
 from fala import DataError
+from fala_sim.frame import framed
 from fala_sim.records import Key, Store
-from fala_sim.show.entry import SECTIONS
-from fala_sim.show.plots.registry import FIGURES
-from fala_sim.show.report.overview import overview
-from fala_sim.show.report.page import write_report
-from fala_sim.show.tables.records import Records
-from fala_sim.show.tables.registry import TABLES
+from fala_sim.report.overview import overview
+from fala_sim.report.page import write_report
+from fala_sim.report.registry import SECTIONS
 from sim_records import EVIL, METHODS, TASKS, USERS, cost, replacement, write_run
+from sim_tables import FIGURES, TABLES
 
 pytestmark = pytest.mark.slow
 
@@ -109,7 +108,7 @@ def test_every_table_and_figure_of_the_registries_is_shown(tmp_path):
     drawn = {path.stem for path in plots}
     for entry in FIGURES.values():
         assert entry.section in SECTIONS
-        own = {plot.name for plot in entry(Records.read(tmp_path))}
+        own = {plot.name for plot in entry.of(tmp_path)}
         assert own
         assert own <= drawn
     for section in SECTIONS:
@@ -131,8 +130,8 @@ def test_the_wheel_has_the_template(tmp_path, monkeypatch):
     wheel = hatchling.build_wheel(str(tmp_path))
     with zipfile.ZipFile(tmp_path / wheel) as archive:
         names = set(archive.namelist())
-    assert {f"fala_sim/show/report/page.{kind}" for kind in ("html", "css", "js")} <= names
-    assert "fala_sim/show/tables/paper.csv" in names
+    assert {f"fala_sim/report/page.{kind}" for kind in ("html", "css", "js")} <= names
+    assert "fala_sim/experiments/paper.csv" in names
 
 
 # --- what stands in the page -----------------------------------------------------------------
@@ -228,16 +227,16 @@ def test_provenance(page):
 
 
 def sentence(start, *given):
-    (found,) = [line for line in overview(*given) if line.startswith(start)]
+    (found,) = [line for line in overview(framed(*given)) if line.startswith(start)]
     return found
 
 
 def test_the_overview_says_what_is_kept():
-    first, *_ = overview(records(0.04))
+    first, *_ = overview(framed(records(0.04)))
     mean = sum(USERS.values()) / len(USERS)
     assert f"FaLA's mean AUC is {mean + 0.04:.3f} for {len(USERS)} people of tweets" in first
     assert f"the vendor's new model has {mean:.3f}" in first
-    assert len(overview(records(0.04))) <= 5
+    assert len(overview(framed(records(0.04)))) <= 5
 
 
 def test_the_overview_follows_the_sign():
@@ -295,7 +294,7 @@ def test_the_overview_owns_to_doubt():
 
 
 def test_no_claim_without_fala():
-    assert overview([record for record in records() if record["method"] != "fala"]) == []
+    assert overview(framed(one for one in records() if one["method"] != "fala")) == []
 
 
 # --- in a browser ----------------------------------------------------------------------------

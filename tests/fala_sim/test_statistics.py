@@ -4,33 +4,30 @@ import itertools
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from fala_sim.metric.statistics import (
-    compare,
-    flip_rate,
-    holm,
-    interval,
-    memory_growth,
-    over_users,
-    score,
-    total_flops,
-)
+from fala_sim.frame import framed
+from fala_sim.metric.statistics import compare, holm, interval, mean_over_users, over_users
 
-AUC = score("auc")
+AUC = "scores.auc"
 
 
 def records(aucs, seeds=(0,), data="films", **fields):
     """One record for each user and seed; ``aucs`` by user."""
-    return [
+    return framed(
         {"data": data, "user": user, "seed": seed, "scores": {"auc": auc}, **fields}
         for user, auc in aucs.items()
         for seed in seeds
-    ]
+    )
+
+
+def both(*runs):
+    return pd.concat(runs, ignore_index=True)
 
 
 def test_mean_and_deviation_over_users():
-    value = over_users(records({"a": 0.5, "b": 0.7, "c": 0.9}), AUC).value()
+    value = mean_over_users(records({"a": 0.5, "b": 0.7, "c": 0.9}), AUC)
     assert value.mean == pytest.approx(0.7)
     assert value.deviation == pytest.approx(0.2)
     assert (value.n, value.missing) == (3, 0)
@@ -40,41 +37,38 @@ def test_mean_and_deviation_over_users():
 
 
 def test_a_users_seeds_are_averaged_before_users():
-    one = records({"a": 0.9}, seeds=(0, 1, 2)) + records({"b": 0.5})
-    value = over_users(one, AUC).value()
+    one = both(records({"a": 0.9}, seeds=(0, 1, 2)), records({"b": 0.5}))
+    value = mean_over_users(one, AUC)
     assert value.mean == pytest.approx(0.7)  # not (3 x 0.9 + 0.5) / 4
     assert value.n == 2
-    assert over_users(records({"a": 0.2}) + records({"a": 0.6}, (1,)), AUC).values == {
-        "a": pytest.approx(0.4)
-    }
+    seeds = both(records({"a": 0.2}), records({"a": 0.6}, (1,)))
+    assert over_users(seeds, AUC) == {("films", "a"): pytest.approx(0.4)}
 
 
 def test_three_equal_seeds_are_as_one():
     aucs = {"a": 0.5, "b": 0.7, "c": 0.8}
-    several = over_users(records(aucs, (0, 1, 2)), AUC)
-    assert several.values == pytest.approx(over_users(records(aucs), AUC).values)
-    assert several.value().n == 3
+    several = records(aucs, (0, 1, 2))
+    assert over_users(several, AUC) == pytest.approx(over_users(records(aucs), AUC))
+    assert mean_over_users(several, AUC).n == 3
 
 
 def test_a_missing_auc_is_left_out_and_counted():
-    found = over_users(records({"a": 0.5, "b": None, "c": 0.7, "d": math.nan}), AUC)
-    assert found.missing == ("b", "d")
-    value = found.value()
+    value = mean_over_users(records({"a": 0.5, "b": None, "c": 0.7, "d": math.nan}), AUC)
     assert (value.mean, value.n, value.missing) == (pytest.approx(0.6), 2, 2)
 
 
 def test_a_user_with_one_good_seed_counts():
-    found = over_users(records({"a": None}) + records({"a": 0.6}, (1,)), AUC)
-    assert (found.values, found.missing) == ({"a": 0.6}, ())
+    value = mean_over_users(both(records({"a": None}), records({"a": 0.6}, (1,))), AUC)
+    assert (value.mean, value.n, value.missing) == (0.6, 1, 0)
 
 
 def test_nobody_has_no_mean():
-    assert over_users([], AUC).value() is None
-    assert over_users(records({"a": None}), AUC).value() is None
+    assert mean_over_users(records({}).reindex(columns=["data", "user"]), AUC) is None
+    assert mean_over_users(records({"a": None}), AUC) is None
 
 
 def test_one_user_has_no_deviation_and_no_interval():
-    value = over_users(records({"a": 0.8}), AUC).value()
+    value = mean_over_users(records({"a": 0.8}), AUC)
     assert (value.mean, value.deviation, value.low, value.high, value.n) == (
         0.8,
         None,
@@ -165,7 +159,7 @@ def test_many_users_are_drawn_and_stay_above_the_smallest_p():
 
 
 def test_only_shared_users_and_seeds_are_compared():
-    ours = records({"a": 0.9, "b": 0.8, "c": 0.1}) + records({"a": 0.3}, (1,))
+    ours = both(records({"a": 0.9, "b": 0.8, "c": 0.1}), records({"a": 0.3}, (1,)))
     theirs = records({"a": 0.7, "b": 0.7, "d": 0.2})
     found = compare(ours, theirs, AUC)
     assert found.difference.n == 2
@@ -174,8 +168,8 @@ def test_only_shared_users_and_seeds_are_compared():
 
 
 def test_users_of_two_data_sets_with_one_name_are_two_users():
-    ours = records({"a": 0.9}) + records({"a": 0.8}, data="news")
-    theirs = records({"a": 0.7}) + records({"a": 0.7}, data="news")
+    ours = both(records({"a": 0.9}), records({"a": 0.8}, data="news"))
+    theirs = both(records({"a": 0.7}), records({"a": 0.7}, data="news"))
     assert compare(ours, theirs, AUC).difference.n == 2
 
 
@@ -193,28 +187,14 @@ def test_holm_by_hand():
     assert holm({}) == {}
 
 
-def test_flip_rates():
-    record = {
-        "test": 200,
-        "flips": {
-            "old": {"negative": 10, "positive": 30},
-            "vendor": {"negative": 4, "positive": 0},
-        },
-    }
-    assert flip_rate("old")(record) == 0.05
-    assert flip_rate("old", "positive")(record) == 0.15
-    assert flip_rate("vendor")(record) == 0.02
-    assert flip_rate("vendor", "positive")(record) == 0
-    assert flip_rate("old")({"test": 200}) is None
-    assert flip_rate("old")({"test": 0, "flips": record["flips"]}) is None
-
-
-def test_costs_of_a_record():
+def test_a_frame_has_flip_rates_and_totals_of_costs():
+    flips = {"old": {"negative": 10, "positive": 30}, "vendor": {"negative": 4, "positive": 0}}
     total = {"forward_flops": 3e9, "backward_flops": 5e9, "peak_memory": 700}
-    record = {"cost": {"total": total, "start_memory": 200}}
-    assert total_flops(record) == 8e9
-    assert memory_growth(record) == 500
-    assert total_flops({}) is None
-    assert memory_growth({}) is None
-    # No account of memory on this system.
-    assert memory_growth({"cost": {"total": {"peak_memory": 0}, "start_memory": 0}}) is None
+    cost = {"total": total, "start_memory": 200}
+    unmeasured = {"total": {"peak_memory": 0}, "start_memory": 0}  # no account on this system
+    runs = framed([{"test": 200, "flips": flips, "cost": cost}, {"test": 0, "cost": unmeasured}])
+    assert runs["flips.old.share"].tolist()[0] == 0.05
+    assert runs["flips.vendor.share"].tolist()[0] == 0.02
+    assert runs["cost.total.flops"].tolist()[0] == 8e9
+    assert runs["cost.memory_growth"].tolist()[0] == 500
+    assert runs.filter(regex="share|flops|growth").iloc[1].isna().all()

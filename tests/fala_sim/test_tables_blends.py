@@ -5,10 +5,8 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from fala_sim.metric.mixing import own_threshold
-from fala_sim.show.tables.records import Records
-from fala_sim.show.tables.registry import find_table
-from fala_sim.show.tables.table import NOT_RUN
-from sim_tables import about, cell, column, replaced, scores
+from fala_sim.report.table import NOT_RUN
+from sim_tables import TABLES, about, cell, column, frame_of, replaced, scores
 
 
 def blended(method, gains, **fields):
@@ -38,8 +36,8 @@ def test_peers_have_a_row_with_the_old_model_by_the_weight_that_validation_chose
         searched("top", {"0.1": 0.6, "0.3": 0.7, "0.5": 0.65}, {"rate": 1}),
         searched("top", {"0.1": 0.9, "0.3": 0.1, "0.5": 0.1}, {"rate": 2}),  # not the chosen ones
     ]
-    records = Records({"replacement": runs, "search": searches})
-    table = find_table("2")(records)
+    records = frame_of({"replacement": runs, "search": searches})
+    table = TABLES["2"](records)
     shown = [
         name for name in column(table, "method") if name not in column(table, "method", AUC=NOT_RUN)
     ]
@@ -49,7 +47,7 @@ def test_peers_have_a_row_with_the_old_model_by_the_weight_that_validation_chose
     assert cell(table, "negative flips, old", method="Top + old") == 5 / 200
     # A blend may be the best baseline.
     assert cell(table, "p", method="Global + old") == "best baseline"
-    against = find_table("comparisons")(records)
+    against = TABLES["comparisons"](records)
     blend = {"against": "Top, best blend"}
     assert cell(against, "difference in AUC", **blend).mean == pytest.approx(-0.03)
     assert cell(against, "difference in AUC", against="Top").mean == pytest.approx(0.0)
@@ -63,7 +61,7 @@ def test_our_own_threshold_has_a_row_and_no_test_of_the_same_auc():
             "f1": 0.9,
             "flips": {"old": turned, "vendor": turned},
         }
-    table = find_table("2")(Records({"replacement": [*ours, *replaced("top")]}))
+    table = TABLES["2"](frame_of({"replacement": [*ours, *replaced("top")]}))
     own = {"method": "FaLA, own threshold"}
     assert cell(table, "F1", **own).mean == pytest.approx(0.9)
     assert cell(table, "negative flips, old", **own) == 2 / 200
@@ -73,7 +71,7 @@ def test_our_own_threshold_has_a_row_and_no_test_of_the_same_auc():
 
 
 def test_records_of_before_blends_have_no_second_row():
-    table = find_table("2")(Records({"replacement": replaced("top")}))
+    table = TABLES["2"](frame_of({"replacement": replaced("top")}))
     assert "Top + old" not in column(table, "method")
 
 
@@ -120,8 +118,8 @@ def mean_auc(words, old, seed=1, noise=1.5):
 def test_peers_have_rows_with_words_by_the_weights_that_are_best_in_hindsight():
     """The peer's own records lack the truth; that of the words is of the same examples."""
     peers = [record | {"scores": scores(mean_auc(0, 0))} for record in raw("full", 1, 1.5)]
-    records = Records({"replacement": [*peers, *words(), *raw("fala", 2, 0.5)]})
-    table = find_table("2")(records)
+    records = frame_of({"replacement": [*peers, *words(), *raw("fala", 2, 0.5)]})
+    table = TABLES["2"](records)
     tenths = [n / 10 for n in range(10)]
     pairs = {(a, b): mean_auc(a, b) for a in tenths for b in tenths if a + b < 0.95}
     best = max(pairs, key=pairs.__getitem__)
@@ -135,7 +133,7 @@ def test_peers_have_rows_with_words_by_the_weights_that_are_best_in_hindsight():
     assert cell(table, "AUC", method="Full").mean < alone <= shown
     # Ours has words and the old model by itself.
     assert not [name for name in column(table, "method") if str(name).startswith("FaLA + ")]
-    against = find_table("comparisons")(records)
+    against = TABLES["comparisons"](records)
     names = column(against, "against")
     assert {"Full", "Full, best blend"} <= set(names)
     assert "Full + words" not in names
@@ -152,7 +150,7 @@ def test_validation_users_choose_the_weights_where_their_logits_are_recorded():
         truth=truth.tolist(),
     )  # fmt: skip
     peers = raw("full", 1, 1.5, settings={"rate": 1})
-    table = find_table("2")(Records({"replacement": [*peers, *words()], "search": [search]}))
+    table = TABLES["2"](frame_of({"replacement": [*peers, *words()], "search": [search]}))
     told = cell(table, "blended", method="Full + words + old")
     assert told.endswith("(validation)")
     weights = [float(part.split()[1]) for part in told.partition(" (")[0].split(", ")]
@@ -163,7 +161,7 @@ def test_validation_users_choose_the_weights_where_their_logits_are_recorded():
 def test_words_of_other_data_are_not_blended():
     peers = [record | {"digests": {"data": "a"}} for record in raw("full", 1, 1.5)]
     others = [record | {"digests": {"data": "b"}} for record in words()]
-    table = find_table("2")(Records({"replacement": [*peers, *others]}))
+    table = TABLES["2"](frame_of({"replacement": [*peers, *others]}))
     assert not [name for name in column(table, "method") if "+ words" in str(name)]
 
 
@@ -171,7 +169,7 @@ def test_every_method_has_f1_at_an_own_threshold_without_a_label():
     ours = [record | {"decided": scores(0.5, f1=0.77)} for record in raw("fala", 2, 0.5)]
     for record in ours:
         record["decided"]["flips"] = {}
-    table = find_table("2")(Records({"replacement": [*raw("full", 1, 1.5), *words(), *ours]}))
+    table = TABLES["2"](frame_of({"replacement": [*raw("full", 1, 1.5), *words(), *ours]}))
     by_hand = []
     for user in TRUTH:
         decided = own_threshold(logits(user, 1, 1.5)[:, None])[:, 0] > 0
@@ -179,7 +177,7 @@ def test_every_method_has_f1_at_an_own_threshold_without_a_label():
         by_hand.append(2 * (decided & truth).sum() / (decided.sum() + truth.sum()))
     assert cell(table, "F1, own threshold", method="Full").mean == pytest.approx(np.mean(by_hand))
     assert cell(table, "F1, own threshold", method="FaLA").mean == pytest.approx(0.77)
-    headline = find_table("headline")(Records({"replacement": [*raw("full", 1, 1.5), *words()]}))
+    headline = TABLES["headline"](frame_of({"replacement": [*raw("full", 1, 1.5), *words()]}))
     assert cell(headline, "F1, own threshold", method="Full").mean == pytest.approx(
         np.mean(by_hand)
     )

@@ -4,14 +4,23 @@ import pytest
 
 from fala_sim.methods.registry import METHODS
 from fala_sim.metric.value import Value
-from fala_sim.show.tables.records import Records
-from fala_sim.show.tables.registry import TABLES
-from fala_sim.show.tables.table import NOT_RUN
-from sim_tables import USERS, ablation, about, cell, column, cost, replaced, scores
+from fala_sim.report.table import NOT_RUN
+from sim_tables import (
+    TABLES,
+    USERS,
+    ablation,
+    about,
+    cell,
+    column,
+    cost,
+    frame_of,
+    replaced,
+    scores,
+)
 
 
 def test_table_2_means_paper_and_flips():
-    records = Records({"replacement": replaced("fala-paper", 0.05) + replaced("lora")})
+    records = frame_of({"replacement": replaced("fala-paper", 0.05) + replaced("lora")})
     table = TABLES["2"](records)
     value = cell(table, "AUC", method="FaLA (paper)")
     assert value.mean == pytest.approx(0.75)
@@ -28,7 +37,7 @@ def test_table_2_tests_against_the_best_baseline():
     runs = (
         replaced("fala", 0.05) + replaced("lora", 0.02) + replaced("global") + replaced("old", 0.1)
     )
-    table = TABLES["2"](Records({"replacement": runs}))
+    table = TABLES["2"](frame_of({"replacement": runs}))
     assert cell(table, "p", method="LoRA") == "best baseline"
     assert cell(table, "p", method="FaLA") == 2 / 32
     assert cell(table, "p (Holm)", method="FaLA") == 6 / 32
@@ -39,7 +48,7 @@ def test_table_2_tests_against_the_best_baseline():
 
 
 def test_table_2_names_what_was_not_run():
-    table = TABLES["2"](Records({"replacement": replaced("fala")}))
+    table = TABLES["2"](frame_of({"replacement": replaced("fala")}))
     assert len(table.rows) == len(METHODS)
     assert cell(table, "AUC", method="LoRA") == NOT_RUN
     assert cell(table, "p", method="FaLA") is None  # no baseline to test against
@@ -51,7 +60,7 @@ def test_table_2_without_an_auc():
     runs = replaced("fala", users={"Ann": 0.7}) + replaced("global", users={"Ann": 0.6})
     for record in runs:
         record["scores"]["auc"] = None
-    table = TABLES["2"](Records({"replacement": runs}))
+    table = TABLES["2"](frame_of({"replacement": runs}))
     assert cell(table, "AUC", method="FaLA") is None
     assert cell(table, "accuracy", method="FaLA").mean == 0.8
 
@@ -59,10 +68,10 @@ def test_table_2_without_an_auc():
 def test_table_2_compares_like_with_like():
     """A trained method has one seed; the others' further seeds are other divisions."""
     runs = replaced("fala", 0.02) + replaced("fala", 0.3, seeds=(1, 2)) + replaced("lora", 0.01)
-    table = TABLES["2"](Records({"replacement": runs}))
+    table = TABLES["2"](frame_of({"replacement": runs}))
     assert column(table, "seeds", method="FaLA") == [3]
     assert column(table, "seeds", method="LoRA") == [1]
-    found = TABLES["comparisons"](Records({"replacement": runs}))
+    found = TABLES["comparisons"](frame_of({"replacement": runs}))
     assert cell(found, "difference in AUC", against="LoRA").mean == pytest.approx(0.01)
 
 
@@ -74,8 +83,8 @@ def test_table_1_stands_beside_the_papers():
             "backward_flops": backward, "batch": batch,
         }  # fmt: skip
 
-    rows = [row("BERT-base", "base", 100, 200), row("BERT-base", "LoRA", 101, 100)]
-    table = TABLES["1"](Records({"flops": [{"kind": "flops", "rows": rows}]}))
+    rows = [row("BERT-base", "full", 100, 200), row("BERT-base", "lora", 101, 100)]
+    table = TABLES["1"](frame_of({"flops": [{"kind": "flops", "rows": rows}]}))
     assert cell(table, "cheaper", backbone="BERT-base", method="LoRA") == 2
     assert cell(table, "paper: backward", backbone="BERT-base", method="LoRA") == 1.35e12
     assert cell(table, "forward", backbone="BERT-base", method="Adapter") == NOT_RUN
@@ -89,7 +98,7 @@ def test_costs_by_method_and_against_fala():
     batch = {"examples": 16, "forward_flops": 5e9, "backward_flops": 9e9}
     trained = cost(2000, 4e11, 8e11, seconds=60.0, peak=900e6, batch=batch)
     runs = replaced("full", cost=trained) + replaced("fala", cost=cost(50, 1e9))
-    table = TABLES["cost"](Records({"replacement": runs}))
+    table = TABLES["cost"](frame_of({"replacement": runs}))
     assert cell(table, "one batch's backward FLOPs (as the paper counts)", method="Full") == 9e9
     assert cell(table, "whole replacement: FLOPs", method="Full") == pytest.approx(1.2e12)
     assert cell(table, "FLOPs × FaLA", method="Full") == pytest.approx(1200)
@@ -109,7 +118,7 @@ def test_table_3():
             for user, auc in USERS.items()
         ]
 
-    table = TABLES["3"](Records({"ablation": old("global", 0) + old("personal", 0.1)}))
+    table = TABLES["3"](frame_of({"ablation": old("global", 0) + old("personal", 0.1)}))
     assert cell(table, "personal", metric="AUC").mean == pytest.approx(0.8)
     assert cell(table, "p", metric="AUC") == 2 / 32
     assert cell(table, "paper: personal", metric="accuracy") == Value(0.8386, 0.069, n=5)
@@ -117,7 +126,7 @@ def test_table_3():
 
 
 def test_table_4():
-    table = TABLES["4"](Records({"ablation": ablation("table4-kmeans", task="matching")}))
+    table = TABLES["4"](frame_of({"ablation": ablation("table4-kmeans", task="matching")}))
     assert cell(table, "AUC", initialization="K-means").mean == pytest.approx(0.7)
     assert cell(table, "paper: AUC, BERT", initialization="K-means") == pytest.approx(0.6629)
     assert cell(table, "AUC", initialization="Random") == NOT_RUN
@@ -125,7 +134,7 @@ def test_table_4():
 
 def test_table_5_by_objective_and_lambda():
     runs = ablation("table5-mse+ce-0.0001", 0.8) + ablation("table5-ce-1e-1", 0.6)
-    table = TABLES["5"](Records({"ablation": runs}))
+    table = TABLES["5"](frame_of({"ablation": runs}))
     where = {"metric": "AUC", "lambda": 0.0001}
     assert cell(table, "MSE + CE", **where).mean == pytest.approx(0.8)
     assert cell(table, "MSE", **where) == NOT_RUN
@@ -135,7 +144,7 @@ def test_table_5_by_objective_and_lambda():
 
 
 def test_table_6_has_the_papers_rows_below():
-    table = TABLES["6"](Records({"ablation": ablation("table6-own-labels", 0.55)}))
+    table = TABLES["6"](frame_of({"ablation": ablation("table6-own-labels", 0.55)}))
     ours = cell(table, "AUC", data="tweets", model="own labels, no global training")
     assert ours.mean == pytest.approx(0.55)
     assert cell(table, "AUC", data="tweets", model="FaLA (paper), with global training") == NOT_RUN
@@ -152,7 +161,7 @@ def test_table_7_counts_clusters_by_user():
         for user in ("Ann", "Ben")
         for seed, count in enumerate(counts)
     ]
-    table = TABLES["7"](Records({"ablation": runs}))
+    table = TABLES["7"](frame_of({"ablation": runs}))
     assert column(table, "top k", data="tweets") == [10, 100]
     assert column(table, "user 1", data="tweets") == [40.5, 9]
     assert column(table, "user 3", data="tweets") == [None, None]

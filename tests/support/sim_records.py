@@ -1,8 +1,7 @@
 """Records of a run that never was, for what is drawn and written from records."""
 
 from adapter_records import write_adapters
-from fala_sim.records import KINDS, Key, Store, read_records
-from fala_sim.show.tables.records import Records
+from fala_sim.records import Key, Store
 from prompt_records import write_prompts
 
 #: A user may be named anything.
@@ -91,7 +90,3 @@ def write_run(results):
         write("profile", "tweets", "fala", "Ann", content, profile)
     write_adapters(results)
     write_prompts(results)
-
-
-def read_run(results):
-    return Records({kind: read_records(results, kind) for kind in KINDS})

@@ -1,5 +1,10 @@
 """Records that are written by hand, and how a table's cells are found."""
 
+from fala_sim.frame import framed
+from fala_sim.report.registry import figures, tables
+
+TABLES, FIGURES = tables(), figures()
+
 USERS = {"Ann": 0.60, "Ben": 0.65, "Cem": 0.70, "Dee": 0.75, "Eva": 0.80}
 
 
@@ -17,6 +22,11 @@ def about(user="Ann", seed=0, method="fala", **fields):
         "test": 200,
     }
     return record | fields
+
+
+def frame_of(kinds):
+    """The frame of records by kind."""
+    return framed({**one, "kind": kind} for kind, records in kinds.items() for one in records)
 
 
 def scores(auc, f1=0.5, accuracy=0.8):

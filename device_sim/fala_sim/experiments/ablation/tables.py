@@ -1,0 +1,230 @@
+"""The paper's Tables 3 to 7: the old backbone, and the parts of its method one by one."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING
+
+from fala import DataError
+from fala_sim.experiments import paper
+from fala_sim.metric.statistics import compare, over_users
+from fala_sim.report.groups import METRICS, by_setting, described, mean, of, parts, score_cells
+from fala_sim.report.registry import table
+from fala_sim.report.table import NOT_RUN, PAPER, Cell, Row, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MEANS = "Scores: mean over users ± deviation [95 % t interval over users]."
+
+#: Table 4's ways to initialize the matrix.
+_WAYS = {
+    "random": "Random",
+    "full": "Full rank",
+    "kmeans": "K-means",
+    "fala-k": "FaLA, K examples",
+    "fala": "FaLA",
+}
+
+_OBJECTIVES = {"ce": "CE", "mse": "MSE", "mse+ce": "MSE + CE"}
+_LAMBDAS = {0.0001, 0.001, 0.01, 0.1, 0.0}
+
+#: Table 6's models.
+_MODELS = {
+    "own-labels": "own labels, no global training",
+    "fala": "FaLA (paper), with global training",
+}
+
+#: Users with a column of their own in Table 7, as in the paper.
+_USERS = 5
+
+
+@table("3", "Table 3: the old backbone, global and personal", "ablations", "ablation")
+def table_3(records: pd.DataFrame) -> Table:
+    """The old backbone, global and personal."""
+    runs = _ablations(records, "3")
+    rows: list[Row] = []
+    for setting, own in by_setting(runs):
+        models = {which: own[own["part"] == f"old-{which}"] for which in ("global", "personal")}
+        for metric, metric_title in METRICS.items():
+            test = compare(models["personal"], models["global"], f"scores.{metric}")
+            rows.append(
+                {
+                    "data": setting.data,
+                    "old backbone": setting.old,
+                    "metric": metric_title,
+                    **{which: mean(model, f"scores.{metric}") for which, model in models.items()},
+                    "p": test.p if test else None,
+                    "smallest p": test.smallest_p if test else None,
+                }
+                | {
+                    f"{PAPER} {which}": paper.reported("3", setting.task, "GloVe", metric, which)
+                    for which in models
+                }
+            )
+    return Table.of(
+        rows,
+        f"{described(runs)} {_MEANS} p: two-sided sign-flip test over users, beside the smallest "
+        f"that so many users can give. {paper.DIFFERENCE}",
+    )
+
+
+@table("4", "Table 4: ways to initialize the personal matrix", "ablations", "ablation")
+def table_4(records: pd.DataFrame) -> Table:
+    """Ways to initialize the personal matrix."""
+    runs = _ablations(records, "4")
+    rows: list[Row] = [
+        {
+            "data": setting.data,
+            "new": setting.new,
+            "initialization": way_title,
+            **score_cells(own[own["part"] == way]),
+            **paper.score_cells("4", setting.task, way),
+        }
+        for setting, own in by_setting(runs)
+        for way, way_title in _WAYS.items()
+    ]
+    return Table.of(
+        rows,
+        f"{described(runs)} The paper's FaLA, initialized in five ways. {_MEANS} "
+        f"{paper.DIFFERENCE}",
+    )
+
+
+@table("5", "Table 5: objective terms by lambda", "ablations", "ablation")
+def table_5(records: pd.DataFrame) -> Table:
+    """Objective terms by lambda."""
+    runs = _ablations(records, "5")
+    # Objective and lambda: "mse+ce-0.0001"; lambda may be written with an exponent.
+    parts = runs["part"].str.split("-", n=1, expand=True)
+    runs = runs.assign(objective=parts[0], strength=parts[1].astype(float))
+    rows: list[Row] = []
+    for setting, own in by_setting(runs):
+        metrics = dict.fromkeys(("auc", paper.METRIC_5[setting.task]))
+        for metric, strength in product(metrics, sorted({*runs["strength"], *_LAMBDAS})):
+            here = own[own["strength"] == strength]
+            rows.append(
+                {
+                    "data": setting.data,
+                    "new": setting.new,
+                    "metric": METRICS[metric],
+                    "lambda": strength,
+                }
+                | {
+                    name: mean(here[here["objective"] == objective], f"scores.{metric}")
+                    for objective, name in _OBJECTIVES.items()
+                }
+                | {
+                    f"{PAPER} {name}": paper.reported(
+                        "5", setting.task, "BERT", metric, f"{objective} {strength}"
+                    )
+                    for objective, name in _OBJECTIVES.items()
+                }
+            )
+    return Table.of(
+        rows,
+        f"{described(runs)} The paper's FaLA, with the squared error of old logits (MSE), the "
+        f"cross-entropy of labels (CE) or both, and lambda as the weight of the penalty. {_MEANS} "
+        "The paper's are with BERT; it does not name their metric, which by size is AUC for NR and "
+        f"accuracy for HS. {paper.DIFFERENCE}",
+    )
+
+
+@table("6", "Table 6: no global training", "ablations", "ablation")
+def table_6(records: pd.DataFrame) -> Table:
+    """Models without global training, beside FaLA with it."""
+    runs = _ablations(records, "6")
+    rows: list[Row] = [
+        {
+            "data": setting.data,
+            "new": setting.new,
+            "model": model,
+            **score_cells(own[own["part"] == part]),
+        }
+        for setting, own in by_setting(runs)
+        for part, model in _MODELS.items()
+    ]
+    theirs = {"own-labels": "fine-tuned, no global training", "fala": _MODELS["fala"]}
+    for (task, metric), (part, model), backbone in product(
+        paper.METRIC_6.items(), theirs.items(), paper.BACKBONES
+    ):
+        value = paper.reported("6", task, backbone, metric, part)
+        rows.append(
+            {
+                "data": f"{PAPER} {paper.TASKS[task]}",
+                "new": backbone,
+                "model": model,
+                METRICS[metric]: value,
+            }
+        )
+    return Table.of(
+        rows,
+        f"{described(runs)} Ours without global training: a head fitted to each user's own "
+        "labels alone, on the backbone as it comes; the paper fine-tunes the backbone, too. "
+        f"{_MEANS} The paper's rows stand below ours: other data, other backbones, five users, "
+        "± deviation over them.",
+    )
+
+
+@table("7", "Table 7: clusters by user and top k", "ablations", "ablation")
+def table_7(records: pd.DataFrame) -> Table:
+    """Clusters by user and top k."""
+    runs = _ablations(records, "7")
+    runs = runs.assign(top_k=runs["part"].astype(int))
+    columns = [f"user {place}" for place in range(1, _USERS + 1)]
+    rows: list[Row] = []
+    notes: list[str] = []
+    for setting, own in by_setting(runs):
+        users = sorted(own["user"].unique())
+        named = ", ".join(f"user {place} is {user}" for place, user in enumerate(users, 1))
+        notes.append(f"{setting.data}: {named}.")
+        for top_k, group in parts(own, "top_k"):
+            clusters = over_users(group, "clusters")
+            counts = [_whole(clusters[setting.data, user]) if (setting.data, user) in clusters
+                      else NOT_RUN for user in users[:_USERS]]  # fmt: skip
+            rows.append(
+                {
+                    "data": setting.data,
+                    "new": setting.new,
+                    "top k": top_k,
+                    **dict.fromkeys(columns),
+                    **dict(zip(columns, counts, strict=False)),
+                    **score_cells(group, ("auc",)),
+                }
+            )
+    rows += [
+        {
+            "data": f"{PAPER} {paper.TASKS[task]}",
+            "new": backbone,
+            "top k": paper.reported("7", task, backbone, "top k"),
+            **{user: paper.reported("7", task, backbone, "clusters", user) for user in columns},
+        }
+        for task, backbone in product(paper.TASKS, paper.BACKBONES)
+    ]
+    return Table.of(
+        rows,
+        f"{described(runs)} How many clusters correlation clustering finds among each user's "
+        "examples where each has + edges to those of its label among its k nearest; and the AUC "
+        "of the paper's FaLA on their representatives, mean over users ± deviation [95 % t "
+        "interval over users]. The paper's rows, at the k that it found best, are of five other "
+        "users.",
+        notes,
+    )
+
+
+def _ablations(records: pd.DataFrame, number: str) -> pd.DataFrame:
+    """A table's ablations, with their variant less the table's name as ``part``."""
+    runs = of(records, "ablation")
+    names = runs["variant"].str.partition("-")
+    runs = runs.assign(part=names[2])[names[0] == f"table{number}"]
+    if runs.empty:
+        raise DataError(
+            f"no records of table{number} among the ablations; `fala-sim table {number} --run` "
+            "makes them"
+        )
+    return runs
+
+
+def _whole(count: float) -> Cell:
+    """A count as a whole number; a mean over seeds stays as it is."""
+    return int(count) if count.is_integer() else count

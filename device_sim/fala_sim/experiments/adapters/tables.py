@@ -1,0 +1,282 @@
+"""Tasks on one backbone: adapters against what they are compared with (Houlsby et al., 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fala_sim.experiments.adapters.houlsby import (
+    BEST_SHARE,
+    METRIC,
+    SCALES,
+    SIZES,
+    SPANS,
+    reported,
+)
+from fala_sim.metric.statistics import describe
+from fala_sim.metric.value import Value
+from fala_sim.report.groups import measured, of, parts, seeds_of
+from fala_sim.report.registry import table
+from fala_sim.report.table import NOT_RUN, PAPER, Cell, Row, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: What a benchmark is scored by, with titles.
+SCORES = {"accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"}
+#: Tasks whose parameters are counted together (the paper's nine of GLUE).
+TASKS = 9
+#: Of the deviations of the first weights, the one that everything else starts with.
+USUAL = "0.01"
+
+_FULL, _ADAPTERS = ("full", ""), ("adapters", "64")
+_TITLES = {
+    "full": "full fine-tuning",
+    "adapters": "adapters of size {}",
+    "top-k": "top {} layers",
+    "norms": "norms alone",
+}
+_TRAINED, _SHARE, _TOGETHER = "parameters trained", "share of the model", f"{TASKS} tasks (models)"
+_INTERVALS = "± a standard deviation, [95% t interval] over seeds of the training."
+_MEASURED = (
+    "Figures on the held-out rows (CoLA: the official development set; MRPC: the test pairs), of "
+    "the int8 graph that ships. Rate and epoch are those with the highest accuracy on validation "
+    "rows."
+)
+
+
+@table("adapters", "Adapters against full fine-tuning", "adapters", "adapter")
+def adapters(records: pd.DataFrame) -> Table:
+    """Adapters of two sizes against full fine-tuning, and against no training."""
+    runs = of(records, "adapter")
+    rows: list[Row] = []
+    for data, own in parts(runs, "data"):
+        for name, scores in (
+            ("the majority's label", "majority"),
+            ("a head in closed form, the backbone as it is", "frozen"),
+        ):
+            row = {title: own[f"{scores}.{score}"].iloc[0] for score, title in SCORES.items()}
+            rows.append({"data": data, "method": name, _TRAINED: None, _SHARE: None,
+                         _TOGETHER: None, **row})  # fmt: skip
+        groups = by_trial(own)
+        for trial in dict.fromkeys((_FULL, _ADAPTERS, *groups)):
+            group = groups.get(trial, own.iloc[:0])
+            rows.append(
+                {
+                    "data": data,
+                    "method": trial_title(*trial),
+                    **_parameters(group),
+                    **_scores(group),
+                    "accuracy against full": difference(group, groups.get(_FULL)),
+                    f"{PAPER} BERT-large": reported("paper", *trial, data),
+                    f"{PAPER} slides, accuracy": reported("slides", *trial, data),
+                    "seconds": group["seconds"].mean(),
+                }
+            )
+        best = reported("paper", "adapters", "best", data)
+        if best is not None:
+            rows.append(
+                {
+                    "data": data,
+                    "method": f"{PAPER} the best of sizes 8, 64 and 256",
+                    _SHARE: BEST_SHARE,
+                    _TOGETHER: 1 + (TASKS - 1) * BEST_SHARE,
+                    f"{PAPER} BERT-large": best,
+                }
+            )
+    # Trainings whose best epoch was the start: nothing was learnt.
+    idle = runs[runs["history.best_step"] == 0]
+    notes = [
+        f"{run['data']}, {trial_title(run['method'], run['variant'])}, seed {run['seed']}: no "
+        "epoch was better on the validation rows than the head in closed form that it began with."
+        for run in idle.to_dict("records")
+    ]
+    return Table.of(
+        rows,
+        f"{described(runs)} {_MEASURED} {_INTERVALS} Nine tasks: models' worth of parameters "
+        "that they need together. The paper: BERT-large, GLUE's own test rows, Matthews' "
+        "coefficient of CoLA and F1 of MRPC, the best of a sweep. The slides: a reproduction "
+        f"with BERT-base, accuracy on development rows. {measured(runs)}",
+        notes,
+    )
+
+
+@table("adapter-search", "Learning rates", "adapters", "adapter-search")
+def adapter_search(records: pd.DataFrame) -> Table:
+    """The learning rates that were tried."""
+    runs = of(records, "adapter-search")
+    # Of equals the one that the trainings take: the usual, or the smaller.
+    runs = runs.assign(other=runs["variant"] != "usual").sort_values(
+        ["data", "method", "accuracy", "other", "recipe.learning_rate"],
+        ascending=[True, True, False, True, True],
+    )
+    best = ~runs.duplicated(["data", "method"])
+    runs = runs.assign(best=best.map({True: "best", False: None})).sort_values(
+        ["data", "method", "recipe.learning_rate"]
+    )
+    rows: list[Row] = [
+        {
+            "data": run["data"],
+            "method": run["method"],
+            "learning rate": run["recipe.learning_rate"],
+            "accuracy on validation rows": run["accuracy"],
+            "": run["best"],
+        }
+        for run in runs.to_dict("records")
+    ]
+    return Table.of(
+        rows,
+        f"{described(runs)} The accuracy of the best epoch on the validation rows, of adapters of "
+        "size 64 and of full fine-tuning. All other tables' trainings take the best of their "
+        f"method and data set; of equals the exporter's own, or the smaller. {measured(runs)}",
+    )
+
+
+@table("adapter-sizes", "Performance by trained parameters", "adapters", "adapter", "adapter-size")
+def adapter_sizes(records: pd.DataFrame) -> Table:
+    """Performance by trained parameters: the paper's Figure 4."""
+    runs = of(records, "adapter", "adapter-size")
+    rows: list[Row] = []
+    for data, own in parts(runs, "data"):
+        groups = by_trial(own)
+        for trial, group in groups.items():
+            parameters = _parameters(group)
+            del parameters[_TOGETHER]
+            rows.append(
+                {
+                    "data": data,
+                    "method": trial_title(*trial),
+                    **parameters,
+                    **_scores(group),
+                    "accuracy against full": difference(group, groups.get(_FULL)),
+                    "seeds": len(group),
+                }
+            )
+    return Table.of(rows, f"{described(runs)} {_MEASURED} {_INTERVALS} {SIZES} {measured(runs)}")
+
+
+@table("adapter-ablation", "Adapters without some layers'", "adapters", "adapter-span")  # fmt: skip
+def adapter_ablation(records: pd.DataFrame) -> Table:
+    """Adapters without those of some layers: the paper's Figure 6, nothing trained anew."""
+    runs = of(records, "adapter-span")
+    rows: list[Row] = []
+    for data, own in parts(runs, "data"):
+        whole = own[own["last"] < 0]
+        rows += [
+            {
+                "data": data,
+                "left out": span_title(*span),
+                **_scores(group),
+                "change of accuracy": difference(group, whole),
+                "change of the paper's metric": difference(group, whole, METRIC.get(data, "f1")),
+                "share of label 1": group["positive"].mean(),
+                "seeds": len(group),
+            }
+            for span, group in by_span(own)
+        ]
+        majority = {title: own[f"majority.{name}"].iloc[0] for name, title in SCORES.items()}
+        rows.append({"data": data, "left out": "the majority's label", **majority})
+    return Table.of(
+        rows,
+        f"{described(runs)} Adapters of size {runs['of'].iloc[0]} of which those of a span of "
+        "layers, "
+        "and the norms behind them, are not fed to the graph; layers count from 0. "
+        f"{_INTERVALS} {SPANS} {measured(runs)}",
+    )
+
+
+@table("adapter-init", "Adapters by the scale of their first weights", "adapters", "adapter-init",
+       reads=("adapter",))  # fmt: skip
+def adapter_init(records: pd.DataFrame) -> Table:
+    """Adapters by the scale of their first weights: the paper's Figure 6, right."""
+    runs = of(records, "adapter-init", "adapter")
+    usual = (runs["method"] + runs["variant"] == "".join(_ADAPTERS)) & (runs["kind"] == "adapter")
+    runs = runs.assign(variant=runs["variant"].mask(usual, USUAL))
+    runs = runs[usual | (runs["kind"] == "adapter-init")]
+    runs = runs.assign(deviation=runs["variant"].astype(float))
+    rows: list[Row] = [
+        {
+            "data": data,
+            "deviation": scale,
+            **_scores(group),
+            f"accuracy against {USUAL}": difference(group, own[own["variant"] == USUAL]),
+            "seeds": len(group),
+        }
+        for data, own in parts(runs, "data")
+        for scale, group in parts(own, "deviation")
+    ]
+    return Table.of(
+        rows,
+        f"{described(runs)} Adapters of size 64. {_MEASURED} {_INTERVALS} {SCALES} "
+        f"{measured(runs)}",
+    )
+
+
+def by_trial(runs: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
+    """Runs by method and variant, by the number of trained parameters."""
+    groups = dict(parts(runs, ["method", "variant"], sort=False))
+    return dict(sorted(groups.items(), key=lambda item: trained(item[1])))
+
+
+def by_span(runs: pd.DataFrame) -> Iterator[tuple[tuple[int, int], pd.DataFrame]]:
+    """Runs by first and last layer that is left out; (0, -1), which is none, comes first."""
+    for (_, first, last), group in parts(runs.assign(any=runs["last"] >= 0),
+                                         ["any", "first", "last"]):  # fmt: skip
+        yield (int(first), int(last)), group
+
+
+def trial_title(method: str, variant: str) -> str:
+    """A method in words."""
+    return _TITLES.get(method, method).format(variant)
+
+
+def span_title(first: int, last: int) -> str:
+    """A span of layers in words."""
+    if last < first:
+        return "nothing"
+    return f"layer {first}" if first == last else f"layers {first} to {last}"
+
+
+def trained(runs: pd.DataFrame) -> int:
+    """How many parameters a trial trains."""
+    return int(runs["parameters.trained"].iloc[0])
+
+
+def difference(
+    runs: pd.DataFrame, others: pd.DataFrame | None, metric: str = "accuracy"
+) -> Value | None:
+    """How far a score is above another trial's, over the seeds that both have; None of itself."""
+    if others is None or runs.index.equals(others.index):
+        return None
+    score = f"scores.{metric}"
+    both = runs.merge(others, on="seed", suffixes=("", "_other"))
+    values = (both[score] - both[f"{score}_other"]).tolist()
+    return describe(values) if values else None
+
+
+def described(runs: pd.DataFrame) -> str:
+    """Which data, backbone and seeds runs are of, as a caption says it."""
+    words = [
+        f"{one['data']} on {one['new']} ({one['public']:.0f} rows to train on, {one['train']:.0f} "
+        f"to validate, {one['test']:.0f} held out)"
+        for one in runs.sort_values("data", kind="stable")
+        .drop_duplicates("data")
+        .to_dict("records")
+    ]
+    return f"Data: {', '.join(words)}; {seeds_of(runs)}."
+
+
+def _parameters(runs: pd.DataFrame) -> dict[str, Cell]:
+    """Trained parameters, their share, and what nine tasks need together, in models."""
+    if runs.empty:
+        return {_TRAINED: NOT_RUN, _SHARE: None, _TOGETHER: None}
+    share = trained(runs) / int(runs["parameters.all"].iloc[0])
+    return {_TRAINED: trained(runs), _SHARE: share, _TOGETHER: 1 + (TASKS - 1) * share}
+
+
+def _scores(runs: pd.DataFrame) -> dict[str, Cell]:
+    """Each score over seeds."""
+    return {
+        title: NOT_RUN if runs.empty else describe(runs[f"scores.{name}"].tolist())
+        for name, title in SCORES.items()
+    }

@@ -1,0 +1,78 @@
+"""What the paper reports in its Tables 1 to 7: ``paper.csv``, as it is printed.
+
+Shuo Huang, Lizhen Qu, Xingliang Yuan and Chunyang Chen, "FaLA: Fast Linear Adaptation for Replacing
+Backbone Models on Edge Devices".
+
+Each deviation is over the paper's five users. By our tasks: ``"matching"`` is its news
+recommendation (NR, MIND), ``"classification"`` its hate speech detection (HS, Wikipedia Detox).
+FaLA's F1 with BERT is 50.18 in Table 4 and 50.94 in Tables 2 and 6, as printed. Table 5 is with
+BERT and does not name its metrics: by their size and its text they are AUC for NR and accuracy for
+HS.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib import resources
+
+from fala_sim.metric.value import Value
+from fala_sim.report.groups import METRICS
+from fala_sim.report.table import PAPER, Cell
+
+BACKBONES = ("BERT", "RoBERTa")
+TASKS = {"matching": "NR (MIND)", "classification": "HS (Wikipedia Detox)"}
+
+#: Table 5's metric, and Table 6's.
+METRIC_5 = {"matching": "auc", "classification": "accuracy"}
+METRIC_6 = {"matching": "auc", "classification": "f1"}
+
+#: For captions of tables with the paper's scores.
+DIFFERENCE = (
+    "The paper's columns are of other data and backbones: our classification stands beside its "
+    "hate speech (HS: Wikipedia Detox), our matching beside its news recommendation (NR: MIND), "
+    "each with GloVe replaced by BERT-base or RoBERTa-base, five users, ± deviation over them."
+)
+
+
+def reported(
+    table: str, task: str, backbone: str, metric: str, row: str = ""
+) -> Value | float | int | None:
+    """A number of the paper's; None where it has none.
+
+    Args:
+        table: The table's number.
+        task: ``"matching"`` or ``"classification"``.
+        backbone: ``"BERT"``, ``"RoBERTa"``, or in Table 3 ``"GloVe"``.
+        metric: A score, or what else is printed, such as ``"forward"`` or ``"clusters"``.
+        row: A method or a variant, as ``paper.csv`` names it.
+    """
+    return _numbers().get((table, task, backbone, metric, row))
+
+
+def score_cells(
+    table: str, task: str, row: str, metrics: Sequence[str] = tuple(METRICS)
+) -> dict[str, Cell]:
+    """The paper's scores with both backbones, by column."""
+    return {
+        f"{PAPER} {METRICS[metric]}, {backbone}": reported(table, task, backbone, metric, row)
+        for metric in metrics
+        for backbone in BACKBONES
+    }
+
+
+@lru_cache(maxsize=1)
+def _numbers() -> dict[tuple[str, ...], Value | float | int]:
+    text = resources.files(__package__).joinpath("paper.csv").read_text(encoding="utf-8")
+    return {
+        (row["table"], row["task"], row["backbone"], row["metric"], row["row"]): _number(row)
+        for row in csv.DictReader(text.splitlines())
+    }
+
+
+def _number(row: dict[str, str]) -> Value | float | int:
+    if row["metric"] not in METRICS:
+        return int(row["value"]) if row["value"].isdigit() else float(row["value"])
+    share = float(row["value"]) / 100  # printed in percent
+    return Value(share, float(row["deviation"]) / 100, n=5) if row["deviation"] else share

@@ -1,0 +1,69 @@
+"""What a replacement does within the limits of real devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fala_sim.report.groups import MB, described, grouped, having, of, parts, plain_mean, title
+from fala_sim.report.registry import table
+from fala_sim.report.table import Cell, Row, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Fields that a run that did not fit may lack.
+_OPTIONAL = ("measured.report.seconds.total", "measured.cost.total.seconds", "predicted",
+             "limits.cores.device", "limits.memory.device", "message")  # fmt: skip
+
+
+@table("profiles", "Classes of real devices", "devices", "profile")
+def profiles(records: pd.DataFrame) -> Table:
+    """Replacements within real devices' limits: measured, and predicted for the device."""
+    runs = having(of(records, "profile"), *_OPTIONAL)
+    # A replacement's own total, or all stages of what trains.
+    total = runs["measured.report.seconds.total"].fillna(runs["measured.cost.total.seconds"])
+    # The more telling of the published speeds comes first.
+    first = [one[0] if isinstance(one, list) and one else {} for one in runs["predicted"]]
+    runs = runs.assign(
+        seconds=total,
+        predicted_seconds=[one.get("total") for one in first],
+        predicted_by=[one.get("by") for one in first],
+    )
+    rows: list[Row] = [
+        {
+            "data": setting.data,
+            "device": device,
+            "method": title(name, here),
+            "limit: cores": _whole(here["limits.cores.device"].iloc[0]),
+            "limit: memory (MB)": _whole(here["limits.memory.device"].iloc[0] / MB),
+            "measured: outcome": _outcomes(here),
+            "measured: seconds": plain_mean(here, "seconds"),
+            "measured: peak memory (MB)": plain_mean(here, "measured.peak_memory", MB),
+            "predicted: seconds": plain_mean(here, "predicted_seconds"),
+            "predicted by": " or ".join(sorted(here["predicted_by"].dropna().unique())) or None,
+        }
+        for setting, name, group in grouped(runs)
+        for device, here in parts(group, "profile", sort=False)
+    ]
+    failed = runs[runs["message"].fillna("") != ""]
+    notes = failed["profile"] + ": " + failed["outcome"] + ": " + failed["message"]
+    return Table.of(
+        rows,
+        f"{described(runs)} Each in a process of its own within the device's cores and memory, a "
+        "mean over users. Measured: on this machine, within these limits; a method that trains "
+        "does one epoch over a few documents here, not its whole training. Predicted: the measured "
+        "seconds of computing by the ratio of this machine's speed to the device's published one, "
+        "without reading and writing files; none where no speed was published.",
+        sorted(notes.unique()),
+    )
+
+
+def _whole(limit: float) -> Cell:
+    return None if limit != limit else round(limit)
+
+
+def _outcomes(runs: pd.DataFrame) -> str:
+    counts = runs["outcome"].value_counts(sort=False)
+    if len(counts) == 1:
+        return str(counts.index[0])
+    return ", ".join(f"{outcome} {count}" for outcome, count in counts.items())

@@ -1,0 +1,248 @@
+"""Writers' prompts against none, each with and without a personal head on top (PerPLM)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fala_sim.metric.quality import figures
+from fala_sim.metric.statistics import describe, differences, mean_over_users
+from fala_sim.metric.value import Value
+from fala_sim.report.groups import having, measured, of, parts, seeds_of
+from fala_sim.report.registry import table
+from fala_sim.report.table import NOT_RUN, Cell, Row, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Of a training's variants, in this order, how a row names them.
+VARIANTS = {
+    "": "",
+    "mlm": "masked words first",
+    "no-mlp": "no MLP",
+    "fixed": "backbone fixed",
+}
+METHODS = {
+    "none": "none",
+    "user-bias": "a bias of the writer's own",
+    "soft-one": "soft, one layer",
+    "soft-all": "soft, all layers",
+    "hard-static": "hard, static",
+    "hard-dynamic": "hard, dynamic",
+    "lora": "none; then LoRA on the writer's rows",
+    "adapter": "none; then adapters on the writer's rows",
+}
+_PLAIN, _PEERS = ("none", "user-bias"), ("lora", "adapter")
+_SOFT, _HARD = ("soft-one", "soft-all"), ("hard-static", "hard-dynamic")
+#: Whose prompts are asked for.
+_GROUPS = ("known", "new", "elsewhere")
+
+#: AUC with a personal head; of a peer, which learns from the same rows, its own.
+_PERSONAL = "personal_auc"
+
+_MEASURED = (
+    "Means over writers with their [95% t interval], on documents that nobody trained on. Known "
+    "writers are of the training; new ones are not, and have the unknown writer's prompt, or of a "
+    "hard one their own texts; as strangers the known ones have it, too. With a personal head: the "
+    "device's one fit on the writer's own rows, around the vendor's head; most of a known "
+    "writer's were trained on already. Differences are paired by writer, against none on the same "
+    "backbone, trained or fixed (none fixed: against none trained); the last one against none with "
+    "a personal head, which is FaLA on the vendor's new backbone."
+)
+
+
+@table("prompts", "Writers' prompts", "prompts", "prompt", reads=("prompt-training",))  # fmt: skip
+def prompts(records: pd.DataFrame) -> Table:
+    """Writers' prompts against none, and a personal head on each."""
+    runs = of(records, "prompt")
+    trainings = of(records, "prompt-training")
+    order = [
+        (method, variant)
+        for variant in VARIANTS
+        for method in (*_PLAIN, *_SOFT, *_HARD)
+        if _tried(method, variant)
+    ] + [(method, "") for method in _PEERS]
+    rows: list[Row] = []
+    for data, group, own in _groups(runs):
+        without = (_HARD if own["no_hard"].iloc[0] else ()) + (
+            _PEERS if group == "elsewhere" else ()
+        )
+        rows += [
+            {
+                "data": data,
+                "writers": _writers(own, method, variant, group),
+                "prompts": _title(METHODS[method], VARIANTS[variant]),
+                **_cells(own, method, variant, trainings),
+            }
+            for method, variant in order
+            if method not in without
+        ]
+    return Table.of(
+        rows,
+        f"{_described(runs)} {_MEASURED} {measured(runs)}",
+        _notes(runs, trainings),
+    )
+
+
+@table("prompt-lengths", "Writers' prompts by their length", "prompts", "prompt-length",
+       reads=("prompt", "prompt-training"))  # fmt: skip
+def prompt_lengths(records: pd.DataFrame) -> Table:
+    """Writers' prompts by their length."""
+    runs = of(records, "prompt", "prompt-length")
+    trainings = of(records, "prompt-training")
+    trials = runs[(runs["variant"] == "") | (runs["kind"] == "prompt-length")]
+    trials = trials[["method", "length", "variant"]].drop_duplicates()
+    tried = sorted(
+        trials[trials["method"].isin((*_SOFT, *_HARD))].itertuples(index=False, name=None),
+        key=lambda trial: ((*_SOFT, *_HARD).index(trial[0]), trial[1]),
+    )
+    rows: list[Row] = [
+        {
+            "data": data,
+            "writers": _writers(own, method, variant, group),
+            "prompts": METHODS[method],
+            "length": int(length),
+            **_cells(own, method, variant, trainings),
+        }
+        for data, group, own in _groups(runs)
+        for method, length, variant in tried
+        if not (method in _HARD and own["no_hard"].iloc[0])
+    ]
+    return Table.of(
+        rows,
+        f"{_described(runs)} Vectors of a soft prompt, tokens of a hard one. {_MEASURED} "
+        f"{measured(runs)}",
+        _notes(runs, trainings),
+    )
+
+
+def _tried(method: str, variant: str) -> bool:
+    """Whether a method has a variant."""
+    if variant == "mlm":
+        return method != "user-bias"
+    return variant != "no-mlp" or method in _SOFT
+
+
+def _title(*parts: str) -> str:
+    return ", ".join(filter(None, parts))
+
+
+def _cells(
+    own: pd.DataFrame, method: str, variant: str, trainings: pd.DataFrame
+) -> dict[str, Cell]:
+    """A trial's cells.
+
+    Args:
+        own: The writers' runs of one data set and group.
+        method: The trial's.
+        variant: The trial's.
+        trainings: All, of which the trial's own is one.
+    """
+    chosen = _of(own, method, variant)
+    if chosen.empty:
+        return {"numbers trained": NOT_RUN}
+    fixed = variant == "fixed" and method != "none"
+    # None against itself has no difference.
+    others = _of(own, "none", "fixed" if fixed else "")
+    others = others.iloc[:0] if others.index.equals(chosen.index) else others
+    own_trainings = _of(trainings[trainings["data"] == chosen["data"].iloc[0]], method, variant)
+    # AUC with the unknown writer's prompt, where that is another than the own one.
+    strangers = chosen[[
+        isinstance(unknown, list) and unknown != logits
+        for unknown, logits in zip(chosen["unknown_logits"], chosen["logits"], strict=True)
+    ]]  # fmt: skip
+    return {
+        "numbers trained": None
+        if own_trainings.empty
+        else int(own_trainings["parameters.trained"].iloc[0]),
+        "AUC": _mean(chosen, "scores.auc"),
+        "against none": _difference(chosen, others, "scores.auc"),
+        "pooled AUC": _pooled(chosen),
+        "F1": _plain(chosen, "scores.f1"),
+        "accuracy": _plain(chosen, "scores.accuracy"),
+        "AUC as strangers": _mean(strangers, "unknown.auc"),
+        "AUC with a personal head": None if method in _PEERS else _mean(chosen, _PERSONAL),
+        "against none with one": _difference(chosen, others, _PERSONAL),
+        "seconds": own_trainings["seconds"].mean(),
+    }
+
+
+def _mean(runs: pd.DataFrame, figure: str) -> Value | None:
+    value = mean_over_users(runs, figure)
+    return None if value is None else replace(value, deviation=None)
+
+
+def _plain(runs: pd.DataFrame, figure: str) -> float | None:
+    value = mean_over_users(runs, figure)
+    return None if value is None else value.mean
+
+
+def _difference(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> Value | None:
+    values = differences(first, second, figure)
+    return replace(describe(values), deviation=None) if values else None
+
+
+def _pooled(runs: pd.DataFrame) -> float:
+    """AUC of all writers' rows together, averaged over seeds."""
+    areas = []
+    for _, own in parts(runs, "seed"):
+        logits = np.concatenate([np.array(each) for each in own["logits"]])
+        labels = tuple(map(str, range(max(2, logits.shape[1]))))
+        truth = [str(label) for each in own["truth"] for label in each]
+        areas.append(figures(logits, truth, labels)["auc"])
+    known = [area for area in areas if area is not None]
+    return sum(known) / len(known) if known else float("nan")
+
+
+def _of(runs: pd.DataFrame, method: str, variant: str) -> pd.DataFrame:
+    return runs[(runs["method"] == method) & (runs["variant"] == variant)]
+
+
+def _groups(runs: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """The writers' runs by data set and group, with ``_PERSONAL``."""
+    auc = runs["scores.auc"]
+    if "personal.auc" in runs:
+        auc = runs["personal.auc"].where(runs["personal.auc"].notna(), auc)
+    runs = runs.assign(**{_PERSONAL: auc})
+    for data, of_data in parts(runs, "data"):
+        for group in _GROUPS:
+            own = of_data[of_data["group"] == group]
+            if not own.empty:
+                yield data, group, own
+
+
+def _writers(own: pd.DataFrame, method: str, variant: str, group: str) -> str:
+    """How many writers a trial has; of one that was not run, how many there are."""
+    chosen = _of(own, method, variant)
+    chosen = own if chosen.empty else chosen
+    count = chosen["user"].nunique()
+    return (
+        f"{count} of {chosen['elsewhere'].iloc[0]}" if group == "elsewhere" else f"{count} {group}"
+    )
+
+
+def _described(runs: pd.DataFrame) -> str:
+    first = runs.drop_duplicates("data").sort_values("data")
+    words = [
+        f"{one['data']} on {one['new']} ({one['extent']}; {one['tokens']:.0f} tokens of a text are "
+        "read)"
+        for one in first.to_dict("records")
+    ]
+    return f"Data: {', '.join(words)}; {seeds_of(runs)}."
+
+
+def _notes(runs: pd.DataFrame, trainings: pd.DataFrame) -> list[str]:
+    """Why rows are not there, and which trainings learnt nothing."""
+    without = runs[runs["no_hard"] != ""]
+    notes = [f"{data}: {reason}." for data, reason in
+             zip(without["data"], without["no_hard"], strict=True)]  # fmt: skip
+    trainings = having(trainings, "history.task.best_step")
+    notes += [
+        f"{run['data']}, {_title(METHODS[run['method']], run['variant'])}, seed {run['seed']}: no "
+        "epoch was better on the validation rows than the head in closed form that it began with."
+        for run in trainings[trainings["history.task.best_step"] == 0].to_dict("records")
+    ]
+    return list(dict.fromkeys(notes))

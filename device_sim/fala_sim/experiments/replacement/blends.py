@@ -1,0 +1,279 @@
+"""Second rows of a method: with words or the old personal model blended in, or its own threshold.
+
+What is blended are logits that records keep. They lack the examples themselves: the truth of a
+user's test examples, and their words' logits, are in the record of the method ``words``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fala_sim.frame import exploded, flat
+from fala_sim.methods.registry import WITH_WORDS
+from fala_sim.metric.mixing import TRIED, Examples, Weights, best, own_threshold
+from fala_sim.metric.statistics import PLACE, mean_over_users
+from fala_sim.records import Record
+from fala_sim.report.groups import by_method, by_setting, grouped, having, of, title
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: At the end of a method's name where words or the old personal model are blended in, for the best
+#: of these blends, and where labels are decided at the device's own threshold.
+WORDED, BLENDED, BEST, DECIDED = "+words", "+old", "+best", "+threshold"
+
+#: The old model's weight where nothing tells a better one.
+UNSEARCHED = 0.5
+
+WORDS = (
+    "+ words, + old: with the logits of words alone (a user's own fit of n-grams, on the vendor's) "
+    "blended in, with those of the old personal model, or with both, by one pair of weights of "
+    "each data set and method. Validation users chose it where their records hold what that takes; "
+    "else it is the pair that is best in hindsight on these very test users, which no peer could "
+    f"know; where no logits are recorded, {UNSEARCHED} of the old model."
+)
+
+#: What a second row may blend in, by the end of its method's name.
+_KINDS = {
+    WORDED: tuple(one for one in TRIED if not one.old),
+    BLENDED: tuple(one for one in TRIED if not one.words),
+    WORDED + BLENDED: TRIED,
+}
+
+
+def with_blends(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
+    """Some runs, and those of peers again with words and the old model blended in.
+
+    Args:
+        runs: Of one kind. Our own methods' have no second row, nor have those of which too little
+            is recorded.
+        records: Has the searches, which choose weights, and the test examples.
+    """
+    import pandas as pd
+
+    tried = attempts(of(records, "search"))
+    blends = [
+        _blended(method, group, kind, tried)
+        for _, method, group in grouped(_with_examples(runs, records))
+        if method not in WITH_WORDS
+        for kind in _KINDS
+        if method != "old" or kind == WORDED  # the old model with itself is the old model
+    ]
+    every = pd.concat([runs, *blends], ignore_index=True)
+    return every.drop(columns=["examples", "vendor_logits"], errors="ignore")
+
+
+def with_own_threshold(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
+    """Some runs with ``own_threshold.f1``, the F1 at an own threshold, where it can be computed.
+
+    The device of ours has a threshold; all others get the one of the best F1 that their
+    probabilities of the test examples expect, for which no label is needed.
+    """
+    f1 = [
+        None if examples is None else examples.figures(own_threshold(examples.peer))["f1"]
+        for examples in _with_examples(runs, records)["examples"]
+    ]
+    runs = runs.assign(**{"own_threshold.f1": np.array(f1, dtype=float)})
+    if "decided.f1" in runs:
+        runs["own_threshold.f1"] = runs["decided.f1"].fillna(runs["own_threshold.f1"])
+    return runs
+
+
+def with_decisions(runs: pd.DataFrame) -> pd.DataFrame:
+    """Some runs, and our own again with labels decided at the device's own threshold."""
+    import pandas as pd
+
+    if "decided.f1" not in runs:
+        return runs
+    decided = runs.dropna(subset="decided.f1")
+    titles = {method: f"{title(method, own)}, own threshold" for method, own in by_method(decided)}
+    again = decided.drop(columns=runs.filter(regex=r"^(scores|flips)\.").columns)
+    again = again.rename(columns=lambda name: name.replace("decided.flips.", "flips."))
+    again = again.rename(columns=lambda name: name.replace("decided.", "scores."))
+    again["title"] = again["method"].map(titles)
+    again["method"] += DECIDED
+    return pd.concat([runs, again], ignore_index=True)
+
+
+def best_blends(runs: pd.DataFrame) -> pd.DataFrame:
+    """Some runs, with the best blend of each method instead of all of them.
+
+    The best has the highest mean AUC on these very users.
+    """
+    import pandas as pd
+
+    kept = []
+    for _, own in by_setting(runs):
+        blends: dict[str, list[pd.DataFrame]] = {}
+        for name, group in by_method(own):
+            plain, _, more = name.partition("+")
+            if "+" + more in _KINDS:
+                blends.setdefault(plain, []).append(group)
+            else:
+                kept.append(group)
+        for plain, groups in blends.items():
+            chosen = max(groups, key=_mean_auc)
+            name = title(plain, chosen).partition(" + ")[0]
+            kept.append(chosen.assign(method=plain + BEST, title=f"{name}, best blend"))
+    return pd.concat(kept, ignore_index=True)
+
+
+def blend_cell(group: pd.DataFrame) -> str | None:
+    """The weights of a row's blend, and who chose them."""
+    if "blend.words" not in group:
+        return None
+    blends = group.dropna(subset="blend.words").drop_duplicates(["blend.words", "blend.old"])
+    words = {f"words {words:.1f}, old {old:.1f} ({chosen})" for words, old, chosen in
+             zip(blends["blend.words"], blends["blend.old"], blends["blend.chosen"],
+                 strict=True)}  # fmt: skip
+    return "; ".join(sorted(words)) or None
+
+
+def attempts(searches: pd.DataFrame) -> pd.DataFrame:
+    """A row for each setting that was tried on a validation user, with what it is chosen by."""
+    if searches.empty:
+        return searches
+    tried = exploded(searches, "tried")
+    tried["score"] = tried["tried.scores.auc"].astype(float)
+    tried["score"] = tried["score"].fillna(tried["tried.scores.accuracy"])
+    return tried
+
+
+def _with_examples(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
+    """Some runs with their test ``examples``, None where too little is recorded of them.
+
+    Also ``vendor_logits``, of the vendor's model on these examples.
+    """
+    columns = ["method", "new", "truth", "logits", "old_logits", "digests.data"]
+    known = of(records, "replacement").reindex(columns=[*PLACE, *columns])
+    truth = known.dropna(subset="truth").drop_duplicates(PLACE)
+    logits = known.dropna(subset="logits")
+    words = logits[logits["method"] == "words"].drop_duplicates(PLACE, keep="last")
+    vendor = logits[logits["method"] == "global"].drop_duplicates([*PLACE, "new"], keep="last")
+    merged = (
+        runs.reindex(columns=[*PLACE, *columns])
+        .merge(truth[[*PLACE, "truth", "digests.data"]], "left", PLACE, suffixes=("", "_known"))
+        .merge(words[[*PLACE, "logits"]], "left", PLACE, suffixes=("", "_words"))
+        .merge(vendor[[*PLACE, "new", "logits"]], "left", [*PLACE, "new"], suffixes=("", "_vendor"))
+    )
+    rows: list[Any] = merged.to_dict("records")
+    examples: Any = [_examples(row) for row in rows]
+    return runs.assign(examples=examples, vendor_logits=merged["logits_vendor"].tolist())
+
+
+def _examples(row: Record) -> Examples | None:
+    truth = row["truth"]
+    if not isinstance(truth, list):
+        truth = row["truth_known"]
+        digests = {row["digests.data"], row["digests.data_known"]}
+        if len({one for one in digests if isinstance(one, str)}) > 1:
+            return None  # the words' record is of other test examples
+    if not isinstance(truth, list) or not isinstance(row["logits"], list):
+        return None
+    if len(truth) != len(row["logits"]):
+        return None
+    return _made(truth, row["logits"], row["old_logits"], row["logits_words"])
+
+
+def _made(truth: ArrayLike, peer: ArrayLike, old: ArrayLike, words: ArrayLike) -> Examples:
+    return Examples(
+        np.asarray(truth, dtype=np.int64),
+        np.asarray(peer, dtype=np.float64),
+        np.asarray(old, dtype=np.float64),
+        np.asarray(words, dtype=np.float64) if isinstance(words, list) else None,
+    )
+
+
+def _blended(method: str, group: pd.DataFrame, kind: str, tried: pd.DataFrame) -> pd.DataFrame:
+    """The runs of one blend; none where too little is recorded."""
+    import pandas as pd
+
+    is_whole = [one is not None and (kind == BLENDED or one.words is not None)
+                for one in group["examples"]]  # fmt: skip
+    whole = group[is_whole]
+    weights, chosen = _validated(group, kind, tried), "validation"
+    if weights is None and len(whole):
+        weights, chosen = best(whole["examples"].tolist(), _KINDS[kind]), "hindsight"
+    if weights is None:
+        weights, chosen = Weights(0.0, UNSEARCHED), "nobody"
+    scores = {
+        index: _mixed(examples, vendor_logits, weights)
+        for index, examples, vendor_logits in zip(
+            whole.index, whole["examples"], whole["vendor_logits"], strict=True
+        )
+    }
+    if kind == BLENDED and "blends" in group:
+        for index, blends in group.loc[~np.array(is_whole), "blends"].dropna().items():
+            if blend := blends.get(str(weights.old)):
+                scores[index] = {"scores": blend, "flips": blend["flips"], "logits": None}
+    tests = group["test"]
+    columns = pd.DataFrame.from_dict(
+        {index: flat({"test": tests[index], **one}) for index, one in scores.items()}, "index"
+    )
+    about = flat({"blend": {**weights._asdict(), "chosen": chosen}})
+    return (
+        group.loc[columns.index]
+        .drop(columns=list(columns), errors="ignore")
+        .join(columns)
+        .assign(
+            method=method + kind,
+            title=f"{title(method, group)}{kind.replace('+', ' + ')}",
+            **about,
+        )
+    )
+
+
+def _mixed(examples: Examples, vendor_logits: object, weights: Weights) -> Record:
+    """What a blend's logits come to."""
+    logits = examples.mixed(weights)
+    turned = {"old": examples.flips(logits, examples.old)}
+    if isinstance(vendor_logits, list):
+        turned["vendor"] = examples.flips(logits, np.asarray(vendor_logits))
+    return {"scores": examples.figures(logits), "flips": turned, "logits": logits.tolist()}
+
+
+def _validated(group: pd.DataFrame, kind: str, tried: pd.DataFrame) -> Weights | None:
+    """The weights that validation users choose; None where their records tell too little."""
+    if tried.empty:
+        return None
+    run = {name: group[name].iloc[0] for name in ("data", "new", "method")}
+    tried = tried[(tried[list(run)] == list(run.values())).all(axis="columns")]
+    settings = having(group, "settings")["settings"].iloc[0]
+    if isinstance(settings, dict):
+        tried = tried[tried["tried.settings"].map(lambda one: one == settings).astype(bool)]
+    blends = having(group, "blends")["blends"].iloc[0]
+    if kind == BLENDED and isinstance(blends, dict) and (weight := _searched(tried)):
+        return Weights(0.0, float(weight))
+    if not {"tried.logits", "words_logits"} <= set(tried):
+        return None
+    columns = ["truth", "tried.logits", "old_logits", "words_logits"]
+    users = [_made(*row) for row in tried[columns].dropna().itertuples(index=False)]
+    return best(users, _KINDS[kind]) if users else None
+
+
+def _searched(tried: pd.DataFrame) -> str:
+    """The old model's weight with the best mean score of validation users; "" without one."""
+    import pandas as pd
+
+    if "tried.blends" not in tried:
+        return ""
+    scores = pd.DataFrame(
+        [
+            (weight, user, blend["accuracy"] if blend["auc"] is None else blend["auc"])
+            for user, blends in zip(tried["user"], tried["tried.blends"], strict=True)
+            if isinstance(blends, dict)
+            for weight, blend in blends.items()
+        ],
+        columns=["weight", "user", "score"],
+    ).dropna()
+    means = scores.groupby(["weight", "user"], sort=False)["score"].mean()
+    by_weight = means.groupby("weight", sort=False).mean()
+    return "" if by_weight.empty else str(by_weight.idxmax())
+
+
+def _mean_auc(group: pd.DataFrame) -> tuple[int, float]:
+    value = mean_over_users(group, "scores.auc")
+    return (0, 0.0) if value is None else (value.n, value.mean)

@@ -1,0 +1,339 @@
+"""How well each method does, what that costs, and both against each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from fala_sim.methods.adapter import Adapter
+from fala_sim.methods.registry import HEADLINE, SHIPPED, VENDOR
+from fala_sim.metric.statistics import compare, mean_over_users, user_values
+from fala_sim.metric.value import Value, number
+from fala_sim.report.groups import (
+    MB,
+    METRICS,
+    Setting,
+    by_method,
+    by_setting,
+    comparable,
+    described,
+    parts,
+    replacements,
+    shared_by,
+    title,
+)
+from fala_sim.report.plot import (
+    INK,
+    MUTED,
+    Plot,
+    draw,
+    legend_below,
+    log_axis,
+    look,
+    name_rows,
+    slug,
+    times,
+)
+from fala_sim.report.registry import figure
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Figures further apart than this factor are drawn on a logarithmic scale.
+LOG_FROM = 20.0
+
+#: Methods of the first picture: the headline's, but of the two that train a part of each layer only
+#: LoRA.
+_SHOWN = tuple(name for name in HEADLINE if name != Adapter.name)
+
+#: Left of the axis's first power of ten a pass is as wide as another, and none has a place.
+_LINEAR_TO = 10
+
+_FLOPS, _PASSES = "cost.total.flops", "cost.total.forward_passes"
+
+
+class Measure(NamedTuple):
+    """A currency of cost: for files, in words, its column, unit and axis, what a caption adds."""
+
+    name: str
+    title: str
+    column: str
+    unit: float
+    axis: str
+    meaning: str
+
+
+MEASURES = (
+    Measure("flops", "FLOPs", _FLOPS, 1, "FLOPs", ""),
+    Measure("passes", "Forward passes", _PASSES, 1, "Forward passes", ""),
+    Measure("seconds", "Seconds", "cost.total.seconds", 1, "Seconds", ""),
+    Measure("memory", "Memory growth", "cost.memory_growth", MB, "Memory growth, MB",
+            "Growth: the process's peak above what it held when the replacement began. "),
+)  # fmt: skip
+
+
+@figure("passes", "overview", "replacement")
+def passes(records: pd.DataFrame) -> list[Plot]:
+    """AUC against forward passes, all data sets together."""
+    runs = replacements(records)
+    return _drawn(_passes(new, own) for new, own in parts(runs, "new"))
+
+
+@figure("scores", "quality", "replacement")
+def scores(records: pd.DataFrame) -> list[Plot]:
+    """Every user's score by method."""
+    return _drawn(
+        _quality(setting, own, metric)
+        for setting, own in _settings(records)
+        for metric in (("auc", "f1") if setting.task == "classification" else ("auc",))
+    )
+
+
+@figure("cost", "cost", "replacement")
+def costs(records: pd.DataFrame) -> list[Plot]:
+    """What a replacement costs, by method."""
+    return _drawn(
+        _cost(setting, own, measure) for setting, own in _settings(records) for measure in MEASURES
+    )
+
+
+@figure("pareto", "cost", "replacement")
+def pareto(records: pd.DataFrame) -> list[Plot]:
+    """AUC against FLOPs."""
+    return _drawn(_pareto(setting, own) for setting, own in _settings(records))
+
+
+def _settings(records: pd.DataFrame) -> Iterable[tuple[Setting, pd.DataFrame]]:
+    return by_setting(comparable(replacements(records)))
+
+
+def _drawn(plots: Iterable[Plot | None]) -> list[Plot]:
+    return [plot for plot in plots if plot is not None]
+
+
+def _passes(new: str, runs: pd.DataFrame) -> Plot | None:
+    """Mean AUC against forward passes, over the people of all data sets whom all methods have.
+
+    None where FaLA as shipped or the vendor's model was not run.
+    """
+    groups = {name: group for name, group in by_method(runs) if name in _SHOWN}
+    if set(VENDOR) <= set(groups):
+        del groups[VENDOR[-1]]
+    groups = {name: shared_by(group, *groups.values()) for name, group in groups.items()}
+    vendor = next((name for name in VENDOR if name in groups), "")
+    points: dict[str, tuple[float, Value, Value | None]] = {}
+    for name, group in groups.items():
+        value, passes = mean_over_users(group, "scores.auc"), mean_over_users(group, _PASSES)
+        if value is not None and passes is not None and vendor:
+            test = None if name == vendor else compare(group, groups[vendor], "scores.auc")
+            points[name] = passes.mean, value, None if test is None else test.difference
+    if SHIPPED not in points or vendor not in points:
+        return None
+    level = points[vendor][1].mean
+    titles = {name: "Vendor's" if name in VENDOR else title(name, groups[name]) for name in points}
+
+    def paint(axes: Axes) -> None:
+        axes.axhline(level, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)))
+        for name, (passes, value, gain) in points.items():
+            if gain is not None and gain.low is not None and gain.high is not None:
+                _upright(axes, name, passes, level + gain.low, level + gain.high)
+            _point(axes, name, passes, value.mean, f"{titles[name]}: {value.mean:.3f}")
+        axes.set_xscale("symlog", linthresh=_LINEAR_TO, linscale=0.6)
+        axes.xaxis.set_major_locator(FixedLocator([0, 10, 100, 1_000, 10_000]))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        axes.set_xlim(-1.5, max(10 * _LINEAR_TO, 2 * max(cost for cost, *_ in points.values())))
+        axes.margins(y=0.08)
+        axes.set_xlabel("Forward passes through the new backbone, a user")
+        axes.set_ylabel("AUC")
+        legend_below(axes)
+
+    shown = runs[runs.index.isin([index for group in groups.values() for index in group.index])]
+    return Plot(
+        f"passes-{slug(new)}",
+        "",
+        "What a user's model is worth after so many forward passes",
+        f"{described(shown)} Mean AUC over these people, all data sets together, against the "
+        "forward "
+        "passes that a replacement takes; the axis is logarithmic from ten on. LoRA and tuning all "
+        "weights run each pass backward, too. Vertical lines: 95 % t intervals of the difference "
+        "from the vendor's new model (dashed) on the same people.",
+        "AUC after so many forward passes: "
+        + "; ".join(
+            f"{titles[name]} {number(value.mean)} after {number(cost)}"
+            for name, (cost, value, _) in points.items()
+        ),
+        draw(3.4, paint),
+    )
+
+
+def _quality(setting: Setting, runs: pd.DataFrame, metric: str) -> Plot | None:
+    """Every method's score: each user's, and their mean with its interval; None without a score."""
+    column = f"scores.{metric}"
+    values, titles = _values(runs, column)
+    if not values:
+        return None
+    users = {name: user_values(group, column) for name, group in by_method(runs)}
+
+    def paint(axes: Axes) -> None:
+        for row, (name, value) in enumerate(values.items()):
+            colour, marker = look(name)
+            if name == SHIPPED:
+                axes.axhspan(row - 0.5, row + 0.5, color=colour, alpha=0.14, linewidth=0)
+            axes.scatter(users[name], [row] * len(users[name]), s=13, color=colour, alpha=0.4,
+                         linewidths=0)  # fmt: skip
+            if value.low is not None and value.high is not None:
+                axes.plot([value.low, value.high], [row, row], color=colour, linewidth=2)
+            axes.plot([value.mean], [row], marker, color=colour, markeredgecolor=INK,
+                      markeredgewidth=0.5, markersize=6)  # fmt: skip
+            axes.annotate(number(value.mean), (1.01, row), xycoords=("axes fraction", "data"),
+                          va="center_baseline", fontsize=7.5, annotation_clip=False)  # fmt: skip
+        if "global" in values:
+            axes.axvline(values["global"].mean, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)))
+        name_rows(axes, list(titles.values()), list(titles))
+        axes.set_xlabel(METRICS[metric])
+
+    tested = runs.dropna(subset=column)["user"].nunique()
+    return Plot(
+        f"quality-{slug(setting.data)}-{metric}",
+        setting.data,
+        f"{METRICS[metric]} by method, {setting.data}",
+        f"{METRICS[metric]} on the held-out examples of {tested} users of {setting.data}. "
+        "Dots: single users, averaged over seeds. Marks and numbers: the mean over users, with its "
+        "95% t interval. Dashed: the vendor's global model. The axis does not begin at "
+        "zero.",
+        f"{METRICS[metric]} on {setting.data}: "
+        + "; ".join(f"{titles[name]} {value}" for name, value in values.items()),
+        draw(0.55 + 0.24 * len(values), paint),
+    )
+
+
+def _cost(setting: Setting, runs: pd.DataFrame, measure: Measure) -> Plot | None:
+    """A bar for every method that computes anything: the mean over users; None without one."""
+    computing = {name for name, group in by_method(runs) if (group[_FLOPS] > 0).any()}
+    values, titles = _values(runs[runs["method"].isin(computing)], measure.column)
+    paid = [value.mean for value in values.values() if value.mean > 0]
+    if not paid:
+        return None
+    logarithmic = max(paid) > LOG_FROM * min(paid)
+    # The shortest bar keeps a length that can be seen.
+    start = 10.0 ** math.floor(math.log10(min(paid) / measure.unit / 2)) if logarithmic else 0.0
+    ours = values[SHIPPED].mean if SHIPPED in values else 0.0
+
+    def text(name: str) -> str:
+        mean = values[name].mean
+        told = number(mean / measure.unit)
+        return told if not ours or name == SHIPPED or not mean else f"{told} ({times(mean / ours)})"
+
+    def paint(axes: Axes) -> None:
+        for row, (name, value) in enumerate(values.items()):
+            mean = value.mean / measure.unit
+            if value.mean > 0:
+                axes.barh(row, mean - start, left=start, height=0.68, color=look(name).colour,
+                          alpha=1 if name == SHIPPED else 0.75)  # fmt: skip
+                if value.low is not None and value.high is not None:
+                    axes.plot([max(value.low / measure.unit, start), value.high / measure.unit],
+                              [row, row], color=INK, linewidth=0.9)  # fmt: skip
+            axes.annotate(text(name), (1.01, row), xycoords=("axes fraction", "data"),
+                          va="center_baseline", fontsize=7.5, annotation_clip=False,
+                          fontweight="bold" if name == SHIPPED else "normal")  # fmt: skip
+        if logarithmic:
+            log_axis(axes)
+            axes.set_xlim(left=start)
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(4))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+            axes.set_xlim(left=0)
+        name_rows(axes, list(titles.values()), list(titles))
+        axes.set_xlabel(f"{measure.axis} (log scale)" if logarithmic else measure.axis)
+
+    scale = "The scale is logarithmic: a bar's length is not in proportion. " if logarithmic else ""
+    ratios = "After each figure: how many times FaLA's it is. " if ours else ""
+    return Plot(
+        f"cost-{slug(setting.data)}-{measure.name}",
+        setting.data,
+        f"{measure.title} of a replacement, {setting.data}",
+        f"{measure.title} of one user's whole replacement on {setting.data}, selection and "
+        "solution included: means over users; black lines are 95% t intervals. "
+        f"{measure.meaning}{ratios}{scale}Methods that compute nothing are left out.",
+        f"{measure.axis} on {setting.data}: "
+        + "; ".join(f"{titles[name]} {text(name)}" for name in values),
+        draw(0.55 + 0.24 * len(values), paint),
+    )
+
+
+def _pareto(setting: Setting, runs: pd.DataFrame) -> Plot | None:
+    """What a replacement costs in FLOPs against its AUC; None where nothing costs anything."""
+    values, titles = _values(runs, "scores.auc")
+    flops, _ = _values(runs, _FLOPS)
+    points = {name: (flops[name].mean, value) for name, value in values.items() if name in flops}
+    paid = [(cost, value.mean) for cost, value in points.values() if cost > 0]
+    if not paid:
+        return None
+
+    def paint(axes: Axes) -> None:
+        for name, (cost, value) in points.items():
+            if cost == 0:
+                axes.axhline(value.mean, color=look(name).colour, linewidth=0.9,
+                             linestyle=(0, (3, 3)), label=titles[name])  # fmt: skip
+                continue
+            if value.low is not None and value.high is not None:
+                _upright(axes, name, cost, value.low, value.high)
+            _point(axes, name, cost, value.mean, titles[name])
+        frontier = _frontier(paid)
+        axes.step(*zip(*frontier, strict=True), where="post", color=MUTED, linewidth=0.9, zorder=1)
+        log_axis(axes)
+        axes.margins(x=0.08)
+        axes.set_xlabel("FLOPs of the whole replacement (log scale)")
+        axes.set_ylabel("AUC")
+        legend_below(axes)
+
+    return Plot(
+        f"pareto-{slug(setting.data)}",
+        setting.data,
+        f"Quality against cost, {setting.data}",
+        f"AUC on {setting.data} against the FLOPs of the whole replacement, means over users; "
+        "vertical lines are 95% t intervals. Dashed lines: what costs nothing. Upper left "
+        "is better; "
+        "the grey steps join the methods that no other one beats on both.",
+        f"AUC and FLOPs on {setting.data}: "
+        + "; ".join(
+            f"{titles[name]} {number(value.mean)} for {number(cost)}"
+            for name, (cost, value) in points.items()
+        ),
+        draw(3.4, paint),
+    )
+
+
+def _values(runs: pd.DataFrame, column: str) -> tuple[dict[str, Value], dict[str, str]]:
+    """The mean over users of every method that has one, and the methods' titles."""
+    groups = dict(by_method(runs))
+    values = {
+        name: value
+        for name, group in groups.items()
+        if (value := mean_over_users(group, column)) is not None
+    }
+    return values, {name: title(name, groups[name]) for name in values}
+
+
+def _upright(axes: Axes, name: str, place: float, low: float, high: float) -> None:
+    axes.plot([place, place], [low, high], color=look(name).colour, linewidth=1, alpha=0.6)
+
+
+def _point(axes: Axes, name: str, place: float, height: float, label: str) -> None:
+    colour, marker = look(name)
+    axes.plot([place], [height], marker, color=colour, markeredgecolor=INK, markeredgewidth=0.5,
+              markersize=8 if name == SHIPPED else 6, linestyle="none", label=label)  # fmt: skip
+
+
+def _frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points that none beats on both cost and quality, by rising cost."""
+    best: list[tuple[float, float]] = []
+    for cost, quality in sorted(points, key=lambda point: (point[0], -point[1])):
+        if not best or quality > best[-1][1]:
+            best.append((cost, quality))
+    return best

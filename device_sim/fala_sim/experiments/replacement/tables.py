@@ -1,0 +1,362 @@
+"""Replacements by all methods: quality, comparisons, budgets, verdicts and searches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fala import DataError
+from fala_sim.experiments import paper
+from fala_sim.experiments.replacement.blends import (
+    BEST,
+    DECIDED,
+    WORDS,
+    attempts,
+    best_blends,
+    blend_cell,
+    with_blends,
+    with_decisions,
+    with_own_threshold,
+)
+from fala_sim.methods.fala_shipped import Everything
+from fala_sim.methods.registry import BASELINES, HEADLINE, METHODS, OURS, SHIPPED, TRAINED, VENDOR
+from fala_sim.metric.statistics import Comparison, compare, holm, mean_over_users
+from fala_sim.metric.value import Value
+from fala_sim.report.groups import (
+    MB,
+    by_method,
+    by_setting,
+    comparable,
+    described,
+    grouped,
+    having,
+    mean,
+    measured,
+    of,
+    parts,
+    plain_mean,
+    replacements,
+    score_cells,
+    shared_by,
+    title,
+)
+from fala_sim.report.registry import table
+from fala_sim.report.table import NOT_RUN, Cell, Row, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@table("headline", "What a replacement keeps, and what it costs", "overview", "replacement",
+       reads=("search",))  # fmt: skip
+def headline(records: pd.DataFrame) -> Table:
+    """What a replacement keeps, and what it costs, by the methods that matter most."""
+    import pandas as pd
+
+    plain = replacements(records)
+    plain = comparable(plain[plain["method"].isin(HEADLINE)])
+    trained = plain[plain["method"].isin(TRAINED)]
+    if not trained.empty:
+        blends = best_blends(with_blends(trained, records))
+        plain = pd.concat([plain, blends[blends["method"].str.endswith(BEST)]], ignore_index=True)
+    runs = with_own_threshold(plain, records)
+    rows: list[Row] = [
+        {
+            "data": setting.data,
+            "method": title(name, group),
+            "AUC": _interval_only(mean(group, "scores.auc")),
+            "F1": _interval_only(mean(group, "scores.f1")),
+            "F1, own threshold": _interval_only(mean_over_users(group, "own_threshold.f1")),
+            "forward passes": plain_mean(group, "cost.total.forward_passes"),
+            "FLOPs": plain_mean(group, "cost.total.flops"),
+            "seconds": plain_mean(group, "cost.total.seconds"),
+            "memory growth (MB)": plain_mean(group, "cost.memory_growth", MB),
+        }
+        for setting, name, group in grouped(runs, HEADLINE)
+    ]
+    return Table.of(
+        rows,
+        f"{described(runs)} AUC and F1: mean over users [95 % t interval over users], F1 "
+        "at the logit 0 and at an own threshold, found without the test examples' labels. Best "
+        "blend: with words alone, with the old personal model, or with both, by weights that are "
+        "the best in hindsight on these very users where no validation users chose them. "
+        "Cost: mean over users of one whole replacement, with whatever chooses, encodes, solves "
+        f"and trains. {measured(runs)}",
+    )
+
+
+@table("2", "Table 2: all methods", "quality", "replacement", reads=("search",))
+def table_2(records: pd.DataFrame) -> Table:
+    """All methods on all data sets, with the paper's scores."""
+    blended = with_blends(replacements(records), records)
+    runs = with_decisions(with_own_threshold(blended, records))
+    rows: list[Row] = []
+    notes: list[str] = []
+    for setting, own in by_setting(runs):
+        methods = dict(by_method(own, list(METHODS)))
+        best = _best_baseline(own)
+        compared = [name for name in methods if name != best and DECIDED not in name]
+        tests = _tests({name: methods[name] for name in compared}, methods.get(best))
+        corrected = holm({name: test.p for name, test in tests.items()})
+        rows += [
+            {
+                "data": setting.data,
+                "new": setting.new,
+                "method": title(name, group),
+                "seeds": group["seed"].nunique() or None,
+                **score_cells(group),
+                "F1, own threshold": mean_over_users(group, "own_threshold.f1"),
+                "blended": blend_cell(group),
+                "p": "best baseline" if name == best else tests[name].p if name in tests else None,
+                "p (Holm)": corrected.get(name),
+                "negative flips, old": plain_mean(group, "flips.old.share"),
+                "negative flips, vendor": plain_mean(group, "flips.vendor.share"),
+                "forward passes": plain_mean(group, "cost.total.forward_passes"),
+                **paper.score_cells("2", setting.task, name),
+            }
+            for name, group in methods.items()
+        ]
+        if tests:
+            notes.append(_note(setting.data, title(best, methods[best]), tests))
+    return Table.of(
+        rows,
+        f"{described(runs)} Scores: mean over users ± deviation [95 % t interval over users]. "
+        f"{WORDS} Own threshold: labels are decided where the best F1 "
+        "is expected, by the device from labels left out of its fit, by all other methods from "
+        "their probabilities of the test examples themselves, without labels; elsewhere at the "
+        "logit 0. p: two-sided "
+        "sign-flip test of the AUC against the best baseline (of the highest mean AUC on these "
+        "very users) over the same users and seeds, and with Holm's correction over all methods of "
+        "the data set. Negative flips: share of test examples that were right before and are wrong "
+        "after, against the old personal model and against the vendor's new one. "
+        f"{paper.DIFFERENCE}",
+        notes,
+    )
+
+
+@table("comparisons", "FaLA as shipped against each other method", "quality", "replacement",
+       reads=("search",))  # fmt: skip
+def comparisons(records: pd.DataFrame) -> Table:
+    """FaLA as shipped against each other method, on each data set and on all together."""
+    runs = best_blends(with_blends(replacements(records), records))
+    sets = [(setting.data, setting.new, own) for setting, own in by_setting(runs)]
+    sets += [("all", new, own) for new, own in parts(runs, "new") if own["data"].nunique() > 1]
+    rows: list[Row] = []
+    for data, new, own in sets:
+        methods = dict(by_method(own))
+        tests = _tests(methods, methods.pop(SHIPPED, None), ours_first=True)
+        corrected = holm({name: test.p for name, test in tests.items()})
+        rows += [
+            {
+                "data": data,
+                "new": new,
+                "against": title(name, methods[name]),
+                "difference in AUC": test.difference,
+                "users above": test.above,
+                "users": test.difference.n,
+                "p": test.p,
+                "p (Holm)": corrected[name],
+                "smallest p": test.smallest_p,
+            }
+            for name, test in tests.items()
+        ]
+    return Table.of(
+        rows,
+        f"{described(runs)} Best blend: of those with words, with the old model, or with both, the "
+        f"one with the highest mean AUC on these very users of a data set. {WORDS} Difference in "
+        "AUC, FaLA's less the other's: mean over users ± deviation [95 % t interval over users], "
+        "over the users and seeds that both have; for how many users FaLA is higher; p of a "
+        "two-sided sign-flip test, with Holm's correction over the data set's rows, and the "
+        "smallest p that so many users can give.",
+        () if rows else ("No user has an AUC both of FaLA as shipped and of another method.",),
+    )
+
+
+@table("frontier", "What a budget of forward passes buys", "budgets", "frontier", "replacement")
+def frontier(records: pd.DataFrame) -> Table:
+    """What a budget of forward passes buys, and what it costs."""
+    runs = of(records, "frontier")
+    replaced = _with_decided(of(records, "replacement"))
+    nothing = next((name for name in VENDOR if name in set(replaced["method"])), VENDOR[-1])
+    rows: list[Row] = []
+    for setting, own in by_setting(_with_decided(runs)):
+        here = replaced[(replaced["data"] == setting.data) & (replaced["new"] == setting.new)]
+        low, high = (
+            shared_by(here[here["method"] == name], own) for name in (nothing, Everything.name)
+        )
+        budgets = parts(own.assign(budget=own["variant"].astype(int)), "budget")
+        ends = (title(nothing, low), low), (title(Everything.name, high), high)
+        rows += [
+            {
+                "data": setting.data,
+                "new": setting.new,
+                "budget (passes)": budget,
+                "AUC": mean(group, "scores.auc"),
+                "share of the gain in AUC": _share(low, group, high, "scores.auc"),
+                "F1": mean(group, "decided_f1"),
+                "share of the gain in F1": _share(low, group, high, "decided_f1"),
+                "F1 at zero": mean(group, "scores.f1"),
+                "forward passes": plain_mean(group, "cost.total.forward_passes"),
+                "FLOPs": plain_mean(group, "cost.total.flops"),
+                "seconds to the first answer": plain_mean(group, "report.instant.seconds"),
+                "seconds": plain_mean(group, "cost.total.seconds"),
+            }
+            for budget, group in (ends[0], *budgets, ends[1])
+        ]
+    return Table.of(
+        rows,
+        f"{described(runs)} FaLA as shipped by its budget, between the vendor's new model and FaLA "
+        "with all documents through the new backbone. Scores: mean over users ± deviation [95 % t "
+        "interval over users]; F1: decided at the device's own threshold for the user, "
+        "and, at zero, at the logit 0. Share of the gain: the mean's part of the way between the "
+        "two ends, over the users and seeds that all have; no share where there is no gain. Cost: "
+        f"mean over users of one whole replacement. {measured(runs)}",
+    )
+
+
+@table("verdicts", "How often the device's verdict was right", "budgets", "replacement")
+def verdicts(records: pd.DataFrame) -> Table:
+    """How often the device's verdict was right.
+
+    Raises:
+        DataError: If no replacement by FaLA has the vendor's score.
+    """
+    runs = replacements(records)
+    runs = runs[runs["method"].isin(OURS)]
+    told = ["report.decision", "vendor.loss"]
+    runs = having(runs, *told).dropna(subset=told)
+    if runs.empty:
+        raise DataError("no replacement by FaLA tells what the vendor's model scores; run it again")
+    rows: list[Row] = []
+    for setting, name, group in grouped(runs):
+        decisions = group["report.decision"]
+        personal = group[decisions == "personal"]
+        areas = (personal["scores.auc"] - personal["vendor.auc"]).dropna()
+        losses = (personal["vendor.loss"] - personal["scores.loss"]).dropna()
+        rows.append(
+            {
+                "data": setting.data,
+                "new": setting.new,
+                "method": title(name, group),
+                "replacements": len(group),
+                "personal": len(personal),
+                "calibrated": (decisions == "calibrated").sum(),
+                "with an AUC": len(areas),
+                "better by AUC": (areas > 0).sum(),
+                "share by AUC": (areas > 0).mean(),
+                "better by cross-entropy": (losses > 0).sum(),
+                "share by cross-entropy": (losses > 0).mean(),
+            }
+        )
+    return Table.of(
+        rows,
+        f"{described(runs)} A replacement is one user's with one seed. Personal: the device found "
+        "the personal model better than the vendor's new one by what it can check, and carried it "
+        "over; calibrated: it found nothing better than the vendor's with the user's own slope and "
+        "bias, which ranks as the vendor's does. Of the personal: how many have an AUC (both "
+        "labels are held out), and how often the personal model was the better one on the held-out "
+        "examples, by AUC and by cross-entropy.",
+    )
+
+
+@table("search", "How settings were chosen", "search", "search", reads=("replacement",))
+def search(records: pd.DataFrame) -> Table:
+    """How each method's settings were chosen."""
+    runs = of(records, "search")
+    replaced = having(of(records, "replacement"), "settings").dropna(subset="settings")
+    rows: list[Row] = []
+    for setting, name, group in grouped(runs):
+        tried = attempts(group)
+        tried["words"] = tried["tried.settings"].map(_words)
+        means = tried.groupby(["words", "user"], sort=False)["score"].mean()
+        scores = means.groupby("words", sort=False).mean().dropna()
+        here = (replaced["data"] == setting.data) & (replaced["new"] == setting.new)
+        used = sorted(set(replaced[here & (replaced["method"] == name)]["settings"].map(_words)))
+        best = [] if scores.empty else [str(scores.idxmax())]
+        rows.append(
+            {
+                "data": setting.data,
+                "new": setting.new,
+                "method": title(name, group),
+                "settings tried": tried["words"].nunique(),
+                "validation users": group["user"].nunique(),
+                "chosen": "; ".join(used or best) or None,
+                "chosen's AUC": scores.reindex(used or best).max(),
+                "best AUC": scores.max(),
+                "worst AUC": scores.min(),
+            }
+        )
+    return Table.of(
+        rows,
+        f"{described(runs)} These are validation users: none of them is tested on. Each method may "
+        "try as many settings as any other; those with the best mean AUC are taken (accuracy "
+        "stands in for a user who has no AUC). Chosen: what the replacements were run with, or, "
+        "before they are run, what they will be.",
+    )
+
+
+def _best_baseline(runs: pd.DataFrame) -> str:
+    """The baseline of the highest mean AUC, of those that were run for the most users."""
+    plain = runs["method"].str.partition("+")[0]
+    baselines = runs[plain.isin(BASELINES) | ~plain.isin(list(METHODS))]
+    best, highest = "", (0, 0.0)
+    for name, group in by_method(comparable(baselines)):
+        value = mean_over_users(group, "scores.auc")
+        if value is not None and (value.n, value.mean) > highest:
+            best, highest = name, (value.n, value.mean)
+    return best
+
+
+def _tests(
+    methods: Mapping[str, pd.DataFrame], other: pd.DataFrame | None, *, ours_first: bool = False
+) -> dict[str, Comparison]:
+    """Each method's AUC against another's, where they share users."""
+    if other is None:
+        return {}
+    tests = {
+        name: compare(other, group, "scores.auc")
+        if ours_first
+        else compare(group, other, "scores.auc")
+        for name, group in methods.items()
+    }
+    return {name: test for name, test in tests.items() if test is not None}
+
+
+def _note(data: str, best: str, tests: dict[str, Comparison]) -> str:
+    users = min(test.difference.n for test in tests.values())
+    smallest = max(test.smallest_p for test in tests.values())
+    word = "user" if users == 1 else "users"
+    return (
+        f"{data}: against {best}. With {users} {word} the smallest p possible is {smallest:.4g}, "
+        f"before Holm's correction over {len(tests)} methods."
+    )
+
+
+def _interval_only(cell: Cell) -> Cell:
+    return replace(cell, deviation=None) if isinstance(cell, Value) else cell
+
+
+def _with_decided(runs: pd.DataFrame) -> pd.DataFrame:
+    """With F1 at the device's own threshold; at the logit 0 for what has no other."""
+    f1 = runs["scores.f1"]
+    return runs.assign(decided_f1=runs["decided.f1"].fillna(f1) if "decided.f1" in runs else f1)
+
+
+def _share(low: pd.DataFrame, group: pd.DataFrame, high: pd.DataFrame, figure: str) -> Cell:
+    """What part of the gain between two ends some runs have; None without a gain."""
+    three = (low, group, high)
+    values = [mean_over_users(shared_by(one, *three), figure) for one in three]
+    means = [value.mean for value in values if value is not None]
+    if len(means) < len(three):
+        return NOT_RUN
+    return (means[1] - means[0]) / (means[2] - means[0]) if means[2] > means[0] else None
+
+
+def _words(settings: Mapping[str, object]) -> str:
+    named = (
+        f"{name.replace('_', ' ')} {value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in sorted(settings.items())
+    )
+    return ", ".join(named) or "none"

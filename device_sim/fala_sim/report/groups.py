@@ -1,0 +1,188 @@
+"""Parts of the records' frame, and how a table speaks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fala import DataError
+from fala_sim.methods.registry import METHODS, find_method
+from fala_sim.metric.statistics import PLACE, mean_over_users
+from fala_sim.metric.value import Value
+from fala_sim.records import Kind
+from fala_sim.report.table import NOT_RUN, Cell
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MB = 1e6
+
+#: Metrics by name with their titles.
+METRICS = {"auc": "AUC", "f1": "F1", "accuracy": "accuracy"}
+
+
+class Setting(NamedTuple):
+    """What is compared with each other: one data set, from one backbone to another."""
+
+    data: str
+    old: str
+    new: str
+    task: str
+
+
+def of(records: pd.DataFrame, *kinds: Kind) -> pd.DataFrame:
+    """The records of some kinds."""
+    return records[records["kind"].isin(kinds)]
+
+
+def replacements(records: pd.DataFrame) -> pd.DataFrame:
+    """The replacements of users' backbones, without variants.
+
+    Raises:
+        DataError: If there is none.
+    """
+    runs = of(records, "replacement")
+    runs = runs[runs["variant"] == ""]
+    if runs.empty:
+        raise DataError("no replacement without a variant is recorded")
+    return runs
+
+
+def parts(
+    runs: pd.DataFrame, by: str | list[str], *, sort: bool = True
+) -> Iterator[tuple[Any, pd.DataFrame]]:
+    """The groups of some columns with their keys, which are of the columns' types."""
+    yield from runs.groupby(by, sort=sort)
+
+
+def having(runs: pd.DataFrame, *columns: str) -> pd.DataFrame:
+    """Some runs with columns that records may lack; a field that none has is NaN."""
+    return runs.reindex(columns=[*runs, *(name for name in columns if name not in runs)])
+
+
+def by_setting(runs: pd.DataFrame) -> Iterator[tuple[Setting, pd.DataFrame]]:
+    """Each setting's runs, settings in the order of their names."""
+    for setting, group in parts(runs, list(Setting._fields)):
+        yield Setting(*setting), group
+
+
+def by_method(
+    runs: pd.DataFrame, expected: Sequence[str] = ()
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Each method's runs, in the registry's order.
+
+    Args:
+        runs: Of one setting, or of several together.
+        expected: Methods that come up with an empty frame where they were not run.
+    """
+    groups = dict(parts(runs, "method"))
+    order = list(METHODS)
+
+    def place(name: str) -> tuple[int, str]:
+        plain, _, more = name.partition("+")
+        return order.index(plain) if plain in order else len(order), more
+
+    for name in sorted({*groups, *expected}, key=place):
+        yield name, groups.get(name, runs.iloc[:0])
+
+
+def grouped(
+    runs: pd.DataFrame, expected: Sequence[str] = ()
+) -> Iterator[tuple[Setting, str, pd.DataFrame]]:
+    """Each method's runs in each setting; ``expected`` as in ``by_method``."""
+    for setting, own in by_setting(runs):
+        for method, group in by_method(own, expected):
+            yield setting, method, group
+
+
+def title(method: str, runs: pd.DataFrame | None = None) -> str:
+    """A method's name in tables: its records' word for it, or its class's."""
+    titles = [] if runs is None or "title" not in runs else runs["title"].dropna().tolist()
+    if titles:
+        return str(titles[0])
+    return find_method(method).title if method in METHODS else method
+
+
+def score_cells(runs: pd.DataFrame, metrics: Sequence[str] = tuple(METRICS)) -> dict[str, Cell]:
+    """Each metric over users, by its title."""
+    return {METRICS[metric]: mean(runs, f"scores.{metric}") for metric in metrics}
+
+
+def mean(runs: pd.DataFrame, figure: str) -> Value | str | None:
+    """A column over users, or that nothing was run; None where no record has the figure."""
+    return NOT_RUN if runs.empty else mean_over_users(runs, figure)
+
+
+def plain_mean(runs: pd.DataFrame, figure: str, unit: float = 1.0) -> Cell:
+    """As ``mean``, the number alone, in a unit."""
+    cell = mean(runs, figure)
+    return cell.mean / unit if isinstance(cell, Value) else cell
+
+
+def comparable(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs of the seeds that all methods of their setting have.
+
+    Another seed is another division of the users' data, and methods that train a transformer may
+    have been run on the first only.
+    """
+    seeds = {
+        setting: [set(group["seed"]) for _, group in by_method(own)]
+        for setting, own in by_setting(runs)
+    }
+    shared = {setting: set.intersection(*each) or set.union(*each) for setting, each in
+              seeds.items()}  # fmt: skip
+    settings = runs[list(Setting._fields)].itertuples(index=False, name=None)
+    kept = [seed in shared[Setting(*setting)] for seed, setting in
+            zip(runs["seed"], settings, strict=True)]  # fmt: skip
+    return runs[np.array(kept, dtype=bool)]
+
+
+def shared_by(runs: pd.DataFrame, *others: pd.DataFrame) -> pd.DataFrame:
+    """Those of the data sets, users and seeds that all others have, too."""
+    shared = set.intersection(*(set(_places(group)) for group in (runs, *others)))
+    return runs[np.array([place in shared for place in _places(runs)], dtype=bool)]
+
+
+def _places(runs: pd.DataFrame) -> Iterator[tuple[object, ...]]:
+    return zip(*(runs[name] for name in PLACE), strict=True)
+
+
+def described(runs: pd.DataFrame) -> str:
+    """Which data, backbones, users and seeds runs are of, as a caption says it."""
+    settings = []
+    for (data, old, new, task), own in by_setting(runs):
+        users = own["user"].nunique()
+        word = "user" if users == 1 else "users"
+        backbones = f"{old} → {new}" if old else new
+        settings.append(f"{data} ({task}; {backbones}; {users} {word})")
+    return f"Data: {', '.join(settings)}; {seeds_of(runs)}."
+
+
+def seeds_of(runs: pd.DataFrame) -> str:
+    """The seeds of some runs in words."""
+    seeds = sorted(runs["seed"].unique())
+    return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+
+
+def measured(runs: pd.DataFrame) -> str:
+    """When, on what machine and by which version runs were made, as a caption says it."""
+    fields = ["cpu", "cores", "memory"]
+    known = runs.reindex(columns=["date", "provenance.commit", "provenance.changed",
+                                  *(f"provenance.machine.{name}" for name in fields)])  # fmt: skip
+    known.columns = ["date", "commit", "changed", *fields]
+    dates = sorted(date[:10] for date in known["date"].dropna())
+    when = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "on an unknown date"
+    machines = known.dropna(subset=fields).drop_duplicates(fields)
+    words = sorted(
+        f"{machine['cpu']}, {machine['cores']:.0f} cores, {machine['memory'] / 2**30:.0f} GiB"
+        for machine in machines.to_dict("records")
+    )
+    made = known.dropna(subset=["commit"])
+    commits = sorted({commit + "+" * bool(changed) for commit, changed in
+                      zip(made["commit"], made["changed"], strict=True)})  # fmt: skip
+    return (
+        f"Measured {when} on {' and '.join(words) or 'an unknown machine'}, "
+        f"fala at {', '.join(commits) or 'an unknown commit'}."
+    )

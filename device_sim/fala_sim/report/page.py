@@ -1,0 +1,121 @@
+"""The page, from records to a file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from fala import DataError
+from fala_sim.convert.output import save
+from fala_sim.frame import read_frame
+from fala_sim.methods.registry import SHIPPED
+from fala_sim.report.groups import comparable, of, replacements, title
+from fala_sim.report.overview import overview
+from fala_sim.report.plot import Plot
+from fala_sim.report.provenance import provenance
+from fala_sim.report.registry import SECTIONS, figures, shown, tables
+from fala_sim.report.table import PAPER, Table, cell_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Say = Callable[[str], None]
+
+
+class Part(NamedTuple):
+    """A section as the template takes it.
+
+    Attributes:
+        name: The anchor.
+        title: The heading.
+        plots: By data set; all under "" where each data set has one.
+        tables: Its tables.
+        missing: What was not run.
+    """
+
+    name: str
+    title: str
+    plots: dict[str, list[Plot]]
+    tables: list[Table]
+    missing: list[str]
+
+
+def write_report(results: Path, out: Path, say: Say = lambda line: None) -> list[Path]:
+    """Write the report of a folder of records.
+
+    Args:
+        results: The run's folder.
+        out: The page, an HTML file; the plots go to a folder ``plots`` beside it.
+        say: Is told what is done.
+
+    Returns:
+        The files: the page, then the plots.
+
+    Raises:
+        DataError: If there are no records, or a file cannot be read or written.
+    """
+    records = read_frame(results)
+    if records.empty:
+        raise DataError(
+            f"no records in {str(results)!r}; `fala-sim all` makes them, or name their folder "
+            "with --results"
+        )
+    parts: list[Part] = []
+    plots: list[Plot] = []
+    for section, heading in SECTIONS.items():
+        say(f"{heading} ...")
+        drawn, _ = shown((one for one in figures().values() if one.section == section), records)
+        here = [plot for group in drawn for plot in group]
+        plots += here
+        made, missing = shown((one for one in tables().values() if one.section == section), records)
+        parts.append(Part(section, heading, _by_data(here), made, missing))
+    page = _render(records, parts)
+    folder = out.parent / "plots"
+    folder.mkdir(parents=True, exist_ok=True)
+    say(f"{len(plots)} plots ...")
+    files = [folder / f"{plot.name}.png" for plot in plots]
+    for file, plot in zip(files, plots, strict=True):
+        save([plot.png()], file)
+    save([page.encode()], out)
+    return [out, *files]
+
+
+def _by_data(plots: Sequence[Plot]) -> dict[str, list[Plot]]:
+    alone = len({plot.data for plot in plots}) == len(plots)
+    grouped: dict[str, list[Plot]] = {}
+    for plot in plots:
+        grouped.setdefault("" if alone else plot.data, []).append(plot)
+    return grouped
+
+
+def _render(records: pd.DataFrame, parts: list[Part]) -> str:
+    # Everything from records is escaped; plots are SVG that we have made.
+    environment = Environment(
+        loader=PackageLoader("fala_sim.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["text"] = cell_text
+    files = resources.files("fala_sim.report")
+    script = files.joinpath("page.js").read_text(encoding="utf-8")
+    return environment.get_template("page.html").render(
+        script=script,
+        style=files.joinpath("page.css").read_text(encoding="utf-8"),
+        # The page may run this script and no other, whatever a record says.
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        overview=[] if of(records, "replacement").empty else overview(
+            comparable(replacements(records))
+        ),
+        parts=parts,
+        provenance=provenance(records),
+        ours=title(SHIPPED),
+        paper=PAPER,
+    )  # fmt: skip

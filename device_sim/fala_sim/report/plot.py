@@ -1,0 +1,236 @@
+"""One look for all plots: colours, marks, axes, sizes, and how they are drawn as SVG and PNG."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from fala_sim.methods.method import PLAIN, Look
+from fala_sim.methods.registry import METHODS, SHIPPED
+from fala_sim.metric.value import Value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Width of a plot in inches: about half of a page, or all of a phone's screen.
+WIDTH = 4.4
+
+#: Text and axes, less important text, grid lines. In SVG they follow the page's own colours, dark
+#: or light: text in the page's colour, the others by the page's variables of these names.
+INK, MUTED, FAINT = "#1b1f24", "#5b6470", "#d5d9de"
+_PAGE_COLOURS = {INK: "currentColor", MUTED: "var(--muted)", FAINT: "var(--faint)"}
+
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+#: Any: matplotlib from 3.11 wants its literal keys, which older releases do not name.
+_STYLE: Any = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],  # matplotlib brings it; a page puts its own in its place
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 7.5,
+    "legend.frameon": False,
+    "text.color": INK,
+    "text.hinting": "none",  # letters as wide in every resolution, as the layout is made once
+    "text.parse_math": False,  # a user may be named $x$
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.5,
+    "xtick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.color": MUTED,
+    "ytick.labelcolor": INK,
+    "ytick.major.size": 0,
+    "lines.linewidth": 1.5,
+    "svg.fonttype": "none",  # text stays text: it can be selected, found and read aloud
+}
+
+
+def look(name: str) -> Look:
+    """How a method is drawn; one that is not the laboratory's own is grey."""
+    return METHODS[name].look if name in METHODS else PLAIN
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Everything drawn or saved within has the house's look."""
+    with mpl.rc_context(_STYLE):
+        yield
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A drawing, and what it shows in words.
+
+    Attributes:
+        name: For files and for ids in a page.
+        data: The data set that it is of.
+        title: One line.
+        caption: What is shown, with units and what the marks mean.
+        alt: What a reader who does not see it must know, with the numbers.
+        figure: The drawing.
+    """
+
+    name: str
+    data: str
+    title: str
+    caption: str
+    alt: str
+    figure: Figure
+
+    def svg(self) -> str:
+        """For a page: an ``<svg>`` element with text as text and ids of its own."""
+        file = io.StringIO()
+        with house_style(), mpl.rc_context({"svg.hashsalt": self.name}):
+            self.figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+        return _for_page(file.getvalue(), self.name, self.alt)
+
+    def png(self) -> bytes:
+        """For a file: on white, 880 pixels wide."""
+        file = io.BytesIO()
+        with house_style():
+            self.figure.savefig(file, format="png", dpi=200, metadata={"Title": self.title})
+        return file.getvalue()
+
+
+def draw(height: float, paint: Callable[[Axes], None], width: float = WIDTH) -> Figure:
+    """A figure with one pair of axes, of a height and width in inches."""
+    with house_style():
+        figure = Figure(figsize=(width, height), layout="constrained")
+        paint(figure.add_subplot())
+        # The layout is computed once, and not again for each format.
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+    return figure
+
+
+def line(axes: Axes, name: str, places: Sequence[float], values: Sequence[Value], label: str,
+         width: float = 1.5) -> None:  # fmt: skip
+    """A line of means with their intervals as a band, looking as a method does."""
+    colour, marker = look(name)
+    axes.plot(places, [value.mean for value in values], marker=marker, color=colour, markersize=5,
+              linewidth=width, label=label, zorder=3 if name == SHIPPED else 2)  # fmt: skip
+    lows, highs = zip(*map(ends, values), strict=True)
+    axes.fill_between(places, lows, highs, color=colour, alpha=0.1, linewidth=0)
+
+
+def ends(value: Value) -> tuple[float, float]:
+    """The ends of a mean's interval; the mean where it has none."""
+    if value.low is None or value.high is None:
+        return value.mean, value.mean
+    return value.low, value.high
+
+
+def matrix(axes: Axes, cells: pd.DataFrame, most: float, size: float, label: str) -> None:
+    """Differences in cells, coloured on both sides of zero up to ``most``, as numbers, too."""
+    values = cells.to_numpy(dtype=float)
+    mesh = axes.pcolormesh(
+        np.ma.masked_invalid(values), cmap="RdBu", vmin=-most, vmax=most, edgecolors="none"
+    )
+    for (row, column), value in np.ndenumerate(values):
+        if np.isfinite(value):
+            # The darkest fields need white letters; the page's own colour may be either.
+            colour = "#ffffff" if abs(value) > 0.62 * most else "#000000"
+            axes.text(column + 0.5, row + 0.5, f"{value:+.3f}", ha="center", fontsize=size,
+                      va="center_baseline", color=colour)  # fmt: skip
+    axes.set_xticks(np.arange(len(cells.columns)) + 0.5, list(map(str, cells.columns)))
+    axes.set_yticks(np.arange(len(cells)) + 0.5, list(map(str, cells.index)))
+    axes.set_ylim(len(cells), 0)
+    axes.grid(visible=False)
+    axes.figure.colorbar(mesh, ax=axes, label=label, shrink=0.8, pad=0.02)
+
+
+def name_rows(axes: Axes, titles: Sequence[str], names: Sequence[str]) -> None:
+    """Label one row a method, the first on top, ours in bold."""
+    axes.set_yticks(range(len(titles)), titles)
+    axes.set_ylim(len(titles) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
+    axes.spines["left"].set_visible(False)
+    for label, name in zip(axes.get_yticklabels(), names, strict=True):
+        if name == SHIPPED:
+            label.set_fontweight("bold")
+
+
+def log_axis(axes: Axes) -> None:
+    """A logarithmic x axis with powers of ten as text."""
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(numticks=8))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: power(value)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def power(value: float) -> str:
+    """A power of ten: 0.01 to 1,000 in full, others as 10 with an exponent."""
+    if 1e-3 < value < 9999:
+        return f"{value:,.10g}"
+    exponent = int(f"{value:e}".partition("e")[2])
+    return "10" + str(exponent).translate(_SUPERSCRIPTS)
+
+
+def legend_below(axes: Axes) -> None:
+    """The legend under the axes, in columns that fit a phone."""
+    axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2,
+                       columnspacing=1.2, handletextpad=0.5, labelcolor=INK)  # fmt: skip
+
+
+def times(ratio: float) -> str:
+    """How many times."""
+    if ratio >= 10:
+        return f"{ratio:,.0f}×"
+    return f"{ratio:.1f}×" if ratio >= 0.95 else f"{ratio:.2g}×"
+
+
+def slug(text: str) -> str:
+    """A name that is good in files and in ids."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "data"
+
+
+_SVG = "http://www.w3.org/2000/svg"
+_LINK = "http://www.w3.org/1999/xlink"
+
+
+def _for_page(svg: str, name: str, alt: str) -> str:
+    root = ElementTree.fromstring(svg)
+    # Its style sheet would be the whole page's.
+    for child in (*root.findall(f"{{{_SVG}}}metadata"), *root.findall(f"{{{_SVG}}}defs[1]")):
+        root.remove(child)
+    root.set("style", "stroke-linejoin: round; stroke-linecap: butt")
+    for attribute in ("width", "height"):
+        del root.attrib[attribute]
+    for element in root.iter():
+        # Several plots share a page: an id must be one plot's alone.
+        for key, value in element.attrib.items():
+            if key == "id":
+                value = f"{name}-{value}"
+            elif key == f"{{{_LINK}}}href":
+                value = value.replace("#", f"#{name}-")
+            else:
+                value = value.replace("url(#", f"url(#{name}-")
+            for colour, page_colour in _PAGE_COLOURS.items():
+                value = value.replace(colour, page_colour)
+            element.set(key, value)
+    root.set("role", "img")
+    root.set("aria-label", alt)
+    ElementTree.register_namespace("", _SVG)
+    ElementTree.register_namespace("xlink", _LINK)
+    return ElementTree.tostring(root, encoding="unicode")

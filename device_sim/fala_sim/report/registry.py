@@ -1,0 +1,185 @@
+"""All tables and figures by name: the command line, its help and the report read them here.
+
+Each is a function of the records' frame, in ``fala_sim.experiments.*.tables`` or ``plots``; its
+decorator registers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+
+from fala import DataError
+from fala_sim.frame import read_frame
+from fala_sim.records import Kind
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fala_sim.report.plot import Plot
+    from fala_sim.report.table import Table
+
+Shown = TypeVar("Shown")
+
+#: Modules of ``fala_sim.experiments`` that register tables, in the order of the lists.
+_TABLES = ("replacement.tables", "replacement.cost", "ablation.tables", "curves.tables",
+           "adapters.tables", "prompts.tables", "profiles.tables")  # fmt: skip
+
+#: And figures.
+_FIGURES = ("replacement.plots", "replacement.heat", "curves.plots", "adapters.plots",
+            "profiles.plots")  # fmt: skip
+
+#: The report's parts, by anchor, in their order.
+SECTIONS = {
+    "overview": "Overview",
+    "quality": "Quality",
+    "cost": "Cost",
+    "budgets": "Our own method: budgets and verdicts",
+    "curves": "Learning curves and cold users",
+    "ablations": "The paper's ablations",
+    "chains": "Chains of replacements",
+    "devices": "Classes of real devices",
+    "search": "How settings were chosen",
+    "adapters": "Many tasks on one backbone",
+    "prompts": "Writers' prompts",
+}
+
+
+@dataclass(frozen=True)
+class Entry(Generic[Shown]):
+    """A table or a figure as it is registered.
+
+    Attributes:
+        what: ``"table"`` or ``"figure"``.
+        name: On the command line.
+        section: The part of the report that it stands in.
+        about: One line.
+        make: Makes it from the records' frame.
+        needs: Kinds of record that it is made from.
+        reads: Kinds that it reads where they are recorded.
+    """
+
+    what: Literal["table", "figure"]
+    name: str
+    section: str
+    about: str
+    make: Callable[[pd.DataFrame], Shown]
+    needs: tuple[Kind, ...]
+    reads: tuple[Kind, ...]
+
+    def of(self, results: Path) -> Shown:
+        """Make it from a folder, of which only the kinds of record that it needs are read.
+
+        Raises:
+            DataError: If records are missing, or one cannot be read.
+        """
+        return self(read_frame(results, *self.needs, *self.reads))
+
+    def __call__(self, records: pd.DataFrame) -> Shown:
+        """Make it from records.
+
+        Raises:
+            DataError: If records are missing; says which, and what makes them.
+        """
+        if missing := self.lacks(records):
+            raise DataError(
+                f"no records of kind {missing}, which {self} needs; "
+                f"`fala-sim {self} --run` makes them, or name the folder that has them with "
+                "--results"
+            )
+        return self.make(records)
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.name}"
+
+    def lacks(self, records: pd.DataFrame) -> str:
+        """The kinds that it needs and of which there is no record, in words."""
+        recorded = set(records["kind"])
+        return " or ".join(repr(kind) for kind in self.needs if kind not in recorded)
+
+
+TABLES: dict[str, Entry[Table]] = {}
+FIGURES: dict[str, Entry[list[Plot]]] = {}
+
+
+def table(
+    name: str,
+    title: str,
+    section: str,
+    *needs: Kind,
+    reads: tuple[Kind, ...] = (),
+) -> Callable[[Callable[[pd.DataFrame], Table]], Callable[[pd.DataFrame], Table]]:
+    """Register a function as a table; the first line of its docstring is its help.
+
+    Args:
+        name: On the command line; the paper's by their numbers.
+        title: Above the table.
+        section: The part of the report that it stands in.
+        needs: Kinds of record that it is made from.
+        reads: Kinds that it reads where they are recorded.
+    """
+
+    def register(make: Callable[[pd.DataFrame], Table]) -> Callable[[pd.DataFrame], Table]:
+        file = f"table-{name}" if name.isdigit() else name
+
+        def titled(records: pd.DataFrame) -> Table:
+            return replace(make(records), name=file, title=title)
+
+        TABLES[name] = Entry("table", name, section, _about(make, title), titled, needs, reads)
+        return make
+
+    return register
+
+
+def figure(
+    name: str,
+    section: str,
+    *needs: Kind,
+) -> Callable[[Callable[[pd.DataFrame], list[Plot]]], Callable[[pd.DataFrame], list[Plot]]]:
+    """Register a function as a figure, which is one plot or several; as ``table`` does."""
+
+    def register(
+        make: Callable[[pd.DataFrame], list[Plot]],
+    ) -> Callable[[pd.DataFrame], list[Plot]]:
+        FIGURES[name] = Entry("figure", name, section, _about(make, name), make, needs, ())
+        return make
+
+    return register
+
+
+def _about(make: Callable[..., object], title: str) -> str:
+    return (make.__doc__ or title).splitlines()[0].rstrip(".")
+
+
+def tables() -> dict[str, Entry[Table]]:
+    """All tables."""
+    for module in _TABLES:
+        import_module(f"fala_sim.experiments.{module}")
+    return TABLES
+
+
+def figures() -> dict[str, Entry[list[Plot]]]:
+    """All figures."""
+    for module in _FIGURES:
+        import_module(f"fala_sim.experiments.{module}")
+    return FIGURES
+
+
+def shown(entries: Iterable[Entry[Shown]], records: pd.DataFrame) -> tuple[list[Shown], list[str]]:
+    """Whatever there are records for, and a line for what there is not, saying why."""
+    made: list[Shown] = []
+    reasons: list[str] = []
+    lacking: dict[str, list[str]] = {}
+    for entry in entries:
+        if kinds := entry.lacks(records):
+            lacking.setdefault(kinds, []).append(str(entry))
+            continue
+        try:
+            made.append(entry(records))
+        except DataError as error:
+            reasons.append(f"{entry}: {error}")
+    lines = [f"no records of kind {kinds} ({', '.join(names)})" for kinds, names in lacking.items()]
+    return made, reasons + lines

@@ -1,0 +1,128 @@
+"""A table: numbers in rows, and what they are."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from fala_sim.metric.value import Value, number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Cell: TypeAlias = Value | str | float | int | None
+Row: TypeAlias = Mapping[str, Cell]
+
+#: Stands in a cell whose records are not there.
+NOT_RUN = "not run"
+
+#: Stands in a cell that has nothing to say.
+EMPTY = "–"
+
+#: How columns and rows of a paper's own numbers begin.
+PAPER = "paper:"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of numbers with their names.
+
+    Attributes:
+        cells: The numbers; columns are named with their units, an empty cell is None.
+        caption: What is shown, on which data and backbones, and what differs from the paper.
+        notes: What a reader must know of single cells, one sentence each.
+        name: For files, such as ``"table-2"``.
+        title: One line.
+    """
+
+    cells: pd.DataFrame
+    caption: str
+    notes: tuple[str, ...] = ()
+    name: str = ""
+    title: str = ""
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], caption: str, notes: Sequence[str] = ()) -> Table:
+        """A table of rows by column.
+
+        NaN is an empty cell. A paper's column without a number beside these data is left out.
+        """
+        import pandas as pd  # late: the command line's help needs no pandas
+
+        cells = pd.DataFrame([{name: _plain(cell) for name, cell in row.items()} for row in rows],
+                             dtype=object)  # fmt: skip
+        cells = cells.where(cells.notna(), None)
+        theirs = cells.loc[:, [str(name).startswith(PAPER) for name in cells]]
+        empty = theirs.columns[theirs.isna().all()]
+        return cls(cells.drop(columns=empty), caption, tuple(notes))
+
+    @property
+    def header(self) -> list[str]:
+        """The columns' names."""
+        return self.cells.columns.tolist()
+
+    @property
+    def rows(self) -> list[tuple[Cell, ...]]:
+        """The cells by row."""
+        return list(self.cells.itertuples(index=False, name=None))
+
+    def text(self) -> str:
+        """For a terminal: numbers aligned to the right, words to the left."""
+        parts = [self.title, textwrap.fill(self.caption, 100), "", self._drawn("simple")]
+        parts += [textwrap.fill(note, 100, subsequent_indent="  ") for note in self.notes]
+        return "\n".join(parts)
+
+    def markdown(self) -> str:
+        """For a README: a pipe table under its title, with caption and notes."""
+        parts = [f"**{self.title}.** {self.caption}", "", self._drawn("pipe")]
+        if self.notes:
+            parts += ["", *(f"- {note}" for note in self.notes)]
+        return "\n".join(parts)
+
+    def _drawn(self, form: str) -> str:
+        cells = self.cells.map(cell_text)
+        if form == "pipe":
+            cells = cells.map(_escaped).rename(columns=_escaped)
+        sides = ["right" if self.is_numeric(name) else "left" for name in self.header]
+        return str(
+            cells.to_markdown(index=False, tablefmt=form, disable_numparse=True, colalign=sides)
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON: a mean over users is an object, other cells are as they are."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "caption": self.caption,
+            "header": self.header,
+            "rows": [
+                [asdict(cell) if isinstance(cell, Value) else cell for cell in row]
+                for row in self.rows
+            ],
+            "notes": list(self.notes),
+        }
+
+    def is_numeric(self, column: str) -> bool:
+        """Whether there is a number in a column."""
+        return any(isinstance(cell, Value | float | int) for cell in self.cells[column])
+
+
+def _plain(cell: object) -> object:
+    return cell.item() if isinstance(cell, np.generic) else cell
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def cell_text(cell: Cell) -> str:
+    """A cell as a reader sees it, in a terminal, in markdown and in HTML."""
+    if cell is None:
+        return EMPTY
+    if isinstance(cell, float | int):
+        return number(cell)
+    return str(cell)

@@ -1,1 +1,0 @@
-"""Showing records: tables, plots and the report. Nothing here runs anything."""

@@ -1,1 +1,0 @@
-"""Plots from records: nothing here runs a model."""

@@ -1,1 +1,0 @@
-"""The laboratory's report: one page that needs no network, and the plots as files."""

@@ -1,1 +1,0 @@
-"""Tables from records: nothing here runs a model."""

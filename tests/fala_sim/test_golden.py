@@ -1,0 +1,42 @@
+"""The tables of the recorded results are the ones that lie beside them, cell by cell."""
+
+import pytest
+
+from checkout import ROOT
+from sim_tables import TABLES
+
+STUDIES = ROOT / "device_sim/results"
+
+#: Studies of many people, whose blends take a minute.
+LARGE = ("many", "tuned")
+
+GOLDEN = sorted(STUDIES.glob("*/tables/*.md"))
+
+
+def cells(text):
+    """A Markdown table's rows, whatever their padding."""
+    return [
+        [cell.strip() for cell in line.split(" | ")]
+        for line in text.splitlines()
+        if line.startswith("|") and not line.startswith(("|:", "|-", "| ---"))
+    ]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=pytest.mark.thorough) if path.parts[-3] in LARGE else path
+        for path in GOLDEN
+    ],
+    ids=lambda path: f"{path.parts[-3]}-{path.stem}",
+)
+def test_a_recorded_table_is_made_again(path):
+    table = TABLES[path.stem.removeprefix("table-")].of(path.parents[1])
+    assert cells(table.markdown()) == cells(path.read_text(encoding="utf-8"))
+
+
+def test_every_table_that_can_be_made_of_recorded_results_is_beside_them():
+    recorded = {path.stem for path in GOLDEN}
+    lacking = {"table-1", "table-3", "table-4", "table-5", "table-6", "table-7"}
+    names = {f"table-{name}" if name.isdigit() else name for name in TABLES}
+    assert recorded == names - lacking
