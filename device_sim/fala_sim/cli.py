@@ -175,7 +175,9 @@ def _figure(name: str) -> click.Command:
 
     def show(plots: Any, results: Path, *, out: Path | None) -> None:  # noqa: ANN401
         if not plots:
-            raise DataError(f"{results}: {entry} is empty: there is nothing of {entry.about}")
+            raise DataError(
+                f"{results}: {entry} is empty: no record has what it shows: {entry.about}"
+            )
         for plot in plots:
             if out is None:
                 click.echo(plot.alt)

@@ -78,7 +78,7 @@ def test_a_figure_of_nothing_says_so(tmp_path):
         database.execute("DELETE FROM records WHERE key LIKE '%films%'")
     done = call("figure", "2", "--results", tmp_path)
     assert done.exit_code == 1
-    assert "figure 2 is empty: there is nothing of each user's model" in done.stderr
+    assert "figure 2 is empty: no record has what it shows: Each user's model" in done.stderr
 
 
 @pytest.mark.parametrize("option", [("--users", "3"), ("--data-dir", "."), ("--methods", "fala")])

@@ -2,6 +2,7 @@
 
 import re
 import zipfile
+from dataclasses import asdict
 from html.parser import HTMLParser
 
 import pytest
@@ -43,7 +44,7 @@ def records(gain=0.04, users=USERS, **costs):
             if method == "fala":
                 content["scores"]["auc"] = USERS[user] + gain
                 content["cost"] = cost(20, 4e10, 1.0) if not costs else cost(**costs)
-            made.append({**Key("replacement", "tweets", method, user, 0).fields(), **content})
+            made.append({**asdict(Key("replacement", "tweets", method, user, 0)), **content})
     return made
 
 
