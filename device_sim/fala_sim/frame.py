@@ -12,8 +12,8 @@ from fala_sim.records import Kind, Record, read_records
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Objects whose keys are users or settings: they stay one column each.
-_WHOLE = ("cross", "blends", "settings")
+#: Objects whose keys are users, settings or a cost's stages: they stay one column each.
+_WHOLE = ("cross", "blends", "settings", "stages")
 
 
 def frame(results: Path | str, *kinds: Kind) -> pd.DataFrame:
@@ -21,8 +21,8 @@ def frame(results: Path | str, *kinds: Kind) -> pd.DataFrame:
 
     The columns are a record's fields; a field within a field is named with a dot, such as
     ``scores.auc`` or ``cost.total.forward_passes``. Lists stay in one cell each; logits are n lists
-    of C numbers. ``settings``, ``blends`` and ``cross`` (the scores on other users) are objects in
-    one cell. A field that a record does not have is missing (NaN).
+    of C numbers. ``settings``, ``blends``, ``cross`` (the scores on other users) and a cost's
+    ``stages`` are objects in one cell. A field that a record does not have is missing (NaN).
 
     Columns computed from a record: ``cost.total.flops`` (forward and backward),
     ``cost.memory_growth`` (bytes by which the peak is above the start), ``flips.old.share`` and

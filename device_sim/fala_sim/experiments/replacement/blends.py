@@ -239,8 +239,8 @@ def _validated(group: pd.DataFrame, kind: str, tried: pd.DataFrame) -> Weights |
     """The weights that validation users choose; None where their records tell too little."""
     if tried.empty:
         return None
-    run = {name: group[name].iloc[0] for name in ("data", "new", "method")}
-    tried = tried[(tried[list(run)] == list(run.values())).all(axis="columns")]
+    for name in ("data", "new", "method"):
+        tried = tried[tried[name] == group[name].iloc[0]]
     settings = having(group, "settings")["settings"].iloc[0]
     if isinstance(settings, dict):
         tried = tried[tried["tried.settings"].map(lambda one: one == settings).astype(bool)]
