@@ -219,7 +219,8 @@ def test_a_hard_prompt_is_compiled_to_a_prefix(backbones, encoder, models):
     assert rounded.digest == compiled.digest != compile_text(stored, "Another").digest
     for name, array in expected.items():
         # The largest error differs by the family of the processor: up to .2.
-        assert np.abs(rounded.inputs[name] - array).mean() < 0.02
+        error = np.abs(rounded.inputs[name] - array)
+        assert error.mean() < 0.02 and error.max() < 0.3
 
 
 def test_a_state_for_another_backbone_is_refused(backbone, graphs, encoder):
