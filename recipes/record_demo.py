@@ -2,7 +2,7 @@
 
     python recipes/record_demo.py --out docs/images/demo.webp
 
-Needs the extras demo and dev, and Chromium. A synthetic reader labels, the vendor ships, the user's
+Needs the extras demo and dev, and Chromium. An invented reader labels, the vendor ships, the user's
 posts pass through the new backbone, a text is asked and the device rolls back. Moments in which
 nothing moves are left out; the rest is shown as fast as ``--speed`` says.
 """
@@ -125,7 +125,7 @@ def _visit(page: Any, film: Film) -> None:  # noqa: ANN401
 
     film.look(2.0)
     press("watch")
-    film.until(f"{IDLE} && document.getElementById('labels').value === 200")
+    film.until(f"{IDLE} && document.getElementById('labels').value === 180")
     film.look(1.5)
     press("ship")
     film.until(f"{STAGE} === 'shipped' && {IDLE}")

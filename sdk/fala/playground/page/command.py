@@ -29,7 +29,7 @@ from fala.playground.page.notes import NAME
     type=int,
     default=0,
     show_default=True,
-    help="Seed of the sample's posts; a kept folder keeps its seed.",
+    help="Seed of the posts' order; a kept folder keeps its seed.",
 )
 @click.option(
     "--device-dir",
@@ -42,8 +42,8 @@ from fala.playground.page.notes import NAME
 def command(port: int, no_browser: bool, seed: int, device_dir: Path | None, as_json: bool) -> None:
     """See a personal model survive a new backbone: a page in your browser.
 
-    Label a few posts, or watch a synthetic reader do it; let the vendor ship a new backbone; and
-    compare four models on the same unseen posts. The devices behind it are real, nothing leaves
+    Label a few posts, or watch an invented reader do it; let the vendor ship a new backbone; and
+    compare models on the same unseen posts. The devices behind it are real, nothing leaves
     this machine, and only who has the printed address can use the page. Ctrl-C ends it.
 
     Needs the extra demo: pip install 'fala-sdk[demo]'.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -62,22 +61,19 @@ class Devices:
             for stored in self.mine.examples(labelled=True)
         }
 
-    def ship(self) -> tuple[Report | None, float]:
+    def ship(self) -> Report | None:
         """Install the new release, as far as that was not done before.
 
         Returns:
-            The report of the replacement, None where it was done before; and the seconds that the
-            installation of the vendor's model took.
+            The report of the replacement, None where it was done before.
         """
         self._copied("old")
-        start = time.perf_counter()
         self.devices["vendor"] = self._opened("vendor", self.new_release)
-        install_seconds = time.perf_counter() - start
         report = None
         if not self.mine.can_roll_back:
             report = self.mine.replace(self.new_release, Budget(0))
         self._copied("instant")
-        return report, install_seconds
+        return report
 
     def passes(self) -> int:
         """How many of the user's posts the new backbone has encoded; only after a replacement."""

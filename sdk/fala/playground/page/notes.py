@@ -9,7 +9,8 @@ from typing import Any
 
 from fala.errors import DataError
 
-NAME = "walk.sqlite"
+#: Folders of "walk.sqlite" are of an earlier version, which had other posts.
+NAME = "visit.sqlite"
 
 
 class Notes:

@@ -1,22 +1,26 @@
-"""The posts of a visit: those to label, and those that no model learns from."""
+"""The posts of a visit: those to label, and those that no model learns from.
+
+All posts were written for this page, on five topics in six tones (``posts.json``). A reader is
+invented: a list of tags, or of pairs of them, that make a post unwelcome.
+"""
 
 from __future__ import annotations
 
-import functools
+import json
+import random
 from collections.abc import Container
 from dataclasses import dataclass
+from importlib import resources
 
-from fala.playground.sample import sample_rows
-from fala.release.user_rows import Rows
+_FILE = json.loads((resources.files(__package__) / "posts.json").read_text("utf-8"))
 
-READERS = 8
-#: The average reader is every fifth, from the third on; see ``fala.playground.sample``.
-AVERAGE = range(3, READERS + 1, 5)
+#: What each reader finds unwelcome, in one line. Readers are counted from 1.
+TASTES: tuple[str, ...] = tuple(reader["taste"] for reader in _FILE["readers"])
 
 WANTED = 20  # labels that a visitor is asked for
-DOCUMENTS = 200  # posts that the user's app has shown, all of which a reader labels
 UNSEEN = 100  # posts that no model learns from
 SHOWN = 12  # of them on the page
+PASSES = 60  # posts that the new backbone reads at one press
 
 
 @dataclass(frozen=True)
@@ -25,9 +29,9 @@ class Posts:
 
     Attributes:
         documents: Posts that the device keeps, to be labelled in this order.
-        labels: The synthetic reader's labels of them: 1 is unwelcome.
+        labels: The invented reader's labels of them: 1 is unwelcome.
         unseen: Posts that no model learns from. The first ``SHOWN`` are on the page.
-        truth: The synthetic reader's labels of those.
+        truth: The invented reader's labels of those.
     """
 
     documents: tuple[str, ...]
@@ -40,19 +44,15 @@ class Posts:
         return [post for post, text in enumerate(self.documents) if text not in labelled]
 
 
-@functools.cache
-def sample(seed: int) -> Rows:
-    """The built-in synthetic sample."""
-    return sample_rows(users=READERS, seed=seed)
-
-
-def posts_of(rows: Rows, reader: int) -> Posts:
-    """The posts of a reader, counted from 1."""
-    user = rows.users[f"u{reader}"]
-    train, test = user.train[:DOCUMENTS], user.test[:UNSEEN]
-    return Posts(
-        documents=tuple(str(row.example) for row in train),
-        labels=tuple(int(row.label or 0) for row in train),
-        unseen=tuple(str(row.example) for row in test),
-        truth=tuple(int(row.label or 0) for row in test),
-    )
+def posts_of(seed: int, reader: int) -> Posts:
+    """The posts of a reader, in an order that the seed decides."""
+    unwelcome = [set(tags) for tags in _FILE["readers"][reader - 1]["unwelcome"]]
+    posts = [
+        (text, int(any(tags <= {topic, tone} for tags in unwelcome)))
+        for topic, tones in _FILE["posts"].items()
+        for tone, texts in tones.items()
+        for text in texts
+    ]
+    random.Random(seed).shuffle(posts)
+    texts, labels = zip(*posts, strict=True)
+    return Posts(texts[UNSEEN:], labels[UNSEEN:], texts[:UNSEEN], labels[:UNSEEN])

@@ -1,9 +1,9 @@
-"""What the page shows, as plain values: the models' answers to the posts, and their figures."""
+"""What the page shows, as plain values: the models' answers, and how many of them are wrong."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,46 @@ from fala.device import Device
 from fala.personal.run import peak_memory
 from fala.playground.page.devices import COLUMNS, Devices
 from fala.playground.page.notes import Notes
-from fala.playground.page.posts import AVERAGE, READERS, SHOWN, WANTED, Posts
-from fala.release.metrics import auc, f1
+from fala.playground.page.posts import PASSES, SHOWN, TASTES, WANTED, Posts
+from fala.release.metrics import auc
 
 _MEGABYTE = 10**6
+
+
+@dataclass(frozen=True)
+class Column:
+    """One model's answers.
+
+    Attributes:
+        backbone: Its backbone's name.
+        lean: How sure the model is of each decision, shape (n,): above 0 that a post is unwelcome,
+            below that it is fine; 0 at the model's threshold, 1 and -1 where it has no doubt.
+    """
+
+    backbone: str
+    lean: NDArray[np.float64]
+
+    @property
+    def decided(self) -> NDArray[np.bool_]:
+        """Which posts are unwelcome, shape (n,), as of ``Device.decide``."""
+        return self.lean > 0
+
+    def wrong(self, truth: Mapping[int, int]) -> int:
+        """How many decisions differ from the labels of posts, by position."""
+        return sum(bool(self.decided[post]) != bool(label) for post, label in truth.items())
+
+    def auc(self, truth: Mapping[int, int]) -> float | None:
+        """How well the model orders the posts; None where all labels are the same."""
+        labels = np.array(list(truth.values()), dtype=np.int64) == 1
+        return auc(labels, self.lean[np.array(list(truth), dtype=np.int64)])
+
+
+def column_of(device: Device, texts: Sequence[str]) -> Column:
+    """Ask a device about posts."""
+    unwelcome = device.predict(texts)[:, 1]
+    threshold = 1 / (1 + math.exp(-device.threshold))
+    room = np.where(unwelcome > threshold, 1 - threshold, threshold)
+    return Column(device.name, (unwelcome - threshold) / room)
 
 
 def view_of(
@@ -31,7 +67,7 @@ def view_of(
         posts: Its posts.
         columns: Every device's answers to the unseen posts.
     """
-    who = notes.get("who")
+    who, passes = notes.get("who"), notes.get("passes", 0)
     labelled = devices.labelled()
     pending = posts.pending(labelled)
     checks = {int(post): label for post, label in notes.get("checks", {}).items()}
@@ -39,86 +75,132 @@ def view_of(
     stage = "labelling"
     if devices.replaced:
         stage = "rolled back" if devices.rolled_back else "shipped"
+    shown = {name: columns[name] for name in COLUMNS if name in columns}
+    if devices.replaced and np.allclose(shown["instant"].lean, shown["mine"].lean):
+        del shown["instant"]  # one column until they differ
     sizes = devices.sizes()
-    differing = [post for post in range(len(posts.unseen)) if _differ(columns, post)]
+    rows = [_post(post, posts, shown, truth) for post in range(len(posts.unseen))]
+    differing = [row for row in rows if row["differ"]]
     return {
         "stage": stage,
         "who": who,
         "reader": notes.get("reader"),
-        "readers": [
-            {"number": number, "average": number in AVERAGE} for number in range(1, READERS + 1)
-        ],
+        "tastes": TASTES,
         "labelled": len(labelled),
         "wanted": len(posts.documents) if who == "reader" else WANTED,
         "next": {"post": pending[0], "text": posts.documents[pending[0]]} if pending else None,
-        "passes": notes.get("passes", 0),
-        "target": notes.get("target", 0),
+        "passes": passes,
+        "more": min(PASSES, len(posts.documents) - passes),
         "documents": len(posts.documents),
-        "stopped": notes.get("stopped", ""),
-        "sentence": notes.get("sentence", ""),
+        "verdict": verdict(shown, truth, who, passes, stage),
+        "report": notes.get("report"),
+        "warnings": list(warnings(shown, truth)) if stage == "shipped" and truth else [],
+        "counted": counted(truth, who) if truth else "",
+        "unwelcome": sum(truth.values()),
         "columns": [
-            _column(name, columns[name], sizes[name], notes, truth)
-            for name in COLUMNS
-            if name in columns
+            {
+                "key": name,
+                "backbone": column.backbone,
+                "megabytes": sizes[name] / _MEGABYTE,
+                "wrong": column.wrong(truth),
+                "auc": column.auc(truth),
+            }
+            for name, column in shown.items()
         ],
-        "posts": [_post(post, posts, columns, truth, notes) for post in range(SHOWN)],
-        "differing": [_post(post, posts, columns, truth, notes) for post in differing[:SHOWN]],
+        "posts": rows[:SHOWN],
+        "differing": differing[:SHOWN],
         "differ": len(differing),
         "unseen": len(posts.unseen),
-        "compared": (compared(columns, truth) if stage == "shipped" and truth else None),
         "costs": _costs(notes, devices, sum(sizes.values())),
     }
 
 
-def _column(
-    name: str, column: Column, size: int, notes: Notes, truth: Mapping[int, int]
-) -> dict[str, Any]:
-    # From the new release to this answer, on this machine.
-    seconds = {
-        "old": 0.0,
-        "vendor": notes.get("install_seconds", 0.0),
-        "instant": notes.get("replace_seconds", 0.0),
-        "mine": notes.get("replace_seconds", 0.0) + notes.get("refine_seconds", 0.0),
-    }
-    return {
-        "key": name,
-        "backbone": column.backbone,
-        "threshold": column.threshold,
-        "passes": notes.get("passes", 0) if name == "mine" else 0,
-        "seconds": seconds[name],
-        "megabytes": size / _MEGABYTE,
-        **quality(column, truth),
-    }
+def verdict(
+    columns: Mapping[str, Column],
+    truth: Mapping[int, int],
+    who: str | None,
+    passes: int,
+    stage: str,
+) -> str:
+    """On how many posts each model is wrong, and whether personalization helps, in words.
+
+    Args:
+        columns: The answers that are shown.
+        truth: The reader's or the visitor's labels of unseen posts, by position.
+        who: Who labels: ``visitor``, ``reader``, or None before the first label.
+        passes: How many of the user's texts the new backbone has encoded.
+        stage: Of the visit.
+    """
+    if not truth:
+        watch = ", or watch a reader" if who is None else ""
+        return f"Which model is wrong about you? Say what some posts below are to you{watch}."
+    wrong = {name: column.wrong(truth) for name, column in columns.items()}
+    whom, old, new = "the reader", "the old personal one", "the new one"
+    if who != "reader":
+        whom, old, new = "you", "your old one", "yours"
+    posts = counted(truth, who)
+    if stage == "labelling":
+        return f"Of {posts} the personal model is wrong about {whom} on {wrong['mine']}."
+    counts = (
+        f"Of {posts} the vendor's model is wrong about {whom} on {wrong['vendor']}, "
+        f"{old} on {wrong['old']}"
+    )
+    if stage == "rolled back":
+        return f"{counts}; {old} is active again."
+    counts += f", {new} at once on {wrong.get('instant', wrong['mine'])}"
+    if passes:
+        counts += f", after {passes} texts on {wrong['mine']}"
+    if wrong["mine"] < wrong["vendor"]:
+        return f"{counts}."
+    return f"{counts}. On these posts personalization does not help {whom}."
+
+
+def counted(truth: Mapping[int, int], who: str | None) -> str:
+    """The unseen posts with a label, in words: ``100 new posts``, or ``your 8 posts``."""
+    if who == "reader":
+        return f"{len(truth)} new posts"
+    return f"your {len(truth)} post{'' if len(truth) == 1 else 's'}"
+
+
+def warnings(columns: Mapping[str, Column], truth: Mapping[int, int]) -> Iterator[str]:
+    """Where the user's new model does worse than the old one or the vendor's, in words.
+
+    Args:
+        columns: The answers that are shown, of all devices.
+        truth: See ``verdict``.
+    """
+    old, new = columns["old"].decided, columns["mine"].decided
+    changed = [post for post in truth if bool(old[post]) != bool(new[post])]
+    lost = sum(bool(old[post]) == bool(truth[post]) for post in changed)
+    if lost:
+        yield (
+            f"On {lost} of {len(truth)} posts the old model was right and the new one is wrong; on "
+            f"{len(changed) - lost} it is the other way round."
+        )
+    if 2 * lost > len(changed):
+        yield "The old model is wrong on fewer of these posts. One press rolls back."
+    area_of_mine = columns["mine"].auc(truth)
+    for name, title in (("old", "old"), ("vendor", "vendor's new")):
+        area = columns[name].auc(truth)
+        if area is not None and area_of_mine is not None and area > area_of_mine:
+            better = f"AUC {area:.3f} to {area_of_mine:.3f}"
+            yield f"The {title} model orders these posts better: {better}."
 
 
 def _post(
-    post: int,
-    posts: Posts,
-    columns: Mapping[str, Column],
-    truth: Mapping[int, int],
-    notes: Notes,
+    post: int, posts: Posts, columns: Mapping[str, Column], truth: Mapping[int, int]
 ) -> dict[str, Any]:
-    first = notes.get("first")
     decided = {name: bool(column.decided[post]) for name, column in columns.items()}
     label = truth.get(post)
-    lost = False
-    if label is not None and "old" in columns:
-        lost = decided["old"] == bool(label) != decided["mine"]
+    lost = label is not None and decided.get("old") == bool(label) != decided["mine"]
     return {
         "post": post,
         "text": posts.unseen[post],
         "label": label,
-        "first": first[post] if post < len(first) else None,
-        "unwelcome": {name: float(column.unwelcome[post]) for name, column in columns.items()},
-        "decided": decided,
-        "differ": _differ(columns, post),
+        "lean": {name: float(column.lean[post]) for name, column in columns.items()},
+        "differ": len(set(decided.values())) > 1,
         "lost": lost,
     }
-
-
-def _differ(columns: Mapping[str, Column], post: int) -> bool:
-    """Whether two models decide differently about a post."""
-    return len({bool(column.decided[post]) for column in columns.values()}) > 1
 
 
 def _costs(notes: Notes, devices: Devices, size: int) -> dict[str, Any]:
@@ -132,81 +214,4 @@ def _costs(notes: Notes, devices: Devices, size: int) -> dict[str, Any]:
         "new_megabytes": devices.new_release.stat().st_size / _MEGABYTE,
         "disk_megabytes": size / _MEGABYTE,
         "memory_megabytes": peak_memory() / _MEGABYTE,
-    }
-
-
-@dataclass(frozen=True)
-class Column:
-    """One model's answers.
-
-    Attributes:
-        backbone: Its backbone's name.
-        unwelcome: Probabilities that a post is unwelcome, shape (n,).
-        threshold: The probability above which the model decides that it is.
-    """
-
-    backbone: str
-    unwelcome: NDArray[np.float64]
-    threshold: float
-
-    @property
-    def decided(self) -> NDArray[np.bool_]:
-        """The decisions of the model, shape (n,), as of ``Device.decide``."""
-        return self.unwelcome > self.threshold
-
-
-def column_of(device: Device, texts: Sequence[str]) -> Column:
-    """Ask a device about posts."""
-    unwelcome = device.predict(texts)[:, 1]
-    return Column(device.name, unwelcome, 1 / (1 + math.exp(-device.threshold)))
-
-
-def quality(column: Column, truth: Mapping[int, int]) -> dict[str, Any]:
-    """The figures of a model.
-
-    Args:
-        column: Its answers.
-        truth: The reader's or the visitor's labels, by a post's position.
-
-    Returns:
-        How many of its decisions are ``right`` ``of`` how many; ``auc``, None where it is not
-        defined; and ``f1`` of its decisions, for which a threshold is fitted.
-    """
-    posts = np.array(sorted(truth), dtype=np.int64)
-    labels = np.array([truth[int(post)] for post in posts], dtype=np.int64) == 1
-    decided = column.decided[posts]
-    return {
-        "right": int((decided == labels).sum()),
-        "of": len(posts),
-        "auc": auc(labels, column.unwelcome[posts]),
-        "f1": f1(labels, decided),
-    }
-
-
-def compared(columns: Mapping[str, Column], truth: Mapping[int, int]) -> dict[str, Any]:
-    """Where the user's new model does worse than the old one, and where better.
-
-    Args:
-        columns: All answers.
-        truth: See ``quality``.
-
-    Returns:
-        ``of`` how many posts the old one decides rightly and the new one wrongly (``lost``), or the
-        other way round (``gained``); and the columns that are ``better`` than the user's: by AUC,
-        and by right decisions where that is not defined.
-    """
-    old, new = columns["old"].decided, columns["mine"].decided
-    changed = [post for post in sorted(truth) if bool(old[post]) != bool(new[post])]
-    lost = [post for post in changed if bool(old[post]) == bool(truth[post])]
-
-    def score(name: str) -> float:
-        figures = quality(columns[name], truth)
-        return float(figures["right"] if figures["auc"] is None else figures["auc"])
-
-    better = [name for name in ("old", "vendor") if score(name) > score("mine")]
-    return {
-        "of": len(truth),
-        "lost": len(lost),
-        "gained": len(changed) - len(lost),
-        "better": better,
     }

@@ -19,18 +19,16 @@ from fala.errors import DataError, FalaError
 from fala.personal.budget import Budget
 from fala.playground.page.devices import COLUMNS, Devices, remove_devices
 from fala.playground.page.notes import Notes
-from fala.playground.page.posts import READERS, SHOWN, Posts, posts_of, sample
+from fala.playground.page.posts import PASSES, TASTES, Posts, posts_of
 from fala.playground.page.view import Column, column_of, view_of
-from fala.release.user_rows import Rows
 
 _log = logging.getLogger("fala.playground.page")
 
-#: Forward passes of one press of the button, and of one step.
-PASSES, BATCH = 60, 5
-#: A synthetic reader gives so many labels one by one, and then this many at a time.
-SLOWLY, AT_ONCE = 10, 19
+BATCH = 5  # forward passes of one step
+#: An invented reader gives so many labels one by one, and then this many at a time.
+SLOWLY, AT_ONCE = 10, 17
 LONGEST_TEXT = 2000  # characters of a text that the visitor writes
-READER = 1  # the synthetic reader that is proposed
+READER = 1  # the invented reader that is proposed
 
 
 class Visit:
@@ -38,7 +36,7 @@ class Visit:
 
     Args:
         folder: Where devices and notes lie; it exists.
-        seed: The sample's; a folder that was started with one keeps it.
+        seed: Of the order of the posts; a folder that was started with one keeps it.
         resume: The command that continues with this folder; None where the folder is temporary.
 
     Attributes:
@@ -53,8 +51,7 @@ class Visit:
         self._lock, self._publishing = threading.RLock(), threading.Lock()
         self._notes = Notes(folder)
         self._seed = int(self._notes.get("seed", seed))
-        self._notes.set(seed=self._seed)
-        self._rows: Rows | None = None
+        self._notes.set(seed=self._seed, reader=self._reader())
         self._opened: tuple[Devices, Posts] | None = None
         self._columns: dict[str, Column] = {}
         self._worker = Worker(self._show_job)
@@ -84,18 +81,18 @@ class Visit:
         with self._lock:
             devices, posts = self._labelling()
             if self._notes.get("who", "visitor") != "visitor":
-                raise DataError("a synthetic reader labels these posts; start again to do it")
+                raise DataError("an invented reader labels these posts; start again to do it")
             if not 0 <= post < len(posts.documents) or label not in (0, 1):
                 raise DataError("label one of the posts with 0 or 1")
             self._notes.set(who="visitor")
             self._learn(devices, posts, [post], [label])
 
     def watch(self, reader: int) -> None:
-        """Let a synthetic reader label all posts while the visitor watches."""
+        """Let an invented reader label all posts while the visitor watches."""
         with self._lock:
             devices, _ = self._labelling()
-            if not 1 <= reader <= READERS:
-                raise DataError(f"the readers are 1 to {READERS}")
+            if not 1 <= reader <= len(TASTES):
+                raise DataError(f"the readers are 1 to {len(TASTES)}")
             if self._notes.get("who", "reader") != "reader":
                 raise DataError("you have labelled posts yourself; start again to watch a reader")
             if reader != self._reader():
@@ -159,15 +156,14 @@ class Visit:
         with self._lock:
             devices, _ = self._ready()
             answers = []
-            for name in (name for name in COLUMNS if name in devices.devices):
+            for name in (column["key"] for column in self.view["columns"]):
                 start = time.perf_counter()
                 column = column_of(devices.devices[name], [text])
                 answers.append(
                     {
                         "key": name,
                         "backbone": column.backbone,
-                        "unwelcome": float(column.unwelcome[0]),
-                        "decided": bool(column.decided[0]),
+                        "lean": float(column.lean[0]),
                         "milliseconds": 1000 * (time.perf_counter() - start),
                     }
                 )
@@ -179,7 +175,8 @@ class Visit:
         with self._lock:
             self._ready()
             self._worker.check_idle()
-            self._start_again(self._reader())
+            self._start_again(READER)
+            self._publish({"failed": None})
             self._show()
 
     def _ready(self) -> tuple[Devices, Posts]:
@@ -198,12 +195,11 @@ class Visit:
         return int(self._notes.get("reader", READER))
 
     def _prepare(self) -> None:
-        self._rows = sample(self._seed)
         with self._lock:
             if (reader := self._notes.get("erasing")) is not None:
                 self._start_again(reader)
             else:
-                self._open_devices(self._rows, self._reader())
+                self._open_devices()
             if self._notes.get("shipped", False):
                 self._ship()
                 devices, _ = self._ready()
@@ -211,14 +207,10 @@ class Visit:
                     self._notes.set(passes=devices.passes())
             self._show()
 
-    def _open_devices(self, rows: Rows, reader: int) -> None:
-        posts = posts_of(rows, reader)
-        devices = Devices(self._folder, posts.documents)
-        self._opened = devices, posts
+    def _open_devices(self) -> None:
+        posts = posts_of(self._seed, self._reader())
+        self._opened = Devices(self._folder, posts.documents), posts
         self._columns.clear()
-        if self._notes.get("first") is None:  # no label yet
-            first = column_of(devices.mine, posts.unseen[:SHOWN]).unwelcome
-            self._notes.set(first=first.tolist(), reader=reader)
 
     def _start_again(self, reader: int) -> None:
         self._notes.set(erasing=reader)  # the next start finishes what a kill interrupts
@@ -227,8 +219,7 @@ class Visit:
             self._opened = None
         remove_devices(self._folder)
         self._notes.clear(reader=reader)
-        if self._rows is not None:
-            self._open_devices(self._rows, reader)
+        self._open_devices()
 
     def _learn(
         self, devices: Devices, posts: Posts, positions: list[int], labels: list[int]
@@ -252,12 +243,11 @@ class Visit:
     def _ship(self) -> None:
         with self._lock:
             devices, _ = self._ready()
-            report, install_seconds = devices.ship()
+            report = devices.ship()
             if report is not None:
                 self._notes.set(
                     replace_seconds=report.seconds["total"],
-                    install_seconds=install_seconds,
-                    sentence=report.sentence,
+                    report={"sentence": report.sentence, "worse": report.worse},
                 )
             self._show(*COLUMNS)
 
@@ -273,7 +263,7 @@ class Visit:
                 self._notes.set(
                     passes=report.counts.representatives,
                     refine_seconds=seconds,
-                    stopped="" if report.forward_passes else report.stopped,
+                    report={"sentence": report.sentence, "worse": report.worse},
                 )
                 self._show("mine")
                 if not report.forward_passes:

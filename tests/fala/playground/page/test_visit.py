@@ -4,23 +4,25 @@ import shutil
 import threading
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from fala import Budget, DataError, Device, sample_release
 from fala.playground.page.devices import COLUMNS
-from fala.playground.page.notes import Notes
-from fala.playground.page.posts import DOCUMENTS, SHOWN, posts_of, sample
+from fala.playground.page.notes import NAME, Notes
+from fala.playground.page.posts import SHOWN, posts_of
+from fala.playground.page.view import Column, column_of, verdict, warnings
 from fala.playground.page.visit import READER, Visit
 from visits import opened, settle
 
 pytestmark = pytest.mark.slow
 
 
-POSTS = posts_of(sample(0), READER)
+POSTS = posts_of(0, READER)
 
 
 def answers(view, name="mine"):
-    return [post["unwelcome"][name] for post in view["posts"]]
+    return [post["lean"][name] for post in view["posts"]]
 
 
 def lasting(view):
@@ -40,7 +42,6 @@ def test_every_label_moves_the_model_and_no_unseen_post_is_learned(visit):
         seen.append(answers(visit.view))
     assert all(earlier != later for earlier, later in pairwise(seen))
     assert visit.view["labelled"] == 3
-    assert [post["first"] for post in visit.view["posts"]] == seen[0]
     known = {stored.example for stored in visit._opened[0].mine.examples()}
     assert known == set(POSTS.documents)
     assert known.isdisjoint(POSTS.unseen)
@@ -49,13 +50,16 @@ def test_every_label_moves_the_model_and_no_unseen_post_is_learned(visit):
 def test_a_reader_labels_all_and_says_what_the_unseen_posts_are(visit):
     visit.watch(READER)
     settle(visit)
-    assert visit.view["labelled"] == DOCUMENTS
+    assert visit.view["labelled"] == len(POSTS.documents)
     labelled = visit._opened[0].labelled()
     assert labelled == dict(zip(POSTS.documents, POSTS.labels, strict=True))
     assert [post["label"] for post in visit.view["posts"]] == list(POSTS.truth[:SHOWN])
-    assert visit.view["columns"][0]["of"] == len(POSTS.unseen)
     assert visit.view["columns"][0]["auc"] > 0.6
-    with pytest.raises(DataError, match="a synthetic reader labels"):
+    wrong = visit.view["columns"][0]["wrong"]
+    assert visit.view["verdict"] == (
+        f"Of 100 new posts the personal model is wrong about the reader on {wrong}."
+    )
+    with pytest.raises(DataError, match="an invented reader labels"):
         visit.label(0, 1)
     with pytest.raises(DataError, match="another reader"):
         visit.watch(2)
@@ -66,35 +70,67 @@ def test_a_visitor_is_compared_by_labels_of_unseen_posts(visit):
     with pytest.raises(DataError, match="yourself"):
         visit.watch(READER)
     before = answers(visit.view)
-    decided = [post["decided"]["mine"] for post in visit.view["posts"]]
+    decided = [value > 0 for value in before]
     visit.check(0, int(decided[0]))
     visit.check(1, int(not decided[1]))
     visit.check(2, 1)
     visit.check(2, None)
-    (column,) = visit.view["columns"]
-    assert (column["right"], column["of"]) == (1, 2)
+    assert visit.view["verdict"] == "Of your 2 posts the personal model is wrong about you on 1."
     assert answers(visit.view) == before
 
 
 def test_four_devices_answer_after_the_release(shipped, replaced):
     folder, before, after = shipped
-    assert [column["key"] for column in after["columns"]] == list(COLUMNS)
-    assert [column["backbone"] for column in after["columns"]] == ["glove", "bert", "bert", "bert"]
+    columns = {column["key"]: column["backbone"] for column in after["columns"]}
+    assert columns == {"old": "glove", "vendor": "bert", "mine": "bert"}  # at once is yours
     assert answers(after, "old") == answers(before)
-    assert answers(after, "instant") == answers(after)
     assert answers(after, "vendor") != answers(after)
     assert after["passes"] == 0
     assert after["costs"]["replace_seconds"] > 0
     assert after["costs"]["disk_megabytes"] > 10
     devices = replaced._opened[0].devices
     for name, device in devices.items():
-        decided = [label == "1" for label in device.decide(POSTS.unseen[:SHOWN])]
-        assert [post["decided"][name] for post in after["posts"]] == decided
+        decided = [label == "1" for label in device.decide(POSTS.unseen)]
+        assert column_of(device, POSTS.unseen).decided.tolist() == decided, name
     with Device.create(folder.with_name("fresh"), sample_release("bert")) as fresh:
-        predicted = fresh.predict(POSTS.unseen)[:SHOWN, 1].tolist()
+        predicted = column_of(fresh, POSTS.unseen).lean[:SHOWN].tolist()
     assert answers(after, "vendor") == predicted
     with pytest.raises(DataError, match="has shipped"):
         replaced.label(30, 1)
+
+
+TRUTH = {0: 1, 1: 1, 2: 0, 3: 0}
+
+
+def columns_of(**leans):
+    return {name: Column("bert", np.array(lean)) for name, lean in leans.items()}
+
+
+def test_the_verdict_counts_the_wrong_decisions_of_every_model():
+    better = columns_of(
+        old=[0.9, -0.1, 0.1, -0.8],
+        vendor=[-0.5, -0.5, 0.5, -0.5],
+        instant=[0.9, -0.1, -0.1, -0.8],
+        mine=[0.9, 0.1, -0.1, -0.8],
+    )
+    assert verdict(better, TRUTH, "visitor", 60, "shipped") == (
+        "Of your 4 posts the vendor's model is wrong about you on 3, your old one on 2, "
+        "yours at once on 1, after 60 texts on 0."
+    )
+    assert list(warnings(better, TRUTH)) == []
+
+
+def test_the_verdict_says_where_personalization_does_not_help():
+    worse = columns_of(
+        old=[0.9, 0.2, -0.2, -0.9], vendor=[0.9, 0.2, 0.2, -0.9], mine=[0.9, -0.3, -0.2, -0.9]
+    )
+    assert verdict(worse, TRUTH, "reader", 0, "shipped").endswith(
+        "the new one at once on 1. On these posts personalization does not help the reader."
+    )
+    lines = " ".join(warnings(worse, TRUTH))
+    assert "On 1 of 4 posts the old model was right and the new one is wrong" in lines
+    assert "The old model is wrong on fewer of these posts" in lines
+    assert "The old model orders these posts better" in lines
 
 
 def test_a_rollback_answers_as_the_old_model_and_comes_back(replaced):
@@ -111,8 +147,8 @@ def test_a_rollback_answers_as_the_old_model_and_comes_back(replaced):
 
 def test_all_models_answer_a_text_that_none_of_them_keeps(replaced):
     asked = replaced.ask("What a clown.")["answers"]
-    assert [answer["key"] for answer in asked] == list(COLUMNS)
-    assert all(0 < answer["unwelcome"] < 1 for answer in asked)
+    assert [answer["key"] for answer in asked] == ["old", "vendor", "mine"]
+    assert all(-1 < answer["lean"] < 1 for answer in asked)
     known = {stored.example for stored in replaced._opened[0].mine.examples()}
     assert "What a clown." not in known
 
@@ -141,7 +177,7 @@ def test_a_restart_continues(replaced):
         assert lasting(again.view) == shown
         again.again()
         assert again.view["stage"] == "labelling"
-        assert again.view["labelled"] == 0
+        assert (again.view["labelled"], again.view["who"], again.view["counted"]) == (0, None, "")
         left = {file.name for file in folder.iterdir() if file.is_dir()}
         assert left == {"mine"}
     finally:
@@ -172,7 +208,8 @@ def test_what_was_broken_off_is_finished(shipped, tmp_path, left):
             assert (visit.view["reader"], (folder / "old").exists()) == (2, False)
             return
         assert visit.view["stage"] == "shipped"
-        for name in COLUMNS:
+        assert set(visit._opened[0].devices) == set(COLUMNS)
+        for name in ("old", "vendor", "mine"):
             assert answers(visit.view, name) == pytest.approx(answers(after, name), abs=1e-9)
     finally:
         visit.close()
@@ -182,6 +219,6 @@ def test_one_server_has_a_folder(visit, tmp_path):
     with pytest.raises(DataError, match="another server"):
         Visit(tmp_path)
     (tmp_path / "foreign").mkdir()
-    (tmp_path / "foreign" / "walk.sqlite").write_text("not a database, though it has its name")
+    (tmp_path / "foreign" / NAME).write_text("not a database, though it has its name")
     with pytest.raises(DataError, match="cannot be read"):
         Visit(tmp_path / "foreign")

@@ -1,12 +1,12 @@
 // The page: shows the server's view, and sends the visitor's acts.
 
 import { act, follow } from "./api.js";
-import { cell, fillCell, showTable, title, turn } from "./table.js";
-import { element, number, share } from "./text.js";
+import { cell, fillCell, showFigures, showTable, shows, title } from "./table.js";
+import { element, number } from "./text.js";
 
 const at = (id) => document.getElementById(id);
 let view = null;
-let before = null; // the probabilities that were shown last, to show what moved
+let before = null; // the answers that were shown last, to show what moved
 
 const enable = (button, on) => at(button).setAttribute("aria-disabled", String(!on));
 
@@ -44,10 +44,16 @@ on("refine", () => attempt("refine"));
 on("rollback", () => attempt("rollback"));
 on("stop", () => attempt("stop"));
 on("differing", () => {
-  at("differing").setAttribute("aria-pressed", String(turn()));
+  shows.differing = !shows.differing;
   changed(view);
 });
-on("again", () => attempt("again"));
+on("again", async () => {
+  if ((await attempt("again")) === undefined) return;
+  at("ask").reset();
+  at("answers").replaceChildren();
+  at("reader").selectedIndex = 0;
+});
+at("reader").addEventListener("change", () => showMaking());
 // Only from within the card: a single letter must not act while the visitor writes elsewhere.
 at("card").addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
@@ -63,42 +69,40 @@ at("ask").addEventListener("submit", async (event) => {
 function showAnswers(answers) {
   at("answers").replaceChildren(...answers.map((answer) => {
     const parts = cell("li", "listitem");
-    fillCell(parts, answer.unwelcome, answer.decided);
-    parts.cell.prepend(element("strong", {}, title(answer.key, answers.length === 1)), element("br"));
+    fillCell(parts, answer.lean);
+    parts.cell.prepend(element("strong", {}, title(answer.key, view)), element("br"));
     parts.cell.append(element("span", { class: "quiet" }, `${answer.backbone}, ${number(answer.milliseconds, 1)} ms`));
     return parts.cell;
   }));
 }
+
+const taste = (reader) => `Reader ${reader} ${view.tastes[reader - 1]}.`;
 
 function showMaking() {
   const open = view.stage === "labelling";
   at("make").hidden = !open;
   if (!open) return;
   const watched = view.who === "reader";
-  const free = !view.busy;
+  const labelled = Math.min(view.labelled, view.wanted);
   at("card").hidden = watched || !view.next;
   at("post").textContent = view.next?.text ?? "";
-  at("count").textContent = `Is this post welcome to you? ${Math.min(view.labelled, view.wanted)} of ${view.wanted} labelled`;
+  at("count").textContent = `Is this post welcome to you? ${labelled} of ${view.wanted} labelled`;
   at("labels").max = view.wanted;
-  at("labels").value = Math.min(view.labelled, view.wanted);
+  at("labels").value = labelled;
   at("watching").hidden = view.who === "visitor" || (watched && !view.next);
   if (!at("reader").options.length) {
-    at("reader").append(...view.readers.map(({ number: one, average }) =>
-      element("option", { value: one }, `Reader ${one}${average ? ", near the average" : ""}`)));
-    at("reader").value = view.reader;
+    at("reader").append(...view.tastes.map((_, place) => element("option", { value: place + 1 }, taste(place + 1))));
   }
-  at("reader").disabled = watched && view.labelled > 0;
-  if (at("reader").disabled) at("reader").value = view.reader;
-  enable("watch", free);
-  enable("fine", free);
-  enable("unwelcome", free);
-  const now = view.posts.map((post) => post.unwelcome.mine);
+  at("reader").disabled = view.labelled > 0;
+  if (view.labelled) at("reader").value = view.reader;
+  at("taste").textContent = taste(at("reader").value);
+  for (const button of ["watch", "fine", "unwelcome"]) enable(button, !view.busy);
+  const now = view.posts.map((post) => post.lean.mine);
   if (before && before.labelled < view.labelled) {
     const moves = now.map((value, post) => Math.abs(value - before.now[post]));
-    const mean = moves.reduce((sum, move) => sum + move, 0) / moves.length;
     const most = view.posts[moves.indexOf(Math.max(...moves))].text;
-    at("moved").textContent = `The last labels moved the posts by ${number(100 * mean, 1)} points on average, most of all “${most}”`;
-    say(`${view.labelled} labelled. The unseen posts moved by ${number(100 * mean, 1)} points.`);
+    at("moved").textContent = `The last labels moved your model's answer most on “${most}”`;
+    say(`${view.labelled} labelled.`);
   } else if (!view.labelled) {
     at("moved").textContent = "";
   }
@@ -122,46 +126,39 @@ function showRelease() {
   }
   const back = view.stage === "rolled back";
   const costs = view.costs;
-  at("sentence").textContent = back
+  at("took").textContent = back
     ? `The old model is active again; that took ${number(costs.rollback_seconds ?? 0, 2)} s.`
-    : `${view.sentence} That took ${number(costs.replace_seconds ?? 0, 2)} s and no forward pass of your posts.`;
-  const most = Math.max(view.target, 60);
-  at("passes-text").textContent = `${view.passes} of your ${view.documents} posts passed through the new backbone, none backward`;
-  at("passes").max = most;
+    : `The new backbone is active. That took ${number(costs.replace_seconds ?? 0, 2)} s, and it read none of your posts for it.`;
+  at("passes-text").textContent = `The new backbone has read ${view.passes} of your ${view.documents} posts: forward passes, none backward`;
+  at("passes").max = view.documents;
   at("passes").value = view.passes;
-  at("stopped").textContent = view.stopped;
-  enable("refine", !view.busy && !back && view.passes < view.documents);
-  at("rollback").textContent = back ? "Return to the new model" : "Roll back";
+  at("refine").textContent = view.more
+    ? `Let the new backbone read ${view.more} ${view.passes ? "more " : ""}of your posts`
+    : "The new backbone has read all your posts";
+  enable("refine", !view.busy && !back && view.more);
+  at("rollback").textContent = back ? "Return to the new model" : "Roll back to the old model";
   enable("rollback", view.busy !== "ship");
   if (focused) at("refine").focus();
-  if (view.busy === "refine") say(`${view.passes} forward passes`);
-  else if (back) say("Rolled back to the old model.");
-  else say(`The new backbone is active, after ${view.passes} forward passes.`);
+  if (view.busy === "refine") say(`${view.passes} posts read`);
+  else say(`${at("took").textContent} ${view.verdict}`);
 }
 
-function showVerdict() {
-  const one = view.columns.length === 1;
-  at("legend").textContent = one
-    ? "The probability that a post is unwelcome; the line in a bar is where the vendor's model began. ✕: hidden from you, by a threshold learned from your labels."
-    : "The probability that a post is unwelcome; the line in a bar is the model's threshold, and ✕ what it hides. Lit: the models differ.";
-  at("differing").hidden = one;
-  at("differing").textContent = `Only where they differ (${view.differ} of ${view.unseen})`;
-  const compared = view.compared;
-  at("verdict").hidden = !compared;
-  if (!compared) return;
-  const { lost, gained, of, better } = compared;
-  const auc = (key) => {
-    const { auc: value, right } = view.columns.find((column) => column.key === key);
-    return value === null ? `${right} right` : `AUC ${share(value)}`;
-  };
-  const lines = [element("p", lost ? { class: "lost" } : {},
-    `On ${lost} of ${of} posts the old model was right and the new one is wrong; on ${gained} it is the other way round.`)];
-  const names = { old: "The old model was better on these posts", vendor: "The vendor's new model is better on these posts" };
-  for (const key of better) {
-    const advice = key === "old" ? " One press rolls back." : "";
-    lines.push(element("p", { class: "lost" }, `${names[key]}: ${auc(key)} against ${auc("mine")}.${advice}`));
+function showResult() {
+  at("verdict").textContent = view.verdict;
+  at("whom").textContent = view.who === "reader"
+    ? `${taste(view.reader)} ${view.unwelcome} of these posts are unwelcome to this reader.`
+    : "";
+  showFigures(at("figures"), view);
+  const lines = view.warnings.map((text) => element("p", { class: "lost" }, text));
+  if (view.report && view.stage === "shipped") {
+    lines.push(element("p", view.report.worse === false ? {} : { class: "lost" }, view.report.sentence));
   }
-  at("verdict").replaceChildren(...lines);
+  at("warnings").replaceChildren(...lines);
+  const alone = view.columns.length === 1;
+  at("lit").hidden = alone;
+  at("differing").hidden = alone;
+  at("differing").textContent = `Only where they differ (${view.differ} of ${view.unseen})`;
+  at("differing").setAttribute("aria-pressed", String(shows.differing));
 }
 
 function showCosts() {
@@ -171,12 +168,12 @@ function showCosts() {
     ["Download of the new release", `${number(costs.new_megabytes, 1)} MB (old: ${number(costs.old_megabytes, 1)})`],
   ];
   if (costs.replace_seconds !== null) {
-    rows.push(["Replacement, checks included", `${number(costs.replace_seconds, 2)} s, 0 passes`]);
-    rows.push(["Refinement", `${number(costs.refine_seconds, 2)} s, ${view.passes} passes`]);
+    rows.push(["Replacement, checks included", `${number(costs.replace_seconds, 2)} s, no forward pass`]);
+    rows.push(["Refinement", `${number(costs.refine_seconds, 2)} s, ${view.passes} forward passes`]);
     rows.push(["Backward passes", "0"]);
   }
   if (costs.rollback_seconds !== null) rows.push(["Rollback", `${number(costs.rollback_seconds, 2)} s`]);
-  rows.push([`On the disk, ${view.columns.length === 1 ? "your device" : "all four devices"}`, `${number(costs.disk_megabytes, 1)} MB`]);
+  rows.push([`On the disk, ${view.stage === "labelling" ? "your device" : "all four devices"}`, `${number(costs.disk_megabytes, 1)} MB`]);
   rows.push(["Memory of this whole server, at most", `${number(costs.memory_megabytes, 0)} MB`]);
   at("costs").replaceChildren(...rows.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
 }
@@ -194,7 +191,7 @@ function changed(news) {
   showMaking();
   showRelease();
   showTable(at("table"), view, (post, value) => attempt("check", { post, label: value }));
-  showVerdict();
+  showResult();
   showCosts();
   document.body.dataset.stage = view.stage;
   document.body.dataset.busy = view.busy ?? "";
