@@ -24,22 +24,26 @@ import fala
 from fala.playground.sample import sample_rows
 from fala.release import words
 from fala_sim import frame
-from fala_sim.metric.statistics import mean_over_users
+from fala_sim.metric.statistics import describe, mean_over_users, over_users
+from fala_sim.metric.value import Value
 from fala_sim.report.groups import by_setting, parts, replacements
 from fala_sim.report.plot import INK, MUTED, Plot, draw, look
 
 RESULTS = Path(__file__).parents[1] / "device_sim" / "results" / "replacement"
 
-#: What the first picture shows: methods, what they are called there, and where the name stands.
-SHOWN: Mapping[str, tuple[str, tuple[int, int], str]] = {
-    "old": ("old personal model", (9, 0), "left"),
-    "global": ("vendor's new model", (9, -8), "left"),
-    "global-words": ("vendor's, with words", (9, -3), "left"),
-    "fala-instant": ("FaLA at once", (-2, 13), "left"),
-    "fala": ("FaLA", (0, -14), "center"),
-    "lora": ("LoRA", (-4, -14), "center"),
-    "full": ("full fine-tuning", (12, 12), "right"),
+#: What the first picture shows, from its top: methods, and what they are called there.
+SHOWN: Mapping[str, str] = {
+    "fala-instant": "FaLA at once",
+    "fala": "FaLA",
+    "full": "full fine-tuning",
+    "adapter": "adapters",
+    "lora": "LoRA",
+    "top": "a trained top layer",
+    "fala-paper": "the paper's FaLA",
 }
+
+#: Methods that run as many texts backward as forward.
+TRAINED = ("full", "adapter", "lora")
 
 #: Texts that a word is in, to be shown.
 LEAST = 5
@@ -80,46 +84,53 @@ def mean(runs: pd.DataFrame, figure: str) -> float:
     return value.mean
 
 
+def interval(value: Value) -> tuple[float, float]:
+    """A mean's interval over people."""
+    if value.low is None or value.high is None:
+        raise fala.DataError("too few people for an interval")
+    return value.low, value.high
+
+
 def quality(runs: pd.DataFrame) -> Plot:
-    """Quality against forward passes.
+    """AUC beside the vendor's new model as it is shipped, with intervals over people.
 
     Args:
         runs: Replacements.
     """
     groups = {name: runs[runs["method"] == name] for name in SHOWN}
-    points = {
-        name: (mean(group, "cost.total.forward_passes"), mean(group, "scores.auc"))
-        for name, group in groups.items()
+    vendor = over_users(runs[runs["method"] == "global-words"], "scores.auc")
+    gains = {
+        name: describe([auc - vendor[user] for user, auc in over_users(one, "scores.auc").items()])
+        for name, one in groups.items()
     }
+    titles = {}
+    for name, one in groups.items():
+        passes = f"{mean(one, 'cost.total.forward_passes'):,.0f}"
+        both = f"{passes} + {passes}" if name in TRAINED else passes
+        titles[name] = f"{SHOWN[name]}: {both} passes"
 
     def paint(axes: Axes) -> None:
-        axes.set_xscale("symlog", linthresh=10, linscale=0.6)
-        for name, (passes, auc) in points.items():
-            title, shift, side = SHOWN[name]
+        axes.axvline(0, color=MUTED, linewidth=0.9, linestyle="--")
+        for row, (name, gain) in enumerate(gains.items()):
             colour, marker = look(name)
-            ours = name.startswith("fala")
-            axes.plot(passes, auc, marker, color=colour, markersize=10 if ours else 8, zorder=3)
-            axes.annotate(f"{title} {auc:.3f}".replace("0.", "."), (passes, auc), shift,
-                          textcoords="offset points", ha=side, va="center_baseline", color=INK,
-                          fontsize=9, fontweight="bold" if ours else "normal")  # fmt: skip
-        axes.xaxis.set_major_locator(FixedLocator([0, 20, 200, 2000]))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-        axes.set_xlim(-3, 6000)
-        axes.set_ylim(0.675, 0.87)
+            axes.hlines(row, *interval(gain), color=colour, linewidth=1.6)
+            axes.plot(gain.mean, row, marker, color=colour, markersize=8, zorder=3)
+        labels = [title.replace(": ", "\n") for title in titles.values()]
+        axes.set_yticks(range(len(titles)), labels, fontsize=9)
+        axes.invert_yaxis()
         axes.tick_params(labelsize=9)
-        axes.set_xlabel("forward passes of a replacement, a user", fontsize=9.5)
-        axes.set_ylabel("AUC on the user's held-out texts", fontsize=9.5)
+        axes.set_xlabel("AUC above the vendor's new model", fontsize=9.5, loc="right")
 
-    count = len(runs[["data", "user"]].drop_duplicates())
     told = "; ".join(
-        f"{SHOWN[name][0]} {auc:.3f} after {passes:,.0f}" for name, (passes, auc) in points.items()
+        "{}, {:+.3f} ({:.3f} to {:.3f})".format(titles[name], gain.mean, *interval(gain))
+        for name, gain in gains.items()
     )
     return Plot(
-        "quality", "all", "Quality against forward passes", "",
-        f"AUC by forward passes, means over {count} people of three data sets: {told}. "
-        "LoRA and full fine-tuning take as many backward passes as well.",
-        draw(3.3, paint),
+        "quality", "all", "Quality and forward passes", "",
+        f"AUC above the vendor's new model with words, means of {len(vendor)} people of three data "
+        "sets with 95 % intervals over people, and passes of a replacement, forward + backward. "
+        f"{told}.",
+        draw(3.5, paint),
     )  # fmt: skip
 
 

@@ -10,7 +10,8 @@ import fala.release
 import fala.testing
 import pictures
 from checkout import ROOT
-from fala_sim.records import read_records
+from fala_sim import frame
+from fala_sim.report.groups import replacements
 from snippets import PAGES
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -65,8 +66,7 @@ def test_no_page_asks_anybody():
     not (pictures.RESULTS / "records.jsonl.gz").exists(), reason="a source archive has no records"
 )
 def test_the_first_picture_is_of_the_records():
-    replaced = read_records(pictures.RESULTS, "replacement")
-    plot = pictures.quality([record for record in replaced if not record.get("variant")])
+    plot = pictures.quality(replacements(frame(pictures.RESULTS, "replacement")))
     drawn = ElementTree.parse(ROOT / "docs/images/quality.svg").getroot()
     assert drawn.get("aria-label") == plot.alt
     told = {figure[1:] for figure in re.findall(r"0\.\d{3}", plot.alt)}
