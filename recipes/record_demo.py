@@ -119,7 +119,7 @@ def _visit(page: Any, film: Film) -> None:  # noqa: ANN401
     """What the film shows."""
 
     def press(name: str) -> None:
-        page.evaluate(f"document.getElementById('{name}').focus()")
+        page.evaluate(f"document.getElementById('{name}').focus({{preventScroll: true}})")
         film.look(0.6)
         page.press("Enter")
 
