@@ -132,7 +132,16 @@ def test_the_whole_walk_by_keyboard_and_a_server_that_is_killed(tab, tmp_path):
         tab.until(f"{STAGE} === 'rolled back'")
         assert figures(tab, 3) == figures(tab, 0)
         assert fits(tab)
+
+        # Nothing is left after a new start.
+        tab.evaluate("text.value = 'A clown.'; ask.requestSubmit()")
+        tab.until("answers.children.length === 4")
+        tab_to(tab, "again")
+        tab.press("Enter")
+        tab.until(f"{STAGE} === 'labelling' && answers.children.length === 0")
+        assert (value(tab, "text"), value(tab, "labels")) == ("", 0)
+        assert tab.evaluate("document.querySelectorAll('[aria-pressed=true]').length") == 0
         quiet(tab, url, again)
     with Device.open(tmp_path / "mine") as device:
         assert device.name == "glove"
-        assert len(list(device.examples(labelled=True))) == 6
+        assert list(device.examples(labelled=True)) == []

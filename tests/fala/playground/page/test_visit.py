@@ -10,7 +10,7 @@ import pytest
 from fala import Budget, DataError, Device, sample_release
 from fala.playground.page.devices import COLUMNS
 from fala.playground.page.notes import NAME, Notes
-from fala.playground.page.posts import SHOWN, posts_of
+from fala.playground.page.posts import SHOWN, TASTES, posts_of
 from fala.playground.page.view import Column, column_of, verdict, warnings
 from fala.playground.page.visit import READER, Visit
 from visits import opened, settle
@@ -31,6 +31,14 @@ def lasting(view):
     kept = {name: value for name, value in view.items() if name not in measured}
     columns = [{**column, "megabytes": None} for column in view["columns"]]
     return {**kept, "columns": columns}
+
+
+@pytest.mark.parametrize("reader", range(1, len(TASTES) + 1))
+def test_every_reader_has_something_to_mind_and_something_to_like(reader):
+    posts = posts_of(1, reader)
+    assert len({*posts.documents, *posts.unseen}) == len(posts.documents) + len(posts.unseen)
+    for labels in (posts.labels, posts.truth):
+        assert 0.1 < sum(labels) / len(labels) < 0.5
 
 
 def test_every_label_moves_the_model_and_no_unseen_post_is_learned(visit):
