@@ -167,3 +167,7 @@ if not TYPE_CHECKING:  # for a type checker the module would have every name
         from importlib.metadata import version
 
         return version("fala-sdk")
+
+    def __dir__() -> list[str]:
+        """All public names, those that load late included."""
+        return sorted({*globals(), *__all__, "__version__"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from html import escape
 from typing import Any
 
 from fala.solver.judge import MIN_LABELLED, Decision
@@ -18,6 +19,17 @@ MATTERS = 0.02
 NORMAL_95 = 1.6449
 #: The largest correlation, for Fisher's z.
 _LARGEST = 1 - 1e-12
+
+
+class _InNotebooks:
+    """Reports are tables in a notebook."""
+
+    def _repr_html_(self) -> str:
+        cells = "".join(
+            f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>"
+            for name, value in vars(self).items()
+        )
+        return f"<table>{cells}</table>"
 
 
 @dataclass(frozen=True)
@@ -51,7 +63,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class InstantReport:
+class InstantReport(_InNotebooks):
     """The personal model that was installed before any forward pass.
 
     Attributes:
@@ -72,7 +84,7 @@ class InstantReport:
 
 
 @dataclass(frozen=True)
-class PromptReport:
+class PromptReport(_InNotebooks):
     """An attempt with a prompt of the user's own texts; see ``Device.refine``.
 
     Attributes:
@@ -121,7 +133,7 @@ class Forgotten(int):
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(_InNotebooks):
     """What a replacement, or its refinement, did and cost.
 
     Attributes:
@@ -296,7 +308,7 @@ class Correlation:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(_InNotebooks):
     """Losses of three models on the same labelled examples, each left out.
 
     Only examples count whose texts have passed through both backbones: in use every text has its
@@ -385,7 +397,7 @@ class AdapterInfo:
 
 
 @dataclass(frozen=True)
-class Preview:
+class Preview(_InNotebooks):
     """What a replacement would be worth to this user, and cost; nothing was changed for it.
 
     Attributes:
@@ -445,7 +457,7 @@ class Preview:
 
 
 @dataclass(frozen=True)
-class LearnReport:
+class LearnReport(_InNotebooks):
     """What learning did.
 
     Attributes:

@@ -38,6 +38,7 @@ def test_remembered_examples_count_after_the_fit(device, tmp_path, releases, lab
     assert device.remember(TEXTS[:3]) == ids[:3]
     report = device.fit()
     assert (report.examples, report.labelled, report.fitted) == (90, 90, 90)
+    assert "<th>labelled</th><td>90</td>" in report._repr_html_()  # in a notebook
     assert report.exact and report.decision == "personal"
     assert math.isfinite(report.loss)
     assert len(report.scales) == 2  # the embeddings', and the slope's
