@@ -39,7 +39,7 @@ from fala.testing import Say, labels_of, run_apart, texts
 #: Files of rows that one process reads.
 BATCH = 100
 
-#: Changes of these may make another good row, which nobody can tell.
+#: Changes of these may make another valid row: such damage cannot be noticed.
 UNSEEN = tuple(
     f"{change} {table}" for change in ("DELETE FROM", "UPDATE OR IGNORE")
     for table in ("texts", "examples")
