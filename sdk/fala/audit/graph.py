@@ -110,12 +110,14 @@ class Node:
         inputs: Names of its inputs; empty for one that is left out.
         outputs: Names of its outputs.
         attributes: Its attributes by name.
+        needed: Names that it takes, its branches included; known once its graph is sorted.
     """
 
     operator: str = ""
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     attributes: dict[str, Any] = field(default_factory=dict)
+    needed: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)

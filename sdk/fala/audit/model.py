@@ -201,7 +201,7 @@ def follow_graph(
             values[name] = constant(tensor)
             values[name].fixed = True
     temporary: set[str] = set()  # names that make room after their last use
-    last_use = {name: number for number, node in enumerate(graph.nodes) for name in needed(node)}
+    last_use = {name: number for number, node in enumerate(graph.nodes) for name in node.needed}
     alive = cost.held
     for number, node in enumerate(graph.nodes):
         inputs = [values[name] if name else None for name in node.inputs]
@@ -216,9 +216,8 @@ def follow_graph(
             raise UnsoundError(f"{node.operator!r:.60} cannot be followed: {error}") from error
         _charge(node, inputs, outputs, cost)
         _note_table(node, inputs, outputs, cost)
-        names = needed(node)
         # What the runtime computes from constants while it loads a model stays.
-        fixed = all(values[name].fixed for name in names)
+        fixed = all(values[name].fixed for name in node.needed)
         for position, name in enumerate(filter(None, node.outputs)):
             values[name] = value = outputs[min(position, len(outputs) - 1)]
             value.fixed = fixed
@@ -226,7 +225,7 @@ def follow_graph(
             if not fixed:
                 temporary.add(name)
         cost.held = max(cost.held, alive)
-        done = (name for name in names & temporary if last_use[name] == number)
+        done = (name for name in node.needed & temporary if last_use[name] == number)
         alive -= sum(values[name].elements for name in done)
     if cost.held > max(2 * cost.most, 4 * cost.stored):
         raise UnsoundError(f"tensors of {cost.held} numbers are needed at once")
@@ -310,7 +309,8 @@ def sort_nodes(graph: Graph, outer: Container[str] = ()) -> None:
             makers[name] = number
     waiting, after = [0] * len(graph.nodes), defaultdict(list)
     for number, node in enumerate(graph.nodes):
-        for name in needed(node):
+        node.needed = needed(node)
+        for name in node.needed:
             if name in makers:
                 waiting[number] += 1
                 after[makers[name]].append(number)

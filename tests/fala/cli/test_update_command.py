@@ -84,7 +84,7 @@ def test_an_update_compiles_a_prompt(tmp_path, learned_of_telling):
         device.rollback()
         assert device.name == "old encoder"
         with FileServer(vendor.files()) as server:
-            with pytest.raises(DataError, match='"off" or "auto", not \'on\''):
+            with pytest.raises(DataError, match='"off", "auto", not \'on\''):
                 device.update(server.address, root=vendor.root, prompts="on")
             assert server.requests == []
             vendor.publish(tmp_path / "compiling.fala")
