@@ -13,6 +13,7 @@ from fala_export.commands.adapter import adapter
 from fala_export.commands.backbone import backbone
 from fala_export.commands.bridge import bridge
 from fala_export.commands.distill import distill
+from fala_export.commands.init import init
 from fala_export.commands.inspect import inspect
 from fala_export.commands.keys import key, sign
 from fala_export.commands.prior import prior
@@ -34,7 +35,7 @@ def main() -> None:
 
 
 for _command in (
-    backbone, word_vectors, train, adapter, release, prompts, distill, bridge, prior, inspect,
+    init, backbone, word_vectors, train, adapter, release, prompts, distill, bridge, prior, inspect,
     publish,
     repository, key, sign,
 ):  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from fala import ExportError
-from fala.release import MAX_VERSION, PRODUCT
+from fala.release import MAX_VERSION, PRODUCT, Columns
 from fala_export.options import Only, Options
 from fala_export.settings import ExportOptions, ModelSource, TrainedPooling, VectorOptions
 from fala_export.training.settings import TrainingSettings
@@ -71,6 +71,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     backbone: dict[str, Any] | None = None
     word_vectors: dict[str, Any] | None = None
     data: str | None = None
+    columns: dict[str, str] | None = None
     training: dict[str, Any] | None = None
     lexical: bool = True
     product: Annotated[str, msgspec.Meta(pattern=f"^{PRODUCT.pattern}$")] | None = None
@@ -85,6 +86,7 @@ class Recipe:
         name: In the manifest.
         source: What it is made of.
         data: File of rows, whose public ones the head is fitted on; None gives no head.
+        columns: The names of the file's columns.
         training: How the backbone is trained; None keeps it as it is, and fits the head in closed
             form.
         lexical: Whether the head weighs words.
@@ -95,6 +97,7 @@ class Recipe:
     name: str
     source: BackboneTable | VectorsTable
     data: str | None
+    columns: Columns
     training: TrainingSettings | None
     lexical: bool
     details: Mapping[str, Any]
@@ -143,6 +146,8 @@ def _recipe_of(file: _File) -> Recipe:
         training = Options(TrainingSettings).read(file.training, "training")
     counted = {"product": file.product, "version": file.version}
     counted = {key: value for key, value in counted.items() if value is not None}
+    # A recipe without columns has the bytes that it had before there were such.
+    columns = {} if file.columns is None else {"columns": file.columns}
     is_backbone = isinstance(source, BackboneTable)
     noted = {
         "name": file.name,
@@ -151,12 +156,14 @@ def _recipe_of(file: _File) -> Recipe:
         "data": file.data,
         "training": file.training,
         "lexical": file.lexical,
+        **columns,
         **counted,
     }
     return Recipe(
         name=file.name,
         source=source,
         data=file.data,
+        columns=Options(Columns).read(file.columns or {}, "columns"),
         training=training,
         lexical=file.lexical,
         details={"recipe": noted, **counted},

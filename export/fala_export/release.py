@@ -48,7 +48,7 @@ def build_release(
             return _export_vectors(recipe, table, folder, out)
         return export_encoder(_load(table, folder, seed), out, options)
     # Before the model: a mistake in the rows should not wait for it.
-    rows = load_public_rows(folder / recipe.data)
+    rows = load_public_rows(folder / recipe.data, recipe.columns)
     with temporary_folder() as scratch:
         source: Encoder | Bundle
         if isinstance(table, VectorsTable):

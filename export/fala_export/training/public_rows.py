@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fala import DataError, Match
-from fala.release import CLASSIFICATION, MATCHING, Row, file_rows
+from fala.release import CLASSIFICATION, MATCHING, Columns, Row, file_rows
 
 _SHARE = 0.1  # of the documents: as many for validation as for the report
 _MOST = 0.15  # a user who brings the documents above this is passed over
@@ -64,14 +64,18 @@ class PublicRows:
         return digest.hexdigest()
 
 
-def load_public_rows(path: Path) -> PublicRows:
+def load_public_rows(path: Path, columns: Columns | None = None) -> PublicRows:
     """Read the public rows of a file of ``fala-replace --data``.
+
+    Args:
+        path: The file.
+        columns: The names of its columns; None takes the fields' own.
 
     Raises:
         DataError: The file cannot be read, or ``PublicRows.of`` refuses its rows.
         RowError: For the first bad row.
     """
-    return PublicRows.of(_read(path))
+    return PublicRows.of(file_rows(path, columns or Columns())[0])
 
 
 def load_own_splits(path: Path) -> tuple[PublicRows, Division]:

@@ -40,7 +40,7 @@ from fala.release.fitting import fit_head
 from fala.release.metrics import scores
 from fala.release.paper.fit import Evidence, fit_paper
 from fala.release.paper.matrix import fit_matrix
-from fala.release.row_files import Columns, file_rows, load_rows
+from fala.release.row_files import Columns, column_names, file_rows, load_rows
 from fala.release.user_rows import Row, read_rows
 from fala.selection.clustering import cluster_graph
 from fala.selection.graph import build_graph, disagreements, unit_vectors
@@ -93,6 +93,7 @@ __all__ = [
     "array_bytes",
     "build_graph",
     "cluster_graph",
+    "column_names",
     "cross_entropy",
     "disagreements",
     "f1_threshold",

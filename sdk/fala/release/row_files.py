@@ -108,6 +108,32 @@ def file_rows(
     return divide(rows, seed) if splits == {False} else (rows, "")
 
 
+def column_names(path: str | PathLike[str]) -> list[str]:
+    """The names of a file's columns; of JSON Lines, the keys of the first row.
+
+    Args:
+        path: By its ending, as for ``load_rows``.
+
+    Raises:
+        DataError: The file cannot be read.
+        RowError: The first row is no JSON object.
+        MissingExtraError: A Parquet file, and pyarrow is not installed.
+    """
+    name, ending = fspath(path), Path(path).suffix.lower()
+    try:
+        if ending == ".parquet":
+            return _parquet_names(name)
+        if ending in _SEPARATORS:
+            with Path(name).open(encoding="utf-8-sig", newline="") as stream:
+                return next(csv.reader(stream, delimiter=_SEPARATORS[ending], strict=True), [])
+        return next((list(values) for _, values in _records(name, _SAME)), [])
+    except RowError:
+        raise
+    except (OSError, ValueError, csv.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise DataError(f"cannot read {name!r}: {reason or error}") from error
+
+
 def divide(rows: Sequence[Row], seed: int) -> tuple[list[Row], str]:
     """Divide rows by user and document.
 
@@ -211,6 +237,19 @@ def _cells(
         if "history" in values:
             values["history"] = _list(line, str(values["history"]))
         yield line, values
+
+
+def _parquet_names(name: str) -> list[str]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{name}: Parquet is read by pyarrow: pip install pyarrow, or write the table as CSV"
+        ) from error
+    try:
+        return [str(column) for column in parquet.read_schema(name).names]
+    except ArrowException as error:
+        raise DataError(f"cannot read {name!r}: {error}") from error
 
 
 def _parquet(name: str, columns: Columns) -> Iterator[tuple[int, Mapping[str, object]]]:

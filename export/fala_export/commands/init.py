@@ -1,0 +1,52 @@
+"""``fala-export init``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from fala_export.commands.command import Summary, command
+from fala_export.options import Argument, File
+from fala_export.progress import progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class Init:
+    """A vendor's rows, and the recipe to write.
+
+    Attributes:
+        data: The rows.
+        out: Recipe to write; it must not exist.
+        source: Folder of a model, or a text file of word vectors (default: to be filled in).
+        name: The release's (default: the name of the rows' file).
+        text: Column of texts (default: guessed, as are the others).
+        label: Column of labels.
+        user: Column of users.
+        split: Column of splits.
+    """
+
+    data: Annotated[File, Argument("ROWS")]
+    out: File = Path("recipe.toml")
+    source: Annotated[Path | None, "--from", "source"] = None
+    name: str | None = None
+    text: str | None = None
+    label: str | None = None
+    user: str | None = None
+    split: str | None = None
+
+
+@command(Init)
+def init(settings: Init) -> Summary:
+    """Write a commented recipe for rows: CSV, TSV, JSON Lines or Parquet.
+
+    The columns are guessed by their names and shown. `fala-export release` makes the release.
+    """
+    with progress("reading rows"):
+        from fala.release import Columns
+        from fala_export.first_recipe import write_recipe
+
+        columns = Columns(settings.text, settings.label, settings.user, settings.split)
+        return write_recipe(
+            settings.data, settings.out, columns, source=settings.source, name=settings.name
+        )
